@@ -1,0 +1,61 @@
+# Two commands for a fresh machine: `make demo` and `make test`. Everything is made below .venv,
+# except Debian packages that tests need: as root they are installed, else named.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
+
+.PHONY: demo test lint format docs bench coverage matrix tools clean
+
+demo: $(VENV)/installed
+	sh tests/demo.sh $(BIN)/lockctl
+
+test: lint tools
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/dev
+	$(BIN)/python man/generate.py
+
+bench: $(VENV)/installed
+	$(BIN)/python -m tests.bench.bench
+
+coverage: $(VENV)/dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest tests/unit tests/contract tests/surface tests/run
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+# the fast part of the tests on every Python that this machine has
+matrix:
+	sh tests/matrix.sh
+
+tools:
+	sh tests/tools.sh
+
+$(VENV)/bin/pip:
+	sh tests/venv.sh $(PYTHON) $(VENV)
+
+# what a user gets: the package itself, with compiled bytecode
+$(VENV)/installed: $(VENV)/bin/pip $(SOURCES)
+	test -e $(VENV)/dev || $(BIN)/python -m pip install -q --compile --force-reinstall .
+	$(BIN)/python -m compileall -q lockctl
+	touch $@
+
+# what a developer gets: the tree itself, and the tools that check it
+$(VENV)/dev: $(VENV)/bin/pip $(SOURCES)
+	$(BIN)/python -m pip install -q --compile -e . --group dev
+	$(BIN)/python -m compileall -q lockctl
+	touch $@ $(VENV)/installed
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* dist

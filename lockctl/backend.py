@@ -1,0 +1,72 @@
+"""The protocol of a backend. These docstrings are the contract; ``tests/contract`` holds every backend to it.
+
+A backend never sleeps outside :meth:`Backend.wait`, never prints, and keeps every request within the
+time it is given. Being refused is an answer (``None``), not an error. Renewal has three answers: yes,
+no (:class:`~lockctl.errors.LeaseLost`), not known (:class:`~lockctl.errors.BackendUnavailable`); only
+the clock of the caller turns "not known" into "lost".
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import ClassVar, Protocol
+
+    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo
+else:
+
+    class Protocol:
+        """Stands in for ``typing.Protocol``, which only type checkers need."""
+
+
+class Backend(Protocol):
+    """Where locks live. All times are in seconds; *timeout* bounds the whole call."""
+
+    capabilities: ClassVar[Capabilities]
+
+    def try_acquire(self, claim: Claim, *, timeout: float) -> Grant | None:
+        """Take the lock if it is free. Never waits; ``None``: held by another.
+
+        Idempotent for one claim: when the reply was lost, the same claim finds its own grant again.
+        The token of a grant is greater than that of every grant before it, and durable before this
+        returns. Raises ``BackendUnavailable`` or ``ConfigError``; then nothing is held.
+        """
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """Prolong the lease from the moment of the call, and look whether it is still ours.
+
+        Raises ``LeaseLost`` only when it certainly is not ours, ``LeaseRevoked`` when it is ours, was
+        prolonged, and somebody asked for it back (again at every call until released), and
+        ``BackendUnavailable`` when that is not known. Never takes a lock again that was lost in between.
+        """
+
+    def release(self, grant: Grant, *, timeout: float) -> None:
+        """Free the lock if it is still that grant's; idempotent; never touches a successor's lock."""
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """Return when :meth:`try_acquire` may now succeed, after *timeout*, or when *interrupt* is readable.
+
+        *timeout* may be infinite. *interrupt* is a descriptor, or ``None``. A place in a queue is kept
+        between calls until :meth:`withdraw` or a grant.
+        """
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """Give up a place in the queue and whatever a wait may have been granted; idempotent."""
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """One lock as it is now; a lock that nobody ever took is ``free``. Reads only."""
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """All locks whose name matches a glob, in the order of their names. Reads only."""
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """Ask the holder that was *seen* to give the lock back; with *now*, free it at once.
+
+        ``None``: somebody else holds it by now, or nobody, and nothing was done. Otherwise the smallest
+        token that a later grant can get: with *now*, resources must be advanced to it. Raises
+        ``LockctlError`` when the holder cannot be told (a foreign one) and *now* was not given.
+        """
+
+    def close(self) -> None:
+        """Free what this object holds open. Locks that it was granted and did not release are abandoned."""

@@ -1,0 +1,145 @@
+"""Where lock files live: a directory that nobody else can replace, on a file system whose locks hold."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.names import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+# file systems whose flock(2) is not, or not always, seen by every process that can open the file
+SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "ceph", "afs", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs")
+LAYERED = ("overlay", "aufs", "unionfs")
+
+
+def open_directory(path: str, *, any_filesystem: bool) -> int:
+    """A descriptor of the directory, made if it is missing; raises ``ConfigError``, ``BackendUnavailable``."""
+    try:
+        return _open(path, any_filesystem=any_filesystem)
+    except FileNotFoundError:
+        pass
+    except OSError as failure:
+        refuse(path, failure)
+    try:
+        os.makedirs(path, 0o755 if os.geteuid() == 0 else 0o700, exist_ok=True)
+        return _open(path, any_filesystem=any_filesystem)
+    except OSError as failure:
+        refuse(path, failure)
+
+
+def open_existing(path: str) -> int | None:
+    """For readers: a descriptor of the directory, ``None`` when nobody has made it yet."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as failure:
+        refuse(path, failure)
+
+
+def same_file(path: str, descriptor: int) -> bool:
+    """Whether *path* is, still, the file that is open as *descriptor*."""
+    ours = os.fstat(descriptor)
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+
+
+def mode_for_files(directory: int) -> int:
+    """Whoever may make files in the directory may take its locks; nobody else may open, read or block them."""
+    mode = os.fstat(directory).st_mode
+    group = 0o060 if mode & stat.S_IWGRP else 0
+    others = 0o006 if mode & stat.S_IWOTH else 0
+    return 0o600 | group | others
+
+
+def refuse(path: str, failure: OSError) -> NoReturn:
+    """Translate what the system says: what a person must change, or what may pass by itself."""
+    import errno
+
+    shown = printable(path)
+    hints = {
+        errno.EACCES: "no permission",
+        errno.EPERM: "no permission",
+        errno.EROFS: "the file system is read-only",
+        errno.ENOTDIR: "it is not a directory, or a symbolic link",
+        errno.ELOOP: "it is a symbolic link, and those are refused here",
+        errno.EISDIR: "it is a directory",
+        errno.ENAMETOOLONG: "the name is too long for the file system",
+        errno.ENXIO: "it is not a regular file",
+    }
+    if failure.errno in hints:
+        message = f"file: cannot use {shown}: {hints[failure.errno]}; choose a place with --backend file:///DIRECTORY"
+        raise ConfigError(message) from failure
+    message = f"file: cannot use {shown}: {failure.strerror}"
+    raise BackendUnavailable(message) from failure
+
+
+def _open(path: str, *, any_filesystem: bool) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _check(path, os.fstat(descriptor), any_filesystem=any_filesystem)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check(path: str, seen: os.stat_result, *, any_filesystem: bool) -> None:
+    shown = printable(path)
+    if seen.st_uid not in (0, os.geteuid()):
+        message = (
+            f"file: {shown} belongs to user {seen.st_uid}, who could replace the locks in it:"
+            " use a directory of your own, or of root"
+        )
+        raise ConfigError(message)
+    if seen.st_mode & stat.S_IWOTH and not seen.st_mode & stat.S_ISVTX:
+        message = f"file: everybody may replace files in {shown}: make it sticky (chmod +t) or close it (chmod o-w)"
+        raise ConfigError(message)
+    if any_filesystem:
+        return
+    kind = filesystem(path, seen.st_dev)
+    if kind.startswith(SHARED):
+        message = (
+            f"file: {shown} is on {kind}, where a lock of another host may not count: use a local directory"
+            " or a backend for many hosts, or add ?any_filesystem=yes if you know better"
+        )
+        raise ConfigError(message)
+    if kind.startswith(LAYERED):
+        message = (
+            f"file: {shown} is on {kind}, of which every container has a copy of its own: mount a volume there,"
+            " or add ?any_filesystem=yes if all jobs run in this one container"
+        )
+        raise ConfigError(message)
+
+
+def filesystem(path: str, device: int) -> str:
+    """The type of the file system that *path* is on, as in ``/proc/self/mountinfo``; empty if not known."""
+    wanted = b"%d:%d" % (os.major(device), os.minor(device))
+    try:
+        with open("/proc/self/mountinfo", "rb", buffering=0) as file:
+            mounts = [line.split(b" ") for line in file.read().splitlines()]
+    except OSError:
+        return ""
+    for fields in mounts:
+        if fields[2] == wanted:
+            return _type(fields)
+    # btrfs gives its subvolumes device numbers that no mount has: then the longest mount point decides
+    real = os.fsencode(os.path.realpath(path)) + b"/"
+    longest, kind = -1, ""
+    for fields in mounts:
+        point = fields[4].replace(b"\\040", b" ").rstrip(b"/") + b"/"
+        if real.startswith(point) and len(point) >= longest:
+            longest, kind = len(point), _type(fields)
+    return kind
+
+
+def _type(fields: list[bytes]) -> str:
+    return fields[fields.index(b"-") + 1].decode("ascii", "replace")

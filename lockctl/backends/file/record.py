@@ -1,0 +1,151 @@
+r"""What is written in a lock file: two slots, the newer one with a valid checksum counts.
+
+A slot is one line of fixed width and a JSON document, filled up with blanks, so that ``cat`` shows it
+and a write never moves the end of the file::
+
+    lockctl1 SEQUENCE TOKEN LENGTH CHECKSUM\n{"owner": ...}          \n
+
+Writes alternate between the slots: a torn one leaves the other, and with it the token, intact.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lockctl.names import json_string, remainder
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Claim
+
+MAGIC = b"lockctl1 "
+SLOT = 4096  # bytes: one page, so that a slot is written by one block write
+SIZE = 2 * SLOT
+HEAD = len(b"lockctl1 00000000000000000000 00000000000000000000 00000 00000000\n")
+ROOM = SLOT - HEAD - 1  # bytes for the JSON document
+LONGEST_NAME = 128  # characters of a host or user ($LOGNAME may be anything): two fit, at up to 12 bytes each
+
+
+class Record(Value):
+    """One state of a lock: *token* is the last one granted, *document* says who holds it, if anybody."""
+
+    sequence: int
+    token: int
+    document: bytes
+
+    @property
+    def holder(self) -> dict[str, object] | None:
+        """The holder as written, or ``None`` when the lock was released."""
+        from lockctl import json_text  # not on the path of a successful run
+
+        try:
+            content = json_text.parse(self.document)
+        except ValueError:
+            return None
+        return content if isinstance(content, dict) and content.get("owner") else None
+
+
+class NotARecord(Exception):
+    """The file has content that lockctl did not write."""
+
+
+def read(descriptor: int) -> Record | None:
+    """The newest valid record; ``None`` for a file that never had one. Raises ``NotARecord``."""
+    data = os.pread(descriptor, SIZE, 0)
+    slots = (data[:SLOT], data[SLOT:])
+    best: Record | None = None
+    for slot in slots:
+        found = _parse(slot)
+        if found is not None and (best is None or found.sequence > best.sequence):
+            best = found
+    torn_first_write = MAGIC.startswith(data.removeprefix(bytes(SLOT)))
+    ours = torn_first_write or any(slot.startswith(MAGIC) for slot in slots)
+    if best is None and data.strip(b"\0") and not ours:
+        raise NotARecord
+    return best
+
+
+def write(descriptor: int, record: Record, *, durable: bool) -> None:
+    """Write *record* over the older slot; *durable*: it has reached the disk when this returns."""
+    head = b"%020d %020d %05d " % (record.sequence, record.token, len(record.document))
+    line = MAGIC + head + b"%08x\n" % remainder(head + record.document)
+    slot = (line + record.document).ljust(SLOT - 1) + b"\n"
+    view, offset = memoryview(slot), (record.sequence % 2) * SLOT
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+    if durable:
+        os.fdatasync(descriptor)
+
+
+def owned_by(descriptor: int, owner: str, token: int) -> bool:
+    """Whether the newest record says that this owner holds the lock with this token."""
+    try:
+        record = read(descriptor)
+    except NotARecord:
+        return False
+    return record is not None and record.token == token and b'"owner":"%s"' % owner.encode() in record.document
+
+
+def describe(claim: Claim, extra: dict[str, int | float | str | None]) -> bytes:
+    """The document of a holder. A command that is too long for the slot loses its last words."""
+
+    def whole(words: list[str]) -> bytes:
+        fields = {
+            "owner": json_string(claim.owner),
+            "host": json_string(claim.host[:LONGEST_NAME]),
+            "pid": str(claim.pid),
+            "user": json_string(claim.user[:LONGEST_NAME]),
+            "mode": json_string(claim.mode),
+            "ttl": repr(claim.ttl),
+        }
+        for name, content in extra.items():
+            if content is None:
+                fields[name] = "null"
+            else:
+                fields[name] = json_string(content) if isinstance(content, str) else repr(content)
+        fields["command"] = "[" + ",".join(words) + "]"
+        return ("{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}").encode()
+
+    words = [json_string(word) for word in claim.command]
+    spare = ROOM - len(whole([]))
+    kept: list[str] = []
+    for word in words:
+        if len(word) + 1 + len('"...",') > spare:
+            kept.append('"..."')
+            break
+        spare -= len(word) + 1
+        kept.append(word)
+    return whole(kept)
+
+
+def pid_namespace() -> str:
+    """Which pid namespace this process is in; pids mean nothing in another one."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def boot_id() -> str:
+    """Which boot of this host this is."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb", buffering=0) as file:
+            return file.read(64).strip().decode()
+    except OSError:
+        return ""
+
+
+def _parse(slot: bytes) -> Record | None:
+    if not slot.startswith(MAGIC):
+        return None
+    line, newline, rest = slot.partition(b"\n")
+    fields = line[len(MAGIC) :].split(b" ")
+    if not newline or len(fields) != 4 or not all(field.isdigit() for field in fields[:3]):
+        return None
+    document = rest[: int(fields[2])]
+    head = line[len(MAGIC) : -len(fields[3])]
+    if b"%08x" % remainder(head + document) != fields[3]:
+        return None
+    return Record(int(fields[0]), int(fields[1]), document)

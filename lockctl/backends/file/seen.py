@@ -1,0 +1,252 @@
+"""Looking at lock files without touching their locks: ``/proc/locks`` says who holds and who waits.
+
+A look never takes a lock, not even for a moment: a cron job that tries at that moment would be told
+that the lock is held, and skip its run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from lockctl.backends.file import place
+from lockctl.backends.file import record as records
+from lockctl.backends.file.record import boot_id, pid_namespace
+from lockctl.model import Holder, LockInfo, Waiter
+from lockctl.names import ALLOWED
+from lockctl.supervise import tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.backends.file.record import Record
+
+LATEST = 1 << 37  # seconds since the epoch: later than that is no time but somebody's joke
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, a fixed number of the kernel
+WAITER_NAME = b"lockctl-wait"  # what the helper process of a waiting lockctl is called
+LocksByInode = dict[tuple[int, int, int], tuple[list[int], list[int]]]
+
+
+def kernel_locks() -> LocksByInode:
+    """(major, minor, inode) -> pids that hold a flock, pids that wait for one, in the kernel's order."""
+    locks: LocksByInode = {}
+    try:
+        with open("/proc/locks", encoding="ascii", errors="replace") as file:
+            lines = file.readlines()
+    except OSError:
+        return locks
+    for line in lines:
+        fields = line.split()
+        waiting = len(fields) > 1 and fields[1] == "->"
+        if waiting:
+            del fields[1]
+        if len(fields) < 6 or fields[1] != "FLOCK":
+            continue
+        major, minor, inode = fields[5].split(":")
+        entry = locks.setdefault((int(major, 16), int(minor, 16), int(inode)), ([], []))
+        entry[waiting].append(int(fields[4]))
+    return locks
+
+
+def find_all(directory: str, prefix: str, pattern: str) -> Iterator[LockInfo]:
+    """The locks in a directory whose names match a glob, in the order of their names."""
+    from fnmatch import fnmatchcase
+
+    descriptor = place.open_existing(directory)
+    if descriptor is None:
+        return
+    os.close(descriptor)
+    locks = kernel_locks()
+    with os.scandir(directory) as entries:
+        files = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+    for file in files:
+        name = file[len(prefix) :]
+        if not file.startswith(prefix) or name[:1] in ("", ".", "-") or not ALLOWED.issuperset(name):
+            continue
+        if fnmatchcase(name, pattern):
+            found = find(name, f"{directory.rstrip('/')}/{file}", locks)
+            if found is not None:
+                yield found
+
+
+def find(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
+    """The lock in the file *key*; ``None`` if there is no such file."""
+    try:
+        descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        return look_from_outside(name, key, locks)
+    except OSError as failure:
+        place.refuse(key, failure)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return look(name, key, descriptor, locks)
+    finally:
+        os.close(descriptor)
+
+
+def look(name: str, key: str, descriptor: int, locks: LocksByInode) -> LockInfo:
+    """One lock file, open for reading, as an operator sees it."""
+    holding, waiting = _of_inode(locks, os.fstat(descriptor))
+    try:
+        record = records.read(descriptor)
+    except records.NotARecord:
+        record = None
+    holders: tuple[Holder, ...] = ()
+    state = "free"
+    if holding or _hidden_holder(record):
+        holder = _own_holder(record, holding)
+        state = "held" if holder else "foreign"
+        holders = (holder or _foreign_holder(holding[0]),)
+    return _info(name, key, state, holders, waiting)
+
+
+def look_from_outside(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
+    """A lock file that this user may not read: the kernel still says whether it is held, and by which pid."""
+    try:
+        holding, waiting = _of_inode(locks, os.stat(key, follow_symlinks=False))
+    except FileNotFoundError:
+        return None
+    except OSError as failure:
+        place.refuse(key, failure)
+    holders = (_foreign_holder(holding[0]),) if holding else ()
+    return _info(name, key, "held" if holding else "free", holders, waiting)
+
+
+def _of_inode(locks: LocksByInode, seen: os.stat_result) -> tuple[list[int], list[int]]:
+    return locks.get((os.major(seen.st_dev), os.minor(seen.st_dev), seen.st_ino), ([], []))
+
+
+def _info(name: str, key: str, state: str, holders: tuple[Holder, ...], waiting: list[int]) -> LockInfo:
+    return LockInfo(
+        name=name,
+        backend="file",
+        key=key,
+        state=state,
+        fencing="strict",
+        slots=1,
+        holders=holders,
+        waiters=tuple(_waiter(pid) for pid in waiting),
+        last_run=None,
+    )
+
+
+def free(name: str, key: str) -> LockInfo:
+    """A lock that nobody has ever taken."""
+    return LockInfo(name, "file", key, "free", "strict", 1, (), (), None)
+
+
+def _hidden_holder(record: Record | None) -> bool:
+    """Whether the recorded holder lives although ``/proc/locks`` does not show it.
+
+    In a container the kernel hides locks whose taker has died (the helper that waited for us) or is in
+    another pid namespace. Outside of one it shows them all.
+    """
+    if pid_namespace() == INITIAL_PID_NAMESPACE:
+        return False
+    written = record.holder if record else None
+    if not written:
+        return False
+    pid, started = written.get("pid"), written.get("pid_started")
+    if written.get("boot_id") != boot_id() or not isinstance(pid, int) or started is None:
+        return False
+    return written.get("pid_ns") == pid_namespace() and tree.start_time(pid) == started
+
+
+def _own_holder(record: Record | None, holding: list[int]) -> Holder | None:
+    written = record.holder if record else None
+    if not written or record is None:
+        return None
+    same_namespace = written.get("pid_ns") == pid_namespace()
+    if holding and same_namespace and written.get("taken_by") not in holding and written.get("helper") not in holding:
+        return None  # a record that a crash left behind, and another program's lock
+    command = written.get("command")
+    return Holder(
+        owner=_text(written.get("owner")),
+        host=_text(written.get("host")),
+        pid=_whole(written.get("pid")),
+        user=_text(written.get("user")),
+        command=tuple(str(word) for word in command) if isinstance(command, list) else None,
+        token=record.token,
+        mode=_text(written.get("mode")),
+        acquired_at=_seconds(written.get("acquired_at")),
+        expires_in=None,
+        ttl=_seconds(written.get("ttl")),
+    )
+
+
+def _foreign_holder(pid: int) -> Holder:
+    return Holder(
+        owner=None,
+        host=os.uname().nodename,
+        pid=pid or None,
+        user=_user_of(pid),
+        command=_command_of(pid),
+        token=None,
+        mode="exclusive",
+        acquired_at=None,
+        expires_in=None,
+    )
+
+
+def _waiter(pid: int) -> Waiter:
+    since = _since(pid)
+    parent = tree.parent_of(pid)
+    if parent and _name_of(pid) == WAITER_NAME:
+        pid = parent
+    return Waiter(host=os.uname().nodename, pid=pid or None, user=_user_of(pid), since=since)
+
+
+def _since(pid: int) -> float | None:
+    ticks = tree.start_time(pid)
+    if ticks is None:
+        return None
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
+
+
+def _user_of(pid: int) -> str | None:
+    import pwd
+
+    try:
+        number = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _name_of(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/comm", "rb", buffering=0) as file:
+            return file.read().strip()
+    except OSError:
+        return b""
+
+
+def _command_of(pid: int) -> tuple[str, ...] | None:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
+            words = file.read(4096).split(b"\0")
+    except OSError:
+        return None
+    return tuple(word.decode("utf-8", "replace") for word in words if word) or None
+
+
+def _text(content: object) -> str | None:
+    return content if isinstance(content, str) else None
+
+
+def _whole(content: object) -> int | None:
+    return content if isinstance(content, int) and not isinstance(content, bool) else None
+
+
+def _seconds(content: object) -> float | None:
+    plain = isinstance(content, (int, float)) and not isinstance(content, bool)
+    return float(content) if plain and 0 <= content < LATEST else None  # type: ignore[arg-type,operator]

@@ -1,0 +1,261 @@
+"""All verbs for click: option tables become parameters, errors become one line and a status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lockctl import __version__, config, registry
+from lockctl.cli import exit_status
+from lockctl.cli.talk import Talk
+from lockctl.errors import Interrupted, LockctlError, UsageError
+from lockctl.settings import FLAG, SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from click.shell_completion import CompletionItem
+
+    from lockctl.backend import Backend
+    from lockctl.settings import Setting
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def invoke(words: Sequence[str]) -> int:
+    """Run one command line through click; the exit status."""
+    talk = Talk()
+    try:
+        result = cli.main(args=list(words), prog_name="lockctl", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as help_wanted:
+        sys.stderr.write(help_wanted.format_message() + "\n")
+        return exit_status.USAGE
+    except click.UsageError as wrong:
+        where = f" (try: {wrong.ctx.command_path} --help)" if wrong.ctx else ""
+        talk("error", wrong.format_message().rstrip(".").replace("\n", " ") + where)
+        return exit_status.USAGE
+    except click.Abort:
+        return exit_status.SIGNALED + 2
+    except click.ClickException as failure:
+        talk("error", failure.format_message())
+        return exit_status.USAGE
+    except LockctlError as error:
+        if not isinstance(error, Interrupted):
+            talk("error", str(error))
+        return exit_status.of_error(error)
+    return result if isinstance(result, int) else exit_status.OK
+
+
+class LockName(click.ParamType[str]):
+    """The name of a lock; completed from the locks that exist."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names of locks in the backend that the words before the cursor mean."""
+        from click.shell_completion import CompletionItem
+
+        try:
+            backend = open_backend(ctx.params.get("backend"), ctx.params.get("config"))
+            found = backend.list("*", timeout=2.0)
+            return [CompletionItem(lock.name) for lock in found if lock.name.startswith(incomplete)]
+        except LockctlError:
+            return []
+
+
+class CommandWord(click.ParamType[str]):
+    """The command of ``run``: completed from the PATH, and from files."""
+
+    name = "command"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Executables for the first word, files after it."""
+        from click.shell_completion import CompletionItem
+
+        if "/" in incomplete or ctx.params.get(param.name or ""):
+            return [CompletionItem(incomplete, type="file")]
+        found: set[str] = set()
+        for directory in os.environ.get("PATH", "").split(":"):
+            try:
+                entries = os.listdir(directory or ".")
+            except OSError:
+                continue
+            found.update(entry for entry in entries if entry.startswith(incomplete))
+        return [CompletionItem(name) for name in sorted(found)]
+
+
+def option(setting: Setting) -> click.Option:
+    """One setting as an option of click. Values stay text: ``lockctl.settings`` alone reads them."""
+    kind: click.ParamType[Any] = click.STRING
+    if setting.choices:
+        kind = Words(setting.choices)
+    elif setting.kind == "file":
+        kind = click.Path()
+    elif setting.name == "lock":
+        kind = LockName()
+    help_text = setting.help + (f"  [default: {setting.default}]" if setting.default else "")
+    if setting.kind == FLAG:
+        return click.Option([*setting.flags, setting.name], is_flag=True, default=None, help=help_text)
+    return click.Option(
+        [*setting.flags, setting.name],
+        type=kind,
+        default=None,
+        multiple=setting.name == "lock",  # a second one is refused: only one would be taken
+        metavar=setting.metavar,
+        help=help_text,
+    )
+
+
+class Words(click.ParamType[str]):
+    """One of a few words, for completion; checked where all settings are."""
+
+    name = "word"
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        """Complete to these."""
+        self.words = words
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Those that begin with what is there."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+
+def open_backend(word: str | None, config_file: str | None, lock: str | None = None) -> Backend:
+    """The backend that the options, variables and configuration mean."""
+    given: dict[str, str | bool] = {} if word is None else {"backend": word}
+    file = config.read_config(config.config_path(config_file, os.environ))
+    settings = config.resolve(given, os.environ, file, lock)
+    return registry.open_backend(config.backend_url(settings["backend"], os.environ, file))
+
+
+def with_settings(command: click.Command, *names: str) -> None:
+    """Add the options of these settings."""
+    command.params += [option(setting) for setting in SETTINGS if setting.name in names]
+
+
+@click.group(context_settings=CONTEXT, invoke_without_command=False)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Run a command under a lease, with a fencing token, and never twice.
+
+    lockctl run [OPTIONS] [--] COMMAND [ARG]... takes a lock, runs the command, keeps the lock while it
+    runs, and stops the command with all its descendants when the lock is lost.
+    """
+
+
+@cli.command("run", context_settings={**CONTEXT, "allow_interspersed_args": False})
+@click.argument("words", nargs=-1, type=CommandWord(), metavar="[--] COMMAND [ARG]...")
+def run_(words: tuple[str, ...], **given: Any) -> int:
+    """Run a command under a lock.
+
+    Exits with the command's own status; 75 if another holds the lock, 76 if the lease was lost.
+    """
+    from lockctl.cli.main import start_run
+
+    settings = {name: content for name, content in given.items() if content is not None}
+    locks = settings.pop("lock", ())
+    if len(locks) > 1:
+        raise UsageError("--lock: one run takes one lock; nest them: lockctl run -l A -- lockctl run -l B -- COMMAND")
+    if locks:
+        settings["lock"] = locks[0]
+    if not words:
+        raise UsageError("no command: lockctl run [OPTIONS] [--] COMMAND [ARG]...")
+    os._exit(start_run(settings, words))
+
+
+run_.params += [option(setting) for setting in SETTINGS]
+
+
+@cli.command("list")
+@click.argument("pattern", default="*", metavar="[GLOB]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def list_(pattern: str, *, as_json: bool, backend: str | None, config: str | None) -> int:
+    """List the locks of a backend: name, state, holder, token, age, waiters."""
+    from lockctl.cli import look
+
+    return look.list_locks(open_backend(backend, config), pattern, as_json=as_json)
+
+
+@cli.command("inspect")
+@click.argument("name", type=LockName())
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def inspect_(name: str, *, as_json: bool, backend: str | None, config: str | None) -> int:
+    """Show one lock in full: holder, waiters in order, the place that other tools must be given."""
+    from lockctl.cli import look
+
+    return look.inspect_lock(open_backend(backend, config, name), name, as_json=as_json)
+
+
+@cli.command("force-release")
+@click.argument("name", type=LockName())
+@click.option("--now", is_flag=True, help="Free the lock at once; the old holder may still be running.")
+@click.option("--token", metavar="N", help="Refuse (75) unless the holder has this token.")
+@click.option("--reason", default="", metavar="TEXT", help="Tell the holder why.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask; needed where no terminal is.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def force_release_(
+    name: str,
+    *,
+    now: bool,
+    token: str | None,
+    reason: str,
+    yes: bool,
+    as_json: bool,
+    backend: str | None,
+    config: str | None,
+) -> int:
+    """Ask the holder of a lock to stop its command and give the lock back, and wait until it has."""
+    from lockctl.cli import force_release
+
+    order = force_release.Order(name=name, now=now, token=token, reason=reason, yes=yes, as_json=as_json)
+    return force_release.force_release(open_backend(backend, config, name), order)
+
+
+@cli.group("config")
+def config_() -> None:
+    """Show and check the effective settings."""
+
+
+@config_.command("show")
+@click.option("-l", "--lock", metavar="NAME", help="As they are for this lock.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def config_show(lock: str | None, *, as_json: bool, config: str | None, backend: str | None) -> int:
+    """Print every setting, its value and where it came from."""
+    from lockctl.cli import config as verb
+
+    return verb.show(lock, config, backend, as_json=as_json)
+
+
+@config_.command("check")
+def config_check(config: str | None, backend: str | None) -> int:
+    """Check the configuration file: every key, every value."""
+    from lockctl.cli import config as verb
+
+    return verb.check(config, backend)
+
+
+@config_.command("path")
+def config_path(config: str | None) -> int:
+    """Print the path of the configuration file that counts; nothing if there is none."""
+    from lockctl.cli import config as verb
+
+    return verb.path(config)
+
+
+@cli.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_(shell: str) -> int:
+    """Print the completion script for a shell."""
+    from lockctl.cli import completion
+
+    return completion.print_script(shell)
+
+
+for verb in (list_, inspect_, force_release_, config_show, config_check):
+    with_settings(verb, "backend", "config")
+with_settings(config_path, "config")

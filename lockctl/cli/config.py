@@ -1,0 +1,62 @@
+"""``lockctl config show|check|path``: the effective settings, and where each value came from."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from lockctl import config, registry
+from lockctl.cli import exit_status
+from lockctl.cli.look import checked
+from lockctl.cli.output import print_data, table
+from lockctl.errors import ConfigError
+from lockctl.names import printable
+from lockctl.settings import BY_NAME, shown
+from lockctl.url import parse_url
+
+
+def show(lock: str | None, config_file: str | None, backend: str | None, *, as_json: bool) -> int:
+    """Print every setting; a backend is shown without user, password and parameters."""
+    file = config.read_config(config.config_path(config_file, os.environ))
+    given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
+    settings = config.resolve(given, os.environ, file, None if lock is None else checked(lock))
+    rows = []
+    for name, setting in settings.items():
+        if not BY_NAME[name].in_config:
+            continue
+        content = shown(BY_NAME[name], setting.content)
+        if name == "backend":
+            content = str(parse_url(config.backend_url(setting, os.environ, file)))
+        rows.append((name, printable(content), printable(setting.source)))
+    if as_json:
+        print_data(json.dumps({name: {"value": content, "source": source} for name, content, source in rows}, indent=2))
+    else:
+        print_data(
+            table([("SETTING", "VALUE", "SOURCE"), *((name, content or "-", source) for name, content, source in rows)])
+        )
+    return exit_status.OK
+
+
+def check(config_file: str | None, backend: str | None) -> int:
+    """Read and check everything, also every backend's URL; raises ``ConfigError`` for the first mistake."""
+    path = config.config_path(config_file, os.environ)
+    file = config.read_config(path)
+    given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
+    settings = config.resolve(given, os.environ, file, None)
+    registry.open_backend(config.backend_url(settings["backend"], os.environ, file)).close()
+    for name, profile in (file.tables.get("backends", {}) if file else {}).items():
+        try:
+            registry.open_backend(profile["url"]).close()
+        except ConfigError as wrong:
+            message = f"{printable(str(path))}: [backends.{printable(name)}] url: {wrong}"
+            raise ConfigError(message) from None
+    print_data(f"{printable(path)}: ok" if path else "no configuration file: built-in settings count")
+    return exit_status.OK
+
+
+def path(config_file: str | None) -> int:
+    """Print the path of the file that counts."""
+    found = config.config_path(config_file, os.environ)
+    if found:
+        print_data(printable(found))
+    return exit_status.OK

@@ -1,0 +1,75 @@
+"""From what happened to the number that the contract gives it: the only place that knows these numbers."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from lockctl import errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.runner import Outcome
+
+OK = 0
+USAGE = 64
+UNAVAILABLE = 69
+BUG = 70
+HELD = 75
+LOST = 76
+STALE = 77
+CONFIG = 78
+TIMED_OUT = 124
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+SIGNALED = 128  # plus the number of the signal
+
+MEANINGS = (
+    ("the command's own", "it ran and ended by itself under the lease"),
+    ("128+N", "a signal N ended it"),
+    (str(USAGE), "wrong usage: nothing ran"),
+    (str(UNAVAILABLE), "backend not reachable in time, or its disk is full: nothing ran"),
+    (str(BUG), "a bug in lockctl, with a report on stderr"),
+    (str(HELD), "held by another (-E changes it): nothing ran"),
+    (str(LOST), "the lease was lost or revoked: the command was stopped"),
+    (str(CONFIG), "wrong configuration, a place that cannot be used, or --guarantee not met: nothing ran"),
+    (str(TIMED_OUT), "--max-runtime reached: the command was stopped"),
+    (f"{NOT_EXECUTABLE} / {NOT_FOUND}", "the command is not executable / was not found; the lock was released"),
+)
+
+
+def of_error(error: errors.LockctlError) -> int:
+    """The status for an error that kept everything from running."""
+    for kind, status in (
+        (errors.UsageError, USAGE),
+        (errors.ConfigError, CONFIG),
+        (errors.BackendUnavailable, UNAVAILABLE),
+    ):
+        if isinstance(error, kind):
+            return status
+    if isinstance(error, errors.Interrupted):
+        return SIGNALED + error.signum
+    return HELD
+
+
+def of_outcome(outcome: Outcome, *, conflict: int) -> int:
+    """The status of a run; *conflict* is what "held by another" exits with."""
+    if outcome.interrupted is not None:
+        return SIGNALED + outcome.interrupted
+    if outcome.kind == "held":
+        return conflict
+    if outcome.kind == "not_executed":
+        return NOT_FOUND if outcome.error in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
+    fixed = {"unavailable": UNAVAILABLE, "lost": LOST, "revoked": LOST, "timed_out": TIMED_OUT}
+    if outcome.kind in fixed:
+        return fixed[outcome.kind]
+    if outcome.status is None:
+        return SIGNALED + 9  # the guard was killed, and the kernel killed the command with it
+    return of_wait_status(outcome.status)
+
+
+def of_wait_status(status: int) -> int:
+    """The command's own status, or 128+N as a shell has it."""
+    if os.WIFSIGNALED(status):
+        return SIGNALED + os.WTERMSIG(status)
+    return os.WEXITSTATUS(status)

@@ -1,0 +1,50 @@
+"""Reading the words of ``run`` without click, whose import costs more than all the rest of the start.
+
+It reads what it is sure of. Anything unusual (help, a mistake, an abbreviation) it leaves to click,
+which reads the same table of settings; a test holds the two to the same answers.
+"""
+
+from __future__ import annotations
+
+from lockctl.settings import SETTINGS
+
+BY_FLAG = {flag: setting for setting in SETTINGS for flag in setting.flags}
+
+
+def read(words: list[str]) -> tuple[dict[str, str | bool], tuple[str, ...]] | None:
+    """(settings as given, the command), or ``None``: let click read it."""
+    given: dict[str, str | bool] = {}
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if word == "--":
+            break
+        if not word.startswith("-") or word == "-":
+            position -= 1
+            break
+        flag, value = _split(word)
+        setting = BY_FLAG.get(flag)
+        if setting is None or setting.name in given:
+            return None
+        if not setting.takes_value:
+            if value is not None:
+                return None
+            given[setting.name] = True
+            continue
+        if value is None:
+            if position == len(words):
+                return None
+            value = words[position]
+            position += 1
+        given[setting.name] = value
+    command = tuple(words[position:])
+    return (given, command) if command else None
+
+
+def _split(word: str) -> tuple[str, str | None]:
+    """``--ttl=5s`` and ``-t5s`` into flag and value; clusters of short flags are left to click."""
+    if word.startswith("--"):
+        flag, equals, value = word.partition("=")
+        return flag, value if equals else None
+    return word[:2], word[2:] or None

@@ -1,0 +1,106 @@
+"""``lockctl force-release``: revoke a lock, or take it away at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from lockctl.cli import exit_status
+from lockctl.cli.look import REQUEST_TIMEOUT, checked
+from lockctl.cli.output import held_by, print_data
+from lockctl.cli.run import user_name
+from lockctl.cli.talk import Talk
+from lockctl.errors import LockctlError, UsageError
+from lockctl.value import Value
+
+if TYPE_CHECKING:
+    from lockctl.backend import Backend
+    from lockctl.model import Holder, LockInfo
+
+POLL = 0.1  # seconds between two looks whether the holder has given the lock back
+SILENT_HOLDER = 30.0  # seconds: the lease of a holder that did not say its own
+LONGEST_STOP = 30.0  # seconds beyond a lease in which a job that was told should have been stopped
+
+
+class Order(Value):
+    """What the operator wants."""
+
+    name: str
+    now: bool
+    token: str | None
+    reason: str
+    yes: bool
+    as_json: bool
+
+
+def force_release(backend: Backend, order: Order) -> int:
+    """Free one lock; 0: it is free or was, 75: another holds it by now or the holder has not stopped yet."""
+    talk = Talk(verbose=True)
+    name = checked(order.name)
+    wanted = _token(order.token)
+    lock = backend.inspect(name, timeout=REQUEST_TIMEOUT)
+    if lock.state == "free":
+        return _answer(order, talk, "free", f"{name} is free: nothing to do")
+    holder = lock.holders[0]
+    if wanted is not None and holder.token != wanted:
+        return _answer(
+            order, talk, "other_holder", f"{name}: not released: {held_by(lock)}; its token is {holder.token}"
+        )
+    _confirm(order, lock)
+    by = f"{user_name(os.environ)}@{os.uname().nodename}"
+    floor = backend.revoke(name, holder, now=order.now, by=by, reason=order.reason, timeout=REQUEST_TIMEOUT)
+    if floor is None:
+        return _answer(order, talk, "other_holder", f"{name}: not released: the holder has changed: look again")
+    if order.now:
+        return _answer(
+            order,
+            talk,
+            "released",
+            f"{name} is free. The old holder may still be running until it notices:"
+            f" resources that check tokens must be advanced to at least {floor}",
+            floor,
+        )
+    return _await_release(backend, order, holder, talk)
+
+
+def _await_release(backend: Backend, order: Order, holder: Holder, talk: Talk) -> int:
+    until = time.monotonic() + (holder.ttl or SILENT_HOLDER) + LONGEST_STOP
+    while time.monotonic() < until:
+        lock = backend.inspect(order.name, timeout=REQUEST_TIMEOUT)
+        if not lock.holders or (lock.holders[0].owner, lock.holders[0].token) != (holder.owner, holder.token):
+            return _answer(order, talk, "released", f"{order.name} was given back")
+        time.sleep(POLL)
+    return _answer(order, talk, "told", f"{order.name}: the holder was told, and has not given it back yet")
+
+
+def _answer(order: Order, talk: Talk, result: str, text: str, floor: int | None = None) -> int:
+    if order.as_json:
+        print_data(json.dumps({"name": order.name, "result": result, "next_token_at_least": floor}, indent=2))
+    else:
+        talk("info" if result in ("free", "released") else "error", text)
+    return exit_status.OK if result in ("free", "released") else exit_status.HELD
+
+
+def _token(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 20:
+        message = f"--token: {text[:30]!r} is not a token: a decimal number as in LOCKCTL_TOKEN"
+        raise UsageError(message)
+    return int(text)
+
+
+def _confirm(order: Order, lock: LockInfo) -> None:
+    if order.yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        message = f"{order.name}: {held_by(lock)}; without a terminal to ask on, --yes is needed"
+        raise UsageError(message)
+    risk = " The old holder is not stopped first: two may run at once." if order.now else ""
+    sys.stderr.write(f"{order.name} is {held_by(lock)}\nRelease it?{risk} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise LockctlError("not released")

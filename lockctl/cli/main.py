@@ -1,0 +1,59 @@
+"""The entry point: the lean road for ``run``, click for everything else, one place for what went wrong."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit status. ``run`` leaves through ``os._exit``: nothing is to be torn down."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if words[:1] == ["run"]:
+            gc.disable()  # nothing to collect before the command runs, and looking takes a third of the start
+            status = _run(words[1:])
+            if status is not None:
+                os._exit(status)
+        from lockctl.cli import commands
+
+        return commands.invoke(words)
+    except Exception:  # noqa: BLE001 - the last resort: a bug is reported and has its own status
+        return _bug()
+
+
+def _run(words: list[str]) -> int | None:
+    from lockctl.cli import fastpath
+
+    parsed = fastpath.read(words)
+    if parsed is None:
+        return None
+    return start_run(*parsed)
+
+
+def start_run(given: dict[str, str | bool], command: tuple[str, ...]) -> int:
+    """Block signals first of all: from here on each is a value that waits to be read."""
+    from lockctl.cli.run import execute
+    from lockctl.supervise.signals import Signals
+
+    return execute(given, command, os.environ, Signals())
+
+
+def _bug() -> int:
+    import traceback
+
+    from lockctl import __version__
+    from lockctl.cli.exit_status import BUG
+
+    report = traceback.format_exc()
+    text = f"lockctl: this is a bug in lockctl {__version__}; please report it with these lines:\n{report}"
+    try:
+        os.write(2, text.encode("utf-8", "replace"))
+    except OSError:
+        return BUG
+    return BUG

@@ -1,0 +1,94 @@
+"""Data on stdout, and how locks and holders are shown there and in messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from lockctl.clock import utc, wall
+from lockctl.durations import format_age
+from lockctl.names import command_line, printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Holder, LockInfo
+
+
+def print_data(text: str) -> None:
+    """Write data to stdout; a reader that has gone away ends the program quietly."""
+    try:
+        sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def held_by(seen: LockInfo | None) -> str:
+    """Who holds a lock, since when, and how to look further."""
+    if seen is None or not seen.holders:
+        return "held by another, who has released it just now or cannot be seen"
+    look = f"see: lockctl inspect {seen.name}"
+    holder = seen.holders[0]
+    command = f": {command_line(holder.command)}" if holder.command else ""
+    if seen.state == "foreign":
+        return f"held by another program, {_who(holder)}{command}; {look}"
+    return f"held by {_who(holder)}{_since(holder)}{command}; {look}"
+
+
+def _who(holder: Holder) -> str:
+    host = printable(holder.host) if holder.host else "an unknown host"
+    pid = f" pid {holder.pid}" if holder.pid else ""
+    user = f" ({printable(holder.user)})" if holder.user else ""
+    return host + pid + user
+
+
+def _since(holder: Holder) -> str:
+    if holder.acquired_at is None:
+        return ""
+    return f" since {utc(holder.acquired_at)} ({format_age(wall() - holder.acquired_at)})"
+
+
+def lock_document(lock: LockInfo) -> dict[str, object]:
+    """One lock as the JSON of the contract has it: every key present, ``null`` for what is not known."""
+    return {
+        "name": lock.name,
+        "backend": lock.backend,
+        "key": lock.key,
+        "state": lock.state,
+        "fencing": lock.fencing,
+        "slots": lock.slots,
+        "holders": [holder_document(holder) for holder in lock.holders],
+        "waiters": None
+        if lock.waiters is None
+        else [
+            {"host": waiter.host, "pid": waiter.pid, "user": waiter.user, "since": _moment(waiter.since)}
+            for waiter in lock.waiters
+        ],
+        "last_run": None,
+    }
+
+
+def holder_document(holder: Holder) -> dict[str, object]:
+    """One holder as the JSON of the contract has it."""
+    return {
+        "owner": holder.owner,
+        "host": holder.host,
+        "pid": holder.pid,
+        "user": holder.user,
+        "command": None if holder.command is None else list(holder.command),
+        "token": holder.token,
+        "mode": holder.mode,
+        "acquired_at": _moment(holder.acquired_at),
+        "expires_in": None if holder.expires_in is None else round(holder.expires_in, 3),
+    }
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else utc(seconds)
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Plain columns; the first row is the heading."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines)

@@ -1,0 +1,216 @@
+"""``lockctl run``: from settings to a request, from an outcome to messages, a report and a status."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from lockctl import config, names, registry, runner
+from lockctl.cli import exit_status
+from lockctl.cli.talk import Talk
+from lockctl.errors import ConfigError, LockctlError, UsageError
+from lockctl.supervise.signals import Signals, signal_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from lockctl.config import Effective
+    from lockctl.lease.schedule import Schedule
+    from lockctl.runner import Outcome, Request
+    from lockctl.supervise.fork import GuardProcess
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # what Python sets LC_CTYPE to in a C locale (PEP 538)
+
+
+def execute(
+    given: Mapping[str, str | bool], words: tuple[str, ...], environ: Mapping[str, str], signals: Signals
+) -> int:
+    """Run a command under a lock; the exit status."""
+    talk = Talk(as_json=given.get("log_format") == "json", quiet=given.get("quiet") is True)
+    guard = None
+    try:
+        words = _command(words, shell=given.get("shell") is True, environ=environ)
+        talk.lock = _lock_name(given, words)
+        _hold_standard_descriptors()
+        patient = {"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys()
+        environment = _environment(environ)
+        guard = runner.prepare(words, environment, signals, lambda text: talk("warning", text), eager=not patient)
+        return _configured(given, words, environ, signals, guard, talk)
+    except LockctlError as error:
+        talk("error", str(error))
+        return exit_status.of_error(error)
+    except OSError as failure:
+        if failure.errno not in EXHAUSTED:
+            raise
+        talk("error", f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something")
+        return exit_status.NOT_EXECUTABLE
+    finally:
+        if guard is not None:
+            guard.dismiss()
+
+
+def _configured(
+    given: Mapping[str, str | bool],
+    words: tuple[str, ...],
+    environ: Mapping[str, str],
+    signals: Signals,
+    guard: GuardProcess,
+    talk: Talk,
+) -> int:
+    file = config.read_config(config.config_path(_text(given, "config"), environ))
+    lock = str(talk.lock)
+    settings = config.resolve(given, environ, file, lock)
+    talk.configure(
+        as_json=settings["log_format"].content == "json",
+        verbose=settings["verbose"].content,
+        quiet=settings["quiet"].content,
+    )
+    request = _request(lock, words, settings, config.backend_url(settings["backend"], environ, file), environ)
+    report = settings["report"].content
+    if report is not None:
+        from lockctl.cli.report import check_place
+
+        check_place(report)
+    outcome = runner.run(request, guard, signals, talk)
+    skip = settings["skip_ok"].content
+    conflict = 0 if skip else settings["conflict_exit_code"].content
+    status = exit_status.of_outcome(outcome, conflict=conflict)
+    _tell(outcome, talk, silent_when_held=skip)
+    if report is not None:
+        from lockctl.cli.report import write_report
+
+        write_report(report, outcome, talk)
+    return status
+
+
+def _text(given: Mapping[str, str | bool], name: str) -> str | None:
+    content = given.get(name)
+    return content if isinstance(content, str) else None
+
+
+def _command(words: tuple[str, ...], *, shell: bool, environ: Mapping[str, str]) -> tuple[str, ...]:
+    if not words:
+        raise UsageError("no command: lockctl run [OPTIONS] [--] COMMAND [ARG]...")
+    if not shell:
+        return words
+    if len(words) != 1:
+        raise UsageError("-c takes one argument, the line for the shell: quote it")
+    return (environ.get("SHELL") or "/bin/sh", "-c", words[0])
+
+
+def _lock_name(given: Mapping[str, str | bool], words: tuple[str, ...]) -> str:
+    name = _text(given, "lock")
+    if name is None:
+        return names.derived_name(words[2:] if given.get("shell") is True else words)
+    try:
+        return names.check_name(name)
+    except ValueError as wrong:
+        message = f"--lock: {names.printable(str(wrong))}"
+        raise UsageError(message) from None
+
+
+def _request(
+    lock: str, words: tuple[str, ...], settings: Mapping[str, Effective], url: str, environ: Mapping[str, str]
+) -> Request:
+    content: dict[str, Any] = {name: setting.content for name, setting in settings.items()}
+    return runner.Request(
+        name=lock,
+        words=words,
+        url=url,
+        host=os.uname().nodename,
+        user=user_name(environ),
+        schedule=_schedule(settings["ttl"], settings["kill_after"], url),
+        wait=content["wait"],
+        splay=content["splay"],
+        first_signal=content["signal"],
+        leftover=content["leftover"],
+        kill_on_loss=content["on_lost"] == "kill",
+        max_runtime=content["max_runtime"],
+        correctness=content["guarantee"] == "correctness",
+        run_unlocked=content["on_unavailable"] == "run",
+    )
+
+
+def _schedule(ttl: Effective, grace: Effective, url: str) -> Schedule:
+    """The spans of the run; what does not fit is wrong usage if a flag said it, else wrong configuration."""
+    from lockctl.lease.schedule import plan
+
+    try:
+        return plan(ttl.content, grace.content, registry.capabilities_of(url))
+    except ValueError as wrong:
+        sources = [setting.source for setting in (ttl, grace) if setting.content is not None]
+        message = f"{wrong} (ttl: {ttl.source}; kill-after: {grace.source})"
+        by_flag = any(source.startswith("-") for source in sources)
+        raise (UsageError if by_flag else ConfigError)(message) from None
+
+
+def user_name(environ: Mapping[str, str]) -> str:
+    """The login name, as cron and login shells give it, else as ``/etc/passwd`` has it."""
+    name = environ.get("LOGNAME") or environ.get("USER")
+    if name:
+        return name
+    number = str(os.geteuid())
+    try:
+        # not by getpwuid(3), which may ask a directory service that hangs
+        with open("/etc/passwd", "rb", buffering=0) as users:
+            lines = os.fsdecode(users.read()).splitlines()
+    except OSError:
+        return number
+    for line in lines:
+        fields = line.split(":", 3)
+        if fields[2:3] == [number]:
+            return fields[0]
+    return number
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment that lockctl was given, without what the interpreter itself added to it."""
+    environment = dict(environ)
+    if environment.get("LC_CTYPE") in COERCED:
+        try:
+            with open("/proc/self/environ", "rb", buffering=0) as file:
+                given = b"\0" + file.read(1 << 22)
+        except OSError:
+            return environment
+        _, was_given, rest = given.partition(b"\0LC_CTYPE=")
+        if was_given:
+            environment["LC_CTYPE"] = os.fsdecode(rest.partition(b"\0")[0])
+        else:
+            del environment["LC_CTYPE"]
+    return environment
+
+
+def _hold_standard_descriptors() -> None:
+    """If 0, 1 or 2 is closed, keep the number busy: a lock file there would be written to as stderr."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            while os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) < number:
+                pass
+
+
+def _tell(outcome: Outcome, talk: Talk, *, silent_when_held: bool) -> None:
+    if outcome.interrupted is not None:
+        talk("info", f"{signal_name(outcome.interrupted)} ended the wait")
+    elif outcome.kind == "held":
+        if not silent_when_held:
+            from lockctl.cli.output import held_by
+
+            talk("warning", held_by(outcome.seen))
+    elif outcome.kind == "unavailable" and outcome.status is None and not outcome.error:
+        talk("error", outcome.detail)
+    elif outcome.kind == "lost":
+        talk("warning", f"the lease was lost, the command was stopped: {outcome.detail or 'not renewed in time'}")
+    elif outcome.kind == "revoked":
+        talk("warning", f"the lock was revoked, the command was stopped: {outcome.detail}")
+    elif outcome.kind == "timed_out":
+        talk("warning", "--max-runtime was reached, the command was stopped")
+    elif outcome.kind == "not_executed":
+        talk("error", f"cannot run {names.command_line(outcome.words[:1])}: {os.strerror(outcome.error)}")
+    if outcome.leftovers:
+        plural = "es" if outcome.leftovers > 1 else ""
+        talk("warning", f"stopped {outcome.leftovers} process{plural} that the command had left behind")

@@ -1,0 +1,40 @@
+"""The clocks, by what they count. All times are floats in seconds.
+
+A lease at a server runs on while this machine is suspended, so its deadline is kept on
+``CLOCK_BOOTTIME``. A lock that the kernel frees with its last holder cannot be lost in a suspend:
+its watch is kept on ``CLOCK_MONOTONIC``, or every laptop lid would stop jobs that hold their lock.
+"""
+
+import time
+
+BOOTTIME = 7  # CLOCK_BOOTTIME of <linux/time.h>, also the clock id that timerfd_create takes
+MONOTONIC = 1  # CLOCK_MONOTONIC
+
+
+class Clock:
+    """One clock of the kernel; call it for the time now, in seconds."""
+
+    __slots__ = ("clock_id",)
+
+    def __init__(self, clock_id: int) -> None:
+        """Use the clock with this kernel id."""
+        self.clock_id = clock_id
+
+    def __call__(self) -> float:
+        """Seconds since an arbitrary start; never goes back."""
+        return time.clock_gettime(self.clock_id)
+
+
+boottime = Clock(BOOTTIME)
+monotonic = Clock(MONOTONIC)
+
+
+def wall() -> float:
+    """Seconds since the epoch: for people and for the floor of tokens, never for a deadline."""
+    return time.time()
+
+
+def utc(seconds: float) -> str:
+    """A point of wall-clock time as RFC 3339 in UTC with milliseconds (``2026-11-20T02:00:00.123Z``)."""
+    parts = time.gmtime(seconds)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', parts)}.{int(seconds * 1000) % 1000:03d}Z"

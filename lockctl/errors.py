@@ -1,0 +1,40 @@
+"""What can go wrong, as data: one root, one level below it. ``cli/exit_status`` gives each its number."""
+
+
+class LockctlError(Exception):
+    """Root of all errors of lockctl; its text is one line that says what to do next."""
+
+
+class UsageError(LockctlError):
+    """The words of the command line are wrong; nothing ran."""
+
+
+class ConfigError(LockctlError):
+    """The configuration, or the place of the locks, must be changed by a person; nothing ran."""
+
+
+class BackendUnavailable(LockctlError):
+    """The backend gave no usable answer in time: whether the lock is ours is *not known*."""
+
+
+class LeaseLost(LockctlError):
+    """The backend said clearly that the lease is not ours any more."""
+
+
+class LeaseRevoked(LockctlError):
+    """An operator asked for the lock: still ours, to be given back as soon as the job has stopped."""
+
+    def __init__(self, by: str, reason: str) -> None:
+        """Keep who asked (``user@host``) and the reason they gave (may be empty)."""
+        super().__init__(f"revoked by {by}" + (f": {reason}" if reason else ""))
+        self.by = by
+        self.reason = reason
+
+
+class Interrupted(LockctlError):
+    """A signal ended the wait for a lock; nothing ran."""
+
+    def __init__(self, signum: int) -> None:
+        """Keep the number of the signal."""
+        super().__init__(f"interrupted by signal {signum}")
+        self.signum = signum

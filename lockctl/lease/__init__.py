@@ -1,0 +1,1 @@
+"""Taking a lease, keeping it, and the arithmetic of its deadline."""

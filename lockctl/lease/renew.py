@@ -1,0 +1,96 @@
+"""Keeping the lease: the only loop that renews.
+
+It runs in a thread of its own, so that a request that hangs holds up neither a signal nor a deadline,
+and it only reports: what a report means is decided by the loop that reads it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+
+from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
+from lockctl.events import LeaseEnded, RenewalFailed, Renewed, RevocationAsked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.backend import Backend
+    from lockctl.events import RenewalEvent
+    from lockctl.lease.acquire import Lease
+    from lockctl.lease.schedule import Schedule
+    from lockctl.model import Grant
+
+JITTER = 0.1  # renewals of many holders that started in the same second drift apart
+
+
+class Renewer:
+    """Renews one lease until told to stop. Reports are read from :meth:`take` when *readable* is."""
+
+    def __init__(self, backend: Backend, lease: Lease, schedule: Schedule, now: Callable[[], float]) -> None:
+        """Nothing is started yet: a job shorter than one interval never needs the thread."""
+        self._backend = backend
+        self._grant: Grant = lease.grant
+        self._schedule = schedule
+        self._now = now
+        self._reports: list[RenewalEvent] = []
+        self.readable, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._in_request = _thread.allocate_lock()
+        self._nudge = _thread.allocate_lock()
+        self._nudge.acquire()
+        self._stopped = False
+        self._started = False
+
+    def renew_now(self) -> None:
+        """Start renewing, the first time at once; or, when started, cut the present pause short."""
+        if not self._started:
+            self._started = True
+            _thread.start_new_thread(self._loop, ())
+        elif self._nudge.locked():
+            self._nudge.release()
+
+    def take(self) -> list[RenewalEvent]:
+        """The reports since the last call, in their order."""
+        try:
+            os.read(self.readable, 4096)
+        except BlockingIOError:
+            return []
+        taken: list[RenewalEvent] = []
+        while self._reports:
+            taken.append(self._reports.pop(0))
+        return taken
+
+    def stop(self, timeout: float) -> bool:
+        """No request is sent after this. ``False``: one is still under way after *timeout* seconds."""
+        self._stopped = True
+        if self._nudge.locked():
+            self._nudge.release()
+        return self._in_request.acquire(timeout=timeout)
+
+    def _loop(self) -> None:
+        while True:
+            with self._in_request:
+                if self._stopped:
+                    return
+                report = self._renew_once()
+            self._reports.append(report)
+            os.write(self._wake, b".")
+            if isinstance(report, LeaseEnded):
+                return
+            spread = 1 - JITTER + 2 * JITTER * os.urandom(1)[0] / 255
+            self._nudge.acquire(timeout=self._schedule.interval * spread)
+
+    def _renew_once(self) -> RenewalEvent:
+        sent = self._now()
+        try:
+            self._grant = self._backend.renew(self._grant, timeout=self._schedule.request_timeout)
+        except LeaseRevoked as asked:
+            return RevocationAsked(asked.by, asked.reason, self._schedule.deadline(sent, self._grant.ttl))
+        except LeaseLost as lost:
+            return LeaseEnded(str(lost))
+        except BackendUnavailable as unknown:
+            return RenewalFailed(str(unknown))
+        except Exception as bug:  # noqa: BLE001 - a thread that dies silently would cost the job its lease
+            return RenewalFailed(f"{type(bug).__name__}: {bug}")
+        return Renewed(self._schedule.deadline(sent, self._grant.ttl))

@@ -1,0 +1,85 @@
+"""The arithmetic of one lease: when to renew, when to warn, when to kill.
+
+::
+
+    sent            sent + ttl              the lease at the server, counted from its later clock
+    |---------------------------|
+    |  renewals every interval  |
+    |          signal_at  kill_at  deadline
+    |               |--grace--|--margin--|  the tree must be gone here
+
+The deadline counts from the moment the last successful request was *sent*: the server's lease began
+later than that, so it ends later too. ``rate_error`` and ``SLACK`` cover clocks that run at different
+speeds and the time between reading a clock and acting on it.
+"""
+
+from __future__ import annotations
+
+from lockctl.durations import format_duration
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Capabilities
+
+SLACK = 0.05  # seconds between reading the clock and the request or the signal that follows
+SHORTEST_TTL = 1.0  # seconds; below it scheduling noise of a busy host eats the margins
+USUAL_GRACE = 5.0  # seconds, the default of --kill-after
+RENEWALS_PER_TTL = 6
+TRIES_BEFORE_SIGNAL = 3  # renewals that may fail in a row before the job is asked to stop
+
+
+class Schedule(Value):
+    """The fixed spans of one run, in seconds."""
+
+    ttl: float
+    grace: float  # --kill-after: from the first signal to SIGKILL
+    margin: float  # from SIGKILL to the deadline
+    interval: float  # between two renewals
+    request_timeout: float  # of one request
+    rate_error: float
+
+    def deadline(self, sent: float, ttl: float) -> float:
+        """When everything must be gone, if a request sent at *sent* was granted *ttl* seconds."""
+        return sent + ttl * (1 - self.rate_error) - SLACK
+
+    def kill_at(self, deadline: float) -> float:
+        """When SIGKILL must be sent."""
+        return deadline - self.margin
+
+    def signal_at(self, deadline: float) -> float:
+        """When the first signal must be sent."""
+        return deadline - self.margin - self.grace
+
+
+def plan(ttl: float, grace: float | None, capabilities: Capabilities) -> Schedule:
+    """The schedule of a run; *grace* ``None`` takes the usual one, shortened to fit a short lease.
+
+    Raises ``ValueError`` with one line when the lease is too short for what must fit into it.
+    """
+    if ttl < SHORTEST_TTL:
+        message = f"the ttl is {format_duration(ttl)}: it must be at least {format_duration(SHORTEST_TTL)}"
+        raise ValueError(message)
+    margin = min(max(ttl / 20, 0.25), 2.0)
+    interval = min(max(ttl / RENEWALS_PER_TTL, 0.1), capabilities.heartbeat)
+    request_timeout = 0.0 if capabilities.kernel_held else max(min(interval, ttl / 10), 0.1)
+    usable = ttl * (1 - capabilities.rate_error) - SLACK
+    longest_grace = usable - margin - TRIES_BEFORE_SIGNAL * interval - request_timeout
+    if grace is None:
+        grace = max(0.0, min(USUAL_GRACE, ttl / 4, longest_grace))
+    elif grace >= ttl:
+        raise ValueError("kill-after must be shorter than the ttl")
+    elif grace > longest_grace:
+        message = (
+            f"kill-after {format_duration(grace)} does not fit into a ttl of {format_duration(ttl)} beside the"
+            f" renewals: at most {format_duration(max(0, int(longest_grace * 1000) / 1000))}, or a longer ttl"
+        )
+        raise ValueError(message)
+    return Schedule(
+        ttl=ttl,
+        grace=grace,
+        margin=margin,
+        interval=interval,
+        request_timeout=request_timeout,
+        rate_error=capabilities.rate_error,
+    )

@@ -1,0 +1,72 @@
+"""Names of locks, and the cleaning of text that somebody else wrote."""
+
+LONGEST = 200
+LARGEST_PRIME = 4294967291  # below 2**32
+ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@+-")
+
+
+def check_name(name: str) -> str:
+    """Give *name* back if it can name a lock; raises ``ValueError`` with one line that says why not."""
+    if not name:
+        raise ValueError("a lock name cannot be empty")
+    if len(name) > LONGEST:
+        message = f"lock name {name[:20]!r}... has {len(name)} characters, at most {LONGEST} are allowed"
+        raise ValueError(message)
+    for char in name:
+        if char not in ALLOWED:
+            message = f"lock name {name!r} has {char!r}: only ASCII letters, digits and ._:@+- are allowed"
+            raise ValueError(message)
+    if name[0] in ".-":
+        message = f"lock name {name!r} cannot start with {name[0]!r}"
+        raise ValueError(message)
+    return name
+
+
+def derived_name(words: tuple[str, ...]) -> str:
+    """The lock name of a command that was given none: base name and a short hash of all its words."""
+    whole = b"\0".join(word.encode("utf-8", "surrogateescape") for word in words)
+    digest = f"{remainder(whole):08x}"
+    first = words[0].split()[0] if words[0].split() else "command"
+    base = "".join(char if char in ALLOWED else "_" for char in first.rsplit("/", 1)[-1])
+    base = base.lstrip(".-")[: LONGEST - 9] or "command"
+    return f"{base}-{digest}"
+
+
+def remainder(data: bytes) -> int:
+    """A number below 2**32 that tells texts apart, and torn writes from whole ones; no defence against malice.
+
+    Any hash of the standard library takes longer to load than a lock to take; one division does here.
+    """
+    return int.from_bytes(b"\1" + data, "big") % LARGEST_PRIME
+
+
+def printable(text: str) -> str:
+    """*text* with every control, formatting or undecodable character replaced, safe for a terminal."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def json_string(text: str) -> str:
+    """*text* as a JSON string in ASCII; what is not text (a lone surrogate) becomes a question mark."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    clean = text.encode("utf-8", "replace").decode()
+    try:
+        from _json import encode_basestring_ascii
+    except ImportError:
+        import json
+
+        return json.dumps(clean)
+    quoted: str = encode_basestring_ascii(clean)
+    return quoted
+
+
+def command_line(words: tuple[str, ...] | list[str]) -> str:
+    """A command as one printable line, quoted so that it can be read, not so that it can be run."""
+    shown = []
+    for word in words:
+        clean = printable(word)
+        plain = clean and not any(char in " '\"\\$`|&;<>()*?[]#~!{}" for char in clean)
+        shown.append(clean if plain else "'" + clean.replace("'", "'\\''") + "'")
+    return " ".join(shown)

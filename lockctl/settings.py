@@ -1,0 +1,260 @@
+"""Every setting of ``run``: one table from which flags, variables, config keys, help and man pages come."""
+
+from __future__ import annotations
+
+from lockctl.durations import format_duration, parse_duration, parse_wait
+from lockctl.names import check_name
+from lockctl.supervise.signals import NAMES, parse_signal
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DURATION, WAIT, NUMBER, FLAG, CHOICE, TEXT, SIGNAL, NAME, FILE = (
+    "duration",
+    "wait",
+    "number",
+    "flag",
+    "choice",
+    "text",
+    "signal",
+    "name",
+    "file",
+)
+
+
+class Setting(Value):
+    """One setting. *default* is written as a user would write it; empty means none."""
+
+    name: str
+    flags: tuple[str, ...]
+    kind: str
+    default: str
+    help: str
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    in_config: bool = True  # may stand in the config file, and be set by LOCKCTL_<NAME>
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether a word follows the flag."""
+        return self.kind != FLAG
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return "LOCKCTL_" + self.name.upper()
+
+
+SETTINGS = (
+    Setting(
+        "lock",
+        ("-l", "--lock"),
+        NAME,
+        "",
+        "Lock to take. Without it: the command's base name and a short hash of all its words.",
+        metavar="NAME",
+        in_config=False,
+    ),
+    Setting(
+        "backend",
+        ("-b", "--backend"),
+        TEXT,
+        "",
+        "Where the lock lives: a URL, or a profile of the configuration. Without it: files on this host.",
+        metavar="URL|PROFILE",
+    ),
+    Setting(
+        "ttl",
+        ("-t", "--ttl"),
+        DURATION,
+        "30s",
+        "How long the lease lives without a renewal; at least 1s.",
+        metavar="DURATION",
+    ),
+    Setting(
+        "wait",
+        ("-w", "--wait"),
+        WAIT,
+        "0",
+        "How long to wait for the lock; 0 does not wait.",
+        metavar="DURATION|forever",
+    ),
+    Setting("no_wait", ("-n", "--no-wait"), FLAG, "", "Same as --wait 0.", in_config=False),
+    Setting(
+        "conflict_exit_code",
+        ("-E", "--conflict-exit-code"),
+        NUMBER,
+        "75",
+        "Exit status when the lock is held by another (0 to 255).",
+        metavar="N",
+    ),
+    Setting("skip_ok", ("--skip-ok",), FLAG, "", "Held by another: say nothing and exit 0."),
+    Setting(
+        "kill_after",
+        ("-k", "--kill-after"),
+        DURATION,
+        "",
+        "Time between the first signal and SIGKILL, when lockctl itself stops the command."
+        " Without it: 5s, or a quarter of a ttl under 20s.",
+        metavar="DURATION",
+    ),
+    Setting(
+        "leftover",
+        ("--leftover",),
+        CHOICE,
+        "kill",
+        "Processes of the job that outlive the command: stop them (and say so), wait for them, or leave"
+        " them alone, outside the lock.",
+        metavar="kill|wait|leave",
+        choices=("kill", "wait", "leave"),
+    ),
+    Setting(
+        "signal", ("--signal",), SIGNAL, "TERM", "The first signal when lockctl stops the command.", metavar="NAME"
+    ),
+    Setting(
+        "on_lost",
+        ("--on-lost",),
+        CHOICE,
+        "kill",
+        "What a certain loss does, when another may already hold the lock: SIGKILL at once, or the usual"
+        " stop with its grace.",
+        metavar="kill|term",
+        choices=("kill", "term"),
+    ),
+    Setting(
+        "max_runtime",
+        ("--max-runtime",),
+        DURATION,
+        "",
+        "Stop the command after this long, exit 124.",
+        metavar="DURATION",
+    ),
+    Setting(
+        "splay",
+        ("--splay",),
+        DURATION,
+        "0",
+        "Sleep a random time up to this before acquiring.",
+        metavar="DURATION",
+    ),
+    Setting(
+        "guarantee",
+        ("--guarantee",),
+        CHOICE,
+        "efficiency",
+        "What the lock is for: to avoid double work, or to avoid corruption. 'correctness' refuses, before"
+        " anything runs, a backend or setting that cannot fence.",
+        metavar="efficiency|correctness",
+        choices=("efficiency", "correctness"),
+    ),
+    Setting(
+        "on_unavailable",
+        ("--on-unavailable",),
+        CHOICE,
+        "fail",
+        "Backend not reachable: run nothing, or run the command unlocked with a warning.",
+        metavar="fail|run",
+        choices=("fail", "run"),
+    ),
+    Setting(
+        "shell",
+        ("-c", "--shell"),
+        FLAG,
+        "",
+        "The one argument is a line for $SHELL -c (/bin/sh if unset).",
+        in_config=False,
+    ),
+    Setting(
+        "report",
+        ("--report",),
+        FILE,
+        "",
+        "Write the outcome to this file as JSON, atomically, also when nothing ran.",
+        metavar="FILE",
+    ),
+    Setting(
+        "log_format",
+        ("--log-format",),
+        CHOICE,
+        "text",
+        "How messages on stderr are written.",
+        metavar="text|json",
+        choices=("text", "json"),
+    ),
+    Setting("verbose", ("-v", "--verbose"), FLAG, "", "Say what happens."),
+    Setting("quiet", ("-q", "--quiet"), FLAG, "", "Say nothing but errors that kept the command from running."),
+    Setting(
+        "config",
+        ("--config",),
+        FILE,
+        "",
+        "Read this configuration file and no other.",
+        metavar="FILE",
+        in_config=False,
+    ),
+)
+
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def check(setting: Setting, text: str) -> object:
+    """The value that *text* means for this setting; raises ``ValueError`` with one line."""
+    checks: dict[str, Callable[[str], object]] = {
+        DURATION: parse_duration,
+        WAIT: parse_wait,
+        SIGNAL: parse_signal,
+        NAME: check_name,
+        FLAG: parse_flag,
+        TEXT: _not_empty,
+        FILE: _not_empty,
+    }
+    if setting.kind == CHOICE:
+        if text not in setting.choices:
+            message = f"{text!r} is not one of {', '.join(setting.choices)}"
+            raise ValueError(message)
+        return text
+    if setting.kind == NUMBER:
+        return parse_exit_code(text)
+    return checks[setting.kind](text)
+
+
+def parse_exit_code(text: str) -> int:
+    """An exit status; raises ``ValueError`` for one that a shell would not see as it is."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 3 or int(text) > 255:
+        message = f"{text[:30]!r} is not an exit status: 0 to 255"
+        raise ValueError(message)
+    return int(text)
+
+
+def parse_flag(text: str) -> bool:
+    """A yes or no, as a variable or a config file has it."""
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if text.lower() not in words:
+        message = f"{text!r} is not one of true, false"
+        raise ValueError(message)
+    return words[text.lower()]
+
+
+def shown(setting: Setting, content: object) -> str:
+    """A value as a user would write it."""
+    if content is None:
+        return ""
+    if isinstance(content, bool):
+        return "true" if content else "false"
+    if setting.kind in (DURATION, WAIT) and isinstance(content, float):
+        return format_duration(content)
+    if setting.kind == SIGNAL:
+        for name, number in NAMES.items():
+            if number == content:
+                return name
+    return str(content)
+
+
+def _not_empty(text: str) -> str:
+    if not text:
+        raise ValueError("it is empty")
+    if "\0" in text:
+        raise ValueError("it has a NUL character")
+    return text

@@ -1,0 +1,1 @@
+"""Two processes, keeper and guard, that no process of the job can outlive."""

@@ -1,0 +1,93 @@
+"""The channel between keeper and guard: whole frames over a socket pair, and descriptors beside them.
+
+A frame is one letter and a payload. The kernel keeps frames whole and in order; the end of one side
+is seen by the other as an empty frame, however that side ended.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+
+LARGEST = 1 << 17
+
+# keeper to guard
+START = b"S"  # environment, NUL-separated; the lock's descriptor beside it, if it has one
+DEADLINE = b"D"  # nanoseconds
+STOP = b"X"  # cause, and "!" before it when without grace
+SIGNAL = b"F"  # number
+DISMISSED = b"Q"  # the guard is not needed any more: the keeper is awake and releases the lock itself
+# guard to keeper
+STARTED = b"P"  # pid of the command
+FAILED = b"E"  # errno of the exec that failed
+ACK = b"A"  # nanoseconds: this deadline is now the guard's
+HALTED = b"T"  # the command was stopped by this signal
+LEFTOVERS = b"L"  # how many processes outlived the command and are being stopped
+ENDED = b"W"  # status of the command
+FINISHED = b"G"  # cause, or nothing: no process of the job is left
+
+
+class Channel:
+    """One end. Sending never blocks; receiving gives what is there."""
+
+    def __init__(self, end: socket) -> None:
+        """Take over one end of a pair."""
+        self._end = end
+        self.fileno = end.fileno()
+        self.open = True
+
+    def send(self, kind: bytes, payload: bytes = b"", descriptor: int | None = None) -> bool:
+        """Send one frame; ``False`` when the other side is gone or does not read."""
+        beside = []
+        if descriptor is not None:
+            beside.append((_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor.to_bytes(4, "little")))
+        try:
+            self._end.sendmsg([kind + payload], beside, _socket.MSG_NOSIGNAL)
+        except OSError:
+            return False
+        return True
+
+    def receive(self) -> list[tuple[bytes, bytes, int | None]]:
+        """All waiting frames as (kind, payload, descriptor); :attr:`open` turns false at the end."""
+        frames = []
+        while self.open:
+            try:
+                data, beside, _, _ = self._end.recvmsg(LARGEST, 64, _socket.MSG_CMSG_CLOEXEC)
+            except BlockingIOError:
+                break
+            except ConnectionResetError:
+                data, beside = b"", []
+            if not data:
+                self.open = False
+                break
+            descriptor = int.from_bytes(beside[0][2][:4], "little") if beside else None
+            frames.append((data[:1], data[1:], descriptor))
+        return frames
+
+    def close(self) -> None:
+        """Close this end; the other side sees it."""
+        self.open = False
+        self._end.close()
+
+
+def pair() -> tuple[Channel, Channel]:
+    """Two connected ends, not inherited by the command."""
+    kind = _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK
+    one, other = _socket.socketpair(_socket.AF_UNIX, kind)
+    for end in (one, other):
+        os.set_inheritable(end.fileno(), False)
+    return Channel(one), Channel(other)
+
+
+def number(value: float) -> bytes:
+    """A time or count as a payload: seconds become whole nanoseconds."""
+    return b"%d" % int(value * 1_000_000_000)
+
+
+def seconds(payload: bytes) -> float:
+    """The time in a payload."""
+    return int(payload) / 1_000_000_000

@@ -1,0 +1,141 @@
+"""Starting the command: a fork whose child is killed by the kernel when its guard ends."""
+
+from __future__ import annotations
+
+import _signal
+import errno
+import os
+import select
+
+from lockctl import kernel
+from lockctl.supervise import channel as wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.supervise.channel import Channel
+    from lockctl.supervise.signals import Signals
+
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+OUT_OF_THE_WAY = 512  # lowest number of the lock's descriptor in the command: scripts use small ones as they like
+
+
+class Child:
+    """The command before and while it is executed: forked, and waiting for the word to go.
+
+    It is forked while the lock is being taken, because a fork of the interpreter takes as long as the lock.
+    """
+
+    def __init__(self, words: tuple[str, ...], environment: dict[str, str], signals: Signals, *, group: int) -> None:
+        """Fork. *group* is the process group to join, 0 for a new one. Raises ``OSError``."""
+        guard = os.getpid()
+        self._failed, failed_write = os.pipe2(os.O_CLOEXEC)
+        self._link, other = wire.pair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                self._link.close()
+                number = _become_command(guard, other, words, environment, signals, group)
+                if number:
+                    os.write(failed_write, b"%d" % number)
+            finally:
+                os._exit(127)
+        other.close()
+        os.close(failed_write)
+
+    def go(self, variables: list[bytes], lock_descriptor: int | None) -> int:
+        """Execute, with these variables (``NAME=content``) added; 0, or the errno of the failure.
+
+        The command inherits *lock_descriptor*: the lock of the file backend then outlives even a guard and
+        a keeper that were both killed.
+        """
+        self._link.send(wire.START, b"\0".join(variables), lock_descriptor)
+        answer = os.read(self._failed, 16)
+        self._close()
+        if answer:
+            os.waitpid(self.pid, 0)
+        return int(answer) if answer else 0
+
+    def drop(self) -> None:
+        """It is not needed: let it end."""
+        self._close()
+        os.waitpid(self.pid, 0)
+
+    def _close(self) -> None:
+        os.close(self._failed)
+        self._link.close()
+
+
+def _become_command(
+    guard: int,
+    link: Channel,
+    words: tuple[str, ...],
+    environment: dict[str, str],
+    signals: Signals,
+    group: int,
+) -> int:
+    """In the child: wait for the word and execute; returns only the errno of a failure, 0 if it was not needed."""
+    try:
+        kernel.set_death_signal(_signal.SIGKILL)
+        if os.getppid() != guard:
+            return 0  # the guard died before the kernel was told: nobody would watch
+        os.setpgid(0, group)
+        poll = select.poll()
+        poll.register(link.fileno, select.POLLIN)
+        poll.poll()
+        frames = link.receive()
+        if not frames:
+            return 0
+        _, payload, lock_descriptor = frames[0]
+        for pair in payload.split(b"\0"):
+            name, equals, content = os.fsdecode(pair).partition("=")
+            if equals:
+                environment[name] = content
+        if lock_descriptor is not None:
+            _pass_on(lock_descriptor)
+        signals.read()  # what was sent before the command began was not for the command
+        signals.restore_for_command()
+        _exec(words, environment)
+    except OSError as failure:
+        return failure.errno or errno.EINVAL
+    return errno.EINVAL
+
+
+def _pass_on(descriptor: int) -> None:
+    number = OUT_OF_THE_WAY
+    while os.path.exists(f"/proc/self/fd/{number}"):
+        number += 1
+    try:
+        os.dup2(descriptor, number)
+    except OSError:
+        os.set_inheritable(descriptor, True)  # a low limit on open files: the number is a courtesy
+
+
+def _exec(words: tuple[str, ...], environment: dict[str, str]) -> None:
+    """As ``execvp(3)``: search the PATH, go on after a file that may not be executed, try scripts with sh."""
+    name = words[0]
+    if not name:
+        raise OSError(errno.ENOENT, "empty")
+    if "/" in name:
+        candidates = [name]
+    else:
+        path = environment.get("PATH", DEFAULT_PATH)
+        candidates = [(directory or ".") + "/" + name for directory in path.split(":")]
+    worst = OSError(errno.ENOENT, name)
+    for candidate in candidates:
+        try:
+            _exec_one(candidate, words, environment)
+        except (FileNotFoundError, NotADirectoryError) as missing:
+            if len(candidates) == 1:
+                raise OSError(errno.ENOENT, name) from missing
+        except PermissionError as refused:
+            worst = refused
+    raise worst
+
+
+def _exec_one(file: str, words: tuple[str, ...], environment: dict[str, str]) -> None:
+    try:
+        os.execve(file, list(words), environment)
+    except OSError as failure:
+        if failure.errno != errno.ENOEXEC:
+            raise
+    os.execve("/bin/sh", ["sh", file, *words[1:]], environment)

@@ -1,0 +1,133 @@
+"""Forking the guard off the keeper, while the process is still small, and the keeper's handle on it."""
+
+from __future__ import annotations
+
+import os
+import select
+from _signal import SIGKILL
+
+from lockctl import clock as clocks
+from lockctl.supervise import channel as wire
+from lockctl.supervise import tree
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.lease.schedule import Schedule
+    from lockctl.supervise.channel import Channel
+    from lockctl.supervise.signals import Signals
+
+
+GOODBYE = 1.0  # seconds for the guard to end when its work is done
+
+
+class Orders(Value):
+    """What the guard must know when it starts the command. Spans in seconds."""
+
+    first_signal: int
+    leftover: str  # "kill", "wait" or "leave"
+    max_runtime: float | None
+    kernel_held: bool  # no server counts: a job that is stopped on its terminal loses nothing
+    on_terminal: bool
+
+    def encode(self, schedule: Schedule) -> bytes:
+        """These and the spans of the lease as one line, for :func:`decode_orders`."""
+        spans = (schedule.ttl, schedule.grace, schedule.margin, schedule.interval)
+        words = (
+            str(self.first_signal),
+            self.leftover,
+            "-" if self.max_runtime is None else repr(self.max_runtime),
+            str(int(self.kernel_held)),
+            str(int(self.on_terminal)),
+            *map(repr, (*spans, schedule.request_timeout, schedule.rate_error)),
+        )
+        return " ".join(words).encode()
+
+
+def decode_orders(line: bytes) -> tuple[Orders, Schedule]:
+    """What :meth:`Orders.encode` wrote."""
+    from lockctl.lease.schedule import Schedule
+
+    signum, leftover, runtime, kernel_held, on_terminal, *spans = line.decode().split(" ")
+    max_runtime = None if runtime == "-" else float(runtime)
+    orders = Orders(int(signum), leftover, max_runtime, kernel_held == "1", on_terminal == "1")
+    return orders, Schedule(*map(float, spans))
+
+
+class GuardProcess:
+    """The guard as the keeper sees it."""
+
+    def __init__(self, pid: int, link: Channel, *, on_terminal: bool) -> None:
+        """A guard that waits for its orders at the other end of *link*."""
+        self.pid = pid
+        self.on_terminal = on_terminal  # the command will share the keeper's process group
+        self.link = link
+
+    def tell_deadline(self, deadline: float) -> None:
+        """The lease is ours until then; it answers with an ACK."""
+        self.link.send(wire.DEADLINE, wire.number(deadline))
+
+    def start(self, orders: bytes, environment: list[str], descriptor: int | None) -> None:
+        """Have it start the command, with these variables and this descriptor of the lock beside it."""
+        payload = b"\0".join((orders, *map(os.fsencode, environment)))
+        self.link.send(wire.START, payload, descriptor)
+
+    def dismiss(self) -> None:
+        """Let it end, and see it end; not for ever: it may have been stopped after its work was done."""
+        self.link.send(wire.DISMISSED)
+        poll = select.poll()
+        poll.register(self.link.fileno, select.POLLIN)
+        until = clocks.monotonic() + GOODBYE
+        while self.link.open and clocks.monotonic() < until:
+            poll.poll(GOODBYE * 1000)
+            self.link.receive()
+        if self.link.open:
+            tree.send(self.pid, SIGKILL)
+            self.link.close()
+
+
+def fork_guard(
+    words: tuple[str, ...],
+    environment: dict[str, str],
+    signals: Signals,
+    say: Callable[[str], None],
+    *,
+    eager: bool,
+) -> GuardProcess:
+    """Fork the guard, which will run *words* in *environment* when told to. In the guard this never returns.
+
+    *eager*: that will be soon, so it may fork the command's process already.
+    Raises ``OSError`` when there are no more processes or descriptors.
+    """
+    other, link = wire.pair()
+    keeper_group = os.getpgrp()
+    on_terminal = _has_terminal()
+    pid = os.fork()
+    if pid:
+        link.close()
+        return GuardProcess(pid, other, on_terminal=on_terminal)
+    status = 70
+    try:
+        other.close()
+        from lockctl.supervise.guard import Guard  # while the keeper takes the lock, on another processor
+
+        guard = Guard(link, signals, words, keeper_group, say, on_terminal=on_terminal)
+        guard.run(environment, eager=eager)
+        status = 0
+    except BaseException as bug:  # noqa: BLE001 - the tree must not live on after a bug
+        say(f"bug in the guard: {type(bug).__name__}: {bug}")
+        tree.signal_all(os.getpid(), (int(SIGKILL),))
+    finally:
+        link.close()  # the keeper sees it at once; taking this process apart takes the kernel longer
+        os._exit(status)
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a controlling terminal: job control then goes by the process group."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,223 @@
+"""The guard: parent of the command, owner of the deadline. It never touches the network.
+
+It is forked before anything heavy is imported, lives in a process group of its own (Ctrl-C, Ctrl-Z and
+``kill -9 -GROUP`` do not reach it), and is a subreaper: whatever the job's processes do, when their
+parents are gone they become its children, and when ``waitpid`` says that there is no child, none is left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from _signal import SIGCHLD, SIGCONT
+
+from lockctl import clock as clocks
+from lockctl import events, kernel
+from lockctl.supervise import channel as wire
+from lockctl.supervise import tree
+from lockctl.supervise.child import Child
+from lockctl.supervise.fork import decode_orders
+from lockctl.supervise.loop import Watch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.clock import Clock
+    from lockctl.events import Action
+    from lockctl.supervise.channel import Channel
+    from lockctl.supervise.signals import Signals
+
+AFTERWARDS = 1.0  # seconds past the deadline that a silent keeper gets before its lock is freed for it
+
+
+class Guard:
+    """Everything that the guard process knows."""
+
+    def __init__(
+        self,
+        link: Channel,
+        signals: Signals,
+        words: tuple[str, ...],
+        keeper_group: int,
+        say: Callable[[str], None],
+        *,
+        on_terminal: bool,
+    ) -> None:
+        """Become a subreaper with descriptors of its own; nothing runs yet."""
+        os.setpgid(0, 0)
+        kernel.set_process_name("lockctl-guard")
+        kernel.become_subreaper()
+        self._link = link
+        self._signals = signals
+        self._clock: Clock = clocks.monotonic
+        self._words = words
+        self._say = say
+        self._group = keeper_group if on_terminal else 0
+        self._children = kernel.signal_descriptor([SIGCHLD])
+        self._timer = -1
+        self._lock_descriptor: int | None = None
+        self._pid = 0
+        self._halted = False
+        self._on_terminal = on_terminal
+        self._child: Child | None = None
+        self._deadline = 0.0
+        self._watch: Watch | None = None
+
+    def run(self, environment: dict[str, str], *, eager: bool) -> None:
+        """Wait for the order to start, run the command, and return when no process of it is left.
+
+        *eager*: the order is expected at once, so the command's process is forked before it comes.
+        """
+        if eager:
+            try:
+                self._child = self._fork_child(environment)
+            except OSError:
+                self._child = None  # no more processes: tried again, and reported, when the order comes
+        if not self._await_start(environment):
+            if self._child is not None:
+                self._child.drop()
+            return
+        poll = select.poll()
+        for descriptor in (self._link.fileno, self._children, self._timer):
+            poll.register(descriptor, select.POLLIN)
+        watch = self._watch
+        while watch is not None and not watch.finished:
+            wake = watch.wake_at()
+            kernel.set_timer(self._timer, None if wake == float("inf") else wake)
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            if self._timer in ready:
+                kernel.clear_timer(self._timer)
+            if self._children in ready:
+                kernel.read_signals(self._children)
+            self._take_frames()
+            if not self._link.open and self._link.fileno in ready:
+                poll.unregister(self._link.fileno)
+            self._reap()
+            self._feed(events.Due())
+        self._after()
+
+    def _fork_child(self, environment: dict[str, str]) -> Child:
+        return Child(self._words, environment, self._signals, group=self._group)
+
+    def _await_start(self, environment: dict[str, str]) -> bool:
+        poll = select.poll()
+        poll.register(self._link.fileno, select.POLLIN)
+        deadline = float("inf")
+        while self._link.open:
+            poll.poll()
+            for kind, payload, descriptor in self._link.receive():
+                if kind == wire.DEADLINE:
+                    deadline = wire.seconds(payload)
+                    self._link.send(wire.ACK, payload)
+                elif kind == wire.START:
+                    self._lock_descriptor = descriptor
+                    self._deadline = deadline
+                    return self._start(environment, payload)
+                elif kind == wire.DISMISSED:
+                    return False
+        return False
+
+    def _start(self, environment: dict[str, str], payload: bytes) -> bool:
+        line, *variables = payload.split(b"\0")
+        orders, schedule = decode_orders(line)
+        self._clock = clocks.monotonic if orders.kernel_held else clocks.boottime
+        self._timer = kernel.timer_descriptor(self._clock.clock_id)
+        now = self._clock()
+        if now >= schedule.signal_at(self._deadline):
+            self._link.send(wire.FINISHED, events.LOST.encode())
+            return False
+        try:
+            child = self._child or self._fork_child(environment)
+            error = child.go(variables, self._lock_descriptor)
+        except OSError as failure:  # no more processes or descriptors
+            error = failure.errno or errno.EAGAIN
+        self._child = None
+        if error:
+            self._link.send(wire.FAILED, b"%d" % error)
+            return False
+        self._pid = child.pid
+        self._watch = Watch(orders, schedule, now=now, deadline=self._deadline)
+        self._link.send(wire.STARTED, b"%d" % self._pid)
+        return True
+
+    def _take_frames(self) -> None:
+        was_open = self._link.open
+        for kind, payload, _ in self._link.receive():
+            if kind == wire.DEADLINE:
+                self._deadline = max(self._deadline, wire.seconds(payload))
+                self._feed(events.Renewed(wire.seconds(payload)))
+                self._link.send(wire.ACK, payload)
+            elif kind == wire.STOP:
+                at_once = payload.startswith(b"!")
+                self._feed(events.StopJob(payload.lstrip(b"!").decode(), at_once))
+            elif kind == wire.SIGNAL:
+                self._reap()  # what the command did in the meantime decides where the signal goes
+                self._pass(int(payload))
+        if was_open and not self._link.open:
+            self._say("the process that holds the lease is gone: stopping the command")
+            self._feed(events.KeeperGone())
+
+    def _pass(self, signum: int) -> None:
+        if signum == SIGCONT and self._on_terminal and not self._halted:
+            return  # the shell's `fg` reached the command directly
+        self._feed(events.PassSignal(signum))
+
+    def _reap(self) -> None:
+        """Collect every child that changed; the command's changes are events."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                self._feed(events.NobodyLeft())
+                return
+            if pid == 0:
+                return
+            if pid != self._pid:
+                continue
+            if os.WIFSTOPPED(status):
+                self._halted = True
+                self._link.send(wire.HALTED, b"%d" % os.WSTOPSIG(status))
+                self._feed(events.CommandStopped(os.WSTOPSIG(status)))
+            elif os.WIFCONTINUED(status):
+                self._halted = False
+                self._feed(events.CommandContinued())
+            else:
+                self._pid = 0
+                self._link.send(wire.ENDED, b"%d" % status)
+                self._feed(events.CommandEnded(status))
+
+    def _feed(self, event: object) -> None:
+        if self._watch is None:
+            return
+        for action in self._watch.on(event, self._clock()):  # type: ignore[arg-type]
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, events.SignalTree):
+            tree.signal_all(os.getpid(), (action.signum,))
+        elif isinstance(action, events.SignalCommand):
+            if self._pid:
+                tree.send(self._pid, action.signum)
+        elif isinstance(action, events.TellLeftovers):
+            self._link.send(wire.LEFTOVERS, b"%d" % len(tree.descendants(os.getpid())))
+        elif isinstance(action, events.Finish) and self._watch is not None:
+            self._link.send(wire.FINISHED, (self._watch.cause or "").encode())
+
+    def _after(self) -> None:
+        """The tree is gone. A keeper that is stopped cannot free a lock that lives in a descriptor."""
+        if self._lock_descriptor is None or not self._link.open:
+            return
+        poll = select.poll()
+        poll.register(self._link.fileno, select.POLLIN)
+        poll.register(self._timer, select.POLLIN)
+        kernel.set_timer(self._timer, max(self._deadline, self._clock() + AFTERWARDS))
+        while self._link.open:
+            if self._timer in {descriptor for descriptor, _ in poll.poll()}:
+                import fcntl
+
+                fcntl.flock(self._lock_descriptor, fcntl.LOCK_UN)
+                return
+            if any(kind == wire.DISMISSED for kind, _, _ in self._link.receive()):
+                return

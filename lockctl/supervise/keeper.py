@@ -1,0 +1,274 @@
+"""The keeper's part of a run: signals in, renewals out, and a second pair of eyes on the guard.
+
+The guard owns the deadline. If the guard is killed, or does not answer when the last deadline that it
+confirmed has come near, the keeper ends the guard (the kernel then kills the command) and the rest of
+the tree itself, whose orphans become its children.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+from _signal import SIGCHLD, SIGCONT, SIGHUP, SIGKILL
+
+from lockctl import events, kernel
+from lockctl.lease.schedule import RENEWALS_PER_TTL
+from lockctl.supervise import channel as wire
+from lockctl.supervise import tree
+from lockctl.supervise.signals import FATAL_TO_SELF, JOB_CONTROL, suspend
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.clock import Clock
+    from lockctl.events import RenewalEvent
+    from lockctl.lease.renew import Renewer
+    from lockctl.lease.schedule import Schedule
+    from lockctl.supervise.fork import GuardProcess
+    from lockctl.supervise.signals import Signals
+
+SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without a guard
+INFINITE = float("inf")
+
+
+class Ending(Value):
+    """How a job ended, as the keeper saw it."""
+
+    status: int | None  # of the command, as from waitpid; None: it never ran
+    cause: str | None  # why it was stopped, one of ``lockctl.events``; None: it ended by itself
+    detail: str  # one line about the cause
+    error: int  # errno of an exec that failed, else 0
+    leftovers: int  # processes that outlived the command and were stopped
+
+
+class Keeper:
+    """Watches over one job from the moment it may start."""
+
+    def __init__(
+        self,
+        guard: GuardProcess,
+        signals: Signals,
+        clock: Clock,
+        schedule: Schedule,
+        *,
+        on_terminal: bool,
+        kill_on_loss: bool,
+        strangers: frozenset[int],
+        note: Callable[[str, str], None],
+    ) -> None:
+        """*strangers* are children that this process had before it was lockctl; they are left alone."""
+        self._guard = guard
+        self._link = guard.link
+        self._signals = signals
+        self._clock = clock
+        self._schedule = schedule
+        self._on_terminal = on_terminal
+        self._kill_on_loss = kill_on_loss
+        self._strangers = strangers
+        self._note = note
+        self._make_renewer: Callable[[], Renewer] | None = None
+        self._renewer: Renewer | None = None
+        self._poll = select.poll()
+        self._timer = kernel.timer_descriptor(clock.clock_id)
+        self._renew_at = INFINITE
+        self._ask_at = INFINITE  # when the guard must have moved its deadline, or show that it is awake
+        self._verdict_at = INFINITE  # when a guard that was asked and said nothing counts as stuck
+        self._told = 0.0  # the deadline that the guard was last told
+        self._command = 0
+        self._status: int | None = None
+        self._cause: str | None = None
+        self._detail = ""
+        self._error = 0
+        self._leftovers = 0
+        self._finished = False
+        self._doubt = False
+        self._stopping = False
+        self._half_margin = schedule.margin / 2
+
+    def run(self, deadline: float | None, make_renewer: Callable[[], Renewer] | None) -> Ending:
+        """Watch from the moment when the guard was told to start, until no process of the job is left.
+
+        *deadline* is what the guard was told, ``None`` without a lease. *make_renewer* is called when the
+        first renewal is due: most jobs end before.
+        """
+        for descriptor in (self._signals.descriptor, self._link.fileno, self._timer):
+            self._poll.register(descriptor, select.POLLIN)
+        if deadline is not None:
+            self._make_renewer = make_renewer
+            self._renew_at = self._clock() + self._schedule.interval
+            self._told = deadline
+        gc.freeze()  # what is here already stays, and stays shared with the guard's memory
+        gc.enable()
+        while not self._finished:
+            self._sleep()
+            self._take_frames()
+            self._take_signals()
+            self._take_reports()
+            self._due()
+        return Ending(self._status, self._cause, self._detail, self._error, self._leftovers)
+
+    def _sleep(self) -> None:
+        wake = min(self._renew_at, self._ask_at, self._verdict_at)
+        kernel.set_timer(self._timer, None if wake == INFINITE else wake)
+        self._poll.poll()
+        kernel.clear_timer(self._timer)
+
+    def _take_frames(self) -> None:
+        halted = 0
+        for kind, payload, _beside in self._link.receive():
+            self._verdict_at = INFINITE
+            if kind == wire.ACK:
+                self._ask_at = max(self._schedule.kill_at(wire.seconds(payload)), self._clock() + self._half_margin)
+            elif kind == wire.STARTED:
+                self._command = int(payload)
+                self._note("debug", f"started as pid {self._command}")
+            elif kind == wire.FAILED:
+                self._error = int(payload)
+                self._finished = True
+            elif kind == wire.HALTED:
+                halted = int(payload)
+            elif kind == wire.LEFTOVERS:
+                self._leftovers = int(payload)
+            elif kind == wire.ENDED:
+                self._status = int(payload)
+            elif kind == wire.FINISHED:
+                self._cause = payload.decode() or None
+                self._finished = True
+                self._link.send(wire.DISMISSED)  # it ends while we release the lock
+        if not (self._link.open or self._finished):
+            self._take_over(events.GUARD_GONE, "the guard process was killed")
+        elif halted and self._on_terminal:
+            self._follow(halted)
+
+    def _follow(self, signum: int) -> None:
+        """The command was stopped on its terminal: stop too, so that the shell gets its prompt back."""
+        been_away = self._take_signals()
+        state = tree.stat_fields(self._command)
+        if been_away or state is None or state[0] not in (b"T", b"t"):
+            return  # we were stopped along with it, and both of us have been continued since
+        suspend(signum)
+        self._take_signals()
+        self._verdict_at = INFINITE
+        self._renew_now()
+
+    def _take_signals(self) -> bool:
+        """Pass on what was sent to us; whether we were continued (``SIGCONT``) in the meantime."""
+        continued = False
+        for signum, code, sender in self._signals.read():
+            continued = continued or signum == SIGCONT
+            if signum == SIGCHLD:
+                self._reap()
+            elif self._is_ours_alone(signum, code, sender):
+                continue
+            else:
+                self._note("debug", f"passing on signal {signum}")
+                self._link.send(wire.SIGNAL, b"%d" % signum)
+        return continued
+
+    def _is_ours_alone(self, signum: int, code: int, sender: int) -> bool:
+        """Whether a signal is not to be passed on: our own doing, or the command has it already."""
+        from_kernel = code == kernel.SI_KERNEL
+        if sender == os.getpid() or (from_kernel and signum in FATAL_TO_SELF):
+            return True
+        if from_kernel and signum in JOB_CONTROL:
+            return True  # the terminal stopped the whole group; when the command obeys, so shall we
+        if not self._on_terminal:
+            return False
+        # the command shares our process group: what was sent to the group is not passed on again
+        if from_kernel:
+            hangup_for_leader = signum == SIGHUP and os.getsid(0) == os.getpid()  # told to the leader alone
+            return not hangup_for_leader
+        return sender != 0 and sender in tree.descendants(self._guard.pid)
+
+    def _take_reports(self) -> None:
+        if self._renewer is not None:
+            for report in self._renewer.take():
+                self._judge(report)
+
+    def _judge(self, report: RenewalEvent) -> None:
+        if isinstance(report, (events.Renewed, events.RevocationAsked)):
+            if self._doubt:
+                self._note("info", "the lease was renewed again")
+            self._doubt = False
+            if report.deadline - self._told >= self._schedule.ttl / (2 * RENEWALS_PER_TTL):
+                self._tell_deadline(report.deadline)
+        if isinstance(report, events.RevocationAsked) and not self._stopping:
+            self._detail = f"by {report.by}" + (f": {report.reason}" if report.reason else "")
+            self._note("info", f"the lock was asked for {self._detail}")
+            self._stop_job(events.REVOKED, at_once=False)
+        elif isinstance(report, events.RenewalFailed):
+            if not self._doubt:
+                self._note("warning", f"cannot renew the lease: {report.reason}")
+            self._doubt = True
+            self._detail = report.reason
+        elif isinstance(report, events.LeaseEnded):
+            self._detail = report.reason
+            self._note("info", f"the lease is lost: {report.reason}")
+            self._stop_job(events.LOST, at_once=self._kill_on_loss)
+
+    def _tell_deadline(self, deadline: float) -> None:
+        self._told = deadline
+        self._guard.tell_deadline(deadline)
+
+    def _stop_job(self, cause: str, *, at_once: bool) -> None:
+        self._stopping = True
+        stop_by = self._clock() + (0 if at_once else self._schedule.grace)
+        self._ask_at = min(self._ask_at, stop_by)
+        self._link.send(wire.STOP, (b"!" if at_once else b"") + cause.encode())
+
+    def _due(self) -> None:
+        if self._finished:
+            return
+        now = self._clock()
+        if now >= self._renew_at:
+            self._renew_at = INFINITE  # from here on the thread keeps its own time
+            self._renew_now()
+        if now >= self._verdict_at:
+            self._take_over(events.LOST, "the guard process did not answer")
+        elif now >= self._ask_at:
+            self._ask_at = INFINITE
+            self._verdict_at = now + self._half_margin
+            self._guard.tell_deadline(self._told)
+
+    def _renew_now(self) -> None:
+        if self._renewer is None and self._make_renewer is not None:
+            self._renewer = self._make_renewer()
+            self._poll.register(self._renewer.readable, select.POLLIN)
+        if self._renewer is not None:
+            self._renewer.renew_now()
+
+    def stop_renewing(self, timeout: float) -> bool:
+        """No request is sent after this. ``False``: one is still under way after *timeout* seconds."""
+        return self._renewer is None or self._renewer.stop(timeout)
+
+    def _reap(self) -> None:
+        """As the first process of a container, or after the guard's end, orphans come to us."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._command:
+                self._status = status
+
+    def _take_over(self, cause: str, detail: str) -> None:
+        """End the guard, if it still lives, and every process of the job; return when none is left."""
+        self._note("warning", f"{detail}: killing the command")
+        self._cause = self._cause or cause
+        self._detail = self._detail or detail
+        tree.send(self._guard.pid, SIGKILL)
+        poll = select.poll()
+        poll.register(self._signals.descriptor, select.POLLIN)
+        while True:
+            self._reap()
+            if not frozenset(tree.children(os.getpid())) - self._strangers:
+                break
+            tree.signal_all(os.getpid(), (int(SIGKILL),), self._strangers)
+            poll.poll(SWEEP_PAUSE * 1000)
+            self._signals.read()
+        self._finished = True

@@ -1,0 +1,89 @@
+"""Signals as values: blocked from the first moment, read from a descriptor, never handled asynchronously."""
+
+from __future__ import annotations
+
+import _signal
+import os
+
+from lockctl import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAMES = {name[3:]: int(getattr(_signal, name)) for name in dir(_signal) if name[:3] == "SIG" and name[3].isalpha()}
+FATAL_TO_SELF = frozenset(
+    NAMES[name] for name in ("ILL", "TRAP", "ABRT", "BUS", "FPE", "SEGV", "SYS") if name in NAMES
+)  # blocked or not, the kernel ends a process for its own fault
+ENDS_A_WAIT = frozenset(NAMES[name] for name in ("TERM", "INT", "HUP", "QUIT"))
+JOB_CONTROL = frozenset(NAMES[name] for name in ("TSTP", "TTIN", "TTOU"))
+
+
+def parse_signal(text: str) -> int:
+    """The number of a signal named as in ``kill(1)``; raises ``ValueError`` with one line."""
+    name = text.strip().upper()
+    if name.isascii() and name.isdigit() and 0 < int(name) <= int(_signal.SIGRTMAX):
+        return int(name)
+    name = name.removeprefix("SIG")
+    if name in NAMES:
+        return NAMES[name]
+    message = f"{text!r} is not a signal: say for example TERM, INT, HUP, QUIT, USR1"
+    raise ValueError(message)
+
+
+def signal_name(signum: int) -> str:
+    """``SIGTERM`` for 15; real-time signals by number."""
+    for name, number in NAMES.items():
+        if number == signum and name not in ("RTMIN", "RTMAX", "CLD", "POLL"):
+            return "SIG" + name
+    return f"signal {signum}"
+
+
+class Signals:
+    """Everything that is sent to this process from here on.
+
+    ``original_mask`` and the dispositions at the start are what the command gets back.
+    """
+
+    def __init__(self) -> None:
+        """Block all signals. What came before had its ordinary effect."""
+        self.original_mask = frozenset(_signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals()))
+        self.child_ignored = _signal.getsignal(_signal.SIGCHLD) is _signal.SIG_IGN
+        if self.child_ignored:
+            # else the kernel reaps children itself and their statuses are lost
+            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        self.descriptor = kernel.signal_descriptor(int(signum) for signum in _signal.valid_signals())
+        self.ignored = frozenset(signum for signum in ENDS_A_WAIT if _signal.getsignal(signum) is _signal.SIG_IGN)
+
+    def read(self) -> list[tuple[int, int, int]]:
+        """What was sent since the last call, as (number, si_code, pid of the sender)."""
+        return kernel.read_signals(self.descriptor)
+
+    def ending(self) -> int | None:
+        """While waiting for a lock: the signal that ends the wait, or ``None``. Obeys Ctrl-Z."""
+        for signum, _, sender in self.read():
+            if signum in ENDS_A_WAIT - self.ignored and sender != os.getpid():
+                return signum
+            if signum in JOB_CONTROL:
+                suspend(signum)
+        return None
+
+    def restore_for_command(self) -> None:
+        """In the child, before exec: the mask and dispositions that lockctl itself was started with.
+
+        Python ignores SIGPIPE and SIGXFSZ before any code of ours runs, so what was inherited for these
+        two cannot be known; they get their default. Handlers are reset by exec.
+        """
+        for signum in (_signal.SIGPIPE, _signal.SIGXFSZ):
+            _signal.signal(signum, _signal.SIG_DFL)
+        if self.child_ignored:
+            _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self.original_mask)
+
+
+def suspend(signum: int) -> None:
+    """Stop this process as *signum* would have, until SIGCONT; the kernel's rule for orphans applies."""
+    os.kill(os.getpid(), signum)
+    only: Iterable[int] = (signum,)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, only)
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, only)

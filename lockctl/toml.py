@@ -1,0 +1,62 @@
+"""TOML through the standard library (``tomli`` before Python 3.11), and the line that a key stands on."""
+
+from __future__ import annotations
+
+import sys
+
+from lockctl.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def parse(name: str, text: str) -> dict[str, Any]:
+    """The tables of a file; raises ``ConfigError`` with file and line."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as wrong:
+        message = f"{name}: not valid TOML: {wrong}"
+        raise ConfigError(message) from None
+    except RecursionError:
+        message = f"{name}: not valid TOML: nested too deeply"
+        raise ConfigError(message) from None
+
+
+def line_of(text: str, path: tuple[str, ...]) -> int | None:
+    """The number of the first line that sets *path* or something below it; ``None`` if none does alone."""
+    header: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            content = tomllib.loads(line)
+        except tomllib.TOMLDecodeError:
+            # the first line of a value that goes on
+            try:
+                content = tomllib.loads(line.partition("=")[0] + "= 0")
+            except tomllib.TOMLDecodeError:
+                continue
+        found = _first_path(content)
+        if line.lstrip().startswith("["):
+            header = found
+            whole = found
+        else:
+            whole = header + found
+        if found and whole[: len(path)] == path:
+            return number
+    return None
+
+
+def _first_path(content: object) -> tuple[str, ...]:
+    path: tuple[str, ...] = ()
+    while isinstance(content, dict) and content:
+        key = next(iter(content))
+        path = (*path, key)
+        content = content[key]
+    while isinstance(content, list) and content:
+        content = content[0]
+    return path

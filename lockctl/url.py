@@ -1,0 +1,78 @@
+"""Backend URLs, taken apart without ``urllib`` (its import costs more than a lock)."""
+
+from __future__ import annotations
+
+from lockctl.errors import ConfigError
+from lockctl.value import Value
+
+NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
+
+
+class Url(Value):
+    """The parts of a backend URL, percent-decoded. Never print *password*; ``str`` hides it."""
+
+    scheme: str
+    user: str | None
+    password: str | None
+    hosts: tuple[str, ...]
+    path: str
+    params: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        """The URL without secrets: neither userinfo nor parameters."""
+        return f"{self.scheme}://{','.join(self.hosts)}{self.path}"
+
+
+def parse_url(text: str) -> Url:
+    """Take a URL apart; raises ``ConfigError``, whose text never repeats a secret."""
+    scheme, colon, rest = text.partition(":")
+    if not colon or not scheme or not scheme.replace("+", "a").replace("-", "a").isalnum():
+        raise ConfigError(NOT_A_URL)
+    rest, _, query = rest.partition("?")
+    netloc, path = "", rest
+    if rest.startswith("//"):
+        netloc, slash, tail = rest[2:].partition("/")
+        path = slash + tail
+    elif rest and not rest.startswith("/"):
+        raise ConfigError(NOT_A_URL)
+    if netloc and ("@" in path or "@" in query):
+        # most likely the end of a password with a raw "/" or "?", whose pieces would be taken for something to show
+        raise ConfigError("in a user name or password of a backend URL, write / ? # @ % as %2F %3F %23 %40 %25")
+    userinfo, at, hosts = netloc.rpartition("@")
+    user, has_password, password = userinfo.partition(":")
+    params = []
+    for pair in query.split("&") if query else ():
+        key, _, content = pair.partition("=")
+        params.append((_unquote(key), _unquote(content)))
+    return Url(
+        scheme=scheme.lower(),
+        user=_unquote(user) if at and user else None,
+        password=_unquote(password) if has_password else None,
+        hosts=tuple(host for host in hosts.split(",") if host),
+        path=_unquote(path),
+        params=tuple(params),
+    )
+
+
+def take_params(url: Url, allowed: dict[str, str]) -> dict[str, str]:
+    """The parameters of *url* over their defaults; raises ``ConfigError`` for one that is not allowed."""
+    taken = dict(allowed)
+    for key, content in url.params:
+        if key not in allowed:
+            message = f"{url.scheme}: no parameter {key!r}; there are: {', '.join(sorted(allowed))}"
+            raise ConfigError(message)
+        taken[key] = content
+    return taken
+
+
+def _unquote(text: str) -> str:
+    if "%" not in text:
+        return text
+    pieces = text.encode().split(b"%")
+    out = [pieces[0]]
+    for piece in pieces[1:]:
+        try:
+            out.append(bytes([int(piece[:2], 16)]) + piece[2:])
+        except ValueError:
+            raise ConfigError("a '%' in a backend URL must be followed by two hexadecimal digits") from None
+    return b"".join(out).decode("utf-8", "surrogateescape")

@@ -1,0 +1,94 @@
+"""Frozen value classes that cost nothing to import.
+
+``dataclasses`` takes longer to import than a lock takes to acquire, so the classes on the path of
+``run`` derive from :class:`Value`: to a type checker the same as a frozen dataclass with slots.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from typing_extensions import dataclass_transform
+
+    T = TypeVar("T")
+else:
+
+    def dataclass_transform(**_: object) -> Callable[[T], T]:
+        """Do nothing: only type checkers look at this mark."""
+        return lambda decorated: decorated
+
+
+class _Fields(type):
+    """Turns the annotations of a class into slots, before the class is made: making one twice is slow."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> _Fields:
+        fields = tuple(body.get("__annotations__", ()))
+        body["__defaults__"] = {field: body.pop(field) for field in fields if field in body}
+        body["__slots__"] = fields
+        return super().__new__(cls, name, bases, body)
+
+
+@dataclass_transform(frozen_default=True)
+class Value(metaclass=_Fields):
+    """A class whose annotated fields are set once, when an instance is made.
+
+    Fields with a default must follow those without. Equality, hash and repr go by all fields.
+    Raises ``TypeError`` when an instance is made with a missing or unknown field.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Set all fields, by position or by name."""
+        fields = _fields(self)
+        given = {**self.__defaults__, **dict(zip(fields, args, strict=False)), **kwargs}  # type: ignore[attr-defined]
+        if len(given) != len(fields) or len(args) > len(fields) or not kwargs.keys().isdisjoint(fields[: len(args)]):
+            message = f"{type(self).__name__} takes {', '.join(fields)}"
+            raise TypeError(message)
+        for name in fields:
+            if name not in given:
+                message = f"{type(self).__name__} needs {name}"
+                raise TypeError(message)
+            object.__setattr__(self, name, given[name])
+
+    def __setattr__(self, name: str, content: object) -> None:
+        message = f"{type(self).__name__}.{name} cannot change"
+        raise AttributeError(message)
+
+    def __delattr__(self, name: str) -> None:
+        message = f"{type(self).__name__}.{name} cannot be deleted"
+        raise AttributeError(message)
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return as_tuple(self) == as_tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(as_tuple(self))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in _fields(self))
+        return f"{type(self).__name__}({inside})"
+
+
+def _fields(item: Value) -> tuple[str, ...]:
+    fields: tuple[str, ...] = type(item).__slots__  # type: ignore[attr-defined]
+    return fields
+
+
+def as_tuple(item: Value) -> tuple[Any, ...]:
+    """The fields of a value, in the order of their declaration."""
+    return tuple(getattr(item, name) for name in _fields(item))
+
+
+if TYPE_CHECKING:
+    V = TypeVar("V", bound=Value)
+
+
+def replace(item: V, **changes: Any) -> V:
+    """A copy of a value with some fields changed."""
+    given = dict(zip(_fields(item), as_tuple(item), strict=True))
+    given.update(changes)
+    return type(item)(**given)

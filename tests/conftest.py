@@ -1,0 +1,53 @@
+"""What every test may ask for: a place for locks, and the `lockctl` that was installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.jobs import Lockctl
+from tests.places import local_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+IN_CI = bool(os.environ.get("CI"))
+
+
+@pytest.fixture
+def locks() -> Iterator[Path]:
+    """An empty directory for lock files, gone afterwards."""
+    path = Path(tempfile.mkdtemp(prefix="lockctl-test-", dir=local_directory()))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def lockctl(locks: Path) -> Iterator[Lockctl]:
+    """The installed command, on a directory of its own; every process it started is ended afterwards."""
+    command = Path(sys.executable).parent / "lockctl"
+    assert command.exists(), "install the project first: make test"
+    runner = Lockctl(str(command), locks)
+    yield runner
+    runner.end_all()
+
+
+@pytest.fixture
+def need_tool() -> Callable[[str], str]:
+    """The path of a program; without it the test is skipped, and fails in CI."""
+
+    def find(name: str) -> str:
+        path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+        if path is None and IN_CI:
+            pytest.fail(f"{name} is not installed: `make test` as root installs it")
+        if path is None:
+            pytest.skip(f"{name} is not installed")
+        return path
+
+    return find

@@ -1,0 +1,134 @@
+"""What the contract suite must be able to do to a backend: one small class for each backend."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from lockctl.model import Claim
+from lockctl.value import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lockctl.backend import Backend
+    from lockctl.model import Capabilities, Grant
+
+LIMIT = 10.0  # seconds for one request
+
+
+class Harness(ABC):
+    """One empty store and every way to harm it. Subclasses close what they opened in :meth:`close`."""
+
+    capabilities: Capabilities
+    ttl = 1.0  # seconds: the shortest lease that the backend grants
+
+    @abstractmethod
+    def client(self) -> Backend:
+        """A fresh client on the same store."""
+
+    @abstractmethod
+    def expire(self, grant: Grant) -> None:
+        """Make the holder vanish as by a crash, and let pass what must pass until its lock is free."""
+
+    @abstractmethod
+    def usurp(self, name: str) -> None:
+        """Take a held lock away with another tool, as an operator who deletes it; it is free then."""
+
+    @abstractmethod
+    def forget(self, name: str) -> None:
+        """Lose what the store keeps of a free lock. Where the token is not stored data: do nothing."""
+
+    @abstractmethod
+    def sever(self, client: Backend) -> None:
+        """Cut a client off from its store. Until :meth:`heal`, no other client is used."""
+
+    @abstractmethod
+    def heal(self, client: Backend) -> None:
+        """End what :meth:`sever` began."""
+
+    @abstractmethod
+    def foreign_hold(self, name: str) -> contextlib.AbstractContextManager[object]:
+        """Another program holds the lock, in the way that people use without lockctl."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End every client, and the store if it was started for this."""
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass for the store, with nobody renewing anything."""
+        time.sleep(seconds)
+
+    @contextlib.contextmanager
+    def cut_off(self, client: Backend) -> Iterator[None]:
+        """The block runs while *client* cannot reach its store."""
+        self.sever(client)
+        try:
+            yield
+        finally:
+            self.heal(client)
+
+    def claim(self, name: str = "nightly", **changes: Any) -> Claim:
+        """A new claim of this process."""
+        claim = Claim(name, os.urandom(16).hex(), self.ttl, os.uname().nodename, os.getpid(), "ops", ("./nightly.sh",))
+        return replace(claim, **changes)
+
+
+class Background:
+    """A call in a thread of its own; its end is waited for, and its error raised, by :meth:`result`."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        """Start at once."""
+        self._call = call
+        self._answer: Any = None
+        self._error: BaseException | None = None
+        self.ended_at = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._call()
+        except BaseException as error:
+            self._error = error
+        self.ended_at = time.monotonic()
+
+    @property
+    def running(self) -> bool:
+        """Whether the call has not returned yet."""
+        return self._thread.is_alive()
+
+    def result(self, limit: float = 20.0) -> Any:
+        """What the call returned."""
+        self._thread.join(limit)
+        assert not self._thread.is_alive(), f"still running after {limit} s"
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+def take(client: Backend, claim: Claim) -> Grant:
+    """Acquire a lock that must be free."""
+    grant = client.try_acquire(claim, timeout=LIMIT)
+    assert grant is not None, f"{claim.name} was refused"
+    return grant
+
+
+def refused(client: Backend, claim: Claim) -> bool:
+    """Whether a lock is refused; nothing is held afterwards."""
+    grant = client.try_acquire(claim, timeout=LIMIT)
+    if grant is not None:
+        client.release(grant, timeout=LIMIT)
+    return grant is None
+
+
+def departed() -> int:
+    """The pid of a process that is no more, as that of a holder that vanished."""
+    process = subprocess.Popen(["true"])
+    process.wait(timeout=LIMIT)
+    return process.pid

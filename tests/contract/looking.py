@@ -1,0 +1,126 @@
+"""What a backend promises about looking at locks."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.errors import BackendUnavailable
+from tests.contract.harness import LIMIT, Background, take
+from tests.contract.waiting import start_waiting
+
+if TYPE_CHECKING:
+    from lockctl.backend import Backend
+    from tests.contract.harness import Harness
+
+
+class Looking:
+    """What is shown is true, complete and in order, and a look changes nothing."""
+
+    def test_a_lock_that_nobody_ever_took_is_free_and_not_listed(self, harness: Harness, backend: Backend) -> None:
+        lock = backend.inspect("nightly", timeout=LIMIT)
+        assert (lock.name, lock.state, lock.holders) == ("nightly", "free", ())
+        assert list(backend.list("*", timeout=LIMIT)) == []
+
+    def test_a_held_lock_shows_its_holder_in_full(self, harness: Harness, backend: Backend, other: Backend) -> None:
+        claim = harness.claim(host="web3", user="ops", command=("./nightly.sh", "--all"))
+        grant = take(backend, claim)
+        lock = other.inspect("nightly", timeout=LIMIT)
+        assert (lock.name, lock.state, lock.slots, lock.last_run) == ("nightly", "held", 1, None)
+        assert (lock.backend, lock.fencing) == (harness.capabilities.scheme, harness.capabilities.fencing)
+        assert lock.key == grant.key
+        (holder,) = lock.holders
+        assert (holder.owner, holder.token, holder.mode) == (claim.owner, grant.token, "exclusive")
+        assert (holder.host, holder.pid, holder.user, holder.command) == ("web3", os.getpid(), "ops", claim.command)
+        assert holder.acquired_at is not None
+        assert abs(holder.acquired_at - time.time()) < 5
+        assert holder.ttl == claim.ttl
+        if harness.capabilities.leased:
+            assert holder.expires_in is not None
+            assert 0 < holder.expires_in <= grant.ttl
+        else:
+            assert holder.expires_in is None
+
+    def test_a_released_lock_is_shown_free(self, harness: Harness, backend: Backend, other: Backend) -> None:
+        backend.release(take(backend, harness.claim()), timeout=LIMIT)
+        lock = other.inspect("nightly", timeout=LIMIT)
+        assert (lock.state, lock.holders) == ("free", ())
+
+    def test_the_list_has_the_locks_that_match_in_the_order_of_their_names(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        for name in ("web.b", "db.a", "web.a", "web.c"):
+            take(backend, harness.claim(name))
+        assert [lock.name for lock in other.list("*", timeout=LIMIT)] == ["db.a", "web.a", "web.b", "web.c"]
+        assert [lock.name for lock in other.list("web.[ab]", timeout=LIMIT)] == ["web.a", "web.b"]
+        assert [lock.name for lock in other.list("web", timeout=LIMIT)] == []
+        assert list(other.list("web.a", timeout=LIMIT)) == [other.inspect("web.a", timeout=LIMIT)] or (
+            harness.capabilities.leased  # how long it still lives differs between two looks
+        )
+
+    def test_waiters_are_shown_in_their_order_or_said_to_be_unknown(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        third = harness.client()
+        grant = take(backend, harness.claim(ttl=30.0))
+        first = start_waiting(other, harness.claim(ttl=0.5), backend, count=1)
+        time.sleep(0.05)  # the kernel's clock of process starts ticks every 10 ms
+        second = start_waiting(
+            third, harness.claim(ttl=0.5), backend, count=2 if harness.capabilities.lists_waiters else 1
+        )
+        shown = backend.inspect("nightly", timeout=LIMIT).waiters
+        backend.release(grant, timeout=LIMIT)
+        first.result()
+        other.close()
+        second.result()
+        if not harness.capabilities.lists_waiters:
+            assert shown is None
+            return
+        assert shown is not None
+        assert [(waiter.host, waiter.pid) for waiter in shown] == [(os.uname().nodename, os.getpid())] * 2
+        earlier, later = (waiter.since for waiter in shown)
+        assert earlier is not None
+        assert later is not None
+        assert time.time() - 20 < earlier < later < time.time() + 1
+
+    def test_the_lock_of_another_program_is_shown_as_foreign(self, harness: Harness, backend: Backend) -> None:
+        with harness.foreign_hold("nightly"):
+            lock = backend.inspect("nightly", timeout=LIMIT)
+            assert lock.state == "foreign"
+            (holder,) = lock.holders
+            assert (holder.owner, holder.token) == (None, None)
+            assert [(each.name, each.state) for each in backend.list("*", timeout=LIMIT)] == [("nightly", "foreign")]
+        assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+
+    def test_the_record_of_our_last_holder_is_not_taken_for_another_programs(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        grant = take(backend, harness.claim())
+        harness.expire(grant)
+        with harness.foreign_hold("nightly"):
+            lock = other.inspect("nightly", timeout=LIMIT)
+        assert (lock.state, lock.holders[0].owner) == ("foreign", None)
+
+    def test_looking_never_makes_a_lock_refuse(self, harness: Harness, backend: Backend, other: Backend) -> None:
+        until = time.monotonic() + 0.5
+
+        def look() -> int:
+            looks = 0
+            while time.monotonic() < until:
+                other.inspect("nightly", timeout=LIMIT)
+                list(other.list("*", timeout=LIMIT))
+                looks += 1
+            return looks
+
+        looking = Background(look)
+        while time.monotonic() < until:
+            backend.release(take(backend, harness.claim()), timeout=LIMIT)
+        assert looking.result() > 0
+
+    def test_a_store_out_of_reach_is_not_shown_as_free(self, harness: Harness, backend: Backend) -> None:
+        take(backend, harness.claim())
+        with harness.cut_off(backend), pytest.raises(BackendUnavailable):
+            backend.inspect("nightly", timeout=0.5)

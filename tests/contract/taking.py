@@ -1,0 +1,184 @@
+"""What a backend promises about taking a lock."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.errors import BackendUnavailable
+from lockctl.names import ALLOWED, LONGEST
+from tests.contract.harness import LIMIT, Background, refused, take
+
+if TYPE_CHECKING:
+    from lockctl.backend import Backend
+    from tests.contract.harness import Harness
+
+
+class Taking:
+    """Exclusion, tokens, and what a refusal or a failure leaves behind."""
+
+    def test_a_free_lock_is_granted_with_what_the_claim_asked_for(self, harness: Harness, backend: Backend) -> None:
+        claim = harness.claim()
+        grant = take(backend, claim)
+        assert grant.claim == claim
+        assert grant.ttl >= claim.ttl
+        assert grant.token > 0
+        assert grant.key
+        assert grant.domain
+
+    def test_a_held_lock_is_refused_with_none_and_without_waiting(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        take(backend, harness.claim())
+        before = time.monotonic()
+        assert other.try_acquire(harness.claim(), timeout=LIMIT) is None
+        assert time.monotonic() - before < 0.5
+
+    def test_two_claims_of_one_client_exclude_each_other(self, harness: Harness, backend: Backend) -> None:
+        take(backend, harness.claim())
+        assert refused(backend, harness.claim())
+
+    def test_locks_of_two_names_have_nothing_to_do_with_each_other(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        take(backend, harness.claim("one"))
+        take(other, harness.claim("one.two"))
+
+    def test_a_released_lock_is_granted_to_the_next(self, harness: Harness, backend: Backend, other: Backend) -> None:
+        backend.release(take(backend, harness.claim()), timeout=LIMIT)
+        take(other, harness.claim())
+
+    def test_the_token_rises_strictly_over_fifty_tenures(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        tokens = []
+        for client in itertools.islice(itertools.cycle((backend, other)), 50):
+            grant = take(client, harness.claim())
+            tokens.append(grant.token)
+            client.release(grant, timeout=LIMIT)
+        assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
+
+    def test_eight_who_contend_are_never_inside_together_and_their_tokens_rise(self, harness: Harness) -> None:
+        inside = threading.Lock()
+        tokens: list[int] = []
+
+        def contend() -> None:
+            client = harness.client()
+            for _ in range(5):
+                claim = harness.claim(ttl=30.0)
+                while (grant := client.try_acquire(claim, timeout=LIMIT)) is None:
+                    client.wait(claim, timeout=LIMIT, interrupt=None)
+                assert inside.acquire(blocking=False), "two holders at once"
+                tokens.append(grant.token)
+                inside.release()
+                client.release(grant, timeout=LIMIT)
+
+        for contender in [Background(contend) for _ in range(8)]:
+            contender.result()
+        assert len(tokens) == 40
+        assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
+
+    def test_the_token_rises_although_the_store_lost_its_record(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        grant = take(backend, harness.claim())
+        backend.release(grant, timeout=LIMIT)
+        harness.forget("nightly")
+        assert take(other, harness.claim()).token > grant.token
+
+    def test_all_tokens_of_a_lock_come_from_one_domain(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        first = take(backend, harness.claim())
+        backend.release(first, timeout=LIMIT)
+        second = take(other, harness.claim())
+        assert (second.domain, second.key) == (first.domain, first.key)
+
+    def test_the_same_claim_finds_its_own_grant_again(self, harness: Harness, backend: Backend, other: Backend) -> None:
+        claim = harness.claim()
+        grant = take(backend, claim)
+        assert take(backend, claim).token == grant.token
+        assert refused(other, harness.claim())
+        backend.release(grant, timeout=LIMIT)
+        take(other, harness.claim())
+
+    def test_a_claim_whose_lock_went_to_another_is_refused_like_anybody(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        claim = harness.claim()
+        take(backend, claim)
+        harness.usurp(claim.name)
+        later = take(other, harness.claim())
+        assert backend.try_acquire(claim, timeout=LIMIT) is None
+        assert other.renew(later, timeout=LIMIT).token == later.token
+
+    def test_a_backend_out_of_reach_says_so_and_nothing_is_held(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        with harness.cut_off(backend), pytest.raises(BackendUnavailable):
+            backend.try_acquire(harness.claim(), timeout=1.0)
+        take(other, harness.claim())
+
+    def test_only_a_lock_that_the_kernel_holds_has_a_descriptor(self, harness: Harness, backend: Backend) -> None:
+        grant = take(backend, harness.claim())
+        assert (grant.descriptor is not None) is harness.capabilities.kernel_held
+
+    def test_the_lock_of_another_program_excludes_us(self, harness: Harness, backend: Backend) -> None:
+        with harness.foreign_hold("nightly"):
+            assert refused(backend, harness.claim())
+        take(backend, harness.claim())
+
+    @pytest.mark.parametrize("name", ["A", "x" * LONGEST, "_" + "".join(sorted(ALLOWED)), "a..b", "+", "@:@"])
+    def test_every_name_that_is_allowed_can_be_locked(
+        self, harness: Harness, backend: Backend, other: Backend, name: str
+    ) -> None:
+        grant = take(backend, harness.claim(name))
+        assert refused(other, harness.claim(name))
+        assert [lock.name for lock in other.list("*", timeout=LIMIT)] == [name]
+        backend.release(grant, timeout=LIMIT)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "\x1b[2J\x07",
+            "a\"b\\c'd`$(e)",
+            "line\nbreak\r\t",
+            "\N{RIGHT-TO-LEFT OVERRIDE}\N{FACE WITH TEARS OF JOY}",
+            "",
+        ],
+    )
+    def test_hostile_text_of_a_holder_is_given_back_as_it_was(
+        self, harness: Harness, backend: Backend, other: Backend, text: str
+    ) -> None:
+        claim = harness.claim(host=text, user=text, command=(text, text))
+        grant = take(backend, claim)
+        (holder,) = other.inspect(claim.name, timeout=LIMIT).holders
+        assert (holder.owner, holder.token) == (claim.owner, grant.token)
+        assert (holder.host, holder.user, holder.command) == (text, text, (text, text))
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"command": ("undecodable \udcff",)},
+            {"command": ("long", *["x" * 50] * 2000)},
+            {"command": ("y" * 100_000,)},
+            {"command": ("\N{FACE WITH TEARS OF JOY}" * 1000,)},
+            {"user": "z" * 10_000},
+            {"user": "\N{FACE WITH TEARS OF JOY}" * 1000, "host": "\N{FACE WITH TEARS OF JOY}" * 1000},
+        ],
+        ids=" and ".join,
+    )
+    def test_no_text_of_a_holder_is_too_strange_or_too_long_to_hold_a_lock(
+        self, harness: Harness, backend: Backend, other: Backend, changes: dict[str, Any]
+    ) -> None:
+        grant = take(backend, harness.claim(**changes))
+        (holder,) = other.inspect("nightly", timeout=LIMIT).holders
+        assert holder.token == grant.token
+        assert holder.command is not None
+        assert backend.renew(grant, timeout=LIMIT).token == grant.token
+        backend.release(grant, timeout=LIMIT)
+        assert take(other, harness.claim()).token > grant.token

@@ -1,0 +1,96 @@
+"""The contract, held by the memory backend: the reference that the suite itself is checked against."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.backends.memory import MemoryBackend, MemoryServer
+from lockctl.errors import ConfigError
+from lockctl.model import Holder
+from lockctl.registry import open_backend
+from tests.contract.harness import LIMIT, Harness, take
+from tests.contract.suite import BackendContract
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.backend import Backend
+    from lockctl.model import Grant
+
+
+class MemoryHarness(Harness):
+    """A server whose clock can be put forward."""
+
+    capabilities = MemoryBackend.capabilities
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        self.behind = 0.0
+        self.server = MemoryServer(lambda: time.monotonic() + self.ahead, lambda: time.time() - self.behind)
+
+    def client(self) -> Backend:
+        return MemoryBackend(self.server)
+
+    def pass_time(self, seconds: float) -> None:
+        with self.server.mutex:
+            self.ahead += seconds
+            self.server.ring()
+
+    def expire(self, grant: Grant) -> None:
+        self.pass_time(grant.ttl)
+
+    def usurp(self, name: str) -> None:
+        with self.server.mutex:
+            self.server.lock(name).free()
+            self.server.ring()
+
+    def forget(self, name: str) -> None:
+        del self.server.locks[name]
+
+    def sever(self, client: Backend) -> None:
+        assert isinstance(client, MemoryBackend)
+        client.reachable = False
+
+    def heal(self, client: Backend) -> None:
+        assert isinstance(client, MemoryBackend)
+        client.reachable = True
+
+    @contextlib.contextmanager
+    def foreign_hold(self, name: str) -> Iterator[None]:
+        foreign = Holder(None, None, None, None, None, None, "exclusive", None, None)
+        with self.server.mutex:
+            self.server.lock(name).holder = foreign
+        yield
+        with self.server.mutex:
+            if self.server.lock(name).holder is foreign:
+                self.server.lock(name).free()
+                self.server.ring()
+
+    def close(self) -> None:
+        assert not self.server.bells, "a wait was left running"
+
+
+@pytest.fixture
+def harness() -> Iterator[MemoryHarness]:
+    made = MemoryHarness()
+    yield made
+    made.close()
+
+
+class TestMemory(BackendContract):
+    """Every promise, and what only this backend has."""
+
+    def test_the_token_rises_although_the_clock_was_set_back(self, harness: MemoryHarness, backend: Backend) -> None:
+        grant = take(backend, harness.claim())
+        backend.release(grant, timeout=LIMIT)
+        harness.behind = 3600.0
+        assert take(backend, harness.claim()).token == grant.token + 1
+
+
+def test_no_url_leads_to_the_memory_backend() -> None:
+    with pytest.raises(ConfigError):
+        open_backend("memory:")

@@ -1,0 +1,115 @@
+"""Running the real `lockctl` from outside, and looking at the processes of its jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lockctl.supervise import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LIMIT = 30.0  # seconds: nothing in a test may take longer
+
+
+def eventually(condition: Callable[[], Any], limit: float = 10.0, pause: float = 0.005) -> Any:
+    """Poll until *condition* is true and give its value; fails after *limit* seconds."""
+    until = time.monotonic() + limit
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > until:
+            message = f"did not happen within {limit} s: {condition}"
+            raise AssertionError(message)
+        time.sleep(pause)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: a zombie does not."""
+    fields = tree.stat_fields(pid)
+    return fields is not None and fields[0] not in {b"Z", b"X"}
+
+
+def guard_of(keeper: int) -> int:
+    """The pid of the guard process of a running `lockctl run`."""
+
+    def find() -> int | None:
+        for pid in tree.children(keeper):
+            try:
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+            except OSError:
+                continue
+            if name == "lockctl-guard":
+                return pid
+        return None
+
+    return int(eventually(find))
+
+
+class Lockctl:
+    """`lockctl` with its locks in a directory of the test. The environment is the test's, without LOCKCTL_*."""
+
+    def __init__(self, command: str, directory: Path) -> None:
+        self.command = command
+        self.directory = directory
+        self.url = f"file://{directory}"
+        self._started: list[subprocess.Popen[Any]] = []
+
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """A clean environment whose configuration is empty and whose default backend is the test's."""
+        kept = {name: content for name, content in os.environ.items() if not name.startswith("LOCKCTL_")}
+        kept.update(LOCKCTL_BACKEND=self.url, XDG_CONFIG_HOME=str(self.directory / ".no-config"))
+        kept.update(extra or {})
+        return kept
+
+    def __call__(
+        self, *words: str, env: Mapping[str, str] | None = None, limit: float = LIMIT, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run to the end; stdout and stderr as text unless *options* say otherwise."""
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        options.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.run(
+            [self.command, *words], env=self.environment(env), timeout=limit, text=True, check=False, **options
+        )
+
+    def start(self, *words: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+        """Start and go on; the keeper is the process given back. Ended with all its processes after the test."""
+        options.setdefault("stdout", subprocess.DEVNULL)
+        options.setdefault("stderr", subprocess.DEVNULL)
+        options.setdefault("stdin", subprocess.DEVNULL)
+        process = subprocess.Popen([self.command, *words], env=self.environment(env), text=True, **options)
+        self._started.append(process)
+        return process
+
+    def start_holding(self, name: str, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a run that holds lock *name* (words: options, then `--` and a command; default: sleep)."""
+        ready = self.directory / f".ready-{name}-{len(self._started)}"
+        options_part, command = list(words), ["sleep", "60"]
+        if "--" in words:
+            cut = words.index("--")
+            options_part, command = list(words[:cut]), list(words[cut + 1 :])
+        script = 'touch "$0"; exec "$@"'
+        process = self.start(
+            "run", "-l", name, *options_part, "--", "sh", "-c", script, str(ready), *command, **options
+        )
+        eventually(ready.exists)
+        return process
+
+    def end_all(self) -> None:
+        """Kill what is still running: keepers, guards and everything below them."""
+        for process in self._started:
+            if process.poll() is None:
+                family = tree.descendants(process.pid)
+                for pid in [process.pid, *family]:
+                    tree.send(pid, signal.SIGKILL)
+            process.wait(timeout=LIMIT)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()

@@ -1,0 +1,81 @@
+"""Reading the command lines of documents and samples the way `lockctl` itself reads them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from lockctl import settings
+from lockctl.cli import fastpath
+from lockctl.cli.commands import cli
+from lockctl.names import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HELP = ["-h", "--help"]  # click keeps the first spelling that it is asked for, so always ask for both
+CALL = re.compile(r"(?<![\w/.`-])lockctl (?=[a-z-])")
+
+
+def commands() -> dict[str, click.Command]:
+    """Words after `lockctl` -> command, for all commands; the empty words are `lockctl` itself."""
+    found: dict[str, click.Command] = {}
+    queue: list[tuple[str, click.Command]] = [("", cli)]
+    while queue:
+        words, command = queue.pop()
+        found[words] = command
+        if isinstance(command, click.Group):
+            queue += [(f"{words} {name}".strip(), child) for name, child in command.commands.items()]
+    return found
+
+
+def flags(command: click.Command) -> set[str]:
+    """Every spelling of every option of a command."""
+    context = click.Context(command, help_option_names=HELP)
+    return {flag for option in command.get_params(context) if isinstance(option, click.Option) for flag in option.opts}
+
+
+def calls(text: str) -> Iterator[list[str]]:
+    """The words after `lockctl` of every call in the indented lines of a document."""
+    for line in text.splitlines():
+        if line.startswith("    ") and CALL.search(line):
+            yield from calls_in_line(line)
+
+
+def calls_in_line(line: str) -> Iterator[list[str]]:
+    """The words after `lockctl` of every call in one line for a shell."""
+    reader = shlex.shlex(line, posix=True, punctuation_chars=True)
+    reader.whitespace_split = True
+    simple: list[list[str]] = [[]]
+    for token in reader:
+        if set(token) <= set("();<>|&"):
+            simple.append([])
+        else:
+            simple[-1].append(token)
+    for words in simple:
+        if "lockctl" in words:
+            yield words[words.index("lockctl") + 1 :]
+
+
+def check_call(words: list[str]) -> None:
+    """Fail unless `lockctl` would accept these words."""
+    if words[0] == "run":
+        parsed = fastpath.read(words[1:])
+        assert parsed is not None, f"`run` does not accept {words}"
+        given, command = parsed
+        for name, content in given.items():
+            if isinstance(content, str):
+                settings.check(settings.BY_NAME[name], content)
+        if command[0] == "lockctl":
+            check_call(list(command[1:]))
+        return
+    command_: click.Command = cli
+    rest = list(words)
+    while isinstance(command_, click.Group):
+        command_ = command_.commands[rest.pop(0)]
+    context = command_.make_context("lockctl", rest, help_option_names=HELP)
+    if "name" in context.params:
+        check_name(context.params["name"])

@@ -1,0 +1,166 @@
+"""`lockctl config`: which file counts, where each value comes from, what is wrong; and no secret anywhere."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+
+    Write = Callable[..., Path]
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def write(locks: Path) -> Write:
+    """Write a configuration, at the place of the user's own unless told otherwise."""
+
+    def write_(text: str | bytes, name: str = ".no-config/lockctl/config.toml") -> Path:
+        path = locks / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write_
+
+
+def shown(lockctl: Lockctl, *words: str, **environment: str) -> dict[str, tuple[str, str]]:
+    """Name -> (value, source), as `config show --json` has it."""
+    done = lockctl("config", "show", "--json", *words, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return {name: (entry["value"], entry["source"]) for name, entry in json.loads(done.stdout).items()}
+
+
+def test_every_value_is_shown_with_where_it_came_from(lockctl: Lockctl, write: Write) -> None:
+    path = write('[defaults]\nwait = "5m"\nttl = 60\n[locks."a*"]\nttl = "2m"\nskip_ok = true\n')
+    found = shown(lockctl, "-l", "abc", LOCKCTL_SIGNAL="int")
+    assert found["wait"] == ("5m", f"{path} [defaults]")
+    assert found["ttl"] == ("2m", f'{path} [locks."a*"]')
+    assert found["skip_ok"] == ("true", f'{path} [locks."a*"]')
+    assert found["signal"] == ("INT", "$LOCKCTL_SIGNAL")
+    assert found["backend"] == (lockctl.url, "$LOCKCTL_BACKEND")
+    assert found["leftover"] == ("kill", "built-in")
+    assert found["max_runtime"] == ("", "built-in")
+    assert shown(lockctl, "-l", "other")["ttl"] == ("1m", f"{path} [defaults]")
+
+
+def test_a_variable_counts_more_than_the_file_and_an_option_more_than_both(lockctl: Lockctl, write: Write) -> None:
+    write('[defaults]\nbackend = "one"\n[backends.one]\nurl = "file:///one"\n[backends.two]\nurl = "file:///two"\n')
+    assert shown(lockctl, LOCKCTL_BACKEND="")["backend"][0] == "file:///one"
+    assert shown(lockctl, LOCKCTL_BACKEND="two")["backend"] == ("file:///two", "$LOCKCTL_BACKEND")
+    assert shown(lockctl, "-b", "one", LOCKCTL_BACKEND="two")["backend"] == ("file:///one", "--backend")
+
+
+def test_people_get_a_table_of_the_same(lockctl: Lockctl) -> None:
+    done = lockctl("config", "show")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[0] == ["SETTING", "VALUE", "SOURCE"]
+    assert ["max_runtime", "-", "built-in"] in lines
+    assert [line[0] for line in lines[1:]] == list(shown(lockctl))
+
+
+def test_the_first_file_that_exists_counts(lockctl: Lockctl, write: Write) -> None:
+    def path(*words: str, **environment: str) -> str:
+        done = lockctl("config", "path", *words, env=environment)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.strip()
+
+    assert path() in ("", "/etc/lockctl/config.toml")
+    user = write("")
+    named, asked = write("", "named.toml"), write("", "asked.toml")
+    assert path() == str(user)
+    assert path(LOCKCTL_CONFIG=str(named)) == str(named)
+    assert path("--config", str(asked), LOCKCTL_CONFIG=str(named)) == str(asked)
+
+
+def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> None:
+    missing = str(lockctl.directory / "missing.toml")
+    for words in (["config", "check"], ["config", "show"], ["list"], ["run", "-l", "a", "--", "true"]):
+        done = lockctl(*words, env={"LOCKCTL_CONFIG": missing})
+        assert done.returncode == 78
+        assert missing in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[defaults]\n\nwait = "5m"\nbanana = 1\n', ":4: [defaults] banana: unknown key"),
+        ('[defaults]\nttl = "banana"\n', ":2: [defaults] ttl: 'banana' is not a duration"),
+        ("[defaults]\nttl = true\n", ":2: [defaults] ttl: must be a duration"),
+        ('[defaults]\nskip_ok = "yes"\n', ":2: [defaults] skip_ok: must be true or false"),
+        ("[defaults]\nconflict_exit_code = 600\n", ":2: [defaults] conflict_exit_code: '600' is not an exit status"),
+        ('[defaults]\nttl = "10s"\nkill_after = "10s"\n', ":3: [defaults] kill_after: kill_after must be shorter"),
+        ('[defaults]\nkill_after = "10s"\n[locks.a]\nttl = "9s"\n', ":4: [locks.a] ttl: kill_after must be shorter"),
+        ('[locks."a*"]\nlock = "b"\n', ":2: [locks.a*] lock: unknown key"),
+        ("[locks]\na = 1\n", ":2: [locks] a: must be a table"),
+        ("[default]\n", ":1: default: unknown"),
+        ('[backends.x]\nuri = "file:///x"\n', ":2: [backends.x] uri: unknown key"),
+        ('[backends.x]\nurl = "x"\n', ":2: [backends.x] url: must be a URL"),
+        ('[backends.x]\nurl = "banana://x"\n', "[backends.x] url: no backend for 'banana' URLs"),
+        ('[defaults]\nbackend = "y"\n', "no backend profile 'y'"),
+        ("[defaults\n", "not valid TOML"),
+        (b"[defaults]\n# \xff\xfe\n", ":2: not UTF-8 text"),
+        (b"\0" * 2_000_000, "larger than"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "bytes",
+)
+def test_a_mistake_is_one_line_with_the_place_and_status_78(
+    text: str | bytes, said: str, lockctl: Lockctl, write: Write
+) -> None:
+    path = write(text)
+    done = lockctl("config", "check", env={"LOCKCTL_BACKEND": ""})
+    assert (done.returncode, done.stdout) == (78, "")
+    assert said in done.stderr
+    assert str(path) in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_without_mistakes_is_said_to_be_right(lockctl: Lockctl, write: Write) -> None:
+    path = write("[defaults]\nverbose = true\n")
+    done = lockctl("config", "check")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: ok\n", "")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{SECRET}@host:6379/0",
+        f"redis://user:{SECRET}@host:6379/0?prefix=x",
+        f"file://user:{SECRET}@/var/lib/lockctl",
+        f"file:///var/lib/lockctl?password={SECRET}",
+        f"file:///var/lib/lockctl?any_filesystem={SECRET}",
+        f"file:///var/lib/lockctl?{SECRET}=%zz",
+        f"//user:{SECRET}@host",
+        f"user:{SECRET}@host",
+        f"redis://:{SECRET}/{SECRET}@host:6379/0",
+        f"redis://:{SECRET}?{SECRET}@host:6379/0",
+        f"redis://:p@{SECRET}/x@host:6379/0",
+    ],
+)
+@pytest.mark.parametrize("way", ["variable", "profile"])
+def test_no_secret_of_a_url_is_ever_printed(url: str, way: str, lockctl: Lockctl, write: Write) -> None:
+    if way == "profile":
+        write(f'[backends.it]\nurl = "{url}"\n')
+    environment = {"LOCKCTL_BACKEND": url if way == "variable" else "it"}
+    for words in (["config", "show"], ["config", "check"], ["run", "-v", "-l", "a", "--", "true"]):
+        done = lockctl(*words, env=environment)
+        assert SECRET not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.returncode == 78 or words[1] == "show"
+
+
+@pytest.mark.parametrize("verb", [["list"], ["inspect", "a"], ["force-release", "a"], ["run", "-l", "a"]], ids=" ".join)
+def test_no_secret_of_an_option_is_ever_printed(verb: list[str], lockctl: Lockctl) -> None:
+    command = ["--", "true"] if verb[0] == "run" else []
+    done = lockctl(*verb, "-b", f"redis://:{SECRET}@host:6379/0", *command)
+    assert done.returncode == 78
+    assert "no backend for 'redis' URLs" in done.stderr
+    assert SECRET not in done.stdout + done.stderr

@@ -1,0 +1,96 @@
+"""The samples in configs/ are complete, true, and accepted by what they are samples for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl import toml
+from lockctl.cli import fastpath
+from lockctl.settings import SETTINGS, check
+from tests.surface.command_lines import calls_in_line, check_call
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+
+IN_FILE = [setting for setting in SETTINGS if setting.in_config]
+FIELD = r"(?:\*|\d+(?:-\d+)?)(?:/\d+)?(?:,\d+(?:-\d+)?)*"
+SCHEDULE = re.compile(
+    rf"(?:{FIELD}[ \t]+{FIELD}[ \t]+{FIELD}[ \t]+{FIELD}[ \t]+{FIELD}|@(?:hourly|daily|reboot))[ \t]+"
+)
+ASSIGNMENT = re.compile(r"[A-Z]+=\S+$")
+
+
+@pytest.fixture
+def sample(root: Path) -> Path:
+    """configs/lockctl.toml."""
+    return root / "configs/lockctl.toml"
+
+
+def switched_on(text: str) -> str:
+    """The sample with every setting, table and profile in force."""
+    return re.sub(r"^#(?:   )?(?=[a-z_]+ = |\[)", "", text, flags=re.MULTILINE)
+
+
+def test_the_sample_changes_nothing_as_it_is(sample: Path, lockctl: Lockctl) -> None:
+    assert lockctl("config", "check", "--config", str(sample)).returncode == 0
+    with_it = lockctl("config", "show", "--config", str(sample)).stdout
+    assert with_it == lockctl("config", "show").stdout
+
+
+def test_the_sample_has_every_key_in_the_order_of_the_options(sample: Path) -> None:
+    keys = re.findall(r"^#([a-z_]+) = ", sample.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert keys == [setting.name for setting in IN_FILE]
+
+
+def test_the_sample_shows_the_default_of_every_key_that_has_one(sample: Path) -> None:
+    shown = toml.parse("sample", switched_on(sample.read_text(encoding="utf-8")))["defaults"]
+    for setting in IN_FILE:
+        content = shown[setting.name]
+        if setting.kind == "flag":
+            assert content is False, setting.name
+        elif setting.default:
+            assert str(content) == setting.default, setting.name
+        else:
+            check(setting, str(content))
+
+
+def test_every_key_of_the_sample_is_explained(sample: Path) -> None:
+    lines = sample.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines):
+        if re.match(r"#[a-z_]+ = ", line):
+            assert lines[number - 1].startswith("# "), line
+
+
+def test_the_sample_with_everything_switched_on_is_accepted(sample: Path, tmp_path: Path, lockctl: Lockctl) -> None:
+    everything = tmp_path / "config.toml"
+    everything.write_text(switched_on(sample.read_text(encoding="utf-8")))
+    assert '\n[locks."deploy-*"]\nwait' in everything.read_text()
+    done = lockctl("config", "check", "--config", str(everything))
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = lockctl("config", "show", "--config", str(everything), "-l", "deploy-a", "-b", "scratch").stdout
+    assert re.search(r"^backend +file:///run/lockctl +--backend$", shown, flags=re.MULTILINE)
+    assert re.search(r'^wait +30m +.*\[locks\."deploy-\*"\]$', shown, flags=re.MULTILINE)
+
+
+def test_every_line_of_the_crontab_is_one_that_cron_and_lockctl_accept(root: Path) -> None:
+    jobs = 0
+    for line in (root / "configs/crontab").read_text(encoding="utf-8").splitlines():
+        if not line or line.startswith("#") or ASSIGNMENT.match(line):
+            continue
+        schedule = SCHEDULE.match(line)
+        assert schedule, line
+        command = line[schedule.end() :]
+        assert "%" not in command.replace("\\%", ""), f"cron ends the command at a %: {line}"
+        found = list(calls_in_line(command.replace("\\%", "%")))
+        assert len(found) == 1, line
+        check_call(found[0])
+        parsed = fastpath.read(found[0][1:])
+        assert parsed is not None
+        assert "lock" in parsed[0], f"a name for the lock survives a change of the command: {line}"
+        jobs += 1
+    assert jobs >= 4

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Programs that tests talk to: as root they are installed with apt-get, else what is missing is named.
+set -eu
+missing=
+for pair in cron:cron mandoc:mandoc zsh:zsh fish:fish bash:bash flock:util-linux unshare:util-linux \
+    mount:mount timeout:coreutils setsid:util-linux; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || missing="$missing ${pair##*:}"
+done
+[ -e /usr/share/bash-completion/bash_completion ] || missing="$missing bash-completion"
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing with apt-get:$missing"
+    apt-get update -qq
+    # shellcheck disable=SC2086 # a list of words
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+else
+    echo "tests that need these Debian packages are left out; root can install them:$missing"
+fi

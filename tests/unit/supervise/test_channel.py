@@ -1,0 +1,108 @@
+"""lockctl.supervise.channel: frames and descriptors over a real socket pair."""
+
+from __future__ import annotations
+
+import os
+import select
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockctl.supervise import channel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.supervise.channel import Channel
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, Channel]]:
+    one, other = channel.pair()
+    yield one, other
+    one.close()
+    other.close()
+
+
+def test_frames_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
+    one, other = ends
+    for payload in (b"", b"x", b"A=1\0B=\0", b"y" * 60_000):
+        assert one.send(channel.START, payload)
+    assert one.send(channel.SIGNAL, b"15")
+    assert other.receive() == [
+        (channel.START, b"", None),
+        (channel.START, b"x", None),
+        (channel.START, b"A=1\0B=\0", None),
+        (channel.START, b"y" * 60_000, None),
+        (channel.SIGNAL, b"15", None),
+    ]
+    assert one.receive() == []
+    assert one.open
+
+
+def test_both_directions_are_separate(ends: tuple[Channel, Channel]) -> None:
+    one, other = ends
+    one.send(channel.DEADLINE, b"1")
+    other.send(channel.ACK, b"1")
+    assert (one.receive(), other.receive()) == ([(channel.ACK, b"1", None)], [(channel.DEADLINE, b"1", None)])
+
+
+def test_a_descriptor_arrives_as_the_same_open_file_and_is_not_inherited(ends: tuple[Channel, Channel]) -> None:
+    one, other = ends
+    readable, writable = os.pipe()
+    assert one.send(channel.START, b"A=1", writable)
+    os.close(writable)
+    ((kind, payload, received),) = other.receive()
+    assert (kind, payload) == (channel.START, b"A=1")
+    assert received is not None
+    assert not os.get_inheritable(received)
+    os.write(received, b"through")
+    os.close(received)
+    assert os.read(readable, 100) == b"through"
+    os.close(readable)
+
+
+def test_neither_end_is_inherited_by_a_command(ends: tuple[Channel, Channel]) -> None:
+    assert not any(os.get_inheritable(end.fileno) for end in ends)
+
+
+def test_the_end_of_one_side_wakes_and_is_seen_by_the_other_after_what_it_had_sent(
+    ends: tuple[Channel, Channel],
+) -> None:
+    one, other = ends
+    one.send(channel.FINISHED, b"lost")
+    one.close()
+    assert select.select([other.fileno], [], [], 5.0)[0]
+    assert other.receive() == [(channel.FINISHED, b"lost", None)]
+    assert not other.open
+    assert other.receive() == []
+
+
+def test_a_side_that_was_killed_is_seen_as_one_that_was_closed(ends: tuple[Channel, Channel]) -> None:
+    one, other = ends
+    other.send(channel.DEADLINE, b"never read")
+    one.close()
+    assert other.receive() == []
+    assert not other.open
+
+
+def test_sending_to_a_side_that_is_gone_says_no_and_raises_no_signal(ends: tuple[Channel, Channel]) -> None:
+    one, other = ends
+    other.close()
+    assert not one.send(channel.DEADLINE, b"1")
+
+
+def test_sending_never_blocks(ends: tuple[Channel, Channel]) -> None:
+    one, _ = ends
+    answers = [one.send(channel.START, b"x" * 50_000) for _ in range(100)]
+    assert answers[0]
+    assert not answers[-1]
+
+
+@given(st.floats(min_value=0, max_value=1e9))
+def test_a_time_survives_the_channel_to_the_microsecond_and_never_grows(moment: float) -> None:
+    received = channel.seconds(channel.number(moment))
+    assert received == pytest.approx(moment, abs=1e-6)
+    assert received <= moment + 1e-9 * max(1.0, moment)

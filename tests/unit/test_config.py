@@ -1,0 +1,229 @@
+"""lockctl.config: which setting counts, where it came from, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.config import Effective, backend_url, config_path, default_url, read_config, resolve
+from lockctl.config_file import LARGEST
+from lockctl.errors import ConfigError, UsageError
+from lockctl.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lockctl.config_file import ConfigFile
+
+FILE = """\
+[defaults]
+ttl = "40s"
+wait = 90
+conflict_exit_code = 3
+
+[locks."web.*"]
+ttl = "1m"
+skip_ok = true
+
+[locks."web.a"]
+ttl = "2m"
+
+[backends.main]
+url = "file:///srv/locks"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> ConfigFile:
+    return written(tmp_path, FILE)
+
+
+def written(directory: Path, text: str | bytes) -> ConfigFile:
+    """A configuration file that was read."""
+    path = directory / "config.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    found = read_config(str(path))
+    assert found is not None
+    return found
+
+
+def one(name: str, **given: object) -> tuple[object, str]:
+    """What one setting is, and its source."""
+    arguments: dict[str, object] = {"flags": {}, "environ": {}, "file": None, "lock": None, **given}
+    found: Effective = resolve(**arguments)[name]  # type: ignore[arg-type]
+    return found.content, found.source
+
+
+def test_a_flag_counts_before_a_variable_before_the_lock_before_the_defaults_before_what_is_built_in(
+    file: ConfigFile,
+) -> None:
+    flags, environ = {"ttl": "10s"}, {"LOCKCTL_TTL": "20s"}
+    assert one("ttl", flags=flags, environ=environ, file=file, lock="web.b") == (10.0, "--ttl")
+    assert one("ttl", environ=environ, file=file, lock="web.b") == (20.0, "$LOCKCTL_TTL")
+    assert one("ttl", file=file, lock="web.b") == (60.0, f'{file.path} [locks."web.*"]')
+    assert one("ttl", file=file, lock="db") == (40.0, f"{file.path} [defaults]")
+    assert one("ttl") == (30.0, "built-in")
+
+
+def test_of_two_patterns_that_match_the_later_counts(file: ConfigFile) -> None:
+    assert one("ttl", file=file, lock="web.a") == (120.0, f'{file.path} [locks."web.a"]')
+    assert one("skip_ok", file=file, lock="web.a") == (True, f'{file.path} [locks."web.*"]')
+
+
+def test_numbers_in_the_file_are_seconds_or_statuses(file: ConfigFile) -> None:
+    assert one("wait", file=file) == (90.0, f"{file.path} [defaults]")
+    assert one("conflict_exit_code", file=file) == (3, f"{file.path} [defaults]")
+
+
+def test_no_wait_is_a_wait_of_nothing_whatever_else_says(file: ConfigFile) -> None:
+    assert one("wait", flags={"no_wait": True, "wait": "5m"}, file=file) == (0.0, "--no-wait")
+
+
+def test_every_setting_has_a_value_without_any_configuration() -> None:
+    found = resolve({}, {}, None, None)
+    assert list(found) == [setting.name for setting in SETTINGS]
+    assert {effective.source for effective in found.values()} == {"built-in"}
+
+
+def test_an_empty_variable_counts_as_none() -> None:
+    assert one("ttl", environ={"LOCKCTL_TTL": ""}) == (30.0, "built-in")
+
+
+def test_a_wrong_flag_is_usage_and_a_wrong_variable_is_configuration() -> None:
+    with pytest.raises(UsageError, match=r"^--ttl: 'banana' is not a duration"):
+        one("ttl", flags={"ttl": "banana"})
+    with pytest.raises(ConfigError, match=r"^\$LOCKCTL_TTL: 'banana' is not a duration"):
+        one("ttl", environ={"LOCKCTL_TTL": "banana"})
+
+
+def test_inside_a_job_what_the_outer_run_says_of_itself_is_no_setting() -> None:
+    outer = {"LOCKCTL_OWNER": "x", "LOCKCTL_TTL": "5", "LOCKCTL_BACKEND": "file", "LOCKCTL_LOCK": "outer"}
+    assert one("ttl", environ=outer) == (30.0, "built-in")
+    assert one("backend", environ=outer) == (None, "built-in")
+    assert one("lock", environ=outer) == (None, "built-in")
+    without = {**outer, "LOCKCTL_TTL": "5s", "LOCKCTL_BACKEND": "file:///a"}
+    assert one("ttl", environ=without) == (5.0, "$LOCKCTL_TTL")
+    assert one("backend", environ=without) == ("file:///a", "$LOCKCTL_BACKEND")
+    assert one("ttl", environ={"LOCKCTL_TTL": "5"}) == (5.0, "$LOCKCTL_TTL")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[defaults]\ntll = '5s'\n", r":2: \[defaults\] tll: unknown key; there are: backend, ttl, "),
+        ("[defaults]\nlock = 'a'\n", r":2: \[defaults\] lock: unknown key"),
+        ("\n[default]\nttl = '5s'\n", r":2: default: unknown; there are the tables defaults, locks, backends"),
+        ("ttl = '5s'\n", r":1: ttl: unknown; there are the tables"),
+        ("[defaults]\nttl = true\n", r":2: \[defaults\] ttl: must be a duration"),
+        ("[defaults]\nttl = ['5s']\n", r":2: \[defaults\] ttl: must be a duration"),
+        ("[defaults]\n# more\nttl = 'banana'\n", r":3: \[defaults\] ttl: 'banana' is not a duration"),
+        ("[defaults]\nskip_ok = 'yes'\n", r":2: \[defaults\] skip_ok: must be true or false"),
+        ("[defaults]\nskip_ok = 1\n", r":2: \[defaults\] skip_ok: must be true or false"),
+        ("[defaults]\nconflict_exit_code = 3.5\n", r":2: \[defaults\] conflict_exit_code: must be a whole number"),
+        ("[defaults]\nconflict_exit_code = 600\n", r":2: \[defaults\] conflict_exit_code: '600' is not an exit status"),
+        ("[defaults]\nleftover = 5\n", r":2: \[defaults\] leftover: must be a string"),
+        ("[defaults]\nttl = 2026-01-01\n", r":2: \[defaults\] ttl: must be a duration"),
+        ("[defaults]\nttl = nan\n", r":2: \[defaults\] ttl: 'nan' is not a duration"),
+        ("[locks]\nttl = '5s'\n", r":2: \[locks\] ttl: must be a table"),
+        ("[locks.'a\\nb']\nx = 1\n", r"x: unknown key"),
+        ("[locks.other]\nttl = -1\n", r":2: \[locks.other\] ttl: '-1' is not a duration"),
+        ("[backends]\nmain = 'file:///'\n", r":2: \[backends\] main: must be a table"),
+        ("[backends.main]\nurl = 'x'\n", r":2: \[backends.main\] url: must be a URL"),
+        ("[backends.main]\nurl = 'file:'\npass = 1\n", r":3: \[backends.main\] pass: unknown key"),
+        ("[backends.main]\n", r"\[backends.main\] url: must be a URL"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_with_file_line_and_key(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        written(tmp_path, text)
+    assert str(refused.value).startswith(str(tmp_path / "config.toml"))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\x7fELF\x00\xff\xfe", "not UTF-8"),
+        (b"[defaults]\nttl = '\xff'", r":2: not UTF-8"),
+        (b"[defaults]\nttl = '5", "not valid TOML"),
+        (b"[defaults\n", "not valid TOML"),
+        (b"\x00" * 100, "not valid TOML"),
+        (b"#" * (LARGEST + 1), "larger than"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_refused_in_one_line(tmp_path: Path, content: bytes, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        written(tmp_path, content)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_empty_file_is_a_configuration(tmp_path: Path) -> None:
+    assert written(tmp_path, "").tables == {}
+
+
+def test_a_file_that_was_asked_for_must_be_readable(tmp_path: Path) -> None:
+    assert read_config(None) is None
+    for path in (tmp_path / "missing.toml", tmp_path):
+        with pytest.raises(ConfigError, match="cannot read the configuration"):
+            read_config(str(path))
+
+
+def test_the_first_file_that_exists_counts_and_one_that_was_asked_for_even_if_missing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / ".config/lockctl").mkdir(parents=True)
+    mine = home / ".config/lockctl/config.toml"
+    mine.write_text("")
+    xdg = tmp_path / "xdg"
+    (xdg / "lockctl").mkdir(parents=True)
+    (xdg / "lockctl/config.toml").write_text("")
+    both = {"HOME": str(home), "XDG_CONFIG_HOME": str(xdg)}
+    assert config_path(None, {"HOME": str(home)}) == str(mine)
+    assert config_path(None, both) == str(xdg / "lockctl/config.toml")
+    assert config_path(None, {**both, "LOCKCTL_CONFIG": "/nowhere"}) == "/nowhere"
+    assert config_path("/asked", {**both, "LOCKCTL_CONFIG": "/nowhere"}) == "/asked"
+    assert config_path(None, {"XDG_CONFIG_HOME": "relative", "HOME": ""}) in {None, "/etc/lockctl/config.toml"}
+
+
+def test_a_backend_is_a_url_or_a_profile_and_an_unknown_profile_names_those_there_are(file: ConfigFile) -> None:
+    def url(word: str | None, environ: dict[str, str] | None = None) -> str:
+        return backend_url(Effective("backend", word, "--backend"), environ or {"HOME": "/home/a"}, file)
+
+    assert url("main") == "file:///srv/locks"
+    assert url("file:///other") == "file:///other"
+    assert url("file:") == url("file://") == url(None) == default_url({"HOME": "/home/a"})
+    with pytest.raises(ConfigError, match=r"--backend: no backend profile 'mian' \(main\)"):
+        url("mian")
+
+
+def test_inside_a_job_on_a_backend_for_many_hosts_local_files_are_not_taken_silently(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(__import__("lockctl.registry").registry.SCHEMES, "etcd", "somewhere:Etcd")
+    outer = {"LOCKCTL_OWNER": "x", "LOCKCTL_BACKEND": "etcd", "HOME": "/home/a"}
+    with pytest.raises(ConfigError, match="inside a job that is locked on etcd"):
+        backend_url(Effective("backend", None, "built-in"), outer, None)
+
+
+@pytest.mark.parametrize(
+    ("environ", "root", "user"),
+    [
+        ({"HOME": "/home/a"}, "file:///var/lib/lockctl", "file:///home/a/.local/state/lockctl"),
+        ({"HOME": "/h", "XDG_STATE_HOME": "/s 1?%"}, "file:///var/lib/lockctl", "file:///s 1%3f%25/lockctl"),
+        ({"HOME": "/h", "XDG_STATE_HOME": "relative"}, "file:///var/lib/lockctl", "file:///h/.local/state/lockctl"),
+    ],
+)
+def test_the_default_place_is_the_systems_for_root_and_the_users_own_for_others(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], root: str, user: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert default_url(environ) == root
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert default_url(environ) == user
+
+
+def test_a_user_without_a_home_must_say_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ConfigError, match="--backend"):
+        default_url({"HOME": "relative"})

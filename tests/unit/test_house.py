@@ -1,0 +1,113 @@
+"""The house keeps its order: one direction of imports, no talk below the desk, a short path of `run`."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lockctl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.jobs import Lockctl
+
+ROOT = Path(lockctl.__file__).parent
+WORDS = {
+    "value",
+    "errors",
+    "model",
+    "clock",
+    "events",
+    "durations",
+    "names",
+    "url",
+    "kernel",
+    "toml",
+    "backend",
+    "json_text",
+}
+WORDS |= {"supervise.tree", "supervise.signals"}  # facts of the kernel about processes and signals
+# each room, and the rooms that it may enter; the words are open to all
+ROOMS: dict[str, set[str]] = {
+    "words": set(),
+    "settings": set(),
+    "registry": set(),  # a backend is loaded by its name
+    "backends": set(),
+    "config_file": {"settings"},
+    "config": {"settings", "registry", "config_file"},
+    "lease": set(),
+    "supervise": {"lease"},
+    "runner": {"registry", "lease", "supervise"},
+    "cli": {"settings", "registry", "config", "config_file", "lease", "supervise", "runner"},
+    "__main__": {"cli"},
+    "__init__": set(),
+}
+BELOW_THE_DESK = sorted(path for path in ROOT.rglob("*.py") if path.parent.name != "cli" and path.name != "__main__.py")
+SLOW = {"click", "rich", "json", "typing", "dataclasses", "enum", "re"}
+SLOW |= {"logging", "subprocess", "threading", "socket", "tomllib", "argparse", "hashlib"}
+
+
+def room_of(module: str) -> str:
+    """The room of a module, named as below ``lockctl``."""
+    return "words" if module in WORDS else module.partition(".")[0]
+
+
+def name_of(path: Path) -> str:
+    """``supervise.loop`` for ``lockctl/supervise/loop.py``."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    """Every module of ours that is imported anywhere, also only for its types."""
+    for node in ast.walk(tree):
+        assert not (isinstance(node, ast.Import) and any(each.name.startswith("lockctl") for each in node.names))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "lockctl":
+            for imported in node.names:
+                inner = ".".join([*node.module.split(".")[1:], imported.name])
+                is_module = (ROOT / inner.replace(".", "/")).is_dir() or (
+                    ROOT / f"{inner.replace('.', '/')}.py"
+                ).exists()
+                yield inner if is_module else inner.rpartition(".")[0] or "__init__"
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=name_of)
+def test_a_module_enters_only_rooms_that_come_before_its_own(path: Path) -> None:
+    room = room_of(name_of(path))
+    entered = {room_of(module) for module in imports_of(ast.parse(path.read_text()))}
+    assert entered <= ROOMS[room] | {"words", room, "__init__"}
+
+
+@pytest.mark.parametrize("path", BELOW_THE_DESK, ids=name_of)
+def test_nothing_below_the_desk_prints_exits_or_reads_the_environment(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    forks = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and "os.fork()" in ast.unparse(node)]
+    in_children = {id(inner) for fork in forks for inner in ast.walk(fork)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            assert node.id not in {"print", "input", "exit", "quit", "SystemExit"}, f"line {node.lineno}"
+        if isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
+            assert text not in {"os.environ", "os.environb", "os.getenv", "os.putenv"}, f"line {node.lineno}"
+            assert text not in {"sys.exit", "sys.argv", "sys.stdin", "sys.stdout", "sys.stderr"}, f"line {node.lineno}"
+            assert text != "os._exit" or id(node) in in_children, f"line {node.lineno}: not in a forked child"
+
+
+def test_a_run_on_files_loads_no_module_that_costs_more_than_the_lock(lockctl: Lockctl) -> None:
+    environment = lockctl.environment({name: "" for name in os.environ if name.startswith("COV")})
+
+    def loaded(*words: str) -> set[str]:
+        command = [sys.executable, "-X", "importtime", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True)
+        return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+
+    by_run = loaded(lockctl.command, "run", "-b", lockctl.url, "--", "true") - loaded("-c", "pass")
+    assert "lockctl.backends.file" in by_run
+    assert "lockctl.supervise.guard" in by_run
+    assert not by_run & SLOW

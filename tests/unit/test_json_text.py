@@ -1,0 +1,54 @@
+"""The lean JSON is the JSON of the standard library."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockctl import json_text
+from lockctl.names import json_string
+
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(DOCUMENTS)
+def test_what_json_writes_is_read_as_json_reads_it(document: object) -> None:
+    assert json_text.parse(json.dumps(document).encode()) == document
+
+
+@given(st.text())
+def test_a_quoted_text_is_read_back_by_json(text: str) -> None:
+    assert json.loads(json_string(text)) == text
+
+
+def test_what_is_not_text_becomes_a_question_mark() -> None:
+    assert json.loads(json_string("a\udcffb")) == "a?b"
+
+
+@given(st.binary())
+def test_bytes_are_refused_whenever_json_refuses_them(data: bytes) -> None:
+    def accepted(read: object) -> bool:
+        try:
+            content = read(data)  # type: ignore[operator]
+        except ValueError:
+            return False
+        return not (isinstance(content, float) and not math.isfinite(content))
+
+    if b"\0" not in data and not data.startswith(b"\xef\xbb\xbf"):  # json guesses other encodings
+        assert accepted(json_text.parse) <= accepted(json.loads)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b'{"a":', b"[1] 2", b"NaN", b"[Infinity]", b"nul", b"[" * 200_000, b"\xff"]
+)
+def test_anything_else_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        json_text.parse(data)

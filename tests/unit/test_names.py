@@ -1,0 +1,87 @@
+"""lockctl.names: what may name a lock, and what may be shown on a terminal."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockctl.names import ALLOWED, LONGEST, check_name, command_line, derived_name, printable
+
+ANY_TEXT = st.text(st.characters(codec=None))
+ANY_WORD = st.binary().map(lambda word: word.decode("utf-8", "surrogateescape"))  # as argv comes
+
+
+@given(st.text(st.sampled_from(sorted(ALLOWED)), min_size=1, max_size=LONGEST))
+def test_a_name_of_allowed_characters_is_allowed_unless_it_begins_with_a_dot_or_dash(name: str) -> None:
+    if name[0] in ".-":
+        with pytest.raises(ValueError, match="cannot start"):
+            check_name(name)
+    else:
+        assert check_name(name) == name
+
+
+@given(ANY_TEXT)
+def test_no_other_text_names_a_lock_and_the_reason_is_one_printable_line(text: str) -> None:
+    try:
+        name = check_name(text)
+    except ValueError as wrong:
+        said = str(wrong)
+        assert printable(said) == said
+    else:
+        assert name == text
+        assert set(text) <= ALLOWED
+        assert 1 <= len(text) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a/b", "..", ".hidden", "-l", "a b", "a\n", "a\0", "\x1b[1m", "ü", "a" * (LONGEST + 1), "x" * 5000]
+)
+def test_these_are_refused_briefly(name: str) -> None:
+    with pytest.raises(ValueError, match="lock name") as refused:
+        check_name(name)
+    assert len(str(refused.value)) < 150
+
+
+@given(st.lists(ANY_WORD, min_size=1, max_size=5).map(tuple))
+def test_every_command_has_a_derived_name_that_is_allowed_and_always_the_same(words: tuple[str, ...]) -> None:
+    name = derived_name(words)
+    assert check_name(name) == name
+    assert derived_name(words) == name
+
+
+def test_a_derived_name_never_changes_between_versions() -> None:
+    # as `printf 'WORD\0WORD' | b2sum -l 32` says
+    assert derived_name(("/usr/local/bin/backup.sh", "--all")) == "backup.sh-25635a94"
+    assert derived_name(("backup.sh",)) == "backup.sh-571faf4d"
+    assert derived_name(("true",)) == "true-7472756a"
+
+
+def test_commands_that_differ_in_any_word_have_different_names() -> None:
+    commands = [
+        ("a",),
+        ("a", ""),
+        ("a", "b"),
+        ("a", "b", ""),
+        ("a", "b c"),
+        ("a b", "c"),
+        ("/a",),
+        ("\udcff",),
+        ("\udcfe",),
+    ]
+    assert len({derived_name(words) for words in commands}) == len(commands)
+
+
+@given(ANY_TEXT)
+def test_what_is_shown_moves_no_cursor_and_can_be_encoded(text: str) -> None:
+    shown = printable(text)
+    assert len(shown) == len(text)
+    assert shown.isprintable()
+    shown.encode()
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"])), min_size=1, max_size=4).map(tuple))
+def test_a_shown_command_can_be_read_back_word_by_word(words: tuple[str, ...]) -> None:
+    assert tuple(shlex.split(command_line(words))) == words
