@@ -1,0 +1,174 @@
+"""`run` inside and around other programs: nested, under timeout(1), as PID 1, with closed streams."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockctl.supervise import tree
+from tests.jobs import LIMIT, alive, eventually
+
+
+def test_nested_runs_hold_both_locks_and_pass_the_status(lockctl):
+    inner = [lockctl.command, "run", "-b", lockctl.url, "-l", "b", "--", "sh", "-c"]
+    line = f"{lockctl.command} list -b {lockctl.url}; echo inner=$LOCKCTL_LOCK; exit 5"
+    done = lockctl("run", "-l", "a", "--", *inner, line)
+    assert done.returncode == 5
+    rows = done.stdout.splitlines()
+    assert [row.split()[:2] for row in rows[1:3]] == [["a", "held"], ["b", "held"]]
+    assert rows[3] == "inner=b"
+    assert lockctl("run", "-l", "b", "--", "true").returncode == 0
+
+
+def test_a_nested_run_on_the_same_lock_is_refused_and_names_the_outer_one(lockctl):
+    inner = [lockctl.command, "run", "-b", lockctl.url, "-l", "a", "--", "echo", "ran"]
+    done = lockctl("run", "-l", "a", "--", *inner)
+    assert (done.returncode, done.stdout) == (75, "")
+    assert "lockctl: a: held by " in done.stderr
+    assert done.stderr.rstrip().endswith("see: lockctl inspect a")
+
+
+def test_a_nested_run_without_a_backend_uses_the_default_of_the_user(lockctl, locks):
+    """The scheme in $LOCKCTL_BACKEND is what the outer run tells its command, not a place."""
+    state = {"XDG_STATE_HOME": str(locks / "state"), "HOME": str(locks)}
+    line = f"{lockctl.command} run -l a -- sh -c 'echo $LOCKCTL_TOKEN_DOMAIN'"
+    done = lockctl("run", "-l", "a", "--", "sh", "-c", line, env=state)
+    if os.geteuid() == 0:  # whose default is one place for the whole host: look, take nothing there
+        line = f"{lockctl.command} config show --json"
+        done = lockctl("run", "-l", "a", "--", "sh", "-c", line, env=state)
+        assert str(locks) not in done.stdout
+    else:
+        assert done.stdout.strip().endswith(f"{locks}/state/lockctl")
+    assert done.returncode == 0
+
+
+def test_timeout_around_run_ends_the_job_and_frees_the_lock(lockctl, locks):
+    timeout = shutil.which("timeout")
+    assert timeout
+    job = f"echo $$ > {locks}/.pid; exec sleep 60"
+    words = [timeout, "0.7", lockctl.command, "run", "-l", "a", "--", "sh", "-c", job]
+    done = subprocess.run(
+        words, env=lockctl.environment(), capture_output=True, timeout=LIMIT, check=False, start_new_session=True
+    )
+    assert done.returncode == 124
+    pid = int((locks / ".pid").read_text())
+    eventually(lambda: not alive(pid))
+    assert lockctl("run", "-l", "a", "--wait", "5s", "--", "true").returncode == 0
+
+
+def test_as_the_first_process_of_a_container_it_passes_the_status(lockctl, unshare):
+    words = [*unshare("-pf"), "--mount-proc", lockctl.command, "run", "-l", "a", "--", "sh", "-c"]
+    done = subprocess.run(
+        [*words, "cut -d' ' -f1,4 /proc/self/stat; exit 7"],
+        env=lockctl.environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+    assert len(done.stdout.split()) == 2
+
+
+def test_as_the_first_process_of_a_container_it_reaps_orphans_and_stops_them(lockctl, locks, unshare):
+    job = f"(setsid sh -c 'trap \"\" TERM; touch {locks}/.up; while :; do sleep 0.05; done' &) >/dev/null 2>&1"
+    job += f"; while ! [ -e {locks}/.up ]; do sleep 0.02; done; exit 4"
+    words = [lockctl.command, "run", "-k", "300ms", "-l", "a", "--", "sh", "-c", job]
+    done = subprocess.run(
+        [*unshare("-pf"), "--mount-proc", *words],
+        env=lockctl.environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 4
+    assert "that the command had left behind" in done.stderr
+
+
+def test_a_signal_to_the_first_process_of_a_container_reaches_the_command(lockctl, locks, unshare):
+    job = f'trap "exit 21" TERM; touch {locks}/.up; while :; do sleep 0.05; done'
+    process = subprocess.Popen(
+        [*unshare("-pf"), "--kill-child", "--mount-proc", lockctl.command, "run", "-l", "a", "--", "sh", "-c", job],
+        env=lockctl.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually((locks / ".up").exists)
+        (keeper,) = tree.children(process.pid)
+        tree.send(keeper, signal.SIGTERM)
+        assert process.wait(timeout=LIMIT) == 21
+    finally:
+        process.kill()
+        process.wait(timeout=LIMIT)
+
+
+@pytest.mark.parametrize("line", ["exit 6", "(sleep 0.2; exit 1) & wait $!; exit 6"])
+def test_it_works_when_the_parent_ignores_sigchld(lockctl, after, line):
+    launcher = after("signal.signal(signal.SIGCHLD, signal.SIG_IGN)")
+    done = launcher(lockctl.command, "run", "-l", "a", "--", "bash" if "wait" in line else "sh", "-c", line)
+    assert done.returncode == 6
+
+
+def test_a_child_of_the_parent_that_became_lockctl_is_left_alone(lockctl, after, locks):
+    """A shell's `sleep 60 & exec lockctl run ...`: the sleep is not of the job."""
+    launcher = after("")
+    line = f"sleep 60 & echo $! > {locks}/.sleep; exec {lockctl.command} run -l a -- true"
+    done = launcher("sh", "-c", line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    pid = int((locks / ".sleep").read_text())
+    assert done.returncode == 0
+    assert alive(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def closed_pipe():
+    """The writing end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+def test_stdout_that_nobody_reads_is_the_commands_affair(lockctl, closed_pipe):
+    assert lockctl("run", "-l", "a", "--", "true", stdout=closed_pipe).returncode == 0
+    done = lockctl("run", "-l", "a", "--", "sh", "-c", "echo x; exit 3", stdout=closed_pipe)
+    assert done.returncode in (3, 128 + signal.SIGPIPE)
+    assert "Traceback" not in done.stderr
+
+
+def test_stderr_that_nobody_reads_changes_no_status(lockctl, closed_pipe):
+    lockctl.start_holding("a")
+    assert lockctl("run", "-l", "a", "--", "true", stderr=closed_pipe).returncode == 75
+    assert lockctl("run", "-l", "b", "-v", "--", "sh", "-c", "exit 3", stderr=closed_pipe).returncode == 3
+
+
+def test_a_reader_of_list_that_went_away_causes_no_traceback(lockctl, closed_pipe):
+    lockctl.start_holding("a")
+    for verb in (["list"], ["list", "--json"], ["inspect", "a"], ["inspect", "a", "--json"]):
+        done = lockctl(*verb, stdout=closed_pipe)
+        assert done.stderr == ""
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (0, 1, 2)])
+def test_closed_standard_streams_stay_closed_and_the_lock_is_never_written_to(lockctl, after, locks, closed):
+    launcher = after("".join(f"os.close({number})\n" for number in closed))
+    look = [sys.executable, "-ISB", str(Path(__file__).parent / "descriptors.py")]
+    nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    launcher(*look, str(locks / ".direct"), **nowhere)
+    launcher(lockctl.command, "run", "-v", "-l", "a", "--", *look, str(locks / ".ours"), **nowhere)
+    direct, ours = ((locks / name).read_text().splitlines() for name in (".direct", ".ours"))
+    assert [line for line in ours if int(line.split()[0]) < 512] == direct
+    assert len(ours) == len(direct) + 1
+    line = "printf 'no%s' ise; printf 'no%s' ise >&2; exit 8"
+    assert launcher(lockctl.command, "run", "-v", "-l", "a", "--", "sh", "-c", line).returncode == 8
+    record = (locks / "a").read_bytes()
+    assert record.startswith(b"lockctl1 ")
+    assert b"noise" not in record

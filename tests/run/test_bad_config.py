@@ -1,0 +1,136 @@
+"""A configuration that cannot be right: 78, with file, key and line, and nothing ran."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.fixture
+def file(locks):
+    return locks / ".config.toml"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        ('[defaults]\nttl = "30s"\nttll = "5s"\n', 3, "ttll"),
+        ('[defaults]\nttl = "banana"\n', 2, "ttl"),
+        ("[defaults]\nttl = true\n", 2, "ttl"),
+        ('[defaults]\n\nskip_ok = "yes"\n', 3, "skip_ok"),
+        ('[defaults]\nconflict_exit_code = "75"\n', 2, "conflict_exit_code"),
+        ("[defaults]\nconflict_exit_code = 600\n", 2, "conflict_exit_code"),
+        ("[defaults]\nwait = [1]\n", 2, "wait"),
+        ("[defaults]\nsignal = 15\n", 2, "signal"),
+        ('[defaults]\nsignal = "NOSUCH"\n', 2, "signal"),
+        ('# one\n[locks."other-*"]\nleftover = "eat"\n', 3, "leftover"),
+        ("[backends.x]\nurll = 'file:///tmp'\n", 2, "urll"),
+        ("[backends.x]\nurl = 5\n", 2, "url"),
+        ("ttl = 5\n", 1, "ttl"),
+        ("[default]\nttl = 5\n", 1, "default"),
+        ('[defaults]\nlock = "a"\n', 2, "lock"),
+        ('[defaults]\n"bad\\u001b[31m" = 1\n', 2, "bad"),
+        ("[defaults]\nttl = 1e400\n", 2, "ttl"),
+        ("[defaults]\nttl = nan\n", 2, "ttl"),
+    ],
+)
+def test_a_wrong_entry_is_named_with_file_key_and_line(refused, file, text, line, key):
+    file.write_text(text)
+    said = refused(78, "-l", "a", "--config", str(file))
+    assert f"{file}:{line}: " in said
+    assert key in said
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x7fELF\x02\x01\x01\x00\x00\x00\xff\xfe\x00",
+        os.urandom(4096) + b"\xff\xfe",
+        b"\x00" * 100,
+        b"\xff\xfe[\x00d\x00",
+        b'[defaults]\nttl = "30',
+        b"[defaults\n",
+        b"[defaults]\nttl = \n",
+        b'[defaults]\nttl = "1s"\nttl = "2s"\n',
+        b"[defaults]\n[defaults]\n",
+        b"x = " + b"[" * 20000,
+        b"# \x1b]0;title\x07\n[defaults\n",
+        b"a" * (2 << 20),
+    ],
+    ids=[
+        "elf",
+        "noise",
+        "zeros",
+        "utf-16",
+        "cut string",
+        "cut table",
+        "cut value",
+        "twice",
+        "two tables",
+        "deep",
+        "escape",
+        "large",
+    ],
+)
+def test_a_file_that_is_no_configuration_is_refused(refused, file, data):
+    file.write_bytes(data)
+    assert str(file) in refused(78, "-l", "a", "--config", str(file))
+
+
+def test_a_missing_file_that_was_asked_for_is_refused(refused, file):
+    assert "No such file" in refused(78, "--config", str(file))
+    assert str(file) in refused(78, env={"LOCKCTL_CONFIG": str(file)})
+
+
+def test_a_directory_as_configuration_is_refused(refused, locks):
+    assert "directory" in refused(78, "--config", str(locks))
+
+
+def test_a_file_without_end_is_refused(refused):
+    refused(78, "--config", "/dev/zero")
+
+
+def test_a_configuration_that_may_not_be_read_is_refused(refused, file, without_rights):
+    file.write_text("[defaults]\n")
+    file.chmod(0)
+    said = refused(78, "-l", "a", "--config", str(file), through=without_rights)
+    assert f"{file}: cannot read the configuration: Permission denied" in said
+
+
+def test_a_configuration_of_the_user_that_may_not_be_read_is_not_passed_over(refused, locks, without_rights):
+    home = locks / ".home"
+    (home / "lockctl").mkdir(parents=True)
+    (home / "lockctl" / "config.toml").write_text("[defaults]\n")
+    (home / "lockctl" / "config.toml").chmod(0)
+    refused(78, "-l", "a", through=without_rights, env={"XDG_CONFIG_HOME": str(home)})
+
+
+def test_an_impossible_pair_in_the_configuration_is_refused(refused, file):
+    file.write_text('[defaults]\nttl = "10s"\nkill_after = "10s"\n')
+    said = refused(78, "-l", "a", "--config", str(file))
+    assert "kill_after must be shorter than the ttl" in said
+    assert f"{file}:3: " in said
+
+
+@pytest.mark.parametrize(
+    "word", ["nosuch", "", "nosuch://host/", "file://host/dir", "file:relative", "file:///x?y=z", "file:///%zz"]
+)
+def test_a_wrong_backend_is_refused(refused, word):
+    status = 64 if not word else 78
+    refused(status, "-l", "a", f"--backend={word}")
+
+
+def test_a_secret_in_a_wrong_backend_url_is_not_repeated(refused):
+    for url in ("nosuch://user:hunter2@host/", "file://user:hunter2@host/x", "file:///x?password=hunter2"):
+        assert "hunter2" not in refused(78, "-l", "a", "--backend", url)
+
+
+def test_a_good_configuration_counts(lockctl, file):
+    file.write_text(
+        f'[defaults]\nbackend = "here"\n[backends.here]\nurl = "{lockctl.url}"\n[locks."n*"]\nconflict_exit_code = 5\n'
+    )
+    lockctl.start_holding("night")
+    lockctl.start_holding("day")
+    found = [lockctl("run", "-l", name, "--config", str(file), "--", "true").returncode for name in ("night", "day")]
+    assert found == [5, 75]

@@ -1,0 +1,150 @@
+"""Places where no lock can live: one line, 78 or 69, nothing ran, and nothing that was there is harmed."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.run.mounts import FULL_DISK, OVERLAY, READ_ONLY
+
+ANOTHER_USER = 12345
+
+
+@pytest.fixture
+def spot(locks):
+    """A path below the directory for locks, where a test puts what it likes."""
+    return locks / ".spot"
+
+
+def at(path):
+    return f"--backend=file://{path}"
+
+
+def test_a_full_disk(refused, mounted):
+    said = refused.check(mounted(FULL_DISK, *refused.command("-l", "a")), 69)
+    assert "No space left on device" in said
+
+
+def test_a_full_disk_with_a_lock_that_was_used_before(refused, mounted):
+    setup = f"{FULL_DISK} && : > a"
+    refused.check(mounted(setup, *refused.command("-l", "a")), 69)
+
+
+def test_a_read_only_file_system(refused, mounted):
+    assert "read-only" in refused.check(mounted(READ_ONLY, *refused.command("-l", "a")), 78)
+
+
+def test_an_overlay_is_refused_unless_told(refused, mounted):
+    assert "overlay" in refused.check(mounted(OVERLAY, *refused.command("-l", "a")), 78)
+
+
+def test_an_overlay_is_accepted_when_told(mounted):
+    assert mounted(OVERLAY, "run", "-l", "a", "--", "sh", "-c", "exit 6", query="?any_filesystem=yes").returncode == 6
+
+
+def test_a_directory_that_may_not_be_written(refused, spot, without_rights):
+    spot.mkdir(mode=0o500)
+    assert "no permission" in refused(78, "-l", "a", at(spot), through=without_rights)
+
+
+def test_a_directory_that_may_not_be_made(refused, spot, without_rights):
+    spot.mkdir(mode=0o500)
+    assert "no permission" in refused(78, "-l", "a", at(spot / "new" / "newer"), through=without_rights)
+
+
+def test_a_lock_file_that_may_not_be_opened(refused, spot, without_rights):
+    spot.mkdir()
+    (spot / "a").write_text("")
+    (spot / "a").chmod(0)
+    assert "no permission" in refused(78, "-l", "a", at(spot), through=without_rights)
+
+
+def test_a_missing_directory_is_made(lockctl, spot):
+    assert lockctl("run", "-l", "a", at(spot / "one" / "two"), "--", "true").returncode == 0
+    assert (spot / "one" / "two" / "a").is_file()
+
+
+def test_a_symbolic_link_as_directory(refused, spot, locks):
+    spot.symlink_to(locks)
+    assert "symbolic link" in refused(78, "-l", "a", at(spot))
+    assert "symbolic link" in refused(78, "-l", "a", at(f"{spot}/"))
+
+
+def test_a_file_as_directory(refused, spot):
+    spot.write_text("precious")
+    refused(78, "-l", "a", at(spot))
+    refused(78, "-l", "a", at(spot / "below"))
+    assert spot.read_text() == "precious"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_directory_of_another_user(refused, spot):
+    spot.mkdir()
+    os.chown(spot, ANOTHER_USER, ANOTHER_USER)
+    assert f"belongs to user {ANOTHER_USER}" in refused(78, "-l", "a", at(spot))
+
+
+def test_a_directory_where_everybody_may_replace_files(refused, lockctl, spot):
+    spot.mkdir()
+    spot.chmod(0o777)
+    assert "everybody may replace files" in refused(78, "-l", "a", at(spot))
+    spot.chmod(0o1777)
+    assert lockctl("run", "-l", "a", at(spot), "--", "true").returncode == 0
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "missing"])
+def test_a_symbolic_link_as_lock_file(refused, locks, target):
+    (locks / ".elsewhere").write_text("precious")
+    (locks / "a").symlink_to(locks / f".{target}")
+    assert "symbolic link" in refused(78, "-l", "a")
+    assert (locks / ".elsewhere").read_text() == "precious"
+    assert not (locks / ".missing").exists()
+
+
+def test_a_pipe_as_lock_file_is_refused_without_waiting_for_its_other_end(refused, locks):
+    os.mkfifo(locks / "a")
+    begin = time.monotonic()
+    assert "not a regular file" in refused(78, "-l", "a")
+    assert time.monotonic() - begin < 5
+
+
+def test_a_directory_as_lock_file(refused, locks):
+    (locks / "a").mkdir()
+    assert "directory" in refused(78, "-l", "a")
+
+
+@pytest.mark.parametrize("content", [b"precious\n", b"x" * 10000, b"lockctl\n", b"\0" * 50 + b"x", b"x" * 4096 + b"lo"])
+def test_a_file_with_content_of_another_program_is_not_written_over(refused, locks, content):
+    (locks / "a").write_bytes(content)
+    assert "not lockctl's" in refused(78, "-l", "a")
+    assert (locks / "a").read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 8192])
+def test_an_empty_file_made_by_flock_is_used(lockctl, locks, content):
+    (locks / "a").write_bytes(content)
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+def test_a_record_that_is_torn_in_both_halves_does_not_keep_the_lock_from_working(lockctl, locks):
+    (locks / "a").write_bytes(b"lockctl1 torn".ljust(4096) + b"lockctl1 torn".ljust(4096))
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+@pytest.mark.parametrize("verb", [["list"], ["inspect", "a"], ["force-release", "a", "--yes"]])
+def test_the_other_verbs_say_one_line_too(without_rights, lockctl, spot, verb):
+    spot.mkdir()
+    (spot / "a").write_text("")
+    spot.chmod(0)
+    done = without_rights(lockctl.command, *verb, at(spot))
+    assert (done.returncode, done.stderr.count("\n")) == (78, 1), done.stderr
+    spot.chmod(0o700)
+
+
+def test_looking_makes_nothing(lockctl, spot):
+    assert lockctl("list", at(spot)).returncode == 0
+    assert lockctl("inspect", "a", at(spot)).returncode == 0
+    assert lockctl("force-release", "a", at(spot)).returncode == 0
+    assert not spot.exists()

@@ -1,0 +1,183 @@
+"""The number that `run` ends with, and that the lock is free again whatever it was."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.jobs import eventually
+
+NOT_DEADLY = {
+    signal.SIGCHLD,
+    signal.SIGCONT,
+    signal.SIGURG,
+    signal.SIGWINCH,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGSTOP,
+}
+AT_ONCE = 4
+
+
+def statuses(lockctl, lines):
+    """The exit status of `run` for each line of shell, in their order."""
+
+    def run(job):
+        number, line = job
+        return lockctl("run", "-l", f"job-{number}", "--", "sh", "-c", line).returncode
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(run, enumerate(lines)))
+
+
+def test_each_of_the_256_exit_statuses_of_the_command_is_ours(lockctl):
+    assert statuses(lockctl, [f"exit {number}" for number in range(256)]) == list(range(256))
+
+
+def test_a_command_that_a_signal_ends_gives_128_plus_its_number(lockctl):
+    deadly = sorted(signal.valid_signals() - NOT_DEADLY)
+    found = statuses(lockctl, [f"ulimit -c 0; kill -{int(number)} $$" for number in deadly])
+    assert found == [128 + number for number in deadly]
+
+
+@pytest.fixture
+def free(lockctl):
+    """Asserts that a lock can be taken."""
+
+    def check(name):
+        assert lockctl("run", "-l", name, "--", "true").returncode == 0
+
+    return check
+
+
+def script(path, text, mode=0o755):
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+def test_a_command_that_is_not_found_gives_127_and_frees_the_lock(lockctl, locks, free):
+    missing = ["no-such-program-anywhere", str(locks / "missing"), str(locks / "missing" / "below"), ""]
+    for word in missing:
+        done = lockctl("run", "-l", "a", "--", word)
+        assert done.returncode == 127, word
+        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith("lockctl: a: cannot run ")
+        free("a")
+
+
+def test_a_script_whose_interpreter_is_missing_gives_127(lockctl, locks, free):
+    assert lockctl("run", "-l", "a", "--", script(locks / ".job", "#!/no/such/shell\n")).returncode == 127
+    free("a")
+
+
+def test_a_component_of_the_path_that_is_a_file_gives_127(lockctl, locks, free):
+    assert lockctl("run", "-l", "a", "--", script(locks / ".file", "") + "/below").returncode == 127
+    free("a")
+
+
+def test_a_file_that_may_not_be_executed_gives_126_and_frees_the_lock(lockctl, locks, free):
+    done = lockctl("run", "-l", "a", "--", script(locks / ".job", "#!/bin/sh\n", 0o644))
+    assert (done.returncode, done.stdout) == (126, "")
+    assert done.stderr.endswith("Permission denied\n")
+    free("a")
+
+
+def test_a_directory_as_command_gives_126(lockctl, locks, free):
+    assert lockctl("run", "-l", "a", "--", str(locks)).returncode == 126
+    free("a")
+
+
+def test_a_script_without_a_first_line_runs_with_sh(lockctl, locks):
+    job = script(locks / ".job", 'echo "$1"; exit 3\n')
+    done = lockctl("run", "-l", "a", "--", job, "word with blanks")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "word with blanks\n", "")
+
+
+def test_the_search_goes_on_after_a_file_that_may_not_be_executed(lockctl, locks):
+    first, second = locks / ".first", locks / ".second"
+    first.mkdir()
+    second.mkdir()
+    script(first / "job", "#!/bin/sh\nexit 1\n", 0o644)
+    path = {"PATH": f"{first}:{second}:{os.environ['PATH']}"}
+    assert lockctl("run", "-l", "a", "--", "job", env=path).returncode == 126
+    script(second / "job", "#!/bin/sh\nexit 4\n")
+    assert lockctl("run", "-l", "a", "--", "job", env=path).returncode == 4
+
+
+def test_a_second_run_is_refused_with_75_and_names_the_holder(lockctl):
+    holder = lockctl.start_holding("a", "--", "sleep", "61")
+    done = lockctl("run", "-l", "a", "--", "touch", str(lockctl.directory / ".ran"), env={"LOGNAME": "ops"})
+    assert (done.returncode, done.stdout) == (75, "")
+    assert not (lockctl.directory / ".ran").exists()
+    assert done.stderr.count("\n") == 1
+    host = re.escape(os.uname().nodename)
+    assert re.match(
+        rf"lockctl: a: held by {host} pid {holder.pid} \(\S+\)"
+        r" since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z \(\d+s\): sh -c .* sleep 61; see: lockctl inspect a\n$",
+        done.stderr,
+    )
+
+
+@pytest.mark.parametrize("status", ["0", "1", "33", "255"])
+def test_the_status_of_a_refusal_can_be_chosen(lockctl, status):
+    lockctl.start_holding("a")
+    assert lockctl("run", "-l", "a", "-E", status, "--", "true").returncode == int(status)
+    assert lockctl("run", "-l", "a", f"--conflict-exit-code={status}", "--", "true").returncode == int(status)
+
+
+def test_skip_ok_says_nothing_and_is_a_success(lockctl):
+    lockctl.start_holding("a")
+    done = lockctl("run", "-l", "a", "--skip-ok", "--", "false")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert lockctl("run", "-l", "b", "--skip-ok", "--", "false").returncode == 1
+
+
+def test_a_good_run_writes_nothing_of_its_own(lockctl):
+    done = lockctl("run", "-l", "a", "--", "echo", "data")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "data\n", "")
+
+
+def test_max_runtime_stops_the_command_with_124(lockctl, free):
+    begin = time.monotonic()
+    done = lockctl("run", "-l", "a", "--max-runtime", "200ms", "--", "sleep", "60")
+    assert (done.returncode, done.stdout) == (124, "")
+    assert done.stderr == "lockctl: a: --max-runtime was reached, the command was stopped\n"
+    assert 0.2 <= time.monotonic() - begin < 3
+    free("a")
+
+
+def test_max_runtime_kills_a_command_that_ignores_the_first_signal(lockctl, locks, free):
+    job = f'trap "" TERM; echo $$ > {locks}/.pid; while :; do sleep 0.05; done'
+    words = ("--max-runtime", "200ms", "--kill-after", "300ms", "--", "sh", "-c", job)
+    begin = time.monotonic()
+    assert lockctl("run", "-l", "a", *words).returncode == 124
+    assert 0.5 <= time.monotonic() - begin < 4
+    assert not os.path.exists(f"/proc/{(locks / '.pid').read_text().strip()}")
+    free("a")
+
+
+def test_max_runtime_begins_with_the_signal_that_was_chosen(lockctl, locks):
+    job = f'trap "echo usr1 > {locks}/.got; exit 0" USR1; while :; do sleep 0.05; done'
+    done = lockctl("run", "-l", "a", "--max-runtime", "300ms", "--signal", "USR1", "--", "sh", "-c", job)
+    assert done.returncode == 124
+    assert (locks / ".got").read_text() == "usr1\n"
+
+
+def test_the_lock_is_free_the_moment_that_run_has_ended(lockctl):
+    for _ in range(10):
+        assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+def test_a_waiting_run_gets_the_lock_when_the_holder_ends(lockctl):
+    holder = lockctl.start_holding("a", "--", "sleep", "0.5")
+    done = lockctl("run", "-l", "a", "--wait", "forever", "--", "sh", "-c", "exit 9")
+    assert done.returncode == 9
+    eventually(lambda: holder.poll() is not None)
+    assert holder.returncode == 0

@@ -1,0 +1,197 @@
+"""`force-release`: a holder is told, or its lock is taken away."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+
+import pytest
+
+from tests.jobs import LIMIT, alive, eventually
+from tests.run.terminal import Terminal
+
+
+def token_of(lockctl, name):
+    return json.loads(lockctl("inspect", name, "--json").stdout)["holders"][0]["token"]
+
+
+def state_of(lockctl, name):
+    return json.loads(lockctl("inspect", name, "--json").stdout)["state"]
+
+
+def test_a_free_lock_is_no_error(lockctl):
+    done = lockctl("force-release", "a")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "lockctl: a is free: nothing to do\n")
+    lockctl("run", "-l", "a", "--", "true")
+    assert lockctl("force-release", "a", "--now", "--yes").returncode == 0
+
+
+def test_a_revoked_holder_stops_its_command_and_exits_76(lockctl, locks):
+    ready = locks / ".up"
+    job = f"touch {ready}; exec sleep 60"
+    with (locks / ".said").open("w") as said:
+        holder = lockctl.start("run", "-l", "a", "--", "sh", "-c", job, stderr=said)
+    eventually(ready.exists)
+    begin = time.monotonic()
+    env = {"LOGNAME": "ada"}
+    done = lockctl("force-release", "a", "--yes", "--reason", "repair\x1b[2J\nnow", env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "lockctl: a was given back\n")
+    assert holder.wait(timeout=LIMIT) == 76
+    assert time.monotonic() - begin < 5
+    lines = (locks / ".said").read_text().splitlines()
+    assert f"by ada@{os.uname().nodename}: repair" in lines[-1]
+    assert all(line.isprintable() for line in lines)
+    assert state_of(lockctl, "a") == "free"
+
+
+def test_the_next_holder_starts_only_after_the_last_process_of_the_revoked_job(lockctl, locks):
+    """It needs two seconds to stop, in a daemon that has left its session."""
+    daemon = f'trap "sleep 2; touch {locks}/.gone; exit" TERM; touch {locks}/.up; while :; do sleep 0.05; done'
+    job = f"setsid sh -c '{daemon}' > /dev/null 2>&1 & sleep 60"
+    holder = lockctl.start("run", "-l", "a", "--", "sh", "-c", job)
+    eventually((locks / ".up").exists)
+    look = f"test -e {locks}/.gone"
+    waiter = lockctl.start("run", "-l", "a", "--wait", "forever", "--", "sh", "-c", look)
+    eventually(lambda: "waiter 1" in lockctl("inspect", "a").stdout)
+    assert lockctl("force-release", "a", "--yes").returncode == 0
+    assert (locks / ".gone").exists()
+    assert holder.wait(timeout=LIMIT) == 76
+    assert waiter.wait(timeout=LIMIT) == 0
+
+
+def test_a_revocation_is_for_one_holder_only(lockctl):
+    first = lockctl.start_holding("a")
+    assert lockctl("force-release", "a", "--yes").returncode == 0
+    assert first.wait(timeout=LIMIT) == 76
+    assert lockctl("run", "-l", "a", "--", "sleep", "1").returncode == 0
+
+
+def test_a_lock_is_taken_away_at_once_and_the_old_holder_is_stopped(lockctl):
+    holder = lockctl.start_holding("a")
+    old = token_of(lockctl, "a")
+    done = lockctl("force-release", "a", "--now", "--yes")
+    assert done.returncode == 0
+    assert "The old holder may still be running until it notices" in done.stderr
+    floor = int(done.stderr.split()[-1])
+    token = int(lockctl("run", "-l", "a", "--", "printenv", "LOCKCTL_TOKEN").stdout)
+    assert token >= floor > old
+    assert holder.wait(timeout=LIMIT) == 76
+
+
+def test_the_old_holder_does_not_disturb_the_next_one(lockctl):
+    old = lockctl.start_holding("a")
+    assert lockctl("force-release", "a", "--now", "--yes").returncode == 0
+    new = lockctl.start_holding("a")
+    assert old.wait(timeout=LIMIT) == 76
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 75
+    assert new.poll() is None
+
+
+def test_a_wrong_token_is_refused(lockctl):
+    holder = lockctl.start_holding("a")
+    token = token_of(lockctl, "a")
+    for words in ([], ["--now"]):
+        done = lockctl("force-release", "a", "--yes", "--token", str(token + 1), *words)
+        assert (done.returncode, done.stderr.count("\n")) == (75, 1)
+        assert f"its token is {token}" in done.stderr
+    assert holder.poll() is None
+    assert lockctl("force-release", "a", "--yes", "--token", str(token)).returncode == 0
+    assert holder.wait(timeout=LIMIT) == 76
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "", "1.5", "9" * 30, "\u0661"])
+def test_what_is_no_token_is_wrong_usage(lockctl, text):
+    holder = lockctl.start_holding("a")
+    done = lockctl("force-release", "a", "--yes", f"--token={text}")
+    assert (done.returncode, done.stderr.count("\n")) == (64, 1)
+    assert holder.poll() is None
+
+
+def test_without_a_terminal_it_needs_a_yes(lockctl):
+    holder = lockctl.start_holding("a")
+    done = lockctl("force-release", "a")
+    assert (done.returncode, done.stderr.count("\n")) == (64, 1)
+    assert "--yes" in done.stderr
+    assert holder.poll() is None
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y", 0), ("yes", 0), ("n", 75), ("", 75)])
+def test_on_a_terminal_it_asks(lockctl, answer, status):
+    holder = lockctl.start_holding("a")
+    terminal = Terminal(lockctl.command, "force-release", "a", env=lockctl.environment())
+    try:
+        shown = terminal.expect(r"\[y/N\] ")
+        assert f"pid {holder.pid}" in shown
+        terminal.line(answer)
+        assert terminal.process.wait(timeout=LIMIT) == status
+    finally:
+        terminal.end()
+    if status:
+        assert holder.poll() is None
+    else:
+        assert holder.wait(timeout=LIMIT) == 76
+
+
+@pytest.fixture
+def foreign(locks):
+    """Another program's flock on the file of lock "a"."""
+    with (locks / "a").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+@pytest.mark.usefixtures("foreign")
+def test_another_programs_lock_cannot_be_asked_for(lockctl):
+    done = lockctl("force-release", "a", "--yes")
+    assert (done.returncode, done.stderr.count("\n")) == (75, 1)
+    assert f"pid {os.getpid()}" in done.stderr
+    assert "cannot be told" in done.stderr
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 75
+
+
+@pytest.mark.usefixtures("foreign")
+def test_another_programs_lock_can_be_taken_away(lockctl):
+    assert lockctl("force-release", "a", "--yes", "--now").returncode == 0
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+def test_json_says_what_was_done(lockctl):
+    holder = lockctl.start_holding("a")
+    done = lockctl("force-release", "a", "--yes", "--token", "1", "--json")
+    assert (done.returncode, json.loads(done.stdout)["result"]) == (75, "other_holder")
+    done = lockctl("force-release", "a", "--yes", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"name": "a", "result": "released", "next_token_at_least": None}
+    assert holder.wait(timeout=LIMIT) == 76
+    done = lockctl("force-release", "a", "--yes", "--json")
+    assert (done.returncode, json.loads(done.stdout)["result"]) == (0, "free")
+    lockctl.start_holding("a")
+    done = lockctl("force-release", "a", "--yes", "--now", "--json")
+    assert json.loads(done.stdout)["next_token_at_least"] > 0
+
+
+def test_a_revoked_job_that_ignores_the_signal_is_killed_after_its_grace(lockctl, locks):
+    job = f'trap "" TERM; echo $$ > {locks}/.pid; while :; do sleep 0.05; done'
+    holder = lockctl.start("run", "-l", "a", "-k", "400ms", "--", "sh", "-c", job)
+    pid = int(eventually(lambda: (locks / ".pid").exists() and (locks / ".pid").read_text().strip()))
+    assert lockctl("force-release", "a", "--yes").returncode == 0
+    assert not alive(pid)
+    assert holder.wait(timeout=LIMIT) == 76
+
+
+def test_asking_twice_is_the_same_as_asking_once(lockctl):
+    holder = lockctl.start_holding("a", "-k", "1s", "--", sys.executable, "-ISBc", SLOW_TO_STOP)
+    first, second = (lockctl.start("force-release", "a", "--yes") for _ in range(2))
+    assert first.wait(timeout=LIMIT) == 0
+    assert second.wait(timeout=LIMIT) == 0
+    assert holder.wait(timeout=LIMIT) == 76
+
+
+SLOW_TO_STOP = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: time.sleep(0.5) or exit())
+time.sleep(60)
+"""

@@ -1,0 +1,142 @@
+"""Processes that outlive the command: stopped, waited for, or left alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+
+from lockctl.supervise import tree
+from tests.jobs import LIMIT, alive, eventually
+
+# `sh -c '...' PIDFILE`: each writes its pid once it is as hard to end as it gets
+STUBBORN = 'trap "" TERM HUP INT; echo $$ > "$0"; while :; do sleep 0.05; done'
+STOPPED = 'echo $$ > "$0"; kill -STOP $$'
+ORDINARY = 'echo $$ > "$0"; exec sleep 60'
+AWAIT = 'while ! [ -s "{file}" ]; do sleep 0.01; done'
+
+
+def leaving(file, kind, detach):
+    """A line of shell that leaves a process of this kind behind, and ends with 3 when it is there."""
+    quoted = kind.replace("'", "'\\''")
+    starts = {
+        "setsid": f"setsid sh -c '{quoted}' {file} < /dev/null > /dev/null 2>&1 &",
+        "double fork": f"(setsid sh -c '{quoted}' {file} < /dev/null > /dev/null 2>&1 &) &",
+        "background": f"sh -c '{quoted}' {file} < /dev/null > /dev/null 2>&1 &",
+    }
+    return f"{starts[detach]} {AWAIT.format(file=file)}; exit 3"
+
+
+@pytest.mark.parametrize("detach", ["setsid", "double fork", "background"])
+@pytest.mark.parametrize("kind", [STUBBORN, STOPPED, ORDINARY], ids=["stubborn", "stopped", "ordinary"])
+def test_what_the_command_leaves_behind_is_stopped_and_reported(lockctl, locks, kind, detach):
+    file = locks / ".pid"
+    done = lockctl("run", "-l", "a", "-k", "300ms", "--", "sh", "-c", leaving(file, kind, detach))
+    assert done.returncode == 3
+    assert re.fullmatch(r"lockctl: a: stopped \d process(es)? that the command had left behind\n", done.stderr)
+    assert not alive(int(file.read_text()))
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+def test_one_process_left_behind_is_counted_as_one(lockctl, locks):
+    line = leaving(locks / ".pid", ORDINARY, "setsid")
+    done = lockctl("run", "-l", "a", "--", "sh", "-c", line)
+    assert done.stderr == "lockctl: a: stopped 1 process that the command had left behind\n"
+
+
+def test_the_lock_is_held_until_the_last_process_is_gone(lockctl, locks):
+    line = leaving(locks / ".pid", STUBBORN, "double fork")
+    first = lockctl.start("run", "-l", "a", "-k", "700ms", "--", "sh", "-c", line)
+    pid = int(eventually(lambda: (locks / ".pid").exists() and (locks / ".pid").read_text().strip()))
+    look = f"[ -e /proc/{pid} ] && exit 9; exit 0"
+    assert lockctl("run", "-l", "a", "--wait", "forever", "--", "sh", "-c", look).returncode == 0
+    assert first.wait(timeout=LIMIT) == 3
+
+
+def test_leftover_wait_waits_for_them_and_says_nothing(lockctl, locks):
+    job = f"setsid sh -c 'sleep 0.7; touch {locks}/.end' > /dev/null 2>&1 & exit 4"
+    done = lockctl("run", "-l", "a", "--leftover", "wait", "--", "sh", "-c", job)
+    assert (done.returncode, done.stderr) == (4, "")
+    assert (locks / ".end").exists()
+
+
+def test_leftover_wait_still_obeys_max_runtime(lockctl, locks):
+    line = leaving(locks / ".pid", STUBBORN, "setsid")
+    options = ("--leftover", "wait", "--max-runtime", "600ms", "-k", "200ms")
+    assert lockctl("run", "-l", "a", *options, "--", "sh", "-c", line).returncode == 124
+    assert not alive(int((locks / ".pid").read_text()))
+
+
+def test_leftover_leave_frees_the_lock_at_once_and_touches_nothing(lockctl, locks):
+    line = leaving(locks / ".pid", ORDINARY, "setsid")
+    done = lockctl("run", "-l", "a", "--leftover", "leave", "--", "sh", "-c", line)
+    pid = int((locks / ".pid").read_text())
+    try:
+        assert (done.returncode, done.stderr) == (3, "")
+        assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+        assert alive(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_helpers_that_end_by_themselves_are_not_reported(lockctl, locks):
+    job = f"exec > >(tee {locks}/.log) 2>&1; echo one; seq 1 2000; echo last"
+    done = lockctl("run", "-l", "a", "--", "bash", "-c", job)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("last\n")
+    assert (locks / ".log").read_text() == done.stdout
+
+
+FOREST = """
+import os, sys, time
+depth, width = 3, 4  # 4 + 16 + 64 processes
+while depth:
+    depth -= 1
+    for _ in range(width):
+        if os.fork() == 0:
+            if depth % 2:
+                os.setsid()
+            break
+    else:
+        break
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+time.sleep(60)
+"""
+
+
+def test_a_whole_forest_of_processes_is_gone_after_a_signal(lockctl, locks):
+    file = locks / ".pids"
+    job = [sys.executable, "-ISB", "-c", FOREST, str(file)]
+    keeper = lockctl.start("run", "-l", "a", "--", *job, start_new_session=True)
+    eventually(lambda: file.exists() and len(file.read_text().split()) == 85)
+    pids = [int(line) for line in file.read_text().split()]
+    assert set(pids) <= set(tree.descendants(keeper.pid))
+    tree.send(keeper.pid, signal.SIGTERM)
+    assert keeper.wait(timeout=LIMIT) == 128 + signal.SIGTERM
+    assert not [pid for pid in pids if alive(pid)]
+
+
+FORKING_ON = """
+import os, time
+until = time.monotonic() + 20  # bounded, whatever happens
+if os.fork():
+    os._exit(0)
+while time.monotonic() < until:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    time.sleep(0.002)
+"""
+
+
+def test_a_process_that_runs_away_by_forking_is_caught(lockctl):
+    begin = time.monotonic()
+    done = lockctl("run", "-l", "a", "-k", "200ms", "--", sys.executable, "-ISB", "-c", FORKING_ON)
+    assert done.returncode == 0
+    assert "that the command had left behind" in done.stderr
+    assert time.monotonic() - begin < 10

@@ -1,0 +1,187 @@
+"""`--report`: every outcome as JSON, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+
+import pytest
+
+from tests.jobs import LIMIT, eventually
+from tests.run.mounts import FULL_DISK
+
+KEYS = [
+    "name",
+    "backend",
+    "host",
+    "command",
+    "token",
+    "started_at",
+    "duration",
+    "waited",
+    "outcome",
+    "exit_code",
+    "detail",
+    "holder",
+]
+HOLDER_KEYS = ["owner", "host", "pid", "user", "command", "token", "mode", "acquired_at", "expires_in"]
+MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+@pytest.fixture
+def report(lockctl, locks):
+    """Runs with a report: (exit status, the document)."""
+    path = locks / ".report"
+
+    def run(*words, **options):
+        done = lockctl("run", "-l", "a", "--report", str(path), *words, **options)
+        return done.returncode, read(path)
+
+    return run
+
+
+def read(path):
+    document = json.loads(path.read_text())
+    assert list(document) == KEYS
+    assert document["name"] == "a"
+    assert document["backend"] == "file"
+    assert document["host"] == os.uname().nodename
+    assert document["waited"] >= 0
+    path.unlink()
+    assert not list(path.parent.glob(".report*"))
+    return document
+
+
+def ran(document):
+    assert document["token"] > 0
+    assert re.fullmatch(MOMENT, document["started_at"])
+    assert document["duration"] > 0
+    assert document["holder"] is None
+
+
+def test_exited(report):
+    status, document = report("--", "sh", "-c", "exit 3")
+    assert (status, document["outcome"], document["exit_code"]) == (3, "exited", 3)
+    assert document["command"] == ["sh", "-c", "exit 3"]
+    assert document["detail"] is None
+    ran(document)
+
+
+def test_signaled(report):
+    status, document = report("--", "sh", "-c", "kill -9 $$")
+    assert (status, document["outcome"], document["exit_code"]) == (137, "signaled", 137)
+    ran(document)
+
+
+def test_held(report, lockctl):
+    holder = lockctl.start_holding("a")
+    status, document = report("--", "true")
+    assert (status, document["outcome"], document["exit_code"]) == (75, "held", None)
+    assert (document["token"], document["started_at"], document["duration"]) == (None, None, None)
+    assert list(document["holder"]) == HOLDER_KEYS
+    assert document["holder"]["pid"] == holder.pid
+    assert report("--skip-ok", "--", "true")[0] == 0
+
+
+def test_the_time_that_was_waited_is_told(report, lockctl):
+    lockctl.start_holding("a", "--", "sleep", "0.4")
+    _, document = report("--wait", "20s", "--", "true")
+    assert document["outcome"] == "exited"
+    assert 0.1 < document["waited"] < 10
+
+
+def started(lockctl, path, *words):
+    ready = lockctl.directory / ".up"
+    job = f"touch {ready}; exec sleep 60"
+    run = lockctl.start("run", "-l", "a", "--report", str(path), *words, "--", "sh", "-c", job)
+    eventually(ready.exists)
+    return run
+
+
+def test_lost(lockctl, locks):
+    run = started(lockctl, locks / ".report")
+    (locks / "a").unlink()
+    assert run.wait(timeout=LIMIT) == 76
+    document = read(locks / ".report")
+    assert (document["outcome"], document["exit_code"]) == ("lost", 137)
+    assert "replaced or removed" in document["detail"]
+    ran(document)
+
+
+def test_revoked(lockctl, locks):
+    run = started(lockctl, locks / ".report")
+    assert lockctl("force-release", "a", "--yes", "--reason", "repair of the disk").returncode == 0
+    assert run.wait(timeout=LIMIT) == 76
+    document = read(locks / ".report")
+    assert (document["outcome"], document["exit_code"]) == ("revoked", 143)
+    assert "repair of the disk" in document["detail"]
+    ran(document)
+
+
+def test_timed_out(report):
+    status, document = report("--max-runtime", "150ms", "--", "sleep", "60")
+    assert (status, document["outcome"], document["exit_code"]) == (124, "timed_out", 143)
+    ran(document)
+
+
+@pytest.mark.parametrize(("word", "status"), [("/no/such/command", 127), ("/", 126)])
+def test_not_executed(report, word, status):
+    found, document = report("--", word)
+    assert (found, document["outcome"], document["exit_code"]) == (status, "not_executed", None)
+    assert document["duration"] is None
+
+
+def test_unavailable(locks, mounted):
+    words = ("run", "-l", "a", "--report", str(locks / ".report"), "--", "touch", str(locks / ".ran"))
+    assert mounted(FULL_DISK, *words).returncode == 69
+    document = read(locks / ".report")
+    assert (document["outcome"], document["exit_code"]) == ("unavailable", None)
+    assert (document["token"], document["started_at"], document["duration"]) == (None, None, None)
+    assert "No space left on device" in document["detail"]
+    assert not (locks / ".ran").exists()
+
+
+def test_interrupted_while_waiting(lockctl, locks):
+    lockctl.start_holding("a")
+    run = lockctl.start("run", "-l", "a", "-w", "forever", "--report", str(locks / ".report"), "--", "true")
+    eventually(lambda: "waiter 1" in lockctl("inspect", "a").stdout)
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(timeout=LIMIT) == 143
+    document = read(locks / ".report")
+    assert (document["outcome"], document["exit_code"]) == ("held", None)
+    assert document["detail"] == "interrupted by signal 15"
+
+
+def test_an_old_report_stays_whole_until_the_new_one_takes_its_place(lockctl, locks):
+    path = locks / ".report"
+    path.write_text("old")
+    before = path.stat().st_ino
+    line = f"cat {path}; ls -A {locks}"
+    done = lockctl("run", "-l", "a", "--report", str(path), "--", "sh", "-c", line)
+    assert done.stdout.startswith("old")
+    assert path.stat().st_ino != before
+    read(path)
+
+
+def test_a_report_can_have_a_relative_path(lockctl, locks):
+    assert lockctl("run", "-l", "a", "--report", ".report", "--", "true", cwd=locks).returncode == 0
+    assert read(locks / ".report")["outcome"] == "exited"
+
+
+def test_words_that_are_no_text_are_reported_all_the_same(report):
+    status, document = report("--", "test", "-n", "\udcff")
+    assert (status, document["command"][0]) == (0, "test")
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(lockctl, locks, without_rights):
+    closed = locks / ".closed"
+    closed.mkdir(mode=0o500)
+    for place in (str(locks / "missing" / "report"), str(locks), str(closed / "report"), ""):
+        words = ["run", "-l", "a", "--report", place, "--", "touch", str(locks / ".ran")]
+        done = without_rights(lockctl.command, *words)
+        assert (done.returncode, done.stdout) == (64, ""), place
+        assert done.stderr.count("\n") == 1
+        assert "--report" in done.stderr
+        assert not (locks / ".ran").exists()

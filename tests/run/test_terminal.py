@@ -1,0 +1,262 @@
+"""`run` in front of a person: a real terminal, an interactive shell with job control."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lockctl.supervise import tree
+from tests.jobs import LIMIT, alive, eventually
+from tests.run.terminal import END_OF_FILE, INTERRUPT, PROMPT, QUIT, SUSPEND, Terminal
+
+HERE = Path(__file__).parent
+PYTHON = f"{sys.executable} -ISB"
+FREE, HELD = 0, 75
+
+
+@pytest.fixture
+def terminal(lockctl, locks):
+    """An interactive bash whose `lockctl` is ours."""
+    shell = shutil.which("bash")
+    assert shell, "bash is an essential package of Debian"
+    path = f"{Path(lockctl.command).parent}:{os.environ['PATH']}"
+    env = lockctl.environment({"PS1": PROMPT, "TERM": "dumb", "PATH": path, "HOME": str(locks), "HISTFILE": ""})
+    made = Terminal(shell, "--norc", "--noprofile", "-i", env=env)
+    made.expect(PROMPT)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def attempt(lockctl):
+    """The status that an attempt to take a lock gives."""
+    return lambda name="t": lockctl("run", "-l", name, "--", "true").returncode
+
+
+def state_of(pid):
+    """The letter that ps shows."""
+    fields = tree.stat_fields(pid)
+    return fields and fields[0]
+
+
+def name_of(pid):
+    try:
+        return Path(f"/proc/{pid}/comm").read_bytes().strip()
+    except OSError:
+        return None
+
+
+def pid_in(file):
+    return int(eventually(lambda: file.exists() and file.read_text().strip()))
+
+
+def test_a_command_reads_a_line_from_the_terminal(terminal):
+    terminal.line("lockctl run -l t -- bash -c 'read word; echo got-$word-end'")
+    terminal.line("hello")
+    terminal.expect("got-hello-end")
+    terminal.expect(PROMPT)
+
+
+def test_an_editor_takes_the_terminal_raw_and_gives_it_back(terminal):
+    terminal.line(f"lockctl run -l t -- {PYTHON} {HERE}/raw_keys.py")
+    terminal.expect("raw now")
+    assert terminal.raw()
+    terminal.type("a")
+    terminal.expect("<61>")
+    terminal.type(INTERRUPT + SUSPEND)
+    terminal.expect("<03><1a>")
+    terminal.type("q")
+    terminal.expect(PROMPT)
+    terminal.line("echo status-$?")
+    terminal.expect("status-0")
+
+
+def test_ctrl_c_reaches_the_job_exactly_once(terminal, locks):
+    file = locks / ".signals"
+    terminal.line(f"lockctl run -l t -- {PYTHON} {HERE}/recorder.py {file} & echo $! > {locks}/.keeper; fg")
+    eventually(lambda: file.exists() and "ready" in file.read_text())
+    terminal.type(INTERRUPT)
+    eventually(lambda: file.read_text().split() == ["ready", "2"])
+    os.kill(pid_in(locks / ".keeper"), signal.SIGUSR1)  # behind it, the way a second one would take
+    eventually(lambda: "10" in file.read_text().split())
+    terminal.type(QUIT)
+    eventually(lambda: "3" in file.read_text().split())
+    os.kill(pid_in(locks / ".keeper"), signal.SIGUSR2)
+    eventually(lambda: "12" in file.read_text().split())
+    assert file.read_text().split() == ["ready", "2", "10", "3", "12"]
+
+
+def test_a_job_that_ctrl_c_ends_gives_130_and_frees_the_lock(terminal, locks, attempt):
+    terminal.line(f"lockctl run -l t -- sh -c 'echo $$ > {locks}/.pid; exec sleep 60'")
+    pid = pid_in(locks / ".pid")
+    terminal.type(INTERRUPT)
+    terminal.expect(PROMPT)
+    terminal.line("echo status-$?")
+    terminal.expect("status-130")
+    assert not alive(pid)
+    assert attempt() == FREE
+
+
+def test_ctrl_z_gives_the_prompt_back_and_fg_goes_on_even_after_the_ttl(terminal, locks, attempt):
+    job = f"echo $$ > {locks}/.pid; read word; echo went-on-$word"
+    terminal.line(f"lockctl run -l t --ttl 1s -- bash -c '{job}'")
+    pid = pid_in(locks / ".pid")
+    terminal.type(SUSPEND)
+    terminal.expect("Stopped")
+    terminal.expect(PROMPT)
+    time.sleep(1.5)  # longer than the ttl: that this time passes is the point
+    assert alive(pid)
+    assert attempt() == HELD
+    terminal.line("fg")
+    terminal.line("again")
+    terminal.expect("went-on-again")
+    terminal.expect(PROMPT)
+    terminal.line("echo status-$?")
+    terminal.expect("status-0")
+    assert attempt() == FREE
+
+
+def test_ctrl_z_and_fg_work_more_than_once(terminal, locks):
+    terminal.line(f"lockctl run -l t -- bash -c 'echo $$ > {locks}/.pid; read word; echo went-on-$word'")
+    pid = pid_in(locks / ".pid")
+    for _ in range(10):
+        terminal.type(SUSPEND)
+        terminal.expect("Stopped")
+        terminal.expect(PROMPT)
+        terminal.line("fg")
+        eventually(lambda: terminal.foreground() != terminal.process.pid and state_of(pid) == b"S")
+    terminal.line("again")
+    terminal.expect("went-on-again")
+
+
+def test_an_interactive_shell_under_lockctl_has_job_control_of_its_own(terminal, attempt):
+    terminal.line("PS1='inner> ' lockctl run -l t -- bash --norc --noprofile -i")
+    terminal.expect("inner> ")
+    terminal.line("sleep 60")
+    terminal.expect("sleep 60")
+    shell = terminal.process.pid
+    eventually(lambda: b"sleep" in [name_of(pid) for pid in tree.descendants(shell)])
+    eventually(lambda: name_of(terminal.foreground()) == b"sleep")
+    terminal.type(SUSPEND)
+    terminal.expect("Stopped")
+    terminal.expect("inner> ")
+    assert attempt() == HELD
+    terminal.line("fg")
+    eventually(lambda: name_of(terminal.foreground()) == b"sleep")
+    terminal.type(INTERRUPT)
+    terminal.expect("inner> ")
+    terminal.line("exit 5")
+    terminal.expect(PROMPT)
+    terminal.line("echo status-$?")
+    terminal.expect("status-5")
+    assert attempt() == FREE
+
+
+def test_a_suspended_job_can_be_killed_by_its_job_number(terminal, locks, attempt):
+    terminal.line(f"lockctl run -l t -- sh -c 'echo $$ > {locks}/.pid; exec sleep 60'")
+    pid = pid_in(locks / ".pid")
+    terminal.type(SUSPEND)
+    terminal.expect("Stopped")
+    terminal.expect(PROMPT)
+    terminal.line("kill %1")
+    eventually(lambda: not alive(pid))
+    eventually(lambda: attempt() == FREE)
+
+
+def test_a_job_in_the_background_that_reads_stops_and_fg_feeds_it(terminal):
+    terminal.line("lockctl run -l t -- cat &")
+    terminal.expect(PROMPT)
+
+    def stopped():
+        terminal.line("jobs")
+        return "Stopped" in terminal.expect(PROMPT)
+
+    eventually(stopped, pause=0.05)
+    terminal.line("fg")
+    terminal.expect("lockctl run")
+    terminal.line("fed")
+    terminal.expect("fed\r\nfed")
+    terminal.type(END_OF_FILE)
+    terminal.expect(PROMPT)
+    terminal.line("echo status-$?")
+    terminal.expect("status-0")
+
+
+def test_a_pager_behind_a_pipe_keeps_the_terminal(terminal):
+    terminal.line(f"lockctl run -l t -- seq 41 100000 | {PYTHON} {HERE}/raw_keys.py pager")
+    terminal.expect("first line: 41")
+    terminal.expect("raw now")
+    terminal.type("b")
+    terminal.expect("<62>")
+    terminal.type("q")
+    terminal.expect(PROMPT)
+
+
+def test_a_pager_under_lockctl_keeps_the_terminal(terminal):
+    terminal.line(f"seq 42 100000 | lockctl run -l t -- {PYTHON} {HERE}/raw_keys.py pager")
+    terminal.expect("first line: 42")
+    terminal.expect("raw now")
+    terminal.type("b")
+    terminal.expect("<62>")
+    terminal.type("q")
+    terminal.expect(PROMPT)
+
+
+def test_ctrl_z_while_waiting_for_the_lock(terminal, lockctl):
+    holder = lockctl.start_holding("t")
+    terminal.line("lockctl run -l t --wait forever -- echo now-$((40+2))")
+    eventually(lambda: "waiter 1" in lockctl("inspect", "t").stdout)
+    terminal.type(SUSPEND)
+    terminal.expect("Stopped")
+    terminal.expect(PROMPT)
+    terminal.line("fg")
+    terminal.expect("lockctl run")
+    os.kill(holder.pid, signal.SIGTERM)
+    terminal.expect("now-42")
+    terminal.expect(PROMPT)
+
+
+def test_ctrl_c_while_waiting_for_the_lock(terminal, lockctl):
+    lockctl.start_holding("t")
+    terminal.line("lockctl run -l t --wait forever -- echo ran")
+    eventually(lambda: "waiter 1" in lockctl("inspect", "t").stdout)
+    terminal.type(INTERRUPT)
+    terminal.expect(PROMPT)
+    terminal.line("echo status-$?")
+    terminal.expect("status-130")
+
+
+def test_closing_the_window_ends_the_job(terminal, locks, attempt):
+    terminal.line(f"lockctl run -l t -- sh -c 'echo $$ > {locks}/.pid; exec sleep 60'")
+    pid = pid_in(locks / ".pid")
+    terminal.hang_up()
+    eventually(lambda: not alive(pid))
+    eventually(lambda: attempt() == FREE)
+
+
+def test_closing_a_window_that_has_only_lockctl_in_it_ends_the_job(lockctl, locks, attempt):
+    window = Terminal(
+        lockctl.command,
+        "run",
+        "-l",
+        "t",
+        "--",
+        "sh",
+        "-c",
+        f"echo $$ > {locks}/.pid; exec sleep 60",
+        env=lockctl.environment(),
+    )
+    try:
+        pid = pid_in(locks / ".pid")
+        window.hang_up()
+        assert window.process.wait(timeout=LIMIT) == 128 + signal.SIGHUP
+        eventually(lambda: not alive(pid))
+        assert attempt() == FREE
+    finally:
+        window.end()
