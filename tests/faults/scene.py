@@ -1,0 +1,87 @@
+"""Two runs on one lock: a first job that stamps the time while it lives, and a second one that waits."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lockctl.supervise import tree
+from tests.faults import canary
+from tests.jobs import eventually, guard_of
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+    from tests.jobs import Lockctl
+
+TTL = 1.5  # seconds: short, so that waiting for its end is short too
+GRACE = 0.3  # seconds, --kill-after
+PYTHON = (sys.executable, "-I", "-S", canary.__file__)
+
+
+def marked(mark: str) -> list[int]:
+    """The living processes that were started with ``SCENE=mark`` in their environment, or by one of them."""
+    wanted = b"SCENE=" + mark.encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            environment = Path(f"/proc/{entry}/environ").read_bytes()
+        except OSError:
+            continue  # gone, or another user's
+        fields = tree.stat_fields(int(entry))
+        if wanted in environment.split(b"\0") and fields is not None and fields[0] not in {b"Z", b"X"}:
+            found.append(int(entry))
+    return found
+
+
+class Scene:
+    """The first job holds lock *name* and has stamped; the second run has come to the lock."""
+
+    def __init__(self, lockctl: Lockctl, directory: Path, name: str, traits: tuple[str, ...], *options: str) -> None:
+        self.directory = directory
+        self.name = name
+        self.mark = f"{os.getpid()}.{directory.name}.{name}"
+        common = ("-l", name, "-t", f"{TTL}s", "-k", f"{GRACE}s")
+        env = {"SCENE": self.mark}
+        directory.mkdir()
+        self.first: Popen[str] = lockctl.start(
+            "run", *common, *options, "--", *PYTHON, "first", str(directory), *traits, env=env
+        )
+        self.guard = guard_of(self.first.pid)
+        for process in ("daemon",) * ("daemon" in traits) + ("command",) * ("leaves" not in traits):
+            eventually((directory / f"ready.{process}").exists)
+        note_start = 'set -e; : >"$0"; exec "$@"'
+        self.second: Popen[str] = lockctl.start(
+            *("run", *common, "--wait", "forever", "--", "sh", "-c", note_start, str(directory / "started")),
+            *(*PYTHON, "second", str(directory)),
+            env=env,
+        )
+        guard_of(self.second.pid)  # the guard is forked just before the first try
+
+    def command(self) -> int:
+        """The pid of the first command."""
+        return int((self.directory / "ready.command").read_text())
+
+    def await_second(self, limit: float) -> float:
+        """Wait until the second command has run; seconds that it took."""
+        begun = time.monotonic()
+        eventually((self.directory / "second").exists, limit)
+        return time.monotonic() - begun
+
+    def overlaps(self) -> list[str]:
+        """What of the first job was seen after the start of the second command; empty is right."""
+        start, *alive = (self.directory / "second").read_text().split()
+        wrong = [f"process {pid} was alive" for pid in alive]
+        for file in self.directory.glob("stamps.*"):
+            lines = file.read_text().splitlines()
+            if "overlap" in lines:
+                wrong.append(f"{file.name} saw the second command {lines.count('overlap')} times")
+            last = max(int(line) for line in lines if line != "overlap")
+            if last >= int(start):
+                wrong.append(f"{file.name} goes on for {(last - int(start)) / 1e6} ms")
+        return wrong

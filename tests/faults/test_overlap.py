@@ -1,0 +1,120 @@
+"""Promise 5.1: whatever happens to the first run, nobody of its job is alive when the next command starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from lockctl.supervise import tree
+from tests.faults.scene import GRACE, TTL, Scene, marked
+from tests.jobs import LIMIT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+
+REPETITIONS = 20
+AT_ONCE = 10
+
+
+def nothing(_: Scene, __: Lockctl) -> None:
+    """The job itself is the fault."""
+
+
+def kill_keeper(scene: Scene, _: Lockctl) -> None:
+    os.kill(scene.first.pid, signal.SIGKILL)
+
+
+def kill_guard(scene: Scene, _: Lockctl) -> None:
+    os.kill(scene.guard, signal.SIGKILL)
+
+
+def kill_both(scene: Scene, _: Lockctl) -> None:
+    both = [scene.first.pid, scene.guard]
+    for pid in both if int(scene.name[1:]) % 2 else reversed(both):
+        tree.send(pid, signal.SIGKILL)  # the second may already be dying of the first's death
+
+
+def stop_keeper(scene: Scene, _: Lockctl) -> None:
+    os.kill(scene.first.pid, signal.SIGSTOP)
+
+
+def stop_guard(scene: Scene, _: Lockctl) -> None:
+    os.kill(scene.guard, signal.SIGSTOP)
+
+
+def revoke(scene: Scene, lockctl: Lockctl) -> None:
+    answer = lockctl("force-release", scene.name, "--yes")
+    assert answer.returncode == 0, answer.stderr
+
+
+def kill_keeper_of_a_stopped_command(scene: Scene, _: Lockctl) -> None:
+    eventually(lambda: (tree.stat_fields(scene.command()) or [b""])[0] == b"T")
+    os.kill(scene.first.pid, signal.SIGKILL)
+
+
+class Fault(NamedTuple):
+    """One kind of accident."""
+
+    happen: Callable[[Scene, Lockctl], None]
+    status: int | tuple[int, ...]  # of the first lockctl, as Popen has it
+    traits: tuple[str, ...] = ("daemon",)
+    options: tuple[str, ...] = ()
+    may_close: bool = True  # the promise also holds for a daemon that closed the lock's descriptor
+    limit: float = TTL + GRACE + 2  # seconds until the second command has run
+
+
+FAULTS = {
+    "keeper killed": Fault(kill_keeper, -signal.SIGKILL),
+    "guard killed": Fault(kill_guard, 128 + signal.SIGKILL),
+    # nobody is left to end the daemon: the kernel keeps the lock for as long as it has the descriptor
+    "keeper and guard killed": Fault(
+        kill_both, (-signal.SIGKILL, 128 + signal.SIGKILL), ("daemon", "life=2"), may_close=False, limit=LIMIT
+    ),
+    "keeper stopped": Fault(stop_keeper, 76),
+    "guard stopped": Fault(stop_guard, 76),
+    "ignores TERM, revoked": Fault(revoke, 76, ("daemon", "deaf"), limit=LIMIT),
+    "ignores TERM, max-runtime": Fault(nothing, 124, ("daemon", "deaf"), ("--max-runtime", "1s")),
+    "leaves a daemon": Fault(nothing, 0, ("daemon", "leaves")),
+    "leaves a daemon that hops from pid to pid": Fault(nothing, 0, ("daemon", "hops", "leaves"), limit=10),
+    "keeper killed, a daemon hops from pid to pid": Fault(kill_keeper, -signal.SIGKILL, ("daemon", "hops"), limit=10),
+    "guard killed, a daemon hops from pid to pid": Fault(
+        kill_guard, 128 + signal.SIGKILL, ("daemon", "hops"), limit=10
+    ),
+    "stops itself": Fault(kill_keeper_of_a_stopped_command, -signal.SIGKILL, ("daemon", "halts")),
+}
+
+
+def rehearse(fault: Fault, lockctl: Lockctl, directory: Path, number: int) -> list[str]:
+    """One repetition; what went wrong."""
+    closed = ("closed",) * (fault.may_close and number % 2)
+    scene = Scene(lockctl, directory / str(number), f"r{number}", (*fault.traits, *closed), *fault.options)
+    fault.happen(scene, lockctl)
+    scene.await_second(fault.limit)
+    wrong = []
+    if fault.happen is stop_keeper:
+        os.kill(scene.first.pid, signal.SIGCONT)  # it was not needed for anything above
+    expected = fault.status if isinstance(fault.status, tuple) else (fault.status,)
+    for process, statuses in ((scene.first, expected), (scene.second, (0,))):
+        if process.wait(LIMIT) not in statuses:
+            wrong.append(f"exit status {process.returncode}, not {statuses}")
+    try:
+        eventually(lambda: not marked(scene.mark))
+    except AssertionError:
+        wrong.append("processes of the runs are left")
+    return wrong + scene.overlaps()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_next_command_starts_after_the_last_process_of_the_first_job_is_gone(
+    fault: str, lockctl: Lockctl, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        rounds = pool.map(lambda number: rehearse(FAULTS[fault], lockctl, tmp_path, number), range(REPETITIONS))
+        assert list(rounds) == [[]] * REPETITIONS

@@ -1,0 +1,51 @@
+"""Knowing from outside that a run waits for its lock, and what a waiting process costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from lockctl.supervise import tree
+from tests.jobs import LIMIT, eventually, guard_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from subprocess import Popen
+
+    from tests.jobs import Lockctl
+
+TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def await_waiting(lockctl: Lockctl, name: str, runs: Sequence[Popen[str]]) -> None:
+    """Return when exactly these runs wait for lock *name*.
+
+    A backend that cannot list its waiters says so with ``null``: then they wait when they use no CPU.
+    """
+    for run in runs:
+        guard_of(run.pid)
+
+    def all_wait() -> bool:
+        answer = lockctl("inspect", name, "--json")
+        assert answer.returncode == 0, answer.stderr
+        waiters = json.loads(answer.stdout)["waiters"]
+        if waiters is None:
+            return cpu_seconds([run.pid for run in runs], span=0.2) == 0
+        return len(waiters) == len(runs)
+
+    eventually(all_wait, LIMIT, pause=0.02)
+
+
+def cpu_seconds(roots: Sequence[int], span: float) -> float:
+    """CPU time that these processes and all below them use in the next *span* seconds."""
+    family = [pid for root in roots for pid in (root, *tree.descendants(root))]
+    before = sum(map(_used, family))
+    time.sleep(span)  # the span is what is measured
+    return sum(map(_used, family)) - before
+
+
+def _used(pid: int) -> float:
+    fields = tree.stat_fields(pid)
+    return (int(fields[11]) + int(fields[12])) * TICK if fields else 0.0
