@@ -8,7 +8,6 @@ import select
 from lockctl import clock as clocks
 from lockctl import kernel, registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
-from lockctl.events import GUARD_GONE, LOST, REVOKED, TIMED_OUT
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, acquire
 from lockctl.model import Claim
 from lockctl.supervise import tree
@@ -206,6 +205,8 @@ def _ended(outcome: Outcome, ending: Ending) -> Outcome:
     outcome = replace(outcome, status=ending.status, leftovers=ending.leftovers, error=ending.error)
     if ending.error:
         return replace(outcome, kind="not_executed", duration=None)
+    from lockctl.events import GUARD_GONE, LOST, REVOKED, TIMED_OUT
+
     kinds = {LOST: "lost", REVOKED: "revoked", TIMED_OUT: "timed_out"}
     if ending.cause in kinds:
         return replace(outcome, kind=kinds[ending.cause], detail=ending.detail)

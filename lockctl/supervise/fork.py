@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import select
 from _signal import SIGKILL
 
-from lockctl import clock as clocks
 from lockctl.supervise import channel as wire
-from lockctl.supervise import tree
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -18,9 +15,6 @@ if TYPE_CHECKING:
     from lockctl.lease.schedule import Schedule
     from lockctl.supervise.channel import Channel
     from lockctl.supervise.signals import Signals
-
-
-GOODBYE = 1.0  # seconds for the guard to end when its work is done
 
 
 class Orders(Value):
@@ -75,17 +69,9 @@ class GuardProcess:
         self.link.send(wire.START, payload, descriptor)
 
     def dismiss(self) -> None:
-        """Let it end, and see it end; not for ever: it may have been stopped after its work was done."""
+        """Let it end, its work is done or there is none; to wait for it would take as long as to take a lock."""
         self.link.send(wire.DISMISSED)
-        poll = select.poll()
-        poll.register(self.link.fileno, select.POLLIN)
-        until = clocks.monotonic() + GOODBYE
-        while self.link.open and clocks.monotonic() < until:
-            poll.poll(GOODBYE * 1000)
-            self.link.receive()
-        if self.link.open:
-            tree.send(self.pid, SIGKILL)
-            self.link.close()
+        self.link.close()
 
 
 def fork_guard(
@@ -118,9 +104,10 @@ def fork_guard(
         status = 0
     except BaseException as bug:  # noqa: BLE001 - the tree must not live on after a bug
         say(f"bug in the guard: {type(bug).__name__}: {bug}")
+        from lockctl.supervise import tree
+
         tree.signal_all(os.getpid(), (int(SIGKILL),))
     finally:
-        link.close()  # the keeper sees it at once; taking this process apart takes the kernel longer
         os._exit(status)
 
 
