@@ -1,4 +1,4 @@
-"""The sentence that ``run`` is: splay, fork the guard, take the lease, watch over the job, release."""
+"""The sentence that ``run`` is, once a guard waits for its orders: splay, take the lease, watch, release."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import select
 
 from lockctl import clock as clocks
-from lockctl import kernel, registry
+from lockctl import registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, acquire
 from lockctl.model import Claim
 from lockctl.supervise import tree
-from lockctl.supervise.fork import Orders, fork_guard
+from lockctl.supervise.fork import Orders
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.keeper import Ending, Keeper
     from lockctl.supervise.signals import Signals
-
-JOB_VARIABLES = tuple(
-    "LOCKCTL_" + word for word in ("LOCK", "TOKEN", "FENCING", "TOKENS", "TOKEN_DOMAIN", "OWNER", "BACKEND", "TTL")
-)
 
 
 class Request(Value):
@@ -70,25 +66,6 @@ class Outcome(Value):
     seen: LockInfo | None = None  # who held it
     detail: str = ""
     leftovers: int = 0
-
-
-def prepare(
-    words: tuple[str, ...],
-    environment: dict[str, str],
-    signals: Signals,
-    say: Callable[[str], None],
-    *,
-    eager: bool,
-) -> GuardProcess:
-    """Fork the guard of a run to come, before its configuration is read and anything of a backend is loaded.
-
-    *eager*: the lock will be taken or refused at once.
-    Raises ``OSError`` when there are no more processes or descriptors.
-    """
-    for variable in JOB_VARIABLES:
-        environment.pop(variable, None)
-    kernel.become_subreaper()
-    return fork_guard(words, environment, signals, say, eager=eager)
 
 
 def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[[str, str], None]) -> Outcome:

@@ -9,6 +9,7 @@ from lockctl import config, names, registry, runner
 from lockctl.cli import exit_status
 from lockctl.cli.talk import Talk
 from lockctl.errors import ConfigError, LockctlError, UsageError
+from lockctl.supervise.fork import fork_guard
 from lockctl.supervise.signals import Signals, signal_name
 
 TYPE_CHECKING = False
@@ -37,7 +38,7 @@ def execute(
         _hold_standard_descriptors()
         patient = {"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys()
         environment = _environment(environ)
-        guard = runner.prepare(words, environment, signals, lambda text: talk("warning", text), eager=not patient)
+        guard = fork_guard(words, environment, signals, lambda text: talk("warning", text), eager=not patient)
         return _configured(given, words, environ, signals, guard, talk)
     except LockctlError as error:
         talk("error", str(error))

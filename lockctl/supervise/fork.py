@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from _signal import SIGKILL
 
+from lockctl import kernel
 from lockctl.supervise import channel as wire
 from lockctl.value import Value
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from lockctl.lease.schedule import Schedule
     from lockctl.supervise.channel import Channel
     from lockctl.supervise.signals import Signals
+
+
+JOB_VARIABLES = tuple(
+    "LOCKCTL_" + word for word in ("LOCK", "TOKEN", "FENCING", "TOKENS", "TOKEN_DOMAIN", "OWNER", "BACKEND", "TTL")
+)
 
 
 class Orders(Value):
@@ -84,9 +90,13 @@ def fork_guard(
 ) -> GuardProcess:
     """Fork the guard, which will run *words* in *environment* when told to. In the guard this never returns.
 
-    *eager*: that will be soon, so it may fork the command's process already.
+    It is forked before the configuration is read and anything of a backend is loaded. *eager*: the order
+    to start will come soon, so it may fork the command's process already.
     Raises ``OSError`` when there are no more processes or descriptors.
     """
+    for variable in JOB_VARIABLES:
+        environment.pop(variable, None)  # those of an outer run
+    kernel.become_subreaper()
     other, link = wire.pair()
     keeper_group = os.getpgrp()
     on_terminal = _has_terminal()

@@ -195,10 +195,10 @@ class FileBackend:
         except OSError as failure:
             place.refuse(key, failure)
         self._waited[claim.owner] = descriptor
-        from lockctl.backends.file import helper
+        from lockctl.backends.file import waiting
 
         try:
-            self._helper = helper.wait_for(descriptor, key, claim.ttl, timeout=timeout, interrupt=interrupt)
+            self._helper = waiting.wait_for(descriptor, key, claim.ttl, timeout=timeout, interrupt=interrupt)
         except OSError as failure:
             message = f"file: no process to wait for {printable(key)} with: {failure.strerror}"
             raise BackendUnavailable(message) from failure
