@@ -10,7 +10,6 @@ from lockctl import registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, acquire
 from lockctl.model import Claim
-from lockctl.supervise import tree
 from lockctl.supervise.fork import Orders
 from lockctl.value import Value, replace
 
@@ -82,7 +81,8 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
         on_terminal=guard.on_terminal,
     )
 
-    def make_keeper() -> Keeper:
+    def start(environment: list[str], descriptor: int | None) -> Keeper:
+        guard.start(orders.encode(request.schedule), environment, descriptor)
         from lockctl.supervise.keeper import Keeper  # while the guard starts the command
 
         return Keeper(
@@ -90,15 +90,9 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
             signals,
             clock,
             request.schedule,
-            on_terminal=orders.on_terminal,
             kill_on_loss=request.kill_on_loss,
-            strangers=frozenset(tree.children(os.getpid())) - {guard.pid},
             note=note,
         )
-
-    def start(environment: list[str], descriptor: int | None) -> Keeper:
-        guard.start(orders.encode(request.schedule), environment, descriptor)
-        return make_keeper()
 
     return _under_lock(request, outcome, capabilities, clock, signals, guard, start, note)
 

@@ -7,6 +7,7 @@ from _signal import SIGKILL
 
 from lockctl import kernel
 from lockctl.supervise import channel as wire
+from lockctl.supervise import tree
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -59,9 +60,10 @@ def decode_orders(line: bytes) -> tuple[Orders, Schedule]:
 class GuardProcess:
     """The guard as the keeper sees it."""
 
-    def __init__(self, pid: int, link: Channel, *, on_terminal: bool) -> None:
+    def __init__(self, pid: int, link: Channel, *, on_terminal: bool, strangers: frozenset[int]) -> None:
         """A guard that waits for its orders at the other end of *link*."""
         self.pid = pid
+        self.strangers = strangers  # children that this process had before the guard: not of the job
         self.on_terminal = on_terminal  # the command will share the keeper's process group
         self.link = link
 
@@ -76,7 +78,6 @@ class GuardProcess:
 
     def dismiss(self) -> None:
         """Let it end, its work is done or there is none; to wait for it would take as long as to take a lock."""
-        self.link.send(wire.DISMISSED)
         self.link.close()
 
 
@@ -100,10 +101,11 @@ def fork_guard(
     other, link = wire.pair()
     keeper_group = os.getpgrp()
     on_terminal = _has_terminal()
+    strangers = frozenset(tree.children(os.getpid()))  # later, orphans of a killed guard would look the same
     pid = os.fork()
     if pid:
         link.close()
-        return GuardProcess(pid, other, on_terminal=on_terminal)
+        return GuardProcess(pid, other, on_terminal=on_terminal, strangers=strangers)
     status = 70
     try:
         other.close()
@@ -114,8 +116,6 @@ def fork_guard(
         status = 0
     except BaseException as bug:  # noqa: BLE001 - the tree must not live on after a bug
         say(f"bug in the guard: {type(bug).__name__}: {bug}")
-        from lockctl.supervise import tree
-
         tree.signal_all(os.getpid(), (int(SIGKILL),))
     finally:
         os._exit(status)

@@ -115,8 +115,6 @@ class Guard:
                     self._lock_descriptor = descriptor
                     self._deadline = deadline
                     return self._start(environment, payload)
-                elif kind == wire.DISMISSED:
-                    return False
         return False
 
     def _start(self, environment: dict[str, str], payload: bytes) -> bool:

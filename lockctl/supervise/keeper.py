@@ -54,20 +54,18 @@ class Keeper:
         clock: Clock,
         schedule: Schedule,
         *,
-        on_terminal: bool,
         kill_on_loss: bool,
-        strangers: frozenset[int],
         note: Callable[[str, str], None],
     ) -> None:
-        """*strangers* are children that this process had before it was lockctl; they are left alone."""
+        """*note* takes a level and a line, about what happens."""
         self._guard = guard
         self._link = guard.link
         self._signals = signals
         self._clock = clock
         self._schedule = schedule
-        self._on_terminal = on_terminal
+        self._on_terminal = guard.on_terminal
         self._kill_on_loss = kill_on_loss
-        self._strangers = strangers
+        self._strangers = guard.strangers
         self._note = note
         self._make_renewer: Callable[[], Renewer] | None = None
         self._renewer: Renewer | None = None
@@ -259,7 +257,8 @@ class Keeper:
     def _take_over(self, cause: str, detail: str) -> None:
         """End the guard, if it still lives, and every process of the job; return when none is left."""
         self._note("warning", f"{detail}: killing the command")
-        self._cause = self._cause or cause
+        if self._status is None:
+            self._cause = self._cause or cause  # else the command had ended by itself, and only leftovers remain
         self._detail = self._detail or detail
         tree.send(self._guard.pid, SIGKILL)
         poll = select.poll()

@@ -68,6 +68,8 @@ def unshare() -> Callable[[str], list[str]]:
         assert tool, "unshare is part of util-linux, which every Debian has"
         prefix = [tool, flags] if os.geteuid() == 0 else [tool, "-Ur", flags]
         probe = subprocess.run([*prefix, "true"], capture_output=True, text=True, timeout=20, check=False)
+        if probe.returncode and os.environ.get("CI"):
+            pytest.fail(f"no namespaces in CI: {probe.stderr.strip()}")
         if probe.returncode:
             pytest.skip(f"this user may not make namespaces here: {probe.stderr.strip()}")
         return prefix

@@ -128,6 +128,19 @@ def test_a_child_of_the_parent_that_became_lockctl_is_left_alone(lockctl, after,
     os.kill(pid, signal.SIGKILL)
 
 
+def test_a_guard_that_is_killed_at_once_leaves_the_job_to_the_keeper_and_strangers_alone(lockctl, after, locks):
+    """The job's guard is killed by the command itself, before anything else can happen."""
+    launcher = after("")
+    job = f"setsid sleep 60 >/dev/null 2>&1 & echo $! > {locks}/.daemon; kill -9 $PPID; sleep 60"
+    line = f"sleep 60 & echo $! > {locks}/.sleep; exec {lockctl.command} run -l a -- sh -c '{job}'"
+    done = launcher("sh", "-c", line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stranger, daemon = (int((locks / name).read_text()) for name in (".sleep", ".daemon"))
+    assert done.returncode == 137
+    assert not alive(daemon)
+    assert alive(stranger)
+    os.kill(stranger, signal.SIGKILL)
+
+
 @pytest.fixture
 def closed_pipe():
     """The writing end of a pipe that nobody reads."""
