@@ -38,3 +38,7 @@ class Interrupted(LockctlError):
         """Keep the number of the signal."""
         super().__init__(f"interrupted by signal {signum}")
         self.signum = signum
+
+
+class RequestInterrupted(LockctlError):
+    """A request was given up because the caller's interrupt became readable; what it did is *not known*."""

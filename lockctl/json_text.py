@@ -6,6 +6,8 @@ the work anyway. They are private to CPython, so where they are missing ``json``
 
 from __future__ import annotations
 
+from lockctl.names import json_string
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
@@ -44,3 +46,19 @@ class _Options:
     parse_float = float
     parse_int = int
     parse_constant = staticmethod(_no_constant)
+
+
+def render(content: object) -> str:
+    """A document of dictionaries with text keys, lists, texts, whole numbers, yes, no and nothing."""
+    if content is None or isinstance(content, bool):
+        return {None: "null", True: "true", False: "false"}[content]
+    if isinstance(content, str):
+        return json_string(content)
+    if isinstance(content, int):
+        return str(content)
+    if isinstance(content, dict):
+        return "{" + ",".join([f"{json_string(name)}:{render(inner)}" for name, inner in content.items()]) + "}"
+    if isinstance(content, (list, tuple)):
+        return "[" + ",".join([render(inner) for inner in content]) + "]"
+    message = f"not for JSON: {type(content).__name__}"
+    raise TypeError(message)

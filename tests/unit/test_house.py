@@ -32,14 +32,17 @@ WORDS = {
     "toml",
     "backend",
     "json_text",
+    "documents",
 }
 WORDS |= {"supervise.tree", "supervise.signals"}  # facts of the kernel about processes and signals
 # each room, and the rooms that it may enter; the words are open to all
 ROOMS: dict[str, set[str]] = {
     "words": set(),
     "settings": set(),
-    "registry": set(),  # a backend is loaded by its name
-    "backends": set(),
+    "secret": set(),
+    "registry": {"secret"},  # a backend is loaded by its name
+    "wire": set(),
+    "backends": {"wire"},
     "config_file": {"settings"},
     "config": {"settings", "registry", "config_file"},
     "lease": set(),
@@ -94,6 +97,8 @@ def test_nothing_below_the_desk_prints_exits_or_reads_the_environment(path: Path
             assert node.id not in {"print", "input", "exit", "quit", "SystemExit"}, f"line {node.lineno}"
         if isinstance(node, ast.Attribute):
             text = ast.unparse(node)
+            if path.name == "secret.py" and text == "os.environb":
+                continue  # handed on, unread, to the command that prints a password
             assert text not in {"os.environ", "os.environb", "os.getenv", "os.putenv"}, f"line {node.lineno}"
             assert text not in {"sys.exit", "sys.argv", "sys.stdin", "sys.stdout", "sys.stderr"}, f"line {node.lineno}"
             assert text != "os._exit" or id(node) in in_children, f"line {node.lineno}: not in a forked child"

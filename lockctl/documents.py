@@ -1,0 +1,138 @@
+"""The JSON documents in which holders, waiters and revocations are written to a store, and read back.
+
+What is read is untrusted: any text that is not such a document gives ``None``, any field of a wrong type
+is "not known".
+"""
+
+from __future__ import annotations
+
+from lockctl import json_text
+from lockctl.model import Holder, Waiter
+from lockctl.names import json_string
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.model import Claim
+
+ROOM = 3900  # bytes for a holder where a store sets no limit of its own: no command line needs more to be known
+LONGEST_NAME = 128  # characters of a host or user ($LOGNAME may be anything): two fit, at up to 12 bytes each
+LONGEST_REASON = 2000  # characters
+LARGEST = 1 << 16  # bytes: longer than anything that is written here
+LATEST = 1 << 37  # seconds since the epoch: later than that is no time but somebody's joke
+
+
+def describe(claim: Claim, extra: dict[str, int | float | str | None], room: int = ROOM) -> bytes:
+    """The document of a holder or waiter, in at most *room* bytes: a command that is too long loses its last words."""
+
+    def whole(words: list[str]) -> bytes:
+        fields = {
+            "owner": json_string(claim.owner),
+            "host": json_string(claim.host[:LONGEST_NAME]),
+            "pid": str(claim.pid),
+            "user": json_string(claim.user[:LONGEST_NAME]),
+            "mode": json_string(claim.mode),
+            "ttl": repr(claim.ttl),
+        }
+        for name, content in extra.items():
+            if content is None:
+                fields[name] = "null"
+            else:
+                fields[name] = json_string(content) if isinstance(content, str) else repr(content)
+        fields["command"] = "[" + ",".join(words) + "]"
+        return ("{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}").encode()
+
+    spare = room - len(whole([]))
+    kept: list[str] = []
+    for word in claim.command:
+        quoted = json_string(word) if len(word) <= room else ""
+        if not quoted or len(quoted) + 1 + len('"...",') > spare:
+            kept.append('"..."')
+            break
+        spare -= len(quoted) + 1
+        kept.append(quoted)
+    return whole(kept)
+
+
+def describe_revocation(owner: str, by: str, reason: str) -> bytes:
+    """The document that asks *owner* for its lock, in the name of *by* (``user@host``)."""
+    fields = {"owner": owner, "by": by[: 2 * LONGEST_NAME], "reason": reason[:LONGEST_REASON]}
+    return ("{" + ",".join(f'"{name}":{json_string(text)}' for name, text in fields.items()) + "}").encode()
+
+
+def read(data: bytes | None) -> dict[str, Any] | None:
+    """The document in *data* if it is one of those above (an object with an owner), else ``None``."""
+    if not data or len(data) > LARGEST:
+        return None
+    try:
+        content = json_text.parse(data)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) and text(content.get("owner")) else None
+
+
+def read_revocation(data: bytes | None, owner: str) -> tuple[str, str] | None:
+    """Who wants the lock back from *owner*, and why; ``None`` if nobody does."""
+    document = read(data)
+    if document is None or document["owner"] != owner:
+        return None
+    return text(document.get("by")) or "an unknown operator", text(document.get("reason")) or ""
+
+
+def holder(
+    document: dict[str, Any], *, token: int | None, expires_in: float | None, acquired_at: float | None = None
+) -> Holder:
+    """The holder that a document describes; *acquired_at* is what the store knows better than the document."""
+    command = document.get("command")
+    return Holder(
+        owner=text(document.get("owner")),
+        host=text(document.get("host")),
+        pid=whole(document.get("pid")),
+        user=text(document.get("user")),
+        command=tuple(str(word) for word in command) if isinstance(command, list) else None,
+        token=token,
+        mode=text(document.get("mode")),
+        acquired_at=seconds(document.get("acquired_at")) if acquired_at is None else acquired_at,
+        expires_in=expires_in,
+        ttl=seconds(document.get("ttl")),
+    )
+
+
+def foreign_holder(
+    *,
+    host: str | None = None,
+    pid: int | None = None,
+    user: str | None = None,
+    token: int | None = None,
+    acquired_at: float | None = None,
+    expires_in: float | None = None,
+) -> Holder:
+    """A holder that is another program, with what can be known of it."""
+    return Holder(None, host, pid, user, None, token, "exclusive", acquired_at, expires_in)
+
+
+def waiter(document: dict[str, Any], *, since: float | None = None) -> Waiter:
+    """The waiter that a document describes; *since* is what the store knows better than the document."""
+    return Waiter(
+        host=text(document.get("host")),
+        pid=whole(document.get("pid")),
+        user=text(document.get("user")),
+        since=seconds(document.get("since")) if since is None else since,
+    )
+
+
+def text(content: object) -> str | None:
+    """*content* if it is text."""
+    return content if isinstance(content, str) else None
+
+
+def whole(content: object) -> int | None:
+    """*content* if it is a whole number."""
+    return content if isinstance(content, int) and not isinstance(content, bool) else None
+
+
+def seconds(content: object) -> float | None:
+    """*content* if it is a point of time or a span that can be."""
+    plain = isinstance(content, (int, float)) and not isinstance(content, bool)
+    return float(content) if plain and 0 <= content < LATEST else None  # type: ignore[arg-type,operator]

@@ -1,0 +1,1 @@
+"""Requests to servers under one absolute deadline, which no library has: from name resolution to the last byte."""

@@ -1,0 +1,105 @@
+"""One absolute deadline for a whole request, and the waits that obey it.
+
+The time limits of client libraries are per system call: a server that sends one byte at a time, or a
+dead name server, stretches them without end. Here every wait of a request ends at the same moment, on a
+clock that also counts suspend.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+
+from lockctl.clock import boottime
+from lockctl.errors import BackendUnavailable, RequestInterrupted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+NAP = 1.0  # seconds: the kernel's waits do not count suspend, so none is longer than this
+READABLE = select.POLLIN
+WRITABLE = select.POLLOUT
+
+
+class Deadline:
+    """When a request must have ended. With *interrupt*, a descriptor, it also ends when that is readable."""
+
+    __slots__ = ("interrupt", "timeout", "until")
+
+    def __init__(self, timeout: float, interrupt: int | None = None) -> None:
+        """*timeout* seconds from now; it may be infinite."""
+        self.timeout = timeout
+        self.until = boottime() + timeout
+        self.interrupt = interrupt
+
+    def left(self) -> float:
+        """Seconds until then, never below zero."""
+        return max(0.0, self.until - boottime())
+
+    def sooner(self, timeout: float) -> Deadline:
+        """A deadline for one step of the request: after *timeout* seconds, but not later than this one."""
+        step = Deadline(min(timeout, self.left()), self.interrupt)
+        step.until = min(step.until, self.until)
+        return step
+
+    def check(self, where: str) -> None:
+        """Raise ``BackendUnavailable`` if the time is over, ``RequestInterrupted`` if the caller wants to stop."""
+        if self.interrupt is not None:
+            poll = select.poll()
+            poll.register(self.interrupt, READABLE)
+            if poll.poll(0):
+                raise RequestInterrupted(f"{where}: interrupted")
+        if self.left() <= 0:
+            raise self.passed(where)
+
+    def passed(self, where: str) -> BackendUnavailable:
+        """The error that says that the time is over."""
+        return BackendUnavailable(f"{where}: no answer within {self.timeout:.3g} s")
+
+    def wait(self, descriptor: int, events: int, where: str) -> None:
+        """Return when *descriptor* is ready; raises as :meth:`check` does."""
+        poll = select.poll()
+        poll.register(descriptor, events)
+        if self.interrupt is not None:
+            poll.register(self.interrupt, READABLE)
+        while True:
+            left = self.left()
+            ready = poll.poll(min(left, NAP) * 1000 + (left > 0))
+            for number, _ in ready:
+                if number == self.interrupt:
+                    raise RequestInterrupted(f"{where}: interrupted")
+            if ready:
+                return
+            if left <= 0:
+                raise self.passed(where)
+
+
+def bounded(call: Callable[[], T], deadline: Deadline, where: str) -> T:
+    """The result of a call that obeys no deadline, such as name resolution; its error is raised here.
+
+    It runs in a thread of its own, which is left to its fate when the deadline has passed.
+    """
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:  # noqa: BLE001 - it is raised again where somebody waits for it
+            errors.append(error)
+        os.close(writing)  # the other end becomes readable
+
+    _thread.start_new_thread(run, ())
+    try:
+        deadline.wait(reading, READABLE, where)
+    finally:
+        os.close(reading)
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -1,0 +1,331 @@
+"""HTTP/1.1 (RFC 9112) as far as lock servers need it: keep-alive, Content-Length, chunks, streamed lines."""
+
+from __future__ import annotations
+
+from lockctl import json_text
+from lockctl.errors import BackendUnavailable
+from lockctl.names import printable
+from lockctl.value import Value
+from lockctl.wire.stream import Closed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.stream import Endpoint, Stream
+
+LARGEST_HEAD = 65536  # bytes of status line and header fields
+LARGEST_BODY = 64 << 20  # bytes
+LONGEST_CHUNK_LINE = 1024
+
+
+class Malformed(BackendUnavailable):
+    """What came is not HTTP/1.1."""
+
+
+class Response(Value):
+    """A whole answer. Names of header fields are in lower case; of several with one name the last counts."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON; raises ``Malformed``."""
+        try:
+            return json_text.parse(self.body)
+        except ValueError:
+            raise Malformed("the answer is not JSON") from None
+
+    def excerpt(self) -> str:
+        """The beginning of the body on one printable line, for a message."""
+        return printable(" ".join(self.body[:300].decode("utf-8", "replace").split()))
+
+
+class Parser:
+    """One answer from bytes in any pieces. After ``Malformed`` it is of no more use."""
+
+    def __init__(self, *, has_body: bool = True) -> None:
+        """*has_body*: ``False`` for the answer to HEAD."""
+        self._data = bytearray()
+        self._has_body = has_body
+        self._left: int | None = None  # bytes of the body or of the chunk; None: until the connection is closed
+        self._chunked = False
+        self._trailers = False
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.head_complete = False
+        self.complete = False
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another request may follow on this connection."""
+        return self.complete and not self._data and self.headers.get("connection", "").lower() != "close"
+
+    def feed(self, data: bytes) -> bytes:
+        """Add what was received; the bytes of the body that have become known. Raises ``Malformed``."""
+        self._data += data
+        if not self.head_complete and not self._head():
+            return b""
+        body = bytearray()
+        while not self.complete and self._step(body):
+            pass
+        return bytes(body)
+
+    def feed_end(self) -> None:
+        """The connection was closed. Raises ``Malformed`` if the answer is not complete."""
+        if self.head_complete and not self._chunked and self._left is None:
+            self.complete = True
+        if not self.complete:
+            raise Malformed("the answer was cut off")
+
+    def _head(self) -> bool:
+        """Read the status line and the header fields, if they are there in full."""
+        while True:
+            end = self._data.find(b"\r\n\r\n")
+            if end < 0 or end > LARGEST_HEAD:
+                if len(self._data) > LARGEST_HEAD:
+                    raise Malformed("header fields without end")
+                if self._data and not b"HTTP/1.".startswith(self._data[:7]):
+                    raise Malformed("not HTTP/1.1")
+                return False
+            lines = bytes(self._data[:end]).decode("latin-1").split("\r\n")
+            del self._data[: end + 4]
+            self._status_line(lines[0])
+            if self.status >= 200:
+                break
+            if self.status == 101:
+                raise Malformed("the server changed the protocol")
+        self._fields(lines[1:])
+        self.head_complete = True
+        return True
+
+    def _status_line(self, line: str) -> None:
+        version, _, rest = line.partition(" ")
+        code = rest[:3]
+        if version not in ("HTTP/1.1", "HTTP/1.0") or not (code.isascii() and code.isdigit()) or len(code) != 3:
+            raise Malformed("not HTTP/1.1")
+        self.status = int(code)
+        if version == "HTTP/1.0":
+            self.headers["connection"] = "close"
+
+    def _fields(self, lines: list[str]) -> None:
+        for line in lines:
+            name, colon, content = line.partition(":")
+            if not colon or not name or name != name.strip():
+                raise Malformed("a header field without a name")
+            name, content = name.lower(), content.strip()
+            if name == "content-length" and self.headers.get(name, content) != content:
+                raise Malformed("two lengths")
+            self.headers[name] = content
+        length, coding = self.headers.get("content-length"), self.headers.get("transfer-encoding")
+        if not self._has_body or self.status in (204, 304):
+            self.complete = True
+        elif coding is not None:
+            if coding.lower() != "chunked" or length is not None:
+                raise Malformed("an unknown coding of the answer")
+            self._chunked, self._left = True, 0
+        elif length is not None:
+            if not (length.isascii() and length.isdigit()) or len(length) > 12 or int(length) > LARGEST_BODY:
+                raise Malformed("an impossible length")
+            self._left = int(length)
+            self.complete = self._left == 0
+
+    def _step(self, body: bytearray) -> bool:
+        """Read one piece of the body; whether there may be more in what was received."""
+        if self._left is None or self._left > 0:
+            piece = self._data if self._left is None else self._data[: self._left]
+            if not piece:
+                return False
+            body += piece
+            if self._left is not None:
+                self._left -= len(piece)
+                self.complete = self._left == 0 and not self._chunked
+                if self._left == 0 and self._chunked:
+                    self._left = -1  # the end of a chunk has an empty line
+            del self._data[: len(piece)]
+            return True
+        end = self._data.find(b"\r\n")
+        if end < 0:
+            if len(self._data) > LONGEST_CHUNK_LINE:
+                raise Malformed("a chunk without a length")
+            return False
+        line = bytes(self._data[:end])
+        del self._data[: end + 2]
+        self._chunk_line(line)
+        return True
+
+    def _chunk_line(self, line: bytes) -> None:
+        if self._trailers:
+            self.complete = not line
+        elif self._left == -1:
+            if line:
+                raise Malformed("a chunk does not end where it should")
+            self._left = 0
+        else:
+            digits = line.partition(b";")[0].strip()
+            try:
+                size = int(digits, 16)
+            except ValueError:
+                size = -1
+            if not digits.isalnum() or not 0 <= size <= LARGEST_BODY:
+                raise Malformed("a chunk without a length")
+            self._left, self._trailers = size, size == 0
+
+
+class Client:
+    """Requests to one server, one after the other, on a connection that is kept."""
+
+    def __init__(self, endpoint: Endpoint, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        """*headers* go with every request. Nothing is sent yet."""
+        self.endpoint = endpoint
+        self.headers = headers
+        self._stream: Stream | None = None
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        deadline: Deadline,
+        *,
+        body: bytes = b"",
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Response:
+        """One request and its whole answer, whatever its status.
+
+        A kept connection that turns out to be closed is replaced, and the request sent again: what is sent
+        here must stand being done twice. Raises ``BackendUnavailable``, ``RequestInterrupted``,
+        ``ConfigError`` (TLS).
+        """
+        data = self._head(method, target, body, headers) + body
+        kept = self._stream is not None
+        while True:
+            deadline.check(self.endpoint.where)
+            try:
+                return self._exchange(data, method, deadline)
+            except Closed:
+                self.close()
+                if not kept:
+                    raise
+                kept = False
+            except BaseException:
+                self.close()
+                raise
+
+    def stream(
+        self,
+        method: str,
+        target: str,
+        deadline: Deadline,
+        *,
+        body: bytes = b"",
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Lines:
+        """An answer without end, line by line, on a connection of its own. Raises as :meth:`request` does."""
+        stream = self.endpoint.connect(deadline)
+        try:
+            stream.send(self._head(method, target, body, headers) + body, deadline)
+            lines = Lines(stream)
+            lines.read_head(deadline)
+        except BaseException:
+            stream.close()
+            raise
+        return lines
+
+    def close(self) -> None:
+        """Close the connection that is kept; the next request opens one."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _head(self, method: str, target: str, body: bytes, headers: tuple[tuple[str, str], ...]) -> bytes:
+        host = self.endpoint.host
+        if ":" in host:
+            host = f"[{host}]"
+        fields = [("Host", f"{host}:{self.endpoint.port}"), *self.headers, *headers, ("Content-Length", str(len(body)))]
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {content}" for name, content in fields)]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
+
+    def _exchange(self, data: bytes, method: str, deadline: Deadline) -> Response:
+        if self._stream is None:
+            self._stream = self.endpoint.connect(deadline)
+        stream = self._stream
+        stream.send(data, deadline)
+        parser = Parser(has_body=method != "HEAD")
+        body = bytearray()
+        try:
+            while not parser.complete:
+                try:
+                    piece = stream.receive(deadline)
+                except Closed:
+                    if not parser.head_complete:
+                        raise
+                    parser.feed_end()
+                    break
+                body += parser.feed(piece)
+                if len(body) > LARGEST_BODY:
+                    raise Malformed("an answer without end")
+        except Malformed as wrong:
+            raise Malformed(f"{stream.where}: {wrong}") from None
+        if not parser.reusable:
+            self.close()
+        return Response(parser.status, parser.headers, bytes(body))
+
+
+class Lines:
+    """The lines of a streamed answer; the caller closes it."""
+
+    def __init__(self, stream: Stream) -> None:
+        """The request was sent on *stream*."""
+        self._stream = stream
+        self._parser = Parser()
+        self._rest = bytearray()
+
+    @property
+    def status(self) -> int:
+        """Status of the answer."""
+        return self._parser.status
+
+    def fileno(self) -> int:
+        """The descriptor, for a poll."""
+        return self._stream.fileno()
+
+    def read_head(self, deadline: Deadline) -> None:
+        """Wait for the status and the header fields."""
+        while not self._parser.head_complete:
+            self._receive(deadline)
+
+    def buffered(self) -> bytes | None:
+        """A line that has come already, without waiting; ``None``: none."""
+        end = self._rest.find(b"\n")
+        if end < 0:
+            return None
+        line = bytes(self._rest[:end])
+        del self._rest[: end + 1]
+        return line
+
+    def next(self, deadline: Deadline) -> bytes | None:
+        """The next line without its end; ``None``: the answer has ended. Raises ``BackendUnavailable``."""
+        while (line := self.buffered()) is None:
+            if self._parser.complete:
+                last, self._rest = bytes(self._rest), bytearray()
+                return last or None
+            self._receive(deadline)
+        return line
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        self._stream.close()
+
+    def _receive(self, deadline: Deadline) -> None:
+        try:
+            self._rest += self._parser.feed(self._stream.receive(deadline))
+        except Malformed as wrong:
+            raise Malformed(f"{self._stream.where}: {wrong}") from None
+        except Closed:
+            if not self._parser.head_complete:
+                raise
+            self._parser.feed_end()
+        if len(self._rest) > LARGEST_BODY:
+            raise Malformed(f"{self._stream.where}: a line without end")

@@ -1,0 +1,178 @@
+"""Byte streams to a server: TCP over IPv4 and IPv6, Unix sockets, with TLS when asked. Never blocking."""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import os
+
+from lockctl.errors import BackendUnavailable
+from lockctl.names import printable
+from lockctl.value import Value
+from lockctl.wire.deadline import READABLE, WRITABLE, Deadline, bounded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from lockctl.wire.tls_settings import TlsSettings
+
+    Address = tuple[int, Any]  # family and what connect(2) takes
+
+    class Secured(Protocol):
+        """TLS between the bytes of a request and those of a socket."""
+
+        def wrap(self, data: bytes) -> bytes:
+            """What goes to the socket for *data*."""
+
+        def unwrap(self, data: bytes) -> bytes:
+            """What came for us in *data* of the socket; empty: nothing yet."""
+
+        def to_send(self) -> bytes:
+            """What the protocol itself wants to send now."""
+
+
+CHUNK = 65536  # bytes read at once
+
+
+class Closed(BackendUnavailable):
+    """The server closed or reset the connection: a request that was not answered may be sent again on a new one."""
+
+
+class Endpoint(Value):
+    """Where a server is. *where* names it in messages; never a secret."""
+
+    where: str
+    host: str
+    port: int = 0
+    unix: str | None = None
+    tls: TlsSettings | None = None
+
+    def connect(self, deadline: Deadline) -> Stream:
+        """A connected stream. Raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError`` (TLS)."""
+        if self.unix is not None:
+            addresses: list[Address] = [(_socket.AF_UNIX, self.unix)]
+        else:
+            addresses = resolve(self.host, self.port, deadline, self.where)
+        problem: BackendUnavailable | None = None
+        for number, (family, address) in enumerate(addresses):
+            # an address that swallows packets must leave time for the next one
+            share = deadline.sooner(deadline.left() / (len(addresses) - number))
+            try:
+                stream = Stream(_connected(family, address, share, self.where), self.where)
+                break
+            except BackendUnavailable as failure:
+                problem = failure
+        else:
+            raise problem or BackendUnavailable(f"{self.where}: the name has no address")
+        if self.tls is not None:
+            from lockctl.wire.tls import handshake
+
+            try:
+                stream.secured = handshake(stream, self.tls, self.host, deadline)
+            except BaseException:
+                stream.close()
+                raise
+        return stream
+
+
+def resolve(host: str, port: int, deadline: Deadline, where: str) -> list[Address]:
+    """The addresses of *host*: families and what ``connect(2)`` takes. Raises ``BackendUnavailable``."""
+    for family in (_socket.AF_INET, _socket.AF_INET6):
+        try:
+            _socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return [(family, (host, port))]
+
+    def ask() -> list[Address]:
+        # as bytes: a str loads the codec for international names, which takes as long as a lock
+        name = host.encode("ascii") if host.isascii() else host.encode("idna")
+        found = _socket.getaddrinfo(name, port, 0, _socket.SOCK_STREAM)
+        return [(family, address) for family, _, _, _, address in found]
+
+    try:
+        return bounded(ask, deadline, f"{where}: resolving {printable(host)}")
+    except (OSError, UnicodeError) as failure:
+        reason = failure.strerror if isinstance(failure, OSError) else "not a host name"
+        raise BackendUnavailable(f"{where}: cannot resolve {printable(host)}: {reason}") from None
+
+
+def _connected(family: int, address: Any, deadline: Deadline, where: str) -> _socket.socket:
+    try:
+        sock = _socket.socket(family, _socket.SOCK_STREAM)
+    except OSError as failure:
+        raise BackendUnavailable(f"{where}: no socket: {failure.strerror}") from None
+    try:
+        sock.setblocking(False)
+        if family != _socket.AF_UNIX:
+            sock.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
+        code = sock.connect_ex(address)
+        if code in (errno.EINPROGRESS, errno.EINTR):
+            deadline.wait(sock.fileno(), WRITABLE, where)
+            code = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
+        if code:
+            raise BackendUnavailable(f"{where}: cannot connect: {os.strerror(code)}")
+    except OSError as failure:
+        sock.close()
+        raise BackendUnavailable(f"{where}: cannot connect: {failure.strerror or failure}") from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+class Stream:
+    """One connection. After any error it is of no more use: an answer may come late."""
+
+    __slots__ = ("_sock", "secured", "where")
+
+    def __init__(self, sock: _socket.socket, where: str) -> None:
+        """Use a connected socket that does not block."""
+        self._sock = sock
+        self.where = where
+        self.secured: Secured | None = None
+
+    def fileno(self) -> int:
+        """The descriptor, for a poll of several; with TLS, :meth:`receive` may have more than it shows."""
+        return self._sock.fileno()
+
+    def send(self, data: bytes, deadline: Deadline) -> None:
+        """Send everything. Raises ``Closed``, ``BackendUnavailable``, ``RequestInterrupted``."""
+        self.send_raw(data if self.secured is None else self.secured.wrap(data), deadline)
+
+    def send_raw(self, data: bytes, deadline: Deadline) -> None:
+        """Send bytes as they are, below TLS."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._sock.send(view, _socket.MSG_NOSIGNAL) :]
+            except BlockingIOError:
+                deadline.wait(self.fileno(), WRITABLE, self.where)
+            except OSError as failure:
+                raise Closed(f"{self.where}: {failure.strerror}") from None
+
+    def receive(self, deadline: Deadline) -> bytes:
+        """Some bytes, at least one. Raises ``Closed``, ``BackendUnavailable``, ``RequestInterrupted``."""
+        if self.secured is None:
+            return self.receive_raw(deadline)
+        data = self.secured.unwrap(b"")
+        while not data:
+            data = self.secured.unwrap(self.receive_raw(deadline))
+            self.send_raw(self.secured.to_send(), deadline)
+        return data
+
+    def receive_raw(self, deadline: Deadline) -> bytes:
+        """Some bytes as they came, below TLS."""
+        deadline.wait(self.fileno(), READABLE, self.where)
+        try:
+            data = self._sock.recv(CHUNK)
+        except OSError as failure:
+            raise Closed(f"{self.where}: {failure.strerror}") from None
+        if not data:
+            raise Closed(f"{self.where}: the server closed the connection")
+        return data
+
+    def close(self) -> None:
+        """Close; idempotent."""
+        self._sock.close()

@@ -1,0 +1,134 @@
+"""TLS for a stream: verified by default, loaded only when a URL asks for it."""
+
+from __future__ import annotations
+
+import ssl
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.names import printable
+from lockctl.wire.stream import Closed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.stream import Stream
+    from lockctl.wire.tls_settings import TlsSettings
+
+_contexts: dict[TlsSettings, ssl.SSLContext] = {}
+
+
+def context(settings: TlsSettings) -> ssl.SSLContext:
+    """What ``ssl`` needs to know; made once for the same settings. Raises ``ConfigError`` for unusable files."""
+    if settings in _contexts:
+        return _contexts[settings]
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    if settings.insecure:
+        made.check_hostname = False
+        made.verify_mode = ssl.CERT_NONE
+    elif settings.ca is None:
+        made.load_default_certs()
+    else:
+        try:
+            made.load_verify_locations(settings.ca)
+        except (OSError, ssl.SSLError) as failure:
+            raise ConfigError(f"ca {printable(settings.ca)}: {_reason(failure)}") from None
+    if settings.cert is not None:
+        try:
+            # a password would be asked for on the terminal, where nobody may be
+            made.load_cert_chain(settings.cert, settings.key, password=lambda: "")
+        except (OSError, ssl.SSLError) as failure:
+            files = " and ".join(printable(path) for path in (settings.cert, settings.key) if path)
+            raise ConfigError(f"client certificate {files}: {_reason(failure)}") from None
+    _contexts[settings] = made
+    return made
+
+
+class TlsLayer:
+    """One TLS session over buffers: what to do with the socket stays with the stream."""
+
+    def __init__(self, settings: TlsSettings, host: str, where: str) -> None:
+        """Nothing is sent yet."""
+        self._where = where
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        name = settings.tls_name or host
+        self._session = context(settings).wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+
+    def handshake(self) -> bool:
+        """One step; whether it is complete. Raises ``ConfigError`` when the server is not who it should be."""
+        try:
+            self._session.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLCertVerificationError as failure:
+            raise ConfigError(
+                f"{self._where}: the server's certificate is not accepted: {failure.verify_message}"
+                " (ca= names the file of its authority, tls_name= the name in it)"
+            ) from None
+        except ssl.SSLError as failure:
+            if "ALERT" in (failure.reason or ""):
+                raise ConfigError(f"{self._where}: the server refuses TLS with us: {_reason(failure)}") from None
+            raise ConfigError(f"{self._where}: no TLS there: {_reason(failure)}") from None
+        return True
+
+    def feed(self, data: bytes) -> None:
+        """Bytes of the socket, during the handshake."""
+        self._incoming.write(data)
+
+    def wrap(self, data: bytes) -> bytes:
+        """What goes to the socket for *data*."""
+        try:
+            if data:
+                self._session.write(data)
+        except ssl.SSLError as failure:
+            raise BackendUnavailable(f"{self._where}: TLS: {_reason(failure)}") from None
+        return self.to_send()
+
+    def unwrap(self, data: bytes) -> bytes:
+        """What came for us in *data* of the socket; empty: nothing yet. Raises ``Closed``."""
+        if data:
+            self._incoming.write(data)
+        pieces = []
+        try:
+            while piece := self._session.read(65536):
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            pass
+        except (ssl.SSLZeroReturnError, ssl.SSLError) as failure:
+            if not pieces:
+                if "ALERT" in (failure.reason or ""):  # TLS 1.3 tells only now that our certificate is refused
+                    raise ConfigError(f"{self._where}: the server refuses TLS with us: {_reason(failure)}") from None
+                raise Closed(f"{self._where}: TLS: {_reason(failure)}") from None
+        return b"".join(pieces)
+
+    def to_send(self) -> bytes:
+        """What the protocol itself wants to send now."""
+        return self._outgoing.read()
+
+
+def handshake(stream: Stream, settings: TlsSettings, host: str, deadline: Deadline) -> TlsLayer:
+    """A complete handshake on a fresh stream. Raises ``ConfigError``, ``BackendUnavailable``."""
+    layer = TlsLayer(settings, host, stream.where)
+    while True:
+        try:
+            done = layer.handshake()
+        except ConfigError:
+            try:
+                stream.send_raw(layer.to_send(), deadline)  # the alert, so that the server's log says why
+            except BackendUnavailable:
+                pass
+            raise
+        stream.send_raw(layer.to_send(), deadline)
+        if done:
+            return layer
+        try:
+            layer.feed(stream.receive_raw(deadline))
+        except Closed as failure:
+            raise BackendUnavailable(f"{stream.where}: closed during the TLS handshake (is TLS on there?)") from failure
+
+
+def _reason(failure: Exception) -> str:
+    if isinstance(failure, ssl.SSLError):
+        return (failure.reason or "failed").replace("_", " ").lower()
+    return getattr(failure, "strerror", None) or "cannot be read"

@@ -1,0 +1,228 @@
+"""lockctl.wire.http: answers in any framing and any pieces; broken ones end in one clear error."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockctl.errors import BackendUnavailable
+from lockctl.wire.deadline import Deadline
+from lockctl.wire.http import Client, Malformed, Parser, Response
+from lockctl.wire.stream import Closed, Endpoint
+from tests.unit.wire.servers import LIMIT, answering, serving
+
+if TYPE_CHECKING:
+    import socket
+
+FRAMINGS = st.sampled_from(["length", "chunked", "close"])
+
+
+def written(status: int, body: bytes, framing: str, sizes: list[int]) -> bytes:
+    """How a server writes an answer."""
+    head = f"HTTP/1.1 {status} Fine\r\nX-Consul-Index: 7\r\n".encode()
+    if framing == "close":
+        return head + b"Connection: close\r\n\r\n" + body
+    if framing == "length":
+        return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    chunks, at = [], 0
+    for size in [*sizes, len(body)]:
+        piece = body[at : at + size]
+        at += size
+        if piece:
+            chunks.append(b"%X;ext=1\r\n%b\r\n" % (len(piece), piece))
+    return head + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(chunks) + b"0\r\nTrailer: x\r\n\r\n"
+
+
+def read(data: bytes, cuts: list[int], *, closed: bool) -> tuple[Parser, bytes]:
+    """One answer, fed in pieces."""
+    parser, body = Parser(), b""
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    for start, end in itertools.pairwise(places):
+        body += parser.feed(data[start:end])
+    if closed:
+        parser.feed_end()
+    return parser, body
+
+
+@given(
+    st.sampled_from([200, 400, 404, 500]),
+    st.binary(max_size=400),
+    FRAMINGS,
+    st.lists(st.integers(1, 100), max_size=5),
+    st.lists(st.integers(0, 10**6), max_size=20),
+)
+def test_answers_are_read_as_they_were_written_in_any_pieces(
+    status: int, body: bytes, framing: str, sizes: list[int], cuts: list[int]
+) -> None:
+    parser, found = read(written(status, body, framing, sizes), cuts, closed=framing == "close")
+    assert parser.complete
+    assert (parser.status, found, parser.headers["x-consul-index"]) == (status, body, "7")
+    assert parser.reusable is (framing != "close")
+
+
+@given(st.binary(min_size=1, max_size=200), st.sampled_from(["length", "chunked"]), st.integers(0, 10**6))
+def test_an_answer_that_is_cut_off_is_never_taken_for_a_whole_one(body: bytes, framing: str, cut: int) -> None:
+    data = written(200, body, framing, [7])
+    with pytest.raises(Malformed):
+        read(data[: cut % len(data)], [], closed=True)
+
+
+def said_of(data: bytes, *, closed: bool = True) -> str:
+    """What is said of an answer that may be broken."""
+    try:
+        read(data, [], closed=closed)
+    except Malformed as wrong:
+        return str(wrong)
+    return "complete, or more is waited for"
+
+
+@given(data=st.binary(max_size=300), closed=st.booleans())
+def test_any_other_bytes_are_waited_for_or_refused_and_nothing_else(*, data: bytes, closed: bool) -> None:
+    assert said_of(data, closed=closed).isprintable()
+
+
+@given(st.binary(max_size=60), FRAMINGS, st.integers(0, 10**6), st.binary(min_size=1, max_size=3))
+def test_an_answer_with_a_broken_byte_does_no_harm(body: bytes, framing: str, place: int, noise: bytes) -> None:
+    data = written(200, body, framing, [5])
+    at = place % len(data)
+    assert said_of(data[:at] + noise + data[at + 1 :]).isprintable()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 2x0 OK\r\n\r\n",
+        b"HTTP/1.1 101 Switching\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n folded: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 2000,
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70000,
+        b"x" * 70000,
+    ],
+)
+def test_what_is_not_http_is_refused(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        read(data, [], closed=False)
+
+
+def test_answers_on_the_way_are_skipped() -> None:
+    parser, body = read(b"HTTP/1.1 100 Continue\r\n\r\n" + written(200, b"x", "length", []), [], closed=False)
+    assert (parser.status, body) == (200, b"x")
+
+
+def client(address: tuple[str, int], *headers: tuple[str, str]) -> Client:
+    return Client(Endpoint("consul at h:1", *address), headers)
+
+
+def test_a_request_says_everything_it_should_and_the_connection_is_kept() -> None:
+    asked: list[bytes] = []
+    connections: list[int] = []
+
+    def behave(connection: socket.socket) -> None:
+        connections.append(1)
+        for _ in range(2):
+            asked.append(connection.recv(65536))
+            connection.sendall(written(200, b'{"a": [1]}', "chunked", [3]))
+
+    with serving(behave) as address:
+        using = client(address, ("X-Consul-Token", "t"))
+        for _ in range(2):
+            answer = using.request("PUT", "/v1/kv/a?b=c", Deadline(LIMIT), body=b"body", headers=(("A", "b"),))
+            assert answer.json() == {"a": [1]}
+        using.close()
+    host = f"{address[0]}:{address[1]}".encode()
+    whole = b"PUT /v1/kv/a?b=c HTTP/1.1\r\nHost: %b\r\nX-Consul-Token: t\r\nA: b\r\nContent-Length: 4\r\n\r\nbody"
+    assert asked == [whole % host] * 2
+    assert len(connections) == 1
+
+
+def test_a_kept_connection_that_was_closed_is_replaced_but_a_fresh_one_is_not_tried_again() -> None:
+    answers = [written(200, b"1", "length", []), written(200, b"2", "length", []), b""]
+
+    def behave(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(answers.pop(0))
+
+    with serving(behave) as address:
+        using = client(address)
+        assert using.request("GET", "/", Deadline(LIMIT)).body == b"1"
+        assert using.request("GET", "/", Deadline(LIMIT)).body == b"2"
+        using.close()
+        with pytest.raises(Closed):
+            using.request("GET", "/", Deadline(LIMIT))
+    assert not answers
+
+
+def test_a_late_answer_is_never_taken_for_that_to_the_next_request() -> None:
+    answers = [b"late", b"right"]
+
+    def behave(connection: socket.socket) -> None:
+        connection.recv(65536)
+        if len(answers) == 2:
+            time.sleep(0.3)
+        connection.sendall(written(200, answers.pop(0), "length", []))
+
+    with serving(behave) as address:
+        using = client(address)
+        with pytest.raises(BackendUnavailable, match=r"consul at h:1: no answer within 0.1 s"):
+            using.request("GET", "/", Deadline(0.1))
+        assert using.request("GET", "/", Deadline(LIMIT)).body == b"right"
+        using.close()
+
+
+def test_a_server_that_trickles_ends_at_the_deadline() -> None:
+    stop = threading.Event()
+    pieces = [bytes([byte]) for byte in written(200, b"x" * 100, "length", [])]
+    with serving(answering(*pieces, pause=0.05, stop=stop)) as address:
+        before = time.monotonic()
+        with pytest.raises(BackendUnavailable, match=r"no answer within 0.4 s"):
+            client(address).request("GET", "/", Deadline(0.4))
+        assert 0.35 < time.monotonic() - before < 0.7
+        stop.set()
+
+
+def test_lines_of_a_stream_come_one_by_one_and_in_any_chunks() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    pieces = [head + b"4\r\none\n\r\n", b"6\r\ntwo\nth\r\n", b"4\r\nree\n\r\n", b"3\r\nend\r\n0\r\n\r\n"]
+    with serving(answering(*pieces, pause=0.02)) as address:
+        lines = client(address).stream("POST", "/v3/watch", Deadline(LIMIT), body=b"{}")
+        assert lines.status == 200
+        deadline = Deadline(LIMIT)
+        assert [lines.next(deadline) for _ in range(5)] == [b"one", b"two", b"three", b"end", None]
+        assert lines.buffered() is None
+        lines.close()
+
+
+def test_a_stream_that_is_silent_ends_at_the_deadline_and_goes_on_afterwards() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with serving(answering(head, b"4\r\none\n\r\n", pause=0.4)) as address:
+        lines = client(address).stream("POST", "/v3/watch", Deadline(LIMIT))
+        with pytest.raises(BackendUnavailable):
+            lines.next(Deadline(0.1))
+        assert lines.next(Deadline(LIMIT)) == b"one"
+        with pytest.raises(BackendUnavailable, match="cut off"):
+            lines.next(Deadline(LIMIT))
+        lines.close()
+
+
+def test_a_body_that_is_not_json_is_said_so() -> None:
+    with pytest.raises(Malformed, match="not JSON"):
+        Response(200, {}, b"<html>").json()
+    assert Response(500, {}, b"\x1b[2J no\r\nleader \xff").excerpt().isprintable()
