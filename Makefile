@@ -1,5 +1,5 @@
-# Two commands for a fresh machine: `make demo` and `make test`. Everything is made below .venv,
-# except Debian packages that tests need: as root they are installed, else named.
+# Two commands for a fresh machine: `make demo` and `make test`. Everything is made below .venv and
+# .servers, except Debian packages of tools that tests need: as root they are installed, else named.
 
 PYTHON ?= python3
 VENV := .venv
@@ -41,6 +41,7 @@ matrix:
 
 tools:
 	sh tests/tools.sh
+	sh tests/servers.sh
 
 $(VENV)/bin/pip:
 	sh tests/venv.sh $(PYTHON) $(VENV)
@@ -58,4 +59,4 @@ $(VENV)/dev: $(VENV)/bin/pip $(SOURCES)
 	touch $@ $(VENV)/installed
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* dist
+	rm -rf $(VENV) .servers .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* dist

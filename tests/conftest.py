@@ -17,6 +17,7 @@ from tests.places import local_directory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytest_plugins = ["tests.servers.fixtures"]
 IN_CI = bool(os.environ.get("CI"))
 
 

@@ -1,0 +1,140 @@
+"""Consul: one agent that is a server, with and without ACLs and TLS."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tests.servers import programs, web
+from tests.servers.process import ASK_LIMIT, Server, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tests.servers.certificates import Certificates
+
+ROOT_TOKEN = "11111111-2222-3333-4444-555555555555"
+# what a user of locks below a prefix needs, and no more
+RULES = """
+key_prefix "lockctl/" { policy = "write" }
+session_prefix "" { policy = "write" }
+node_prefix "" { policy = "read" }
+"""
+
+
+class ConsulRefused(Exception):
+    """Consul answered with an error: the status, and what it said."""
+
+
+class Consul(Server):
+    """``consul agent -server`` with its own configuration file."""
+
+    programs: ClassVar[tuple[str, ...]] = ("consul",)
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        acl: bool = False,
+        tls: Certificates | None = None,
+        client_certificates: bool = False,
+        session_ttl_min: str = "1s",
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """See the options.
+
+        *acl*: what no token allows is denied; ``token`` may use the prefix ``lockctl/``, ``root_token`` everything.
+        *tls*: HTTPS only, and *client_certificates*: nobody connects without one. *session_ttl_min*: Consul's own
+        default is 10 s, which tests would wait for. *extra* are keys of the configuration file.
+        """
+        super().__init__(directory)
+        self.acl = acl
+        self.tls = tls
+        self.root_token = ROOT_TOKEN if acl else ""
+        self.token = ""
+        self._client_certificates = client_certificates
+        self._session_ttl_min = session_ttl_min
+        self._extra = dict(extra or {})
+        self._other_ports = {"serf_lan": free_port(), "server": free_port()}
+
+    @property
+    def url(self) -> str:
+        """``http://`` or ``https://``."""
+        return f"{'https' if self.tls else 'http'}://{self.address}"
+
+    def _configure(self) -> None:
+        web_ports = {"http": -1, "https": self.port} if self.tls else {"http": self.port, "https": -1}
+        content: dict[str, Any] = {
+            "server": True,
+            "bootstrap_expect": 1,
+            "node_name": "tests",
+            "datacenter": "dc1",
+            "data_dir": str(self.directory / "data"),
+            "bind_addr": self.host,
+            "client_addr": self.host,
+            "ports": {**web_ports, **self._other_ports, "dns": -1, "grpc": -1, "serf_wan": -1},
+            "session_ttl_min": self._session_ttl_min,
+            "disable_update_check": True,
+            "log_level": "warn",
+            "performance": {"raft_multiplier": 1},
+            "limits": {"http_max_conns_per_client": 1000},
+        }
+        if self.acl:
+            content["acl"] = {"enabled": True, "default_policy": "deny", "tokens": {"master": self.root_token}}
+        if self.tls is not None:
+            content |= {"ca_file": self.tls.ca, "cert_file": self.tls.server_cert, "key_file": self.tls.server_key}
+            content["verify_incoming_https"] = self._client_certificates
+        (self.directory / "consul.json").write_text(json.dumps({**content, **self._extra}))
+
+    def _words(self) -> Sequence[str]:
+        return [programs.find("consul"), "agent", f"-config-file={self.directory / 'consul.json'}"]
+
+    def _answers(self) -> bool:
+        # a leader alone is not enough: sessions need the node in the catalogue, and with ACLs the first token
+        try:
+            session = json.loads(self.request("PUT", "/v1/session/create", b'{"TTL": "10s"}', timeout=ASK_LIMIT))["ID"]
+            self.request("PUT", f"/v1/session/destroy/{session}", timeout=ASK_LIMIT)
+        except ConsulRefused:
+            return False
+        return True
+
+    def _initialise(self) -> None:
+        if self.acl:
+            policy = {"Name": "lockctl", "Rules": RULES}
+            self.request("PUT", "/v1/acl/policy", json.dumps(policy).encode())
+            token = {"Description": "lockctl", "Policies": [{"Name": "lockctl"}]}
+            self.token = json.loads(self.request("PUT", "/v1/acl/token", json.dumps(token).encode()))["SecretID"]
+
+    def request(self, method: str, path: str, body: bytes = b"", *, timeout: float = 5.0, **query: str | int) -> bytes:
+        """The body of the answer to one request, as root. Raises ``ConsulRefused`` when the status is not 200."""
+        whole = f"{path}?{urllib.parse.urlencode(query)}" if query else path
+        headers = {"X-Consul-Token": self.root_token} if self.root_token else {}
+        context = self.tls.context() if self.tls else None
+        status, answer = web.request(
+            self.address, method, whole, body=body, headers=headers, context=context, timeout=timeout
+        )
+        if status != 200:
+            raise ConsulRefused(f"{status}: {answer.decode(errors='replace').strip()}")
+        return answer
+
+    def variables(self) -> dict[str, str]:
+        """What the ``consul`` command needs in its environment, as root."""
+        found = {"CONSUL_HTTP_ADDR": self.url}
+        if self.root_token:
+            found["CONSUL_HTTP_TOKEN"] = self.root_token
+        if self.tls is not None:
+            found["CONSUL_CACERT"] = self.tls.ca
+            found["CONSUL_CLIENT_CERT"], found["CONSUL_CLIENT_KEY"] = self.tls.nameless_cert, self.tls.nameless_key
+        return found
+
+    def command(self, *words: str, timeout: float = 10.0) -> str:
+        """The output of the ``consul`` command, as root. Raises ``RuntimeError`` when it fails."""
+        return programs.run([programs.find("consul"), *words], timeout=timeout, **self.variables())
+
+    def wipe(self) -> None:
+        """Destroy every session and delete every key, which also ends every lock delay."""
+        for session in json.loads(self.request("GET", "/v1/session/list")):
+            self.request("PUT", f"/v1/session/destroy/{session['ID']}")
+        self.request("DELETE", "/v1/kv/", recurse="true")

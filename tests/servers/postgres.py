@@ -1,0 +1,120 @@
+"""PostgreSQL: one server with a database and a user for locks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from tests.servers import programs
+from tests.servers.process import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.servers.certificates import Certificates
+
+SETTINGS = ("shared_buffers = 16MB", "max_connections = 100", "jit = off", "timezone = 'GMT'", "log_timezone = 'GMT'")
+
+
+class Postgres(Server):
+    """``postgres`` on a cluster of its own; an ordinary user runs it, as it wants."""
+
+    programs: ClassVar[tuple[str, ...]] = ("postgres", "initdb", "psql")
+    refuses_root: ClassVar[bool] = True
+    stop_signal: ClassVar[int] = signal.SIGINT  # "fast": SIGTERM would wait until every client has gone
+    superuser = "postgres"
+    user, password, database = "lockctl", "s3cret", "lockctl"
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        auth: str = "trust",
+        tls: Certificates | None = None,
+        tls_only: bool = False,
+        fsync: bool = True,
+        extra: Sequence[str] = (),
+    ) -> None:
+        """See the options.
+
+        *auth* is the method of pg_hba.conf by which ``user`` shows who it is. With *tls* both kinds of connection
+        are served, with *tls_only* the other kind is refused. *extra* are lines of postgresql.conf.
+        """
+        super().__init__(directory)
+        self.auth = auth
+        self.tls = tls
+        self.socket_directory = self.directory
+        self._tls_only = tls_only
+        self._extra = [f"fsync = {'on' if fsync else 'off'}", *extra]
+        # where psql is psql: that on the PATH is a script of Debian that chooses among several versions
+        self.bin = Path(programs.find("initdb")).resolve().parent
+
+    @property
+    def url(self) -> str:
+        """``postgresql://`` of ``user`` and ``database``, with the password when it is asked for."""
+        login = self.user if self.auth == "trust" else f"{self.user}:{self.password}"
+        return f"postgresql://{login}@{self.address}/{self.database}"
+
+    @property
+    def _data(self) -> Path:
+        return self.directory / "data"
+
+    def _configure(self) -> None:
+        # with --no-sync only the making is not flushed, which is nothing that a test relies on
+        words = [str(self.bin / "initdb"), "-D", str(self._data), "-U", self.superuser, "-A", "trust", "-E", "UTF8"]
+        words += ["--no-locale", "--no-sync", "--wal-segsize=1"]
+        programs.run([*programs.as_ordinary_user(), *words], timeout=120)
+        lines = [f"port = {self.port}", f"listen_addresses = '{self.host}'", *SETTINGS]
+        lines += [f"unix_socket_directories = '{self.socket_directory}'", "max_wal_size = 64MB", "min_wal_size = 2MB"]
+        lines.append("dynamic_shared_memory_type = mmap")  # files of its own directory, which do not outlive it
+        if self.auth == "md5":
+            lines.append("password_encryption = 'md5'")
+        if self.tls is not None:
+            # its own copies: a key that others might read is refused
+            for name, source in (("server.crt", self.tls.server_cert), ("server.key", self.tls.server_key)):
+                shutil.copyfile(source, self._data / name)
+                (self._data / name).chmod(0o600)
+                if os.geteuid() == 0:
+                    owner = self._data.stat()
+                    os.chown(self._data / name, owner.st_uid, owner.st_gid)
+            lines += ["ssl = on", f"ssl_ca_file = '{self.tls.ca}'"]
+        with (self._data / "postgresql.conf").open("a") as settings:
+            settings.write("\n".join([*lines, *self._extra, ""]))
+        kind = "hostssl" if self._tls_only else "host"
+        access = ["local all all trust", f"host all {self.superuser} 127.0.0.1/32 trust"]
+        access.append(f"{kind} all all 127.0.0.1/32 {self.auth}")
+        (self._data / "pg_hba.conf").write_text("\n".join([*access, ""]))
+
+    def _words(self) -> Sequence[str]:
+        return [str(self.bin / "postgres"), "-D", str(self._data)]
+
+    def _answers(self) -> bool:
+        return self.command("select 1", database="postgres").strip() == "1"
+
+    def _initialise(self) -> None:
+        self.command(f"create role {self.user} login password '{self.password}'", database="postgres")
+        self.command(f"create database {self.database} owner {self.user}", database="postgres")
+
+    def command(self, statement: str, *, database: str | None = None, timeout: float = 10.0) -> str:
+        """What psql prints for a statement of the superuser, fields divided by ``|``. Raises ``RuntimeError``."""
+        words = [str(self.bin / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", str(self.socket_directory)]
+        words += ["-p", str(self.port), "-U", self.superuser, "-d", database or self.database, "-c", statement]
+        return programs.run(words, timeout=timeout, PGCONNECT_TIMEOUT="2")
+
+    def discard(self) -> None:
+        """See ``Server``; what it shared in memory would outlive it when it is killed and not started again."""
+        self.stop()
+        left = self._data / "postmaster.pid"
+        if left.exists():
+            segment = left.read_text().splitlines()[6].split()[1]
+            programs.run(["ipcrm", "--shmem-id", segment])
+        super().discard()
+
+    def wipe(self) -> None:
+        """End every other connection, which frees its locks, and make the database anew."""
+        name = self.database
+        self.command(f"drop database {name} with (force)", database="postgres")
+        self.command(f"create database {name} owner {self.user}", database="postgres")
