@@ -11,8 +11,11 @@ SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
 
+# most tests wait for leases to end: several beside each other, except those that measure or fork without a pause
+ALONE := tests/bench tests/faults/test_overlap.py tests/faults/test_contention.py tests/faults/test_signal_storm.py
 test: lint tools
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ALONE:%=--ignore %)
+	$(BIN)/python -m pytest $(ALONE)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff format --check .
@@ -26,7 +29,7 @@ format: $(VENV)/dev
 docs: $(VENV)/dev
 	$(BIN)/python man/generate.py
 
-bench: $(VENV)/installed
+bench: $(VENV)/dev tools
 	$(BIN)/python -m tests.bench.bench
 
 coverage: $(VENV)/dev

@@ -24,13 +24,16 @@ class Backend(Protocol):
     """Where locks live. All times are in seconds; *timeout* bounds the whole call."""
 
     capabilities: ClassVar[Capabilities]
+    parameters: ClassVar[dict[str, str]]  # what its URLs may have after the "?", with the defaults
 
-    def try_acquire(self, claim: Claim, *, timeout: float) -> Grant | None:
-        """Take the lock if it is free. Never waits; ``None``: held by another.
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """Take the lock if it is free. Never waits for a holder; ``None``: held by another.
 
         Idempotent for one claim: when the reply was lost, the same claim finds its own grant again.
         The token of a grant is greater than that of every grant before it, and durable before this
-        returns. Raises ``BackendUnavailable`` or ``ConfigError``; then nothing is held.
+        returns. Raises ``ConfigError`` (nothing is held), ``BackendUnavailable``, or ``RequestInterrupted``
+        when the descriptor *interrupt* became readable before the answer came: whether the lock was
+        taken is then not known, and :meth:`withdraw` gives it back.
         """
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
@@ -47,12 +50,13 @@ class Backend(Protocol):
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """Return when :meth:`try_acquire` may now succeed, after *timeout*, or when *interrupt* is readable.
 
-        *timeout* may be infinite. *interrupt* is a descriptor, or ``None``. A place in a queue is kept
+        Raises ``BackendUnavailable``. *timeout* may be infinite.
+        *interrupt* is a descriptor, or ``None``. A place in a queue is kept
         between calls until :meth:`withdraw` or a grant.
         """
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """Give up a place in the queue and whatever a wait may have been granted; idempotent."""
+        """Give up a place in the queue and whatever a wait or a lost answer may have been granted; idempotent."""
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """One lock as it is now; a lock that nobody ever took is ``free``. Reads only."""

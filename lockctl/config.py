@@ -6,9 +6,10 @@ import os
 
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import printable
-from lockctl.registry import SCHEMES
+from lockctl.registry import SCHEMES, load
 from lockctl.settings import BY_NAME, FLAG, SETTINGS, check
-from lockctl.value import Value
+from lockctl.url import SECRETS, parse_url
+from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.config_file import ConfigFile
+    from lockctl.url import Url
 
+PASSWORD = "LOCKCTL_PASSWORD"  # noqa: S105 - the variable's name
 SYSTEM_CONFIG = "/etc/lockctl/config.toml"
 SYSTEM_DIRECTORY = "/var/lib/lockctl"
 
@@ -74,8 +77,11 @@ def resolve(
     return found
 
 
-def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile | None) -> str:
-    """The URL that the backend setting means; raises ``ConfigError`` for an unknown profile."""
+def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile | None) -> Url:
+    """The URL that the backend setting means, with the password of ``$LOCKCTL_PASSWORD`` if it has none of its own.
+
+    Raises ``ConfigError`` for an unknown profile, or for what is not a URL.
+    """
     word = backend.content
     if word is None:
         outer = environ.get("LOCKCTL_BACKEND", "")
@@ -85,15 +91,43 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
                 " say --backend, or file: if local files are meant"
             )
             raise ConfigError(message)
-        return default_url(environ)
+        return parse_url(default_url(environ))
     profiles = file.tables.get("backends", {}) if file else {}
-    if word in profiles:
-        word = str(profiles[word]["url"])
+    if file is not None and word in profiles:
+        url = profile_url(file, word)
     elif ":" not in word:
         known = ", ".join(sorted(profiles)) or "none are configured"
         message = f"{backend.source}: no backend profile {printable(word)!r} ({known}), and it is not a URL"
         raise ConfigError(message)
-    return default_url(environ) if word in ("file:", "file://") else word
+    else:
+        url = parse_url(default_url(environ) if word in ("file:", "file://") else word)
+    has_own = url.password is not None or any(name in SECRETS for name, _ in url.params)
+    if PASSWORD in environ and url.scheme != "file" and not has_own:
+        url = replace(url, password=environ[PASSWORD])
+    return url
+
+
+def profile_url(file: ConfigFile, name: str) -> Url:
+    """The URL of a profile: its other keys are the user, the password, and parameters of the URL.
+
+    Raises ``ConfigError`` with file, key and line.
+    """
+    from lockctl.config_file import at
+
+    profile = file.tables["backends"][name]
+    try:
+        url = parse_url(str(profile["url"]))
+        known = ("url", "user", "password", *SECRETS, *load(url.scheme).parameters)
+    except ConfigError as wrong:
+        raise at(file, ("backends", name), "url", str(wrong)) from None
+    params = dict(url.params)
+    for key, content in profile.items():
+        if key not in known:
+            raise at(file, ("backends", name), key, f"unknown key; this backend has: {', '.join(known)}")
+        if key not in ("url", "user", "password"):
+            params[key] = ("yes" if content else "no") if isinstance(content, bool) else str(content)
+    changes: dict[str, Any] = {key: str(profile[key]) for key in ("user", "password") if key in profile}
+    return replace(url, params=tuple(params.items()), **changes)
 
 
 def default_url(environ: Mapping[str, str]) -> str:

@@ -62,40 +62,42 @@ def check_entry(file: ConfigFile, table: tuple[str, ...], key: str) -> object:
         content, allowed.get(setting.kind, (str,))
     ):
         wanted = {FLAG: "true or false", NUMBER: "a whole number", DURATION: "a duration", WAIT: "a duration"}
-        raise _at(file, table, key, f"must be {wanted.get(setting.kind, 'a string')}")
+        raise at(file, table, key, f"must be {wanted.get(setting.kind, 'a string')}")
     try:
         return check(setting, str(content).lower() if isinstance(content, bool) else str(content))
     except ValueError as wrong:
-        raise _at(file, table, key, printable(str(wrong))) from None
+        raise at(file, table, key, printable(str(wrong))) from None
 
 
 def _check_tables(file: ConfigFile) -> None:
     """Every key and every value, also of locks that are not asked for now: a typo shows at once."""
     for table, content in file.tables.items():
         if table not in TABLES or not isinstance(content, dict):
-            raise _at(file, (), table, f"unknown; there are the tables {', '.join(TABLES)}")
+            raise at(file, (), table, f"unknown; there are the tables {', '.join(TABLES)}")
     defaults = file.tables.get("defaults", {})
     _check_settings(file, ("defaults",), defaults)
     for pattern, content in file.tables.get("locks", {}).items():
         if not isinstance(content, dict):
-            raise _at(file, ("locks",), pattern, 'must be a table: [locks."GLOB"]')
+            raise at(file, ("locks",), pattern, 'must be a table: [locks."GLOB"]')
         _check_settings(file, ("locks", pattern), content)
         _check_pair(file, ("locks", pattern), content, defaults)
     for profile, content in file.tables.get("backends", {}).items():
         if not isinstance(content, dict):
-            raise _at(file, ("backends",), profile, "must be a table: [backends.NAME]")
-        for key in content:
-            if key != "url":
-                raise _at(file, ("backends", profile), key, "unknown key; a backend has: url")
+            raise at(file, ("backends",), profile, "must be a table: [backends.NAME]")
+        for key, entry in content.items():
+            if not isinstance(entry, (str, int)):
+                raise at(file, ("backends", profile), key, "must be a string, a whole number, true or false")
+        if "url" not in content and content:
+            raise at(file, ("backends", profile), next(iter(content)), "in a backend without url, which must be a URL")
         if not isinstance(content.get("url"), str) or ":" not in content["url"]:
-            raise _at(file, ("backends", profile), "url", "must be a URL, such as file:///var/lib/lockctl")
+            raise at(file, ("backends", profile), "url", "must be a URL, such as file:///var/lib/lockctl")
 
 
 def _check_settings(file: ConfigFile, table: tuple[str, ...], content: dict[str, Any]) -> None:
     known = [setting.name for setting in SETTINGS if setting.in_config]
     for key in content:
         if key not in known:
-            raise _at(file, table, key, f"unknown key; there are: {', '.join(known)}")
+            raise at(file, table, key, f"unknown key; there are: {', '.join(known)}")
         check_entry(file, table, key)
     _check_pair(file, table, content, {})
 
@@ -108,10 +110,11 @@ def _check_pair(file: ConfigFile, table: tuple[str, ...], content: dict[str, Any
         return
     grace, ttl = (check_entry(file, tables[name], name) for name in ("kill_after", "ttl"))
     if isinstance(grace, float) and isinstance(ttl, float) and grace >= ttl:
-        raise _at(file, table, key, "kill_after must be shorter than the ttl")
+        raise at(file, table, key, "kill_after must be shorter than the ttl")
 
 
-def _at(file: ConfigFile, table: tuple[str, ...], key: str, what: str) -> ConfigError:
+def at(file: ConfigFile, table: tuple[str, ...], key: str, what: str) -> ConfigError:
+    """An error at one entry of the file."""
     line = toml.line_of(file.text, (*table, key))
     place = f"{printable(file.path)}:{line}" if line else printable(file.path)
     shown_table = f"[{'.'.join(printable(part) for part in table)}] " if table else ""

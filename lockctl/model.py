@@ -18,8 +18,11 @@ class Capabilities(Value):
     revocable: bool  # a holder can be told to give the lock back
     rate_error: float  # rho: how far the server's clock may run faster than ours, as a fraction
     heartbeat: float  # longest time between two renewals, in seconds: how fast a loss or revocation is seen
-    freed_when: str  # what frees the lock of an abandoned holder, for people
+    freed_when: str  # what frees the lock of an abandoned holder, and when, for people
     token_from: str  # where the fencing token comes from and what breaks it, for people
+    survives: str  # which failures of servers leave locks as they are, for people
+    clocks: str  # whose clocks must run how well, for people
+    connection_held: bool = False  # the server frees it when the holder's connection ends, at once
 
 
 class Claim(Value):
@@ -43,7 +46,7 @@ class Grant(Value):
     domain: str  # which counter the token comes from
     key: str  # the path, key or number that another program must be given to contend
     ttl: float  # seconds, as the server confirmed it
-    descriptor: int | None = None  # a lock that lives in a descriptor: the command inherits it
+    descriptor: int | None = None  # a lock that lives in a descriptor: of a file, or of a connection
 
 
 class Holder(Value):

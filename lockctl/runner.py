@@ -8,7 +8,7 @@ import select
 from lockctl import clock as clocks
 from lockctl import registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT, acquire
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT, GIVE_BACK_TIMEOUT, acquire
 from lockctl.model import Claim
 from lockctl.supervise.fork import Orders
 from lockctl.value import Value, replace
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.keeper import Ending, Keeper
     from lockctl.supervise.signals import Signals
+    from lockctl.url import Url
+
+LOOK_TIMEOUT = 2.0  # seconds for seeing who holds the lock: a refused run is not held up for a message
 
 
 class Request(Value):
@@ -33,7 +36,7 @@ class Request(Value):
 
     name: str
     words: tuple[str, ...]
-    url: str
+    url: Url
     host: str
     user: str
     schedule: Schedule
@@ -81,15 +84,15 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
         on_terminal=guard.on_terminal,
     )
 
-    def start(environment: list[str], descriptor: int | None) -> Keeper:
-        guard.start(orders.encode(request.schedule), environment, descriptor)
+    def start(schedule: Schedule, environment: list[str], descriptor: int | None) -> Keeper:
+        guard.start(orders.encode(schedule), environment, descriptor)
         from lockctl.supervise.keeper import Keeper  # while the guard starts the command
 
         return Keeper(
             guard,
             signals,
             clock,
-            request.schedule,
+            schedule,
             kill_on_loss=request.kill_on_loss,
             note=note,
         )
@@ -104,7 +107,7 @@ def _under_lock(
     clock: Clock,
     signals: Signals,
     guard: GuardProcess,
-    start: Callable[[list[str], int | None], Keeper],
+    start: Callable[[Schedule, list[str], int | None], Keeper],
     note: Callable[[str, str], None],
 ) -> Outcome:
     started_waiting = clock()
@@ -130,7 +133,7 @@ def _under_lock(
         if not request.run_unlocked:
             return outcome
         note("warning", f"RUNNING WITHOUT A LOCK: {unknown}")
-        return _run_unlocked(outcome, start, clock)
+        return _run_unlocked(outcome, request.schedule, start, clock)
     outcome = replace(outcome, waited=clock() - started_waiting)
     if lease is None:
         return replace(outcome, seen=_look(backend, request.name))
@@ -147,28 +150,32 @@ def _under_lock(
     ]
     started, started_at = clock(), clocks.wall()
     guard.tell_deadline(lease.deadline)
-    keeper = start(environment, grant.descriptor)
+    keeper = start(lease.schedule, environment, grant.descriptor)
 
     def make_renewer() -> Renewer:
         from lockctl.lease.renew import Renewer
 
-        return Renewer(backend, lease, request.schedule, clock)
+        return Renewer(backend, lease, clock)
 
     ending = keeper.run(lease.deadline, make_renewer)
     duration = clock() - started
-    if keeper.stop_renewing(request.schedule.request_timeout + request.schedule.margin):
+    if keeper.stop_renewing(lease.schedule.request_timeout + lease.schedule.margin):
         try:
-            backend.release(grant, timeout=ACQUIRE_TIMEOUT)
-        except BackendUnavailable as failure:
+            # past its deadline the lease ends by itself: then it is not worth a long wait for the answer
+            left = lease.deadline if keeper.deadline is None else keeper.deadline
+            backend.release(grant, timeout=min(max(left - clock(), GIVE_BACK_TIMEOUT), ACQUIRE_TIMEOUT))
+        except (BackendUnavailable, ConfigError) as failure:
             note("warning", f"could not release the lock, it ends with its lease: {failure}")
     else:
         note("warning", "a renewal is stuck: the lock was not released, it ends with its lease")
     return _ended(replace(outcome, token=grant.token, started_at=started_at, duration=duration), ending)
 
 
-def _run_unlocked(outcome: Outcome, start: Callable[[list[str], int | None], Keeper], clock: Clock) -> Outcome:
+def _run_unlocked(
+    outcome: Outcome, schedule: Schedule, start: Callable[[Schedule, list[str], int | None], Keeper], clock: Clock
+) -> Outcome:
     started, started_at = clock(), clocks.wall()
-    ending = start([], None).run(None, None)
+    ending = start(schedule, [], None).run(None, None)
     return _ended(replace(outcome, started_at=started_at, duration=clock() - started), ending)
 
 
@@ -215,7 +222,7 @@ def _claim(request: Request) -> Claim:
 
 def _look(backend: Backend, name: str) -> LockInfo | None:
     try:
-        return backend.inspect(name, timeout=ACQUIRE_TIMEOUT)
+        return backend.inspect(name, timeout=LOOK_TIMEOUT)
     except (BackendUnavailable, ConfigError):
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.value import Value
 
+SECRETS = ("password_file", "password_command", "token_file", "token_command")  # token: what Consul calls it
 NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
 
 
@@ -17,6 +18,10 @@ class Url(Value):
     hosts: tuple[str, ...]
     path: str
     params: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        """As ``str``: a URL in an error report shows no secret."""
+        return f"Url({self})"
 
     def __str__(self) -> str:
         """The URL without secrets: neither userinfo nor parameters."""
@@ -52,6 +57,23 @@ def parse_url(text: str) -> Url:
         path=_unquote(path),
         params=tuple(params),
     )
+
+
+def endpoint(text: str, default_port: int) -> tuple[str, int]:
+    """Host and port of one element of :attr:`Url.hosts`; IPv6 in brackets. Raises ``ConfigError``."""
+    host, colon, port = text.rpartition(":")
+    if not colon or "]" in port:
+        host, port = text, str(default_port)
+    host = _unquote(host)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError("an IPv6 address in a backend URL stands in brackets: [::1]:6379")
+    if not (port.isascii() and port.isdigit()) or len(port) > 5 or not 0 < int(port) < 65536:
+        raise ConfigError("a port in a backend URL must be a number from 1 to 65535")
+    if not host:
+        raise ConfigError("a backend URL has a port without a host")
+    return host, int(port)
 
 
 def take_params(url: Url, allowed: dict[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ for each page. Its markup is small:
     - `item`: text of the item, up to the next empty line
     @options run        the options of a command, from the code
     @synopsis run       its synopsis
+    @promises redis     what a backend promises, from its capabilities
     @exit-status, @config-keys, @variables
 
 The date is fixed, so that the same code always gives the same bytes.
@@ -32,12 +33,13 @@ from lockctl import __version__  # noqa: E402 - the tree that is documented, not
 from lockctl.cli.commands import cli  # noqa: E402
 from lockctl.cli.completion import script  # noqa: E402
 from lockctl.cli.exit_status import MEANINGS  # noqa: E402
+from lockctl.registry import load  # noqa: E402
 from lockctl.settings import BY_NAME, SETTINGS, Setting  # noqa: E402
 
 DATE = "2026-11-21"  # of the last change of the prose
 WIDTH = 78  # characters in a line of source: mandoc's style limit is 80
 MANY = 9  # options that a synopsis names one by one
-MANUALS = {"1": "User Commands", "5": "File Formats"}
+MANUALS = {"1": "User Commands", "5": "File Formats", "7": "Miscellaneous"}
 
 
 def main() -> None:
@@ -101,7 +103,24 @@ def directive(word: str, *arguments: str) -> list[str]:
         return [line for setting in SETTINGS if setting.in_config for line in config_key(setting)]
     if word == "variables":
         return [line for setting in SETTINGS if setting.in_config for line in variable(setting)]
+    if word == "promises":
+        return [line for label, text in promises(arguments[0]) for line in item(inline(label), text)]
     raise KeyError(word)
+
+
+def promises(scheme: str) -> list[tuple[str, str]]:
+    """What a backend promises, as items of a list."""
+    promised = load(scheme).capabilities
+    order = "They are served in the order in which they came" if promised.fair else "They are served in any order"
+    listed = "and are listed." if promised.lists_waiters else "and are not listed."
+    return [
+        ("Fencing", f"`{promised.fencing}`. The token comes from {promised.token_from}."),
+        ("A lock that was abandoned", f"It is free when {promised.freed_when}."),
+        ("Waiters", f"{order}, {listed}"),
+        ("Servers", f"{promised.survives[:1].upper()}{promised.survives[1:]}."),
+        ("Clocks", f"{promised.clocks[:1].upper()}{promised.clocks[1:]}."),
+        ("Noticing", f"A lock that is lost or asked for is noticed within about {promised.heartbeat:g} s."),
+    ]
 
 
 def command_of(words: tuple[str, ...]) -> click.Command:

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytest_plugins = ["tests.servers.fixtures"]
+SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql")
 IN_CI = bool(os.environ.get("CI"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one backend stay in one worker of pytest-xdist, which then starts its servers once."""
+    for item in items:
+        names = [name for name in SERVED if name in item.nodeid.partition("tests/")[2]]
+        if names:
+            item.add_marker(pytest.mark.xdist_group(names[0]))
 
 
 @pytest.fixture

@@ -78,6 +78,7 @@ class MemoryServer:
 class MemoryBackend:
     """One client. Without *reachable*, which tests change, no request gets an answer."""
 
+    parameters: ClassVar[dict[str, str]] = {}
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="memory",
         fencing="strict",
@@ -91,6 +92,8 @@ class MemoryBackend:
         heartbeat=5.0,
         freed_when="its lease has run out",
         token_from="a counter, never below the clock in microseconds",  # noqa: S106 - not a password
+        survives="nothing",
+        clocks="that of one process",
     )
 
     def __init__(self, server: MemoryServer) -> None:
@@ -98,7 +101,7 @@ class MemoryBackend:
         self.reachable = True
         self._server = server
 
-    def try_acquire(self, claim: Claim, *, timeout: float) -> Grant | None:
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """See ``Backend``."""
         with self._request().mutex:
             lock, wall = self._server.lock(claim.name), self._server.wall()
@@ -168,7 +171,10 @@ class MemoryBackend:
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
         with self._request().mutex:
-            self._server.lock(claim.name).queue.pop(claim.owner, None)
+            lock = self._server.lock(claim.name)
+            lock.queue.pop(claim.owner, None)
+            if lock.is_held_by(claim.owner):
+                lock.free()
             self._server.ring()
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:

@@ -216,6 +216,15 @@ def force_release_(
     return force_release.force_release(open_backend(backend, config, name), order)
 
 
+@cli.command("backends")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def backends_(*, as_json: bool) -> int:
+    """Show what each backend promises: fencing, order of waiters, what it survives, what frees a lock."""
+    from lockctl.cli import backends
+
+    return backends.print_backends(as_json=as_json)
+
+
 @cli.group("config")
 def config_() -> None:
     """Show and check the effective settings."""

@@ -9,10 +9,14 @@ from lockctl import config, registry
 from lockctl.cli import exit_status
 from lockctl.cli.look import checked
 from lockctl.cli.output import print_data, table
+from lockctl.config_file import at
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.settings import BY_NAME, shown
-from lockctl.url import parse_url
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.config_file import ConfigFile
 
 
 def show(lock: str | None, config_file: str | None, backend: str | None, *, as_json: bool) -> int:
@@ -26,7 +30,7 @@ def show(lock: str | None, config_file: str | None, backend: str | None, *, as_j
             continue
         content = shown(BY_NAME[name], setting.content)
         if name == "backend":
-            content = str(parse_url(config.backend_url(setting, os.environ, file)))
+            content = str(config.backend_url(setting, os.environ, file))
         rows.append((name, printable(content), printable(setting.source)))
     if as_json:
         print_data(json.dumps({name: {"value": content, "source": source} for name, content, source in rows}, indent=2))
@@ -44,14 +48,21 @@ def check(config_file: str | None, backend: str | None) -> int:
     given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
     settings = config.resolve(given, os.environ, file, None)
     registry.open_backend(config.backend_url(settings["backend"], os.environ, file)).close()
-    for name, profile in (file.tables.get("backends", {}) if file else {}).items():
-        try:
-            registry.open_backend(profile["url"]).close()
-        except ConfigError as wrong:
-            message = f"{printable(str(path))}: [backends.{printable(name)}] url: {wrong}"
-            raise ConfigError(message) from None
+    if file is not None:
+        _check_profiles(file)
     print_data(f"{printable(path)}: ok" if path else "no configuration file: built-in settings count")
     return exit_status.OK
+
+
+def _check_profiles(file: ConfigFile) -> None:
+    for name in file.tables.get("backends", {}):
+        url = config.profile_url(file, name)
+        try:
+            registry.open_backend(url).close()
+        except ConfigError as wrong:
+            said = str(wrong)
+            key = next((key for key in file.tables["backends"][name] if said.startswith(f"{key} ")), "url")
+            raise at(file, ("backends", name), key, said.removeprefix(f"{key} ")) from None
 
 
 def path(config_file: str | None) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lockctl.lease.schedule import Schedule
     from lockctl.runner import Outcome, Request
     from lockctl.supervise.fork import GuardProcess
+    from lockctl.url import Url
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # what Python sets LC_CTYPE to in a C locale (PEP 538)
@@ -114,7 +115,7 @@ def _lock_name(given: Mapping[str, str | bool], words: tuple[str, ...]) -> str:
 
 
 def _request(
-    lock: str, words: tuple[str, ...], settings: Mapping[str, Effective], url: str, environ: Mapping[str, str]
+    lock: str, words: tuple[str, ...], settings: Mapping[str, Effective], url: Url, environ: Mapping[str, str]
 ) -> Request:
     content: dict[str, Any] = {name: setting.content for name, setting in settings.items()}
     return runner.Request(
@@ -135,7 +136,7 @@ def _request(
     )
 
 
-def _schedule(ttl: Effective, grace: Effective, url: str) -> Schedule:
+def _schedule(ttl: Effective, grace: Effective, url: Url) -> Schedule:
     """The spans of the run; what does not fit is wrong usage if a flag said it, else wrong configuration."""
     from lockctl.lease.schedule import plan
 
@@ -168,8 +169,11 @@ def user_name(environ: Mapping[str, str]) -> str:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment that lockctl was given, without what the interpreter itself added to it."""
+    """The environment that lockctl was given, without its credentials and what the interpreter added to it."""
     environment = dict(environ)
+    environment.pop(config.PASSWORD, None)
+    if "@" in environment.get("LOCKCTL_BACKEND", ""):
+        del environment["LOCKCTL_BACKEND"]
     if environment.get("LC_CTYPE") in COERCED:
         try:
             with open("/proc/self/environ", "rb", buffering=0) as file:

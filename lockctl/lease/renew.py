@@ -9,7 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 
-from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.events import LeaseEnded, RenewalFailed, Renewed, RevocationAsked
 
 TYPE_CHECKING = False
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lockctl.backend import Backend
     from lockctl.events import RenewalEvent
     from lockctl.lease.acquire import Lease
-    from lockctl.lease.schedule import Schedule
     from lockctl.model import Grant
 
 JITTER = 0.1  # renewals of many holders that started in the same second drift apart
@@ -28,11 +27,11 @@ JITTER = 0.1  # renewals of many holders that started in the same second drift a
 class Renewer:
     """Renews one lease until told to stop. Reports are read from :meth:`take` when *readable* is."""
 
-    def __init__(self, backend: Backend, lease: Lease, schedule: Schedule, now: Callable[[], float]) -> None:
+    def __init__(self, backend: Backend, lease: Lease, now: Callable[[], float]) -> None:
         """Nothing is started yet: a job shorter than one interval never needs the thread."""
         self._backend = backend
         self._grant: Grant = lease.grant
-        self._schedule = schedule
+        self._schedule = lease.schedule
         self._now = now
         self._reports: list[RenewalEvent] = []
         self.readable, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -89,7 +88,7 @@ class Renewer:
             return RevocationAsked(asked.by, asked.reason, self._schedule.deadline(sent, self._grant.ttl))
         except LeaseLost as lost:
             return LeaseEnded(str(lost))
-        except BackendUnavailable as unknown:
+        except (BackendUnavailable, ConfigError) as unknown:
             return RenewalFailed(str(unknown))
         except Exception as bug:  # noqa: BLE001 - a thread that dies silently would cost the job its lease
             return RenewalFailed(f"{type(bug).__name__}: {bug}")

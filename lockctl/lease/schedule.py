@@ -38,6 +38,8 @@ class Schedule(Value):
     interval: float  # between two renewals
     request_timeout: float  # of one request
     rate_error: float
+    heartbeat: float = float("inf")  # the longest interval, whatever the ttl
+    asked_grace: float | None = None  # --kill-after if somebody said it
 
     def deadline(self, sent: float, ttl: float) -> float:
         """When everything must be gone, if a request sent at *sent* was granted *ttl* seconds."""
@@ -51,24 +53,46 @@ class Schedule(Value):
         """When the first signal must be sent."""
         return deadline - self.margin - self.grace
 
+    def fitted(self, ttl: float) -> Schedule:
+        """The schedule for a lease that a server granted for another time than was asked for.
+
+        Raises ``ValueError`` when it is too short for what must fit into it.
+        """
+        if ttl >= self.ttl:
+            return self
+        leased = self.request_timeout > 0
+        return _fit(ttl, self.asked_grace, rate_error=self.rate_error, heartbeat=self.heartbeat, leased=leased)
+
 
 def plan(ttl: float, grace: float | None, capabilities: Capabilities) -> Schedule:
     """The schedule of a run; *grace* ``None`` takes the usual one, shortened to fit a short lease.
 
     Raises ``ValueError`` with one line when the lease is too short for what must fit into it.
     """
+    return _fit(
+        ttl,
+        grace,
+        rate_error=capabilities.rate_error,
+        heartbeat=capabilities.heartbeat,
+        leased=not capabilities.kernel_held,
+    )
+
+
+def _fit(ttl: float, asked_grace: float | None, *, rate_error: float, heartbeat: float, leased: bool) -> Schedule:
     if ttl < SHORTEST_TTL:
         message = f"the ttl is {format_duration(ttl)}: it must be at least {format_duration(SHORTEST_TTL)}"
         raise ValueError(message)
     margin = min(max(ttl / 20, 0.25), 2.0)
-    interval = min(max(ttl / RENEWALS_PER_TTL, 0.1), capabilities.heartbeat)
-    request_timeout = 0.0 if capabilities.kernel_held else max(min(interval, ttl / 10), 0.1)
-    usable = ttl * (1 - capabilities.rate_error) - SLACK
+    interval = min(max(ttl / RENEWALS_PER_TTL, 0.1), heartbeat)
+    request_timeout = max(min(interval, ttl / 10), 0.1) if leased else 0.0
+    usable = ttl * (1 - rate_error) - SLACK
     longest_grace = usable - margin - TRIES_BEFORE_SIGNAL * interval - request_timeout
+    grace = asked_grace
     if grace is None:
         grace = max(0.0, min(USUAL_GRACE, ttl / 4, longest_grace))
     elif grace >= ttl:
-        raise ValueError("kill-after must be shorter than the ttl")
+        message = f"kill-after must be shorter than the ttl, which is {format_duration(ttl)}"
+        raise ValueError(message)
     elif grace > longest_grace:
         message = (
             f"kill-after {format_duration(grace)} does not fit into a ttl of {format_duration(ttl)} beside the"
@@ -81,5 +105,7 @@ def plan(ttl: float, grace: float | None, capabilities: Capabilities) -> Schedul
         margin=margin,
         interval=interval,
         request_timeout=request_timeout,
-        rate_error=capabilities.rate_error,
+        rate_error=rate_error,
+        heartbeat=heartbeat,
+        asked_grace=asked_grace,
     )

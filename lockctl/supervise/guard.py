@@ -58,6 +58,7 @@ class Guard:
         self._children = kernel.signal_descriptor([SIGCHLD])
         self._timer = -1
         self._lock_descriptor: int | None = None
+        self._kernel_held = False
         self._pid = 0
         self._halted = False
         self._on_terminal = on_terminal
@@ -120,6 +121,7 @@ class Guard:
     def _start(self, environment: dict[str, str], payload: bytes) -> bool:
         line, *variables = payload.split(b"\0")
         orders, schedule = decode_orders(line)
+        self._kernel_held = orders.kernel_held
         self._clock = clocks.monotonic if orders.kernel_held else clocks.boottime
         self._timer = kernel.timer_descriptor(self._clock.clock_id)
         now = self._clock()
@@ -128,7 +130,8 @@ class Guard:
             return False
         try:
             child = self._child or self._fork_child(environment)
-            error = child.go(variables, self._lock_descriptor)
+            # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
+            error = child.go(variables, self._lock_descriptor if orders.kernel_held else None)
         except OSError as failure:  # no more processes or descriptors
             error = failure.errno or errno.EAGAIN
         self._child = None
@@ -205,7 +208,7 @@ class Guard:
 
     def _after(self) -> None:
         """The tree is gone. A keeper that is stopped cannot free a lock that lives in a descriptor."""
-        if self._lock_descriptor is None or not self._link.open:
+        if self._lock_descriptor is None or not self._kernel_held or not self._link.open:
             return
         poll = select.poll()
         poll.register(self._link.fileno, select.POLLIN)

@@ -74,7 +74,7 @@ class Keeper:
         self._renew_at = INFINITE
         self._ask_at = INFINITE  # when the guard must have moved its deadline, or show that it is awake
         self._verdict_at = INFINITE  # when a guard that was asked and said nothing counts as stuck
-        self._told = 0.0  # the deadline that the guard was last told
+        self.deadline: float | None = None  # what the guard was last told, in seconds on its clock
         self._command = 0
         self._status: int | None = None
         self._cause: str | None = None
@@ -97,7 +97,7 @@ class Keeper:
         if deadline is not None:
             self._make_renewer = make_renewer
             self._renew_at = self._clock() + self._schedule.interval
-            self._told = deadline
+            self.deadline = deadline
         gc.freeze()  # what is here already stays, and stays shared with the guard's memory
         gc.enable()
         while not self._finished:
@@ -191,7 +191,7 @@ class Keeper:
             if self._doubt:
                 self._note("info", "the lease was renewed again")
             self._doubt = False
-            if report.deadline - self._told >= self._schedule.ttl / (2 * RENEWALS_PER_TTL):
+            if self.deadline is None or report.deadline - self.deadline >= self._schedule.ttl / (2 * RENEWALS_PER_TTL):
                 self._tell_deadline(report.deadline)
         if isinstance(report, events.RevocationAsked) and not self._stopping:
             self._detail = f"by {report.by}" + (f": {report.reason}" if report.reason else "")
@@ -208,7 +208,7 @@ class Keeper:
             self._stop_job(events.LOST, at_once=self._kill_on_loss)
 
     def _tell_deadline(self, deadline: float) -> None:
-        self._told = deadline
+        self.deadline = deadline
         self._guard.tell_deadline(deadline)
 
     def _stop_job(self, cause: str, *, at_once: bool) -> None:
@@ -226,10 +226,10 @@ class Keeper:
             self._renew_now()
         if now >= self._verdict_at:
             self._take_over(events.LOST, "the guard process did not answer")
-        elif now >= self._ask_at:
+        elif now >= self._ask_at and self.deadline is not None:
             self._ask_at = INFINITE
             self._verdict_at = now + self._half_margin
-            self._guard.tell_deadline(self._told)
+            self._guard.tell_deadline(self.deadline)
 
     def _renew_now(self) -> None:
         if self._renewer is None and self._make_renewer is not None:

@@ -84,7 +84,10 @@ def bounded(call: Callable[[], T], deadline: Deadline, where: str) -> T:
 
     It runs in a thread of its own, which is left to its fate when the deadline has passed.
     """
-    reading, writing = os.pipe2(os.O_CLOEXEC)
+    try:
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+    except OSError as failure:
+        raise BackendUnavailable(f"{where}: {failure.strerror}") from None
     results: list[T] = []
     errors: list[BaseException] = []
 

@@ -139,7 +139,15 @@ class Stream:
 
     def send(self, data: bytes, deadline: Deadline) -> None:
         """Send everything. Raises ``Closed``, ``BackendUnavailable``, ``RequestInterrupted``."""
-        self.send_raw(data if self.secured is None else self.secured.wrap(data), deadline)
+        if self.secured is None:
+            self.send_raw(data, deadline)
+            return
+        try:
+            self.send_raw(self.secured.wrap(data), deadline)
+        except Closed:
+            # a server that refuses our certificate says why and closes, maybe before it has read what we send
+            self.secured.unwrap(self.receive_raw(deadline))
+            raise
 
     def send_raw(self, data: bytes, deadline: Deadline) -> None:
         """Send bytes as they are, below TLS."""

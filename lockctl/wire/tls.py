@@ -126,6 +126,8 @@ def handshake(stream: Stream, settings: TlsSettings, host: str, deadline: Deadli
             layer.feed(stream.receive_raw(deadline))
         except Closed as failure:
             raise BackendUnavailable(f"{stream.where}: closed during the TLS handshake (is TLS on there?)") from failure
+        except BackendUnavailable as failure:
+            raise BackendUnavailable(f"{failure}, in the TLS handshake (is TLS on there?)") from None
 
 
 def _reason(failure: Exception) -> str:

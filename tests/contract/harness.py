@@ -27,6 +27,8 @@ class Harness(ABC):
 
     capabilities: Capabilities
     ttl = 1.0  # seconds: the shortest lease that the backend grants
+    freed_after = 1.1  # ttls after the last renewal at which the store has surely freed an abandoned lock
+    tells_expiry = True  # the store says how long a lease still lives
 
     @abstractmethod
     def client(self) -> Backend:

@@ -46,3 +46,5 @@ class BackendContract(Taking, Keeping, Waiting, Looking):
         assert 0 < promised.heartbeat <= 10
         assert promised.freed_when
         assert promised.token_from
+        assert promised.survives
+        assert promised.clocks

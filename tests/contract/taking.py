@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -123,9 +124,14 @@ class Taking:
             backend.try_acquire(harness.claim(), timeout=1.0)
         take(other, harness.claim())
 
-    def test_only_a_lock_that_the_kernel_holds_has_a_descriptor(self, harness: Harness, backend: Backend) -> None:
+    def test_only_a_lock_that_lives_in_a_file_or_a_connection_has_a_descriptor(
+        self, harness: Harness, backend: Backend
+    ) -> None:
         grant = take(backend, harness.claim())
-        assert (grant.descriptor is not None) is harness.capabilities.kernel_held
+        promised = harness.capabilities
+        assert (grant.descriptor is not None) is (promised.kernel_held or promised.connection_held)
+        if grant.descriptor is not None:
+            os.fstat(grant.descriptor)
 
     def test_the_lock_of_another_program_excludes_us(self, harness: Harness, backend: Backend) -> None:
         with harness.foreign_hold("nightly"):

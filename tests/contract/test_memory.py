@@ -12,6 +12,7 @@ from lockctl.backends.memory import MemoryBackend, MemoryServer
 from lockctl.errors import ConfigError
 from lockctl.model import Holder
 from lockctl.registry import open_backend
+from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Harness, take
 from tests.contract.suite import BackendContract
 
@@ -93,4 +94,4 @@ class TestMemory(BackendContract):
 
 def test_no_url_leads_to_the_memory_backend() -> None:
     with pytest.raises(ConfigError):
-        open_backend("memory:")
+        open_backend(parse_url("memory:"))

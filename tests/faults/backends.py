@@ -1,14 +1,61 @@
-"""The backends that the fault tests run on. A later backend is one more line here and nothing else."""
+"""The backends that the fault tests run on. A later backend is one more entry here and nothing else."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-# name -> the URL of a place for locks that nobody else uses, given an empty directory of the test
-BACKENDS: dict[str, Callable[[Path], str]] = {
-    "file": lambda directory: f"file://{directory}",
+
+class Place(NamedTuple):
+    """Where a backend keeps its locks, and how fast it frees them. Times in seconds."""
+
+    # the URL of a place for locks that nobody else uses, given the addresses of the servers (or of proxies
+    # before them), a word that nobody else uses, and an empty directory
+    url: Callable[[Sequence[str], str, Path], str]
+    servers: str = ""  # the fixture of the server or servers
+    ttl: float = 2.0  # a short lease
+    freed_within: float = 2.0  # after the last renewal of that lease
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether a lease at a server ends by itself; else the kernel holds the lock for the processes of the job."""
+        return bool(self.servers)
+
+
+PLACES: dict[str, Place] = {
+    "file": Place(lambda _, __, directory: f"file://{directory}", ttl=1.5, freed_within=0.0),
+    "redis": Place(lambda at, word, _: f"redis://{at[0]}/0?prefix={word}:", "redis_server"),
+    "redlock": Place(
+        lambda at, word, _: f"redlock://{','.join(at)}/0?prefix={word}:", "redis_five", ttl=3.0, freed_within=3.5
+    ),
+    # etcd ends leases twice a second
+    "etcd": Place(lambda at, word, _: f"etcd://{','.join(at)}/?prefix={word}/", "etcd_server", freed_within=3.0),
+    # Consul waits twice the ttl
+    "consul": Place(lambda at, word, _: f"consul://{at[0]}/?prefix={word}/", "consul_server", freed_within=5.0),
+    # the session lasts twice the lease, rounded up to a tick
+    "zookeeper": Place(lambda at, word, _: f"zookeeper://{','.join(at)}/{word}", "zookeeper_server", freed_within=5.5),
+    "postgresql": Place(lambda at, word, _: f"postgresql://lockctl@{at[0]}/lockctl?prefix={word}.", "postgres_server"),
 }
+
+
+def announced(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    """The mark that has the servers of a backend started before the tests."""
+    return (pytest.mark.servers(PLACES[name].servers),) if PLACES[name].servers else ()
+
+
+def on_backends(*names: str) -> list[object]:
+    """Parameters of a test that runs once for each of these backends, or for all."""
+    return [pytest.param(name, marks=announced(name)) for name in names or PLACES]
+
+
+def addresses_of(server: object) -> list[str]:
+    """The addresses of a server, or of several."""
+    if isinstance(server, list):
+        return [each.address for each in server]
+    addresses = getattr(server, "addresses", None)
+    return list(addresses) if addresses else [server.address]  # type: ignore[attr-defined]

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from tests.jobs import Lockctl
 
-TTL = 1.5  # seconds: short, so that waiting for its end is short too
-GRACE = 0.3  # seconds, --kill-after
+GRACE = 0.25  # seconds, --kill-after
 PYTHON = (sys.executable, "-I", "-S", canary.__file__)
 
 
@@ -42,19 +41,22 @@ def marked(mark: str) -> list[int]:
 class Scene:
     """The first job holds lock *name* and has stamped; the second run has come to the lock."""
 
-    def __init__(self, lockctl: Lockctl, directory: Path, name: str, traits: tuple[str, ...], *options: str) -> None:
+    def __init__(
+        self, lockctl: Lockctl, ttl: float, directory: Path, name: str, traits: tuple[str, ...], *options: str
+    ) -> None:
         self.directory = directory
         self.name = name
         self.mark = f"{os.getpid()}.{directory.name}.{name}"
-        common = ("-l", name, "-t", f"{TTL}s", "-k", f"{GRACE}s")
+        common = ("-l", name, "-t", f"{ttl}s", "-k", f"{GRACE}s")
         env = {"SCENE": self.mark}
         directory.mkdir()
-        self.first: Popen[str] = lockctl.start(
-            "run", *common, *options, "--", *PYTHON, "first", str(directory), *traits, env=env
-        )
+        self.first: Popen[str]
+        with (directory / "said").open("w") as said:
+            words = ("-v", *common, *options, "--", *PYTHON, "first", str(directory), *traits)
+            self.first = lockctl.start("run", *words, env=env, stderr=said)
         self.guard = guard_of(self.first.pid)
         for process in ("daemon",) * ("daemon" in traits) + ("command",) * ("leaves" not in traits):
-            eventually((directory / f"ready.{process}").exists)
+            eventually(lambda process=process: self._is_ready(process))  # type: ignore[misc]
         note_start = 'set -e; : >"$0"; exec "$@"'
         self.second: Popen[str] = lockctl.start(
             *("run", *common, "--wait", "forever", "--", "sh", "-c", note_start, str(directory / "started")),
@@ -62,6 +64,12 @@ class Scene:
             env=env,
         )
         guard_of(self.second.pid)  # the guard is forked just before the first try
+
+    def _is_ready(self, process: str) -> bool:
+        ready = (self.directory / f"ready.{process}").exists()
+        ended = self.first.poll() if not ready else None
+        assert ended is None, f"the first run ended with {ended}: {(self.directory / 'said').read_text()}"
+        return ready
 
     def command(self) -> int:
         """The pid of the first command."""

@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from lockctl.supervise import tree
-from tests.faults.scene import GRACE, TTL, Scene, marked
+from tests.faults.backends import PLACES, announced
+from tests.faults.scene import GRACE, Scene, marked
 from tests.jobs import LIMIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.faults.backends import Place
     from tests.jobs import Lockctl
 
-REPETITIONS = 20
+REPETITIONS = 20  # with files, which take no time to be freed
+REPETITIONS_OF_LEASES = 4
 AT_ONCE = 10
+MARGIN = GRACE + 2  # seconds beyond the lease in which the second command has run, also on a busy machine
 
 
 def nothing(_: Scene, __: Lockctl) -> None:
@@ -67,7 +71,8 @@ class Fault(NamedTuple):
     traits: tuple[str, ...] = ("daemon",)
     options: tuple[str, ...] = ()
     may_close: bool = True  # the promise also holds for a daemon that closed the lock's descriptor
-    limit: float = TTL + GRACE + 2  # seconds until the second command has run
+    limit: float | None = None  # seconds until the second command has run, where it is not the lease and the margin
+    leased: bool = True  # it is tried with leases too; else it is about processes alone, whatever the backend
 
 
 FAULTS = {
@@ -75,28 +80,38 @@ FAULTS = {
     "guard killed": Fault(kill_guard, 128 + signal.SIGKILL),
     # nobody is left to end the daemon: the kernel keeps the lock for as long as it has the descriptor
     "keeper and guard killed": Fault(
-        kill_both, (-signal.SIGKILL, 128 + signal.SIGKILL), ("daemon", "life=2"), may_close=False, limit=LIMIT
+        kill_both,
+        (-signal.SIGKILL, 128 + signal.SIGKILL),
+        ("daemon", "life=2"),
+        may_close=False,
+        limit=LIMIT,
+        leased=False,
     ),
+    "keeper and guard killed, no daemon": Fault(kill_both, (-signal.SIGKILL, 128 + signal.SIGKILL), ()),
     "keeper stopped": Fault(stop_keeper, 76),
     "guard stopped": Fault(stop_guard, 76),
     "ignores TERM, revoked": Fault(revoke, 76, ("daemon", "deaf"), limit=LIMIT),
-    "ignores TERM, max-runtime": Fault(nothing, 124, ("daemon", "deaf"), ("--max-runtime", "1s")),
-    "leaves a daemon": Fault(nothing, 0, ("daemon", "leaves")),
-    "leaves a daemon that hops from pid to pid": Fault(nothing, 0, ("daemon", "hops", "leaves"), limit=10),
-    "keeper killed, a daemon hops from pid to pid": Fault(kill_keeper, -signal.SIGKILL, ("daemon", "hops"), limit=10),
-    "guard killed, a daemon hops from pid to pid": Fault(
-        kill_guard, 128 + signal.SIGKILL, ("daemon", "hops"), limit=10
+    "ignores TERM, max-runtime": Fault(nothing, 124, ("daemon", "deaf"), ("--max-runtime", "1s"), leased=False),
+    "leaves a daemon": Fault(nothing, 0, ("daemon", "leaves"), leased=False),
+    "leaves a daemon that hops from pid to pid": Fault(
+        nothing, 0, ("daemon", "hops", "leaves"), limit=10, leased=False
     ),
-    "stops itself": Fault(kill_keeper_of_a_stopped_command, -signal.SIGKILL, ("daemon", "halts")),
+    "keeper killed, a daemon hops from pid to pid": Fault(
+        kill_keeper, -signal.SIGKILL, ("daemon", "hops"), limit=10, leased=False
+    ),
+    "guard killed, a daemon hops from pid to pid": Fault(
+        kill_guard, 128 + signal.SIGKILL, ("daemon", "hops"), limit=10, leased=False
+    ),
+    "stops itself": Fault(kill_keeper_of_a_stopped_command, -signal.SIGKILL, ("daemon", "halts"), leased=False),
 }
 
 
-def rehearse(fault: Fault, lockctl: Lockctl, directory: Path, number: int) -> list[str]:
+def rehearse(fault: Fault, lockctl: Lockctl, place: Place, directory: Path, number: int) -> list[str]:
     """One repetition; what went wrong."""
     closed = ("closed",) * (fault.may_close and number % 2)
-    scene = Scene(lockctl, directory / str(number), f"r{number}", (*fault.traits, *closed), *fault.options)
+    scene = Scene(lockctl, place.ttl, directory / str(number), f"r{number}", (*fault.traits, *closed), *fault.options)
     fault.happen(scene, lockctl)
-    scene.await_second(fault.limit)
+    scene.await_second(fault.limit or max(place.ttl, place.freed_within) + MARGIN)
     wrong = []
     if fault.happen is stop_keeper:
         os.kill(scene.first.pid, signal.SIGCONT)  # it was not needed for anything above
@@ -111,10 +126,18 @@ def rehearse(fault: Fault, lockctl: Lockctl, directory: Path, number: int) -> li
     return wrong + scene.overlaps()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+ON_FILES = [(fault, "file") for fault in FAULTS]
+ON_LEASES = [(fault, name) for name in PLACES if name != "file" for fault in FAULTS if FAULTS[fault].leased]
+
+
+@pytest.mark.parametrize(
+    ("fault", "backend_name"),
+    [pytest.param(fault, name, marks=announced(name)) for fault, name in ON_FILES + ON_LEASES],
+)
 def test_the_next_command_starts_after_the_last_process_of_the_first_job_is_gone(
-    fault: str, lockctl: Lockctl, tmp_path: Path
+    fault: str, place: Place, lockctl: Lockctl, tmp_path: Path
 ) -> None:
+    times = REPETITIONS_OF_LEASES if place.is_leased else REPETITIONS
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        rounds = pool.map(lambda number: rehearse(FAULTS[fault], lockctl, tmp_path, number), range(REPETITIONS))
-        assert list(rounds) == [[]] * REPETITIONS
+        rounds = pool.map(lambda number: rehearse(FAULTS[fault], lockctl, place, tmp_path, number), range(times))
+        assert list(rounds) == [[]] * times

@@ -7,24 +7,41 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lockctl.supervise import tree
-from tests.faults.scene import GRACE, TTL
+from tests.faults.backends import on_backends
+from tests.faults.scene import GRACE
 from tests.faults.waiting import await_waiting
 from tests.jobs import LIMIT, alive, eventually, guard_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.faults.backends import Place
     from tests.jobs import Lockctl
 
-SHORT = ("-t", f"{TTL}s", "-k", f"{GRACE}s")
+pytestmark = pytest.mark.parametrize("backend_name", on_backends())
 
 
-def test_a_keeper_that_was_stopped_beyond_its_lease_exits_76_when_continued(lockctl: Lockctl) -> None:
-    holder = lockctl.start_holding("nightly", *SHORT)
+@pytest.fixture
+def short(place: Place) -> tuple[str, ...]:
+    """Options of a run with a short lease."""
+    return ("-t", f"{place.ttl}s", "-k", f"{GRACE}s")
+
+
+def test_a_keeper_that_was_stopped_beyond_its_lease_exits_76_when_continued(
+    lockctl: Lockctl, place: Place, short: tuple[str, ...]
+) -> None:
+    holder = lockctl.start_holding("nightly", *short)
     guard = guard_of(holder.pid)
     os.kill(holder.pid, signal.SIGSTOP)
-    assert lockctl("run", "-l", "nightly", "--wait", f"{TTL + GRACE + 2}s", "--", "true").returncode == 0
+    assert (
+        lockctl(
+            "run", "-l", "nightly", "--wait", f"{max(place.ttl, place.freed_within) + GRACE + 2}s", "--", "true"
+        ).returncode
+        == 0
+    )
     assert holder.poll() is None
     os.kill(holder.pid, signal.SIGCONT)
     assert holder.wait(LIMIT) == 76
@@ -44,14 +61,16 @@ def test_a_keeper_that_was_stopped_for_less_than_its_lease_loses_nothing(lockctl
     assert holder.wait(LIMIT) == 7
 
 
-def test_the_lock_is_kept_while_only_the_command_is_stopped(lockctl: Lockctl, tmp_path: Path) -> None:
+def test_the_lock_is_kept_while_only_the_command_is_stopped(
+    lockctl: Lockctl, place: Place, short: tuple[str, ...], tmp_path: Path
+) -> None:
     pid_file, end = tmp_path / "pid", tmp_path / "end"
     script = 'echo $$ >"$0.new"; mv "$0.new" "$0"; while ! test -e "$1"; do sleep 0.02; done; exit 7'
-    holder = lockctl.start_holding("nightly", *SHORT, "--", "sh", "-c", script, str(pid_file), str(end))
+    holder = lockctl.start_holding("nightly", *short, "--", "sh", "-c", script, str(pid_file), str(end))
     eventually(pid_file.exists)
     command = int(pid_file.read_text())
     os.kill(command, signal.SIGSTOP)
-    time.sleep(2 * TTL)  # a lease that is not renewed would have ended
+    time.sleep(2 * place.ttl)  # a lease that is not renewed would have ended
     assert lockctl("run", "-l", "nightly", "--", "true").returncode == 75
     assert holder.poll() is None
     os.kill(command, signal.SIGCONT)
@@ -59,35 +78,37 @@ def test_the_lock_is_kept_while_only_the_command_is_stopped(lockctl: Lockctl, tm
     assert holder.wait(LIMIT) == 7
 
 
-def test_a_stopped_waiter_holds_the_others_up_for_no_longer_than_its_lease(lockctl: Lockctl, tmp_path: Path) -> None:
-    holder = lockctl.start_holding("nightly", *SHORT)
+def test_a_stopped_waiter_holds_the_others_up_for_no_longer_than_its_lease(
+    lockctl: Lockctl, place: Place, short: tuple[str, ...], tmp_path: Path
+) -> None:
+    holder = lockctl.start_holding("nightly", *short)
     mark = tmp_path / "ran"
-    stopped = lockctl.start("run", "-l", "nightly", *SHORT, "--wait", "forever", "--", "touch", str(mark))
+    stopped = lockctl.start("run", "-l", "nightly", *short, "--wait", "forever", "--", "touch", str(mark))
     await_waiting(lockctl, "nightly", [stopped])
     os.kill(stopped.pid, signal.SIGSTOP)
-    other = lockctl.start("run", "-l", "nightly", *SHORT, "--wait", "forever", "--", "true")
+    other = lockctl.start("run", "-l", "nightly", *short, "--wait", "forever", "--", "true")
     await_waiting(lockctl, "nightly", [stopped, other])
     holder.terminate()
     holder.wait(LIMIT)
     released = time.monotonic()
     assert other.wait(LIMIT) == 0
-    assert time.monotonic() - released < TTL + 1
+    assert time.monotonic() - released < max(place.ttl, place.freed_within) + 1
     assert not mark.exists()
     os.kill(stopped.pid, signal.SIGCONT)
     assert stopped.wait(LIMIT) == 0
     assert mark.exists()
 
 
-def test_a_waiter_that_is_killed_leaves_nothing_behind(lockctl: Lockctl) -> None:
-    holder = lockctl.start_holding("nightly", *SHORT)
+def test_a_waiter_that_is_killed_leaves_nothing_behind(lockctl: Lockctl, place: Place, short: tuple[str, ...]) -> None:
+    holder = lockctl.start_holding("nightly", *short)
     before = {entry.name for entry in lockctl.directory.iterdir()}
-    waiter = lockctl.start("run", "-l", "nightly", *SHORT, "--wait", "forever", "--", "true")
+    waiter = lockctl.start("run", "-l", "nightly", *short, "--wait", "forever", "--", "true")
     await_waiting(lockctl, "nightly", [waiter])
     family = tree.descendants(waiter.pid)
     os.kill(waiter.pid, signal.SIGKILL)
     waiter.wait(LIMIT)
-    eventually(lambda: not any(alive(pid) for pid in family), limit=TTL + 1)
-    await_waiting(lockctl, "nightly", [])
+    eventually(lambda: not any(alive(pid) for pid in family), limit=place.ttl + 1)
+    await_waiting(lockctl, "nightly", [])  # a queue entry ends with its lease
     assert {entry.name for entry in lockctl.directory.iterdir()} == before
     holder.terminate()
     holder.wait(LIMIT)

@@ -1,7 +1,7 @@
 """Fixtures of real servers: shared ones that start beside each other, and private ones that a test may harm.
 
 After collection, the shared servers that the tests need are started all at once, each in a thread, and each fixture
-waits for its own. Needed are those that a test names as fixtures, and those that it announces, when it asks for them
+waits for its own; workers of pytest-xdist have servers of their own, and start each at its first use. Needed are those that a test names as fixtures, and those that it announces, when it asks for them
 by ``request.getfixturevalue`` only: ``@pytest.mark.servers("redis_server", "etcd_server")``.
 
 A program that is missing skips the tests that need it, and fails them in CI.
@@ -126,8 +126,8 @@ def _shared(config: pytest.Config) -> SharedServers:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start all that is needed."""
-    if not session.config.option.collectonly:
+    """Start all that is needed; a worker of xdist, which does not know yet what it will get, waits for the first use."""
+    if not session.config.option.collectonly and "PYTEST_XDIST_WORKER" not in os.environ:
         for name in sorted({name for item in session.items for name in needed_by(item)}):
             _shared(session.config).begin(name)
 

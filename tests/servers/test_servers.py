@@ -277,7 +277,8 @@ def test_servers_die_with_whoever_started_them_even_when_they_are_paused(tmp_pat
 def run_pytest(directory: Path, text: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """What pytest says about one file of tests that uses the fixtures."""
     (directory / "test_it.py").write_text(text)
-    environment = {name: value for name, value in os.environ.items() if name != "CI"} | variables
+    ours = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_XDIST")}
+    environment = ours | variables
     words = [
         sys.executable,
         "-m",

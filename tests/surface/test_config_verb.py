@@ -102,9 +102,19 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
         ('[locks."a*"]\nlock = "b"\n', ":2: [locks.a*] lock: unknown key"),
         ("[locks]\na = 1\n", ":2: [locks] a: must be a table"),
         ("[default]\n", ":1: default: unknown"),
-        ('[backends.x]\nuri = "file:///x"\n', ":2: [backends.x] uri: unknown key"),
+        ('[backends.x]\nuri = "file:///x"\n', ":2: [backends.x] uri: in a backend without url"),
         ('[backends.x]\nurl = "x"\n', ":2: [backends.x] url: must be a URL"),
-        ('[backends.x]\nurl = "banana://x"\n', "[backends.x] url: no backend for 'banana' URLs"),
+        ('[backends.x]\nurl = "banana://x"\n', ":2: [backends.x] url: no backend for 'banana' URLs"),
+        (
+            '[backends.x]\nurl = "file:///x"\nprefx = "y"\n',
+            ":3: [backends.x] prefx: unknown key; this backend has: url",
+        ),
+        ('[backends.x]\nurl = "file:x"\n', ":2: [backends.x] url: a backend is a URL"),
+        ('[backends.x]\nurl = "file:///x"\nprefix = "a/b"\n', ":2: [backends.x] url: file: prefix 'a/b'"),
+        (
+            '[backends.x]\nurl = "redis://h"\npassword_file = "/nowhere"\n',
+            ":3: [backends.x] password_file: /nowhere: No such file or directory",
+        ),
         ('[defaults]\nbackend = "y"\n', "no backend profile 'y'"),
         ("[defaults\n", "not valid TOML"),
         (b"[defaults]\n# \xff\xfe\n", ":2: not UTF-8 text"),
@@ -132,17 +142,17 @@ def test_a_file_without_mistakes_is_said_to_be_right(lockctl: Lockctl, write: Wr
 @pytest.mark.parametrize(
     "url",
     [
-        f"redis://:{SECRET}@host:6379/0",
-        f"redis://user:{SECRET}@host:6379/0?prefix=x",
+        f"redis://:{SECRET}@127.0.0.1:1/0",
+        f"redis://user:{SECRET}@127.0.0.1:1/0?prefix=x",
         f"file://user:{SECRET}@/var/lib/lockctl",
         f"file:///var/lib/lockctl?password={SECRET}",
         f"file:///var/lib/lockctl?any_filesystem={SECRET}",
         f"file:///var/lib/lockctl?{SECRET}=%zz",
         f"//user:{SECRET}@host",
         f"user:{SECRET}@host",
-        f"redis://:{SECRET}/{SECRET}@host:6379/0",
-        f"redis://:{SECRET}?{SECRET}@host:6379/0",
-        f"redis://:p@{SECRET}/x@host:6379/0",
+        f"redis://:{SECRET}/{SECRET}@127.0.0.1:1/0",
+        f"redis://:{SECRET}?{SECRET}@127.0.0.1:1/0",
+        f"redis://:p@{SECRET}/x@127.0.0.1:1/0",
     ],
 )
 @pytest.mark.parametrize("way", ["variable", "profile"])
@@ -154,13 +164,13 @@ def test_no_secret_of_a_url_is_ever_printed(url: str, way: str, lockctl: Lockctl
         done = lockctl(*words, env=environment)
         assert SECRET not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
-        assert done.returncode == 78 or words[1] == "show"
+        assert done.returncode in {69, 78} or words[0] == "config"
 
 
 @pytest.mark.parametrize("verb", [["list"], ["inspect", "a"], ["force-release", "a"], ["run", "-l", "a"]], ids=" ".join)
 def test_no_secret_of_an_option_is_ever_printed(verb: list[str], lockctl: Lockctl) -> None:
     command = ["--", "true"] if verb[0] == "run" else []
-    done = lockctl(*verb, "-b", f"redis://:{SECRET}@host:6379/0", *command)
-    assert done.returncode == 78
-    assert "no backend for 'redis' URLs" in done.stderr
+    done = lockctl(*verb, "-b", f"redis://:{SECRET}@127.0.0.1:1/0", *command)
+    assert done.returncode == 69
+    assert "redis at 127.0.0.1:1: cannot connect: Connection refused" in done.stderr
     assert SECRET not in done.stdout + done.stderr

@@ -48,7 +48,9 @@ def documented(page: Path, heading: str = "") -> set[str]:
 def test_generated_files_are_what_the_code_makes_them(root: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, root / "man/generate.py", "--into", tmp_path], check=True, timeout=60)
     made = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    there = [path for folder in ("man/man1", "man/man5", "completions") for path in (root / folder).iterdir()]
+    there = [
+        path for folder in ("man/man1", "man/man5", "man/man7", "completions") for path in (root / folder).iterdir()
+    ]
     assert len(made) >= 11
     assert made == {path.relative_to(root): path.read_bytes() for path in there}, "run `make docs`"
 
@@ -112,6 +114,8 @@ def test_the_page_of_the_file_shows_a_configuration_that_is_accepted(
 ) -> None:
     text = (root / "man/text/lockctl.toml.5.txt").read_text(encoding="utf-8").partition("# EXAMPLES\n")[2]
     sample = tmp_path / "config.toml"
-    sample.write_text("".join(line.strip() + "\n" for line in text.splitlines() if line.startswith("    ")))
+    lines = "".join(line.strip() + "\n" for line in text.splitlines() if line.startswith("    "))
+    (tmp_path / "password").write_text("s3cret\n")
+    sample.write_text(re.sub(r"/etc/lockctl/[\w.-]+", str(tmp_path / "password"), lines))
     assert "[locks." in sample.read_text()
     assert lockctl("config", "check", "--config", str(sample)).returncode == 0

@@ -9,6 +9,7 @@ import pytest
 
 from lockctl import toml
 from lockctl.cli import fastpath
+from lockctl.registry import SCHEMES, load
 from lockctl.settings import SETTINGS, check
 from tests.surface.command_lines import calls_in_line, check_call
 
@@ -75,6 +76,28 @@ def test_the_sample_with_everything_switched_on_is_accepted(sample: Path, tmp_pa
     shown = lockctl("config", "show", "--config", str(everything), "-l", "deploy-a", "-b", "scratch").stdout
     assert re.search(r"^backend +file:///run/lockctl +--backend$", shown, flags=re.MULTILINE)
     assert re.search(r'^wait +30m +.*\[locks\."deploy-\*"\]$', shown, flags=re.MULTILINE)
+
+
+BACKENDS = sorted({load(scheme).capabilities.scheme for scheme in SCHEMES} - {"file"})
+
+
+def test_there_is_a_sample_for_each_backend(root: Path) -> None:
+    assert sorted(path.stem for path in (root / "configs").glob("*.toml")) == sorted([*BACKENDS, "lockctl"])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_sample_of_a_backend_is_accepted_and_chooses_it(
+    backend: str, root: Path, lockctl: Lockctl, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text("s3cret\n")
+    text = (root / f"configs/{backend}.toml").read_text(encoding="utf-8")
+    sample = tmp_path / "config.toml"
+    sample.write_text(re.sub(r"/etc/lockctl/[\w.-]+", str(tmp_path / "password"), text))
+    done = lockctl("config", "check", "--config", str(sample), env={"LOCKCTL_BACKEND": ""})
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = lockctl("config", "show", "--config", str(sample), env={"LOCKCTL_BACKEND": ""}).stdout
+    assert re.search(rf"^backend +{backend}\S*://\S+ +{re.escape(str(sample))}", shown, flags=re.MULTILINE), shown
+    assert all(line.startswith("#") for line in text.splitlines()[:1]), "it says first what it is"
 
 
 def test_every_line_of_the_crontab_is_one_that_cron_and_lockctl_accept(root: Path) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SHARED = {
     "man/man1": "share/man/man1",
     "man/man5": "share/man/man5",
+    "man/man7": "share/man/man7",
     "configs": "share/doc/lockctl/configs",
     "completions/lockctl.bash": "share/bash-completion/completions/lockctl",
     "completions/lockctl.zsh": "share/zsh/site-functions/_lockctl",
@@ -73,7 +74,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(prefix, with_pip=False)
     _run(sys.executable, "-m", "pip", "--python", prefix, "install", "-q", "--no-index", "--no-deps", wheel)
     (packages,) = prefix.glob("lib/python*/site-packages")
-    (packages / "click.pth").write_text(f"{Path(click.__file__).parents[1]}\n")
+    # what it needs and nothing else: no library of an extra
+    for name in ("click", "tomli"):
+        found = Path(click.__file__).parents[1] / name
+        if found.exists():
+            (packages / name).symlink_to(found)
     return prefix
 
 
@@ -124,6 +129,38 @@ def test_the_installed_command_runs_a_job(installed: Path, locks: Path) -> None:
     assert _run(command, "run", "-b", url, "-l", "a", "--", "sh", "-c", "echo $LOCKCTL_LOCK", cwd=locks) == "a\n"
     (lock,) = json.loads(_run(command, "list", "-b", url, "--json", cwd=locks))
     assert (lock["name"], lock["state"]) == ("a", "free")
+
+
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [
+        ("zookeeper://127.0.0.1:1/locks", "zookeeper"),
+        ("postgresql://u@127.0.0.1:1/db", "postgresql"),
+        ("redis+sentinel://127.0.0.1:1/main", "redis"),
+    ],
+)
+def test_a_library_that_is_not_there_is_named_with_what_to_install(url: str, extra: str, installed: Path) -> None:
+    for words in (["run", "-b", url, "-l", "a", "--", "true"], ["list", "-b", url]):
+        done = subprocess.run(
+            [installed / "bin/lockctl", *words], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 78, done.stderr
+        assert done.stderr.count("\n") == 1
+        assert f"pip install 'lockctl[{extra}]'" in done.stderr
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redlock", "etcd", "consul"])
+def test_these_backends_need_no_library(scheme: str, installed: Path) -> None:
+    address = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3" if scheme == "redlock" else "127.0.0.1:1"
+    done = subprocess.run(
+        [installed / "bin/lockctl", "run", "-b", f"{scheme}://{address}", "-l", "a", "--", "true"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 69, done.stderr
+    assert "Connection refused" in done.stderr
 
 
 def test_it_is_installed_with_compiled_bytecode(installed: Path) -> None:

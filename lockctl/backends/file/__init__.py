@@ -37,6 +37,7 @@ TRIES = 100  # replacements of the file under our eyes before something is badly
 class FileBackend:
     """Lock files in one directory. Not for use by two threads at once, except :meth:`renew`."""
 
+    parameters: ClassVar[dict[str, str]] = {"prefix": "", "any_filesystem": "no"}
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="file",
         fencing="strict",
@@ -50,6 +51,8 @@ class FileBackend:
         heartbeat=0.5,
         freed_when="the last process of the job has ended (the kernel frees it)",
         token_from="a counter in the lock file, never below the host's clock in microseconds",  # noqa: S106
+        survives="nothing can fail: there is no server",
+        clocks="none: the lock has no time limit",
     )
 
     def __init__(
@@ -76,7 +79,7 @@ class FileBackend:
         if url.hosts or url.user or url.password or not url.path.startswith("/"):
             message = f"file: a URL has three slashes and an absolute path, such as file:///var/lib/lockctl, not {url}"
             raise ConfigError(message)
-        params = take_params(url, {"prefix": "", "any_filesystem": "no"})
+        params = take_params(url, cls.parameters)
         if params["any_filesystem"] not in ("yes", "no"):
             raise ConfigError("file: any_filesystem is yes or no")
         prefix = params["prefix"]
@@ -90,7 +93,7 @@ class FileBackend:
     def _key(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{self._prefix}{name}"
 
-    def try_acquire(self, claim: Claim, *, timeout: float) -> Grant | None:
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """See ``Backend``."""
         key = self._key(claim.name)
         if claim.owner in self._granted:

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import os
 
-from lockctl.names import json_string, remainder
+from lockctl import documents
+from lockctl.names import remainder
 from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from lockctl.model import Claim
 
 MAGIC = b"lockctl1 "
@@ -24,7 +27,6 @@ SLOT = 4096  # bytes: one page, so that a slot is written by one block write
 SIZE = 2 * SLOT
 HEAD = len(b"lockctl1 00000000000000000000 00000000000000000000 00000 00000000\n")
 ROOM = SLOT - HEAD - 1  # bytes for the JSON document
-LONGEST_NAME = 128  # characters of a host or user ($LOGNAME may be anything): two fit, at up to 12 bytes each
 
 
 class Record(Value):
@@ -35,15 +37,9 @@ class Record(Value):
     document: bytes
 
     @property
-    def holder(self) -> dict[str, object] | None:
+    def holder(self) -> dict[str, Any] | None:
         """The holder as written, or ``None`` when the lock was released."""
-        from lockctl import json_text  # not on the path of a successful run
-
-        try:
-            content = json_text.parse(self.document)
-        except ValueError:
-            return None
-        return content if isinstance(content, dict) and content.get("owner") else None
+        return documents.read(self.document)
 
 
 class NotARecord(Exception):
@@ -89,35 +85,8 @@ def owned_by(descriptor: int, owner: str, token: int) -> bool:
 
 
 def describe(claim: Claim, extra: dict[str, int | float | str | None]) -> bytes:
-    """The document of a holder. A command that is too long for the slot loses its last words."""
-
-    def whole(words: list[str]) -> bytes:
-        fields = {
-            "owner": json_string(claim.owner),
-            "host": json_string(claim.host[:LONGEST_NAME]),
-            "pid": str(claim.pid),
-            "user": json_string(claim.user[:LONGEST_NAME]),
-            "mode": json_string(claim.mode),
-            "ttl": repr(claim.ttl),
-        }
-        for name, content in extra.items():
-            if content is None:
-                fields[name] = "null"
-            else:
-                fields[name] = json_string(content) if isinstance(content, str) else repr(content)
-        fields["command"] = "[" + ",".join(words) + "]"
-        return ("{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}").encode()
-
-    words = [json_string(word) for word in claim.command]
-    spare = ROOM - len(whole([]))
-    kept: list[str] = []
-    for word in words:
-        if len(word) + 1 + len('"...",') > spare:
-            kept.append('"..."')
-            break
-        spare -= len(word) + 1
-        kept.append(word)
-    return whole(kept)
+    """The document of a holder, which fits into a slot."""
+    return documents.describe(claim, extra, ROOM)
 
 
 def pid_namespace() -> str:

@@ -10,12 +10,14 @@ import os
 import stat
 import time
 
+from lockctl import documents
 from lockctl.backends.file import place
 from lockctl.backends.file import record as records
 from lockctl.backends.file.record import boot_id, pid_namespace
 from lockctl.model import Holder, LockInfo, Waiter
 from lockctl.names import ALLOWED
 from lockctl.supervise import tree
+from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from lockctl.backends.file.record import Record
 
-LATEST = 1 << 37  # seconds since the epoch: later than that is no time but somebody's joke
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, a fixed number of the kernel
 WAITER_NAME = b"lockctl-wait"  # what the helper process of a waiting lockctl is called
 LocksByInode = dict[tuple[int, int, int], tuple[list[int], list[int]]]
@@ -164,33 +165,12 @@ def _own_holder(record: Record | None, holding: list[int]) -> Holder | None:
     same_namespace = written.get("pid_ns") == pid_namespace()
     if holding and same_namespace and written.get("taken_by") not in holding and written.get("helper") not in holding:
         return None  # a record that a crash left behind, and another program's lock
-    command = written.get("command")
-    return Holder(
-        owner=_text(written.get("owner")),
-        host=_text(written.get("host")),
-        pid=_whole(written.get("pid")),
-        user=_text(written.get("user")),
-        command=tuple(str(word) for word in command) if isinstance(command, list) else None,
-        token=record.token,
-        mode=_text(written.get("mode")),
-        acquired_at=_seconds(written.get("acquired_at")),
-        expires_in=None,
-        ttl=_seconds(written.get("ttl")),
-    )
+    return documents.holder(written, token=record.token, expires_in=None)
 
 
 def _foreign_holder(pid: int) -> Holder:
-    return Holder(
-        owner=None,
-        host=os.uname().nodename,
-        pid=pid or None,
-        user=_user_of(pid),
-        command=_command_of(pid),
-        token=None,
-        mode="exclusive",
-        acquired_at=None,
-        expires_in=None,
-    )
+    found = documents.foreign_holder(host=os.uname().nodename, pid=pid or None, user=_user_of(pid))
+    return replace(found, command=_command_of(pid))
 
 
 def _waiter(pid: int) -> Waiter:
@@ -237,16 +217,3 @@ def _command_of(pid: int) -> tuple[str, ...] | None:
     except OSError:
         return None
     return tuple(word.decode("utf-8", "replace") for word in words if word) or None
-
-
-def _text(content: object) -> str | None:
-    return content if isinstance(content, str) else None
-
-
-def _whole(content: object) -> int | None:
-    return content if isinstance(content, int) and not isinstance(content, bool) else None
-
-
-def _seconds(content: object) -> float | None:
-    plain = isinstance(content, (int, float)) and not isinstance(content, bool)
-    return float(content) if plain and 0 <= content < LATEST else None  # type: ignore[arg-type,operator]

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.backends.memory import MemoryBackend, MemoryServer
-from lockctl.errors import BackendUnavailable, Interrupted
-from lockctl.lease.acquire import Lease, acquire
+from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, RequestInterrupted
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Lease, acquire
 from lockctl.lease.schedule import plan
 from lockctl.model import Claim
+from lockctl.value import replace
 from tests.contract.harness import Background
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lockctl.lease.schedule import Schedule
     from lockctl.model import Grant
 
 SCHEDULE = plan(30.0, None, MemoryBackend.capabilities)
@@ -34,8 +36,8 @@ class SlowBackend(MemoryBackend):
         self.delays = list(delays)
         self.released: list[int] = []
 
-    def try_acquire(self, claim: Claim, *, timeout: float) -> Grant | None:
-        grant = super().try_acquire(claim, timeout=timeout)
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        grant = super().try_acquire(claim, timeout=timeout, interrupt=interrupt)
         self.now += self.delays.pop(0) if self.delays else 0.0
         return grant
 
@@ -70,9 +72,10 @@ def lease_of(
     now: Callable[[], float] = time.monotonic,
     interrupt: int | None = None,
     ending_signal: Callable[[], int | None] = lambda: None,
+    schedule: Schedule = SCHEDULE,
 ) -> Lease | None:
     return acquire(
-        backend, asked, schedule=SCHEDULE, wait=wait, now=now, interrupt=interrupt, ending_signal=ending_signal
+        backend, asked, schedule=schedule, wait=wait, now=now, interrupt=interrupt, ending_signal=ending_signal
     )
 
 
@@ -130,7 +133,23 @@ def test_a_grant_that_came_too_late_to_start_a_job_is_given_back_and_tried_again
 
 def test_a_grant_that_came_too_late_is_given_back_although_nobody_waits_longer(server: MemoryServer) -> None:
     backend = SlowBackend(server, 29.0)
-    assert lease_of(backend, claim(), now=lambda: backend.now) is None
+    with pytest.raises(BackendUnavailable, match="too late"):
+        lease_of(backend, claim(), now=lambda: backend.now)
+    assert untouched(server)
+
+
+def test_a_lease_that_the_server_cuts_short_has_a_schedule_of_its_own_or_is_refused(server: MemoryServer) -> None:
+    class Stingy(MemoryBackend):
+        def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+            grant = super().try_acquire(claim, timeout=timeout)
+            return grant and replace(grant, ttl=4.0)
+
+    lease = lease_of(Stingy(server), claim(), wait=20.0)
+    assert lease is not None
+    assert lease.schedule == plan(4.0, None, MemoryBackend.capabilities)
+    Stingy(server).release(lease.grant, timeout=1)
+    with pytest.raises(ConfigError, match=r"cuts the lease of 30s short: kill-after"):
+        lease_of(Stingy(server), claim(), wait=20.0, schedule=plan(30.0, 4.5, MemoryBackend.capabilities))
     assert untouched(server)
 
 
@@ -172,18 +191,73 @@ def test_a_backend_out_of_reach_is_said_so_and_nothing_is_held(server: MemorySer
     assert untouched(server)
 
 
-@pytest.mark.usefixtures("holder")
-def test_a_backend_that_fails_in_the_wait_leaves_no_place_in_the_queue_when_it_can_be_reached_again(
-    server: MemoryServer,
-) -> None:
-    class Flaky(MemoryBackend):
-        def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+class Flaky(MemoryBackend):
+    """Fails as often as the test says, then works."""
+
+    def __init__(self, server: MemoryServer, *, tries: int = 0, waits: int = 0) -> None:
+        super().__init__(server)
+        self.tries, self.waits = tries, waits
+        self.asked: list[float] = []
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        self.asked.append(timeout)
+        self.tries -= 1
+        if self.tries >= 0:
+            raise BackendUnavailable("hiccup")
+        return super().try_acquire(claim, timeout=timeout, interrupt=interrupt)
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        self.waits -= 1
+        if self.waits >= 0:
             super().wait(claim, timeout=0.01, interrupt=interrupt)
             raise BackendUnavailable("hiccup")
+        super().wait(claim, timeout=timeout, interrupt=interrupt)
 
+
+def test_who_came_to_wait_outlasts_a_backend_that_fails_for_a_moment(server: MemoryServer, holder: Grant) -> None:
+    waiting = Background(lambda: lease_of(Flaky(server, tries=2, waits=2), claim(), wait=20.0))
+    eventually(lambda: server.lock("nightly").queue)
+    MemoryBackend(server).release(holder, timeout=1)
+    assert waiting.result() is not None
+
+
+def test_who_did_not_come_to_wait_is_told_of_the_first_failure(server: MemoryServer) -> None:
+    backend = Flaky(server, tries=1)
     with pytest.raises(BackendUnavailable, match="hiccup"):
-        lease_of(Flaky(server), claim(), wait=5.0)
+        lease_of(backend, claim())
+    assert len(backend.asked) == 1
+
+
+def test_a_backend_that_fails_for_too_long_ends_the_wait_and_no_attempt_has_more_time_than_is_left(
+    server: MemoryServer,
+) -> None:
+    backend = Flaky(server, tries=100)
+    seconds = iter(range(100))
+    with pytest.raises(BackendUnavailable, match="hiccup"):
+        lease_of(backend, claim(), wait=3600.0, now=lambda: float(next(seconds)))
+    assert backend.asked[0] == ACQUIRE_TIMEOUT
+    assert backend.asked == sorted(backend.asked, reverse=True)
+    assert 3 <= len(backend.asked) <= 5
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_wait_whose_time_is_over_while_the_backend_fails_leaves_no_place_in_the_queue(server: MemoryServer) -> None:
+    before = time.monotonic()
+    with pytest.raises(BackendUnavailable, match="hiccup"):
+        lease_of(Flaky(server, waits=100), claim(), wait=0.5)
+    assert time.monotonic() - before < 1.5
     assert not server.lock("nightly").queue
+
+
+def test_a_request_that_a_signal_interrupts_ends_the_attempt_and_leaves_nothing_held(server: MemoryServer) -> None:
+    class Interruptible(MemoryBackend):
+        def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+            super().try_acquire(claim, timeout=timeout)
+            raise RequestInterrupted("the answer had not come yet")
+
+    with pytest.raises(Interrupted):
+        lease_of(Interruptible(server), claim(), ending_signal=lambda: 15)
+    assert untouched(server)
 
 
 def test_any_other_error_after_the_grant_gives_the_lock_back(server: MemoryServer) -> None:

@@ -76,7 +76,7 @@ def renewer(backend: Scripted, clock: Clock) -> Iterator[Renewer]:
     claim = Claim("nightly", os.urandom(8).hex(), 30.0, "web3", os.getpid(), "ops", ("true",))
     grant = backend.try_acquire(claim, timeout=1)
     assert grant is not None
-    made = Renewer(backend, Lease(grant, SCHEDULE.deadline(clock(), 30.0)), SCHEDULE, clock)
+    made = Renewer(backend, Lease(grant, SCHEDULE.deadline(clock(), 30.0), SCHEDULE), clock)
     yield made
     backend.gate.set()
     assert made._stopped or made.stop(10.0)
@@ -170,7 +170,7 @@ def test_asking_again_cuts_the_pause_short(backend: Scripted, clock: Clock) -> N
     claim = Claim("other", os.urandom(8).hex(), 30.0, "web3", os.getpid(), "ops", ("true",))
     grant = backend.try_acquire(claim, timeout=1)
     assert grant is not None
-    slow = Renewer(backend, Lease(grant, 0.0), replace(SCHEDULE, interval=60.0), clock)
+    slow = Renewer(backend, Lease(grant, 0.0, replace(SCHEDULE, interval=60.0)), clock)
     for _ in range(3):
         slow.renew_now()
         assert isinstance(reports(slow)[0], Renewed)
@@ -190,7 +190,7 @@ def test_stopping_says_when_a_request_is_stuck_and_does_not_wait_for_it(backend:
     claim = Claim("other", os.urandom(8).hex(), 30.0, "web3", os.getpid(), "ops", ("true",))
     grant = backend.try_acquire(claim, timeout=1)
     assert grant is not None
-    stuck = Renewer(backend, Lease(grant, 0.0), SCHEDULE, clock)
+    stuck = Renewer(backend, Lease(grant, 0.0, SCHEDULE), clock)
     backend.gate.clear()
     stuck.renew_now()
     while not backend.asked:

@@ -1,0 +1,232 @@
+"""The requests to a Consul agent that locks need, each under a deadline, and what its refusals mean."""
+
+from __future__ import annotations
+
+import binascii
+
+from lockctl import json_text
+from lockctl.backends.consul.entry import SEMAPHORE_FLAGS, SUFFIX, Entry, quoted, read_entry, semaphore_holders
+from lockctl.durations import parse_duration
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.value import Value
+from lockctl.wire.http import Client
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.backends.consul.settings import Settings
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.http import Response
+
+LONGEST_WAIT = 15.0  # seconds of one blocking query: a dead connection is noticed soon after
+SPREAD = 1 / 16  # Consul adds up to this part of a wait, so that not all return at once
+ANSWER_LIMIT = 5.0  # seconds after that
+MOST_OPERATIONS = 64  # of one transaction
+INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
+
+
+class Outcome(Value):
+    """What became of a transaction: all of it (*results*) or nothing (*refusals*: operation -> reason)."""
+
+    results: tuple[Entry | None, ...] | None
+    refusals: dict[int, str]
+
+
+class Agent:
+    """One connection to an agent. Methods raise ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Nothing is sent yet."""
+        self._settings = settings
+        headers = (("X-Consul-Token", settings.token),) if settings.token else ()
+        self._client = Client(settings.endpoint, headers)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens one."""
+        self._client.close()
+
+    def get(self, key: str, deadline: Deadline) -> Entry | None:
+        """The entry of a key as the leader has it now; ``None``: there is none."""
+        return self._entry(self._ask("GET", f"/v1/kv/{quoted(key)}", deadline, "consistent"))
+
+    def watch(self, key: str, index: int, deadline: Deadline) -> tuple[Entry | None, int]:
+        """The same, as soon as it has changed since *index*, or after some seconds; and the index it is of."""
+        span = min(deadline.left(), LONGEST_WAIT)
+        step = deadline.sooner(span * (1 + SPREAD) + ANSWER_LIMIT)
+        query = f"consistent&index={index}&wait={max(1, int(span * 1000))}ms"
+        answer = self._ask("GET", f"/v1/kv/{quoted(key)}", step, query)
+        digits = answer.headers[INDEX]
+        seen = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else 0
+        # an index that went back is of another history, as after a restore
+        return self._entry(answer), seen if seen >= index else 0
+
+    def tree(self, prefix: str, deadline: Deadline) -> list[Entry]:
+        """All entries whose keys begin with *prefix*."""
+        answer = self._ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, "recurse&consistent")
+        return [] if answer.status == 404 else [entry for entry in map(read_entry, self._list(answer)) if entry]
+
+    def is_busy_semaphore(self, entry: Entry, deadline: Deadline) -> bool:
+        """Whether a key that no session has is that of a semaphore with a living holder."""
+        if entry.flags != SEMAPHORE_FLAGS:
+            return False
+        return bool(semaphore_holders(self.tree(entry.key.removesuffix(SUFFIX) + "/", deadline), entry.key))
+
+    def keys(self, prefix: str, deadline: Deadline) -> list[str]:
+        """All keys that begin with *prefix*."""
+        answer = self._ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, "keys")
+        return [] if answer.status == 404 else [key for key in self._list(answer) if isinstance(key, str)]
+
+    def transact(self, operations: list[dict[str, Any]], deadline: Deadline) -> Outcome:
+        """Do all of *operations* in one step of the cluster, or none of them."""
+        body = json_text.render([{"KV": operation} for operation in operations]).encode()
+        answer = self._ask("PUT", "/v1/txn", deadline, body=body)
+        content = self._json(answer)
+        if answer.status == 200:
+            results = content.get("Results")
+            pieces = results if isinstance(results, list) else []
+            return Outcome(tuple(read_entry(each.get("KV")) for each in pieces if isinstance(each, dict)), {})
+        errors = content.get("Errors")
+        pieces = errors if isinstance(errors, list) else []
+        refusals: dict[int, str] = {}
+        for each in pieces:
+            if isinstance(each, dict) and isinstance(number := each.get("OpIndex"), int):
+                refusals[number] = str(each.get("What"))
+        if any("ermission denied" in reason for reason in refusals.values()):
+            raise self._forbidden(answer)
+        return Outcome(None, refusals)
+
+    def create_session(self, name: str, ttl: float, deadline: Deadline) -> str:
+        """A new session that ends *ttl* seconds after its last renewal, or later. Its id."""
+        body = {
+            "Name": name,
+            "TTL": f"{milliseconds(ttl)}ms",
+            "LockDelay": f"{milliseconds(self._settings.lock_delay)}ms",
+            "Behavior": "delete",  # as `consul lock` does when it ends
+            # without these it would end whenever the agent's health check fails, before its ttl
+            "NodeChecks": [],
+            "ServiceChecks": [],
+            "Checks": [],  # what they were called before Consul 1.7
+        }
+        answer = self._ask("PUT", "/v1/session/create", deadline, body=json_text.render(body).encode())
+        session = self._json(answer).get("ID")
+        if not isinstance(session, str) or not session.isascii() or not session.replace("-", "").isalnum():
+            raise self._strange(answer)
+        return session
+
+    def renew_session(self, session: str, deadline: Deadline) -> float | None:
+        """How many seconds the session lives at least from now; ``None``: it has ended."""
+        answer = self._ask("PUT", f"/v1/session/renew/{session}", deadline)
+        if answer.status == 404:
+            if session.encode() not in answer.body:
+                raise self._strange(answer)  # anything on the way may say 404
+            return None
+        try:
+            return parse_duration(str(self._list(answer)[0]["TTL"]))
+        except (IndexError, KeyError, TypeError, ValueError):
+            raise self._strange(answer) from None
+
+    def destroy_session(self, session: str, deadline: Deadline) -> None:
+        """End a session, and with it every lock that is held by it. That it has ended already is no error."""
+        answer = self._ask("PUT", f"/v1/session/destroy/{session}", deadline)
+        if answer.status != 200 or answer.body.strip() != b"true":
+            raise self._strange(answer)
+
+    def describe_session(self, session: str, deadline: Deadline) -> dict[str, Any]:
+        """What Consul knows of a session; empty: nothing."""
+        answer = self._ask("GET", f"/v1/session/info/{quoted(session)}", deadline)
+        found = self._list(answer)
+        return found[0] if found and isinstance(found[0], dict) else {}
+
+    def _ask(self, method: str, path: str, deadline: Deadline, query: str = "", *, body: bytes = b"") -> Response:
+        """An answer that means something: 200, 404 (from Consul itself, where keys are asked for) or 409."""
+        whole = "&".join(part for part in (query, self._settings.query) if part)
+        answer = self._client.request(method, f"{path}?{whole}" if whole else path, deadline, body=body)
+        is_key = path.startswith("/v1/kv/")
+        if answer.status == 200:
+            if is_key and INDEX not in answer.headers:
+                raise self._strange(answer)
+        elif answer.status == 404:
+            if INDEX not in answer.headers and not path.startswith("/v1/session/renew/"):
+                raise self._strange(answer)
+        elif answer.status == 403 or b"Permission denied" in answer.body:
+            raise self._forbidden(answer)
+        elif answer.status == 400 or b"Invalid Session TTL" in answer.body:
+            raise ConfigError(self._advice(answer))
+        elif answer.status != 409 or path != "/v1/txn":
+            raise self._strange(answer)
+        return answer
+
+    def _entry(self, answer: Response) -> Entry | None:
+        if answer.status == 404:
+            return None
+        entry = read_entry((self._list(answer) or [None])[0])
+        if entry is None:
+            raise self._strange(answer)
+        return entry
+
+    def _json(self, answer: Response) -> dict[str, Any]:
+        try:
+            content = json_text.parse(answer.body)
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            raise self._strange(answer)
+        return content
+
+    def _list(self, answer: Response) -> list[Any]:
+        try:
+            content = json_text.parse(answer.body)
+        except ValueError:
+            content = None
+        if not isinstance(content, list):
+            raise self._strange(answer)
+        return content
+
+    def _strange(self, answer: Response) -> BackendUnavailable:
+        said = self._said(answer)
+        if b"Missing node registration" in answer.body and self._settings.query:
+            said += ": a session needs a node of its datacenter: ask an agent there instead of saying dc="
+        return BackendUnavailable(f"{self._settings.endpoint.where}: status {answer.status}: {said}")
+
+    def _forbidden(self, answer: Response) -> ConfigError:
+        where, prefix = self._settings.endpoint.where, self._settings.prefix
+        if b"ACL not found" in answer.body:
+            return ConfigError(f"{where}: the token is not known there")
+        needed = f'key_prefix "{prefix}" {{ policy = "write" }} and session_prefix "" {{ policy = "write" }}'
+        if self._settings.token is None:
+            return ConfigError(f"{where}: a token is needed (token_file=FILE) that has {needed}")
+        return ConfigError(f"{where}: {self._said(answer)}: the token needs {needed}")
+
+    def _advice(self, answer: Response) -> str:
+        where, said = self._settings.endpoint.where, self._said(answer)
+        if b"Invalid Session TTL" in answer.body:
+            return f"{where}: {_limits(said)}: change --ttl (or session_ttl_min in the servers' configuration)"
+        if b"HTTPS server" in answer.body:
+            return f"{where}: it speaks TLS: use consuls://"
+        return f"{where}: {said}"
+
+    def _said(self, answer: Response) -> str:
+        said = answer.excerpt() or "no reason given"
+        return said.replace(self._settings.token, "***") if self._settings.token else said
+
+
+def lock(key: str, value: bytes, flags: int, session: str) -> dict[str, Any]:
+    """The operation that takes a key that nobody has."""
+    return {"Verb": "lock", "Key": key, "Value": encoded(value), "Flags": flags, "Session": session}
+
+
+def encoded(value: bytes) -> str:
+    """A value as Consul's JSON has it."""
+    return binascii.b2a_base64(value, newline=False).decode()
+
+
+def milliseconds(seconds: float) -> int:
+    """Whole milliseconds, not fewer than asked for."""
+    return int(seconds * 1000 + 0.999)
+
+
+def _limits(said: str) -> str:
+    """``must be between [10s=24h0m0s]`` in words."""
+    shortest, _, longest = said.partition("[")[2].partition("]")[0].partition("=")
+    return f"the ttl must be from {shortest} to {longest}" if longest else said

@@ -1,0 +1,117 @@
+"""What stands in the key of a lock, and what it says about who holds it.
+
+The key is the one of ``consul lock`` (``PREFIX/.lock``, with its flags); its value is ours to choose. It has up to
+three lines: the holder's document with the session that it holds the lock by; and, after a revocation, which writes
+the key and so changes its index, the token that the lock was granted with, and the request. The value goes with the
+lock: nothing that was asked of one holder can reach the next.
+"""
+
+from __future__ import annotations
+
+import binascii
+
+from lockctl import documents, json_text
+from lockctl.names import ALLOWED, LONGEST
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.model import Claim
+
+LOCK_FLAGS = 3304740253564472344  # api.LockFlagValue: `consul lock` refuses a key with others, for good
+SEMAPHORE_FLAGS = 16210313421097356768  # api.SemaphoreFlagValue: of `consul lock -n`
+SUFFIX = "/.lock"  # api.DefaultSemaphoreKey: the key below the prefix that `consul lock` is given
+DOMAIN = ".lockctl/domain"  # below the prefix, the name of the cluster: no lock's name begins with a dot
+UNRESERVED = ALLOWED - frozenset("+") | frozenset("/~")
+
+
+class Entry(Value):
+    """A key as Consul has it. *index* is the Raft index of its last change."""
+
+    key: str
+    flags: int
+    value: bytes
+    session: str | None  # that holds it
+    index: int
+
+
+class Tenure(Value):
+    """What a holder of ours wrote about itself, and what was asked of it."""
+
+    document: dict[str, Any]
+    owner: str
+    token: int
+    request: bytes  # empty: nothing
+
+
+def read_entry(content: object) -> Entry | None:
+    """The entry in a piece of an answer; ``None`` for what is none."""
+    if not isinstance(content, dict):
+        return None
+    key, flags, index = content.get("Key"), content.get("Flags"), content.get("ModifyIndex")
+    if not isinstance(key, str) or not isinstance(flags, int) or not isinstance(index, int) or not 0 < index < 1 << 63:
+        return None
+    session = content.get("Session")
+    try:
+        value = binascii.a2b_base64(content.get("Value") or "")
+    except (ValueError, TypeError):
+        return None
+    return Entry(key, flags, value, session if isinstance(session, str) and session else None, index)
+
+
+def read_tenure(entry: Entry) -> Tenure | None:
+    """Who of ours holds the lock by the session that has the key; ``None``: another program, or nobody."""
+    first, _, rest = entry.value.partition(b"\n")
+    document = documents.read(first)
+    if document is None or entry.session is None or document.get("session") != entry.session:
+        return None
+    digits, _, request = rest.partition(b"\n")
+    token = int(digits) if digits.isdigit() and len(digits) < 20 else entry.index
+    return Tenure(document, document["owner"], token if 0 < token <= entry.index else entry.index, request)
+
+
+def describe(claim: Claim, session: str, acquired_at: float) -> bytes:
+    """The value of a lock that is held by *claim* with *session*."""
+    return documents.describe(claim, {"acquired_at": acquired_at, "session": session})
+
+
+def describe_revoked(entry: Entry, tenure: Tenure, by: str, reason: str) -> bytes:
+    """The value of the same lock with a request to give it back."""
+    first, _, _ = entry.value.partition(b"\n")
+    return b"\n".join([first, b"%d" % tenure.token, documents.describe_revocation(tenure.owner, by, reason)])
+
+
+def semaphore_holders(entries: list[Entry], key: str) -> list[str]:
+    """The sessions that hold a place of ``consul lock -n`` at *key*; *entries* are all below its prefix.
+
+    Its value names them; those whose own key is gone have ended, and the next to come removes them.
+    """
+    place = key.removesuffix(SUFFIX) + "/"
+    alive = {entry.session for entry in entries if entry.session and entry.key == place + entry.session}
+    for entry in entries:
+        if entry.key == key:
+            try:
+                content = json_text.parse(entry.value)
+            except ValueError:
+                continue
+            named = content.get("Holders") if isinstance(content, dict) else None
+            return [name for name in named if name in alive] if isinstance(named, dict) else []
+    return []
+
+
+def quoted(text: str) -> str:
+    """*text* for the path or the query of a URL, with its slashes."""
+    if UNRESERVED.issuperset(text):
+        return text
+    data = text.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if chr(byte) in UNRESERVED else f"%{byte:02X}" for byte in data)
+
+
+def lock_name(key: str, prefix: str) -> str | None:
+    """The name of the lock whose key this is; ``None``: it is no lock's."""
+    name = key[len(prefix) : -len(SUFFIX)]
+    if not key.startswith(prefix) or not key.endswith(SUFFIX) or not 0 < len(name) <= LONGEST:
+        return None
+    return name if ALLOWED.issuperset(name) and name[0] not in ".-" else None

@@ -1,0 +1,258 @@
+"""Locks in etcd, version 3, through its JSON gateway: no client library is needed.
+
+A lock is a queue of keys, each attached to a lease of its own; the oldest key is the holder's. That is
+the layout of ``etcdctl lock`` and Go's ``concurrency.Mutex``, so that they exclude and are excluded.
+The token is the create revision of the holder's key: the cluster numbers all that ever happens in it.
+"""
+
+from __future__ import annotations
+
+from lockctl.backends.etcd import wording
+from lockctl.backends.etcd.cluster import Cluster, LeaseExists, LeaseGone
+from lockctl.clock import wall
+from lockctl.documents import describe, read, read_revocation
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
+from lockctl.model import Capabilities, Grant
+from lockctl.names import printable
+from lockctl.url import endpoint, take_params
+from lockctl.wire.deadline import Deadline
+from lockctl.wire.stream import Endpoint
+from lockctl.wire.tls_settings import PARAMETERS, TlsSettings, without_tls
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import ClassVar
+
+    from lockctl.model import Claim, Holder, LockInfo
+    from lockctl.url import Url
+
+PORT = 2379
+TRIES = 4  # to make a lease: two are enough when one answer was lost
+
+
+class EtcdBackend:
+    """Locks below one prefix of one cluster. Not for use by two threads at once, except :meth:`renew`."""
+
+    parameters: ClassVar[dict[str, str]] = {"prefix": "lockctl/", **PARAMETERS}
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="etcd",
+        fencing="strict",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=True,
+        lists_waiters=True,
+        revocable=True,
+        rate_error=0.002,
+        heartbeat=0.9,
+        freed_when="its lease has run out (etcd looks twice a second)",
+        token_from="the create revision of the holder's key; a restored or wiped cluster starts again",  # noqa: S106
+        survives="the failure of a minority of the members, restarts, another leader",
+        clocks="no clock's time of day counts; the members' must not run faster than ours by more than 0.2 %",
+    )
+
+    def __init__(self, cluster: Cluster, prefix: str = "lockctl/") -> None:
+        """Nothing is opened before it is needed."""
+        self.cluster = cluster
+        self.layout = wording.Layout(prefix)
+        self._tenures: dict[str, int] = {}  # owner -> number of its present tenure; absent: the first
+        self._later: dict[tuple[str, int], int] = {}  # owner, token -> lease of a tenure that is not the first
+        self._unended: dict[str, set[int]] = {}  # owner -> leases of which we do not know whether they ended
+        self._granted: set[int] = set()  # leases that we have asked for
+
+    @classmethod
+    def from_url(cls, url: Url) -> EtcdBackend:
+        """``etcd://[USER:PASSWORD@]HOST[:2379],.../?prefix=P``, ``etcds://`` with TLS; raises ``ConfigError``."""
+        scheme = url.scheme
+        params = take_params(url, cls.parameters)
+        if not url.hosts:
+            raise ConfigError(f"{scheme}: a URL has the members of the cluster, such as {scheme}://host1,host2/")
+        if url.path not in ("", "/"):
+            raise ConfigError(f"{scheme}: a URL has no path: where locks are is said by ?prefix={printable(url.path)}")
+        if (url.user is None) != (url.password is None):
+            raise ConfigError(f"{scheme}: a user and a password (or password_file) belong together")
+        if "\0" in params["prefix"]:
+            raise ConfigError(f"{scheme}: prefix cannot contain a null character")
+        tls = None
+        if scheme == "etcds":
+            tls = TlsSettings.from_params(scheme, params)
+        else:
+            without_tls(scheme, params)
+        members = []
+        for text in url.hosts:
+            host, port = endpoint(text, PORT)
+            shown = f"[{host}]" if ":" in host else host
+            members.append(Endpoint(f"etcd at {printable(shown)}:{port}", host, port, tls=tls))
+        return cls(Cluster(tuple(members), url.user, url.password), params["prefix"])
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``."""
+        deadline = Deadline(timeout, interrupt)
+        for lease in sorted(self._unended.get(claim.owner, ())):
+            self._end(claim.owner, lease, deadline)  # else our own old place in the queue would be before us
+        lease = self.lease_of(claim)
+        directory, place = self.layout.directory(claim.name), self.layout.place(claim.name, lease)
+        while True:
+            ttl, term = self.fresh_lease(claim, lease, deadline)
+            document = describe(claim, {"acquired_at": wall()})
+            request = {
+                "compare": [wording.is_free(directory)],
+                "success": [wording.put(place, document, lease)],
+                "failure": [wording.get(place), wording.get_in_order(directory, 1)],
+            }
+            try:
+                answer = self.cluster.call("/v3/kv/txn", request, deadline)
+                if wording.term(answer) != term:
+                    continue  # a leader that was deposed may have prolonged the lease for nobody
+                token = wording.revision(answer)
+                if answer.get("succeeded") is not True:
+                    own, first = (*wording.reads(answer), [], [])[:2]
+                    if not own or not first or own[0].key != first[0].key:
+                        return None
+                    token = own[0].created
+                    if not self._mark_as_holder(place, own[0], document, lease, deadline):
+                        continue
+            except LeaseGone:
+                self._granted.discard(lease)  # it ran out between two requests: begin again
+                continue
+            if lease != wording.lease_id(claim.owner, 0):
+                self._later[claim.owner, token] = lease
+            domain = f"etcd:{wording.whole(answer['header'].get('cluster_id')):x}"
+            return Grant(claim, token, domain, self.layout.lock(claim.name), ttl)
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """See ``Backend``: the lease first, whose clock counts, then whether the key is still there."""
+        deadline = Deadline(timeout)
+        claim, lease = grant.claim, self._lease_of_grant(grant)
+        own, asked = self.layout.place(claim.name, lease), self.layout.revocation(claim.name, lease)
+        request = {"compare": [wording.is_created_at(own, grant.token)], "success": [wording.get(asked)]}
+        try:
+            ttl, term = self.keep_alive(lease, deadline)
+            answer = self.cluster.call("/v3/kv/txn", request, deadline)
+        except LeaseGone as odd:
+            raise BackendUnavailable(f"{self.cluster.where}: {odd}") from None
+        except ConfigError as denied:
+            raise BackendUnavailable(str(denied)) from None  # an error of somebody else's: not a reason to stop a job
+        if answer.get("succeeded") is not True:
+            how = "was deleted by another hand" if ttl > 0 else "went with its lease, which ran out or was revoked"
+            raise LeaseLost(f"the key of the lock {how}")
+        if ttl <= 0 or term != wording.term(answer):
+            # a leader that was deposed and does not know it yet speaks for nobody: only the transaction asked a quorum
+            raise BackendUnavailable(f"{self.cluster.where}: the leader changed during the renewal")
+        for entry in (entry for found in wording.reads(answer) for entry in found):
+            wanted = read_revocation(entry.value, claim.owner)
+            if wanted is not None:
+                raise LeaseRevoked(*map(printable, wanted))
+        return Grant(claim, grant.token, grant.domain, grant.key, ttl)
+
+    def release(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``: the lease is of this grant alone, and takes the key with it."""
+        self._end(grant.claim.owner, self._lease_of_grant(grant), Deadline(timeout))
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``. Between two waits a place in the queue lasts as long as a lease."""
+        if timeout <= 0:
+            return
+        from lockctl.backends.etcd.waiting import wait_for_turn
+
+        whole = Deadline(timeout, interrupt)
+        try:
+            wait_for_turn(self, claim, whole)
+        except RequestInterrupted:
+            return
+        except BackendUnavailable:
+            if whole.left() > 0:
+                raise
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """See ``Backend``: whatever there is of this claim ends with its lease."""
+        deadline = Deadline(timeout)
+        for lease in sorted({self.lease_of(claim), *self._unended.get(claim.owner, ())}):
+            self._end(claim.owner, lease, deadline)
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``."""
+        from lockctl.backends.etcd.looking import inspect
+
+        return inspect(self, name, Deadline(timeout))
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``. A lock that nobody holds has no key, and is not listed."""
+        from lockctl.backends.etcd.looking import list_locks
+
+        return list_locks(self, pattern, Deadline(timeout))
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``."""
+        from lockctl.backends.etcd.looking import revoke
+
+        return revoke(self, name, seen, now=now, by=by, reason=reason, deadline=Deadline(timeout))
+
+    def close(self) -> None:
+        """See ``Backend``."""
+        self.cluster.close()
+
+    # What waiting and looking use too
+
+    def lease_of(self, claim: Claim) -> int:
+        """The lease of the present tenure of a claim."""
+        return wording.lease_id(claim.owner, self._tenures.get(claim.owner, 0))
+
+    def fresh_lease(self, claim: Claim, lease: int, deadline: Deadline) -> tuple[float, int]:
+        """Have the lease run from now on, made or prolonged; for how many seconds, and the leader's term."""
+        request = {"ID": str(lease), "TTL": str(-int(-claim.ttl // 1))}
+        for _ in range(TRIES):
+            if lease in self._granted:
+                ttl, term = self.keep_alive(lease, deadline)
+                if ttl > 0:
+                    return ttl, term
+            try:
+                answer = self.cluster.call("/v3/lease/grant", request, deadline)
+            except LeaseExists:
+                self._granted.add(lease)  # the answer to an earlier request was lost
+                continue
+            self._granted.add(lease)
+            return float(max(0, wording.whole(answer.get("TTL")))), wording.term(answer)
+        raise BackendUnavailable(f"{self.cluster.where}: a lease that exists for some members and not for others")
+
+    def keep_alive(self, lease: int, deadline: Deadline) -> tuple[float, int]:
+        """Prolong a lease; for how many seconds, 0 when it has ended, and the leader's term."""
+        answer = self.cluster.call("/v3/lease/keepalive", {"ID": str(lease)}, deadline)
+        if wording.whole(answer.get("ID")) != lease:
+            raise BackendUnavailable(f"{self.cluster.where}: the answer is about another lease")
+        return float(max(0, wording.whole(answer.get("TTL")))), wording.term(answer)
+
+    # Tenures: a lease is used for one of them alone, so that what ends it can never end the next one
+
+    def _lease_of_grant(self, grant: Grant) -> int:
+        first = wording.lease_id(grant.claim.owner, 0)
+        return self._later.get((grant.claim.owner, grant.token), first)
+
+    def _end(self, owner: str, lease: int, deadline: Deadline) -> None:
+        tenure = self._tenures.get(owner, 0)
+        if lease == wording.lease_id(owner, tenure):
+            self._tenures[owner] = tenure + 1
+        self._granted.discard(lease)
+        unended = self._unended.setdefault(owner, set())
+        unended.add(lease)
+        try:
+            self.cluster.call("/v3/lease/revoke", {"ID": str(lease)}, deadline)
+        except LeaseGone:
+            pass
+        unended.discard(lease)
+        if not unended:
+            del self._unended[owner]
+
+    def _mark_as_holder(
+        self, place: bytes, own: wording.Entry, document: bytes, lease: int, deadline: Deadline
+    ) -> bool:
+        """Write down since when we have the lock that we waited for; whether we have it."""
+        known = read(own.value)
+        if known is not None and "acquired_at" in known:
+            return True
+        request = {
+            "compare": [wording.is_created_at(place, own.created)],
+            "success": [wording.put(place, document, lease)],
+        }
+        return self.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True

@@ -1,0 +1,205 @@
+"""Requests to an etcd cluster: to whichever member answers, in the name of the user that the URL has."""
+
+from __future__ import annotations
+
+from lockctl import json_text
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.names import printable
+from lockctl.wire.http import Client
+from lockctl.wire.stream import Closed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.http import Lines, Response
+    from lockctl.wire.stream import Endpoint
+
+    T = TypeVar("T")
+
+# a member that is cut off from the others says so at once, instead of holding the request
+HEADERS = (("Grpc-Metadata-Hasleader", "true"),)
+LONGEST_TRY = 2.0  # seconds for a member while there are others: more than an election takes
+# gRPC's codes, which the gateway repeats
+INVALID_ARGUMENT, PERMISSION_DENIED, OUT_OF_RANGE, UNIMPLEMENTED, UNAUTHENTICATED = 3, 7, 11, 12, 16
+
+
+class LeaseGone(Exception):
+    """The lease does not exist (any more)."""
+
+
+class LeaseExists(Exception):
+    """A lease with this id exists already."""
+
+
+class Denied(ConfigError):
+    """No member will ever answer otherwise: it is of no use to ask the next one."""
+
+
+class _StaleToken(Exception):
+    """The token of our login has run out, or the login is missing."""
+
+
+class Cluster:
+    """The members of one cluster. Any thread may send a request beside others: each has a connection of its own."""
+
+    def __init__(self, members: tuple[Endpoint, ...], user: str | None = None, password: str | None = None) -> None:
+        """Nothing is opened before it is needed."""
+        self._members = members
+        self._user = user
+        self._password = password
+        self._token = ""  # of our login
+        self._idle: list[tuple[Endpoint, Client]] = []
+        self._answered = False  # whether any member ever did
+        self.turn = 0  # number of the member that is asked first: the one that answered last
+
+    @property
+    def where(self) -> str:
+        """The member that is asked first, for messages."""
+        return self._members[self.turn].where
+
+    def call(self, path: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+        """The answer of the first member that has one; the request must stand being done twice.
+
+        Raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``, ``LeaseGone``, ``LeaseExists``.
+        """
+        body = json_text.render(request).encode()
+        return self._of_any(lambda member, share: self._answer(member, path, body, share), deadline)
+
+    def watch(self, keys: tuple[bytes, ...], start: int, deadline: Deadline) -> Lines:
+        """What happens to the keys from revision *start* on, except writes, as lines of JSON; the caller closes it."""
+        from lockctl.backends.etcd.wording import coded
+
+        each = [{"key": coded(key), "start_revision": str(start), "filters": ["NOPUT"]} for key in keys]
+        body = "".join([json_text.render({"create_request": one}) for one in each]).encode()
+
+        def attempt(member: Endpoint, share: Deadline) -> Lines:
+            lines = Client(member, HEADERS).stream("POST", "/v3/watch", share, body=body, headers=self._login())
+            if lines.status != 200:
+                lines.close()
+                self._token = ""  # if it was that, then the next request brings a new one
+                raise BackendUnavailable(f"{member.where}: no watch there: HTTP status {lines.status}")
+            return lines
+
+        return self._of_any(attempt, deadline)
+
+    def close(self) -> None:
+        """Close what is open."""
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    def _of_any(self, attempt: Callable[[Endpoint, Deadline], T], deadline: Deadline) -> T:
+        problems: list[BackendUnavailable | ConfigError] = []
+        count, first = len(self._members), self.turn
+        for step in range(count):
+            if problems and deadline.left() <= 0:
+                break
+            turn = (first + step) % count
+            last = step == count - 1
+            share = deadline if last else deadline.sooner(min(deadline.left() / 2, LONGEST_TRY))
+            try:
+                answer = attempt(self._members[turn], share)
+            except Denied:
+                raise
+            except (BackendUnavailable, ConfigError) as problem:
+                problems.append(problem)
+                continue
+            self.turn = turn
+            return answer
+        self.turn = (first + 1) % count
+        texts = list(dict.fromkeys(str(problem) for problem in problems))
+        if all(isinstance(problem, ConfigError) for problem in problems):
+            raise ConfigError("; ".join(texts))
+        raise BackendUnavailable("; ".join(texts))
+
+    def _answer(self, member: Endpoint, path: str, body: bytes, deadline: Deadline) -> dict[str, Any]:
+        for attempt in (1, 2):
+            if self._user is not None and not self._token:
+                self._log_in(member, deadline)
+            try:
+                return self._content(member, self._send(member, path, body, deadline))
+            except _StaleToken as stale:
+                if self._user is None:
+                    raise Denied(f"{member.where}: {stale}: the URL needs a user and its password") from None
+                if attempt == 2:
+                    raise BackendUnavailable(f"{member.where}: {stale}, although we have just logged in") from None
+                self._token = ""
+        raise AssertionError("unreachable")
+
+    def _send(self, member: Endpoint, path: str, body: bytes, deadline: Deadline) -> Response:
+        client = self._client(member)
+        try:
+            response = client.request("POST", path, deadline, body=body, headers=self._login())
+        except BaseException as failure:
+            client.close()
+            if isinstance(failure, Closed) and member.tls is None and not self._answered:
+                raise BackendUnavailable(f"{failure}: if it wants TLS, use etcds://") from None
+            raise
+        self._answered = True
+        self._idle.append((member, client))
+        return response
+
+    def _client(self, member: Endpoint) -> Client:
+        while True:
+            try:
+                kept_for, client = self._idle.pop()
+            except IndexError:
+                return Client(member, HEADERS)
+            if kept_for is member:
+                return client
+            client.close()
+
+    def _login(self) -> tuple[tuple[str, str], ...]:
+        return (("Authorization", self._token),) if self._token else ()
+
+    def _log_in(self, member: Endpoint, deadline: Deadline) -> None:
+        body = json_text.render({"name": self._user, "password": self._password}).encode()
+        response = self._send(member, "/v3/auth/authenticate", body, deadline)
+        if b"authentication is not enabled" in response.body:
+            return  # as etcd's own client: whoever may do everything needs no login
+        try:
+            token = self._content(member, response).get("token")
+        except _StaleToken as refused:
+            raise Denied(f"{member.where}: {refused}") from None
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            raise BackendUnavailable(f"{member.where}: a login was answered without a token")
+        self._token = token
+
+    def _content(self, member: Endpoint, response: Response) -> dict[str, Any]:
+        """The answer in a response, or its error."""
+        try:
+            content = response.json()
+        except BackendUnavailable:
+            content = None
+        if not isinstance(content, dict):
+            from lockctl.backends.etcd.diagnosis import not_a_gateway
+
+            raise not_a_gateway(member.where, response)
+        if response.status != 200 or "error" in content:
+            raise _problem(member.where, content, self._user)
+        inner = content.get("result", content)  # of a stream of answers, which here has one
+        if not isinstance(inner, dict) or not isinstance(inner.get("header"), dict):
+            raise BackendUnavailable(f"{member.where}: an answer that is not etcd's: {response.excerpt()}")
+        return inner
+
+
+def _problem(where: str, content: dict[str, Any], user: str | None) -> Exception:
+    """The exception for an error of etcd, whose form depends on the version and on the kind of request."""
+    inner = content.get("error")
+    fields = inner if isinstance(inner, dict) else content
+    message = fields.get("message") or fields.get("error")
+    code = fields.get("code") or fields.get("grpc_code")
+    text = printable(message[:300]).replace("etcdserver: ", "") if isinstance(message, str) else "an unknown error"
+    if "lease not found" in text:
+        return LeaseGone(text)
+    if "lease already exists" in text:
+        return LeaseExists(text)
+    if code == UNAUTHENTICATED or "user name is empty" in text or "auth store is old" in text:
+        return _StaleToken(text)
+    if code == PERMISSION_DENIED:
+        return Denied(f"{where}: {text}: user {printable(user or '?')} needs to read and write below the prefix")
+    if code in (INVALID_ARGUMENT, OUT_OF_RANGE, UNIMPLEMENTED):
+        return Denied(f"{where}: {text}")
+    return BackendUnavailable(f"{where}: {text}")

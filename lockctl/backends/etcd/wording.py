@@ -1,0 +1,169 @@
+"""How etcd's JSON gateway writes keys, numbers and requests, and where in the key space a lock is.
+
+The layout is that of ``etcdctl lock`` and of Go's ``concurrency.Mutex``: everybody who wants the lock has
+a key ``<lock>/<lease in hex>`` attached to a lease of its own, and the one that was created first has it.
+
+In answers every field that has its zero value is left out, and 64-bit numbers are strings. What is read
+here may have been written by anybody: what is not as it should be counts as absent.
+"""
+
+from __future__ import annotations
+
+import binascii
+
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LARGEST_LEASE = 9223372036854775783  # a prime below 2**63: etcd's ids of leases are positive int64
+LONGEST_NUMBER = 20  # digits of 2**64
+REVOCATIONS = ".revoke/"  # below the prefix, where no lock can be: no lock's name begins with a dot
+
+
+class Entry(Value):
+    """One key as it is stored."""
+
+    key: bytes
+    value: bytes
+    created: int  # the revision in which the key came to be; constant until it is deleted
+    lease: int  # 0: attached to none
+
+
+class Layout(Value):
+    """Where locks are kept: everything is below *prefix*."""
+
+    prefix: str
+
+    def lock(self, name: str) -> str:
+        """What another tool must be given: ``etcdctl lock`` and ``NewMutex`` put a slash and a lease behind it."""
+        return self.prefix + name
+
+    def directory(self, name: str) -> bytes:
+        """What all keys of a lock begin with."""
+        return as_bytes(self.prefix + name + "/")
+
+    def place(self, name: str, lease: int) -> bytes:
+        """The key of one who holds the lock or waits for it."""
+        return self.directory(name) + b"%x" % lease
+
+    def revocation(self, name: str, lease: int) -> bytes:
+        """The key of a request to one holder to give the lock back."""
+        return as_bytes(f"{self.prefix}{REVOCATIONS}{name}/") + b"%x" % lease
+
+
+def as_bytes(text: str) -> bytes:
+    """A key or value as etcd stores it."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def lease_id(owner: str, tenure: int) -> int:
+    """The lease of an owner: known beforehand, so that it is found again after a lost answer.
+
+    What was given back may still be on its way to the server, so the next *tenure* of an owner has another.
+    """
+    return (int.from_bytes(owner.encode("utf-8", "replace"), "big") + tenure) % LARGEST_LEASE + 1
+
+
+def coded(data: bytes) -> str:
+    """Bytes as JSON carries them."""
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+def decoded(content: object) -> bytes:
+    """The bytes of a field."""
+    try:
+        return binascii.a2b_base64(content) if isinstance(content, str) else b""
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def whole(content: object) -> int:
+    """The number of a field."""
+    if isinstance(content, str) and len(content) <= LONGEST_NUMBER and content.isascii():
+        sign, digits = (-1, content[1:]) if content[:1] == "-" else (1, content)
+        return sign * int(digits) if digits.isdigit() else 0
+    return content if isinstance(content, int) and not isinstance(content, bool) else 0
+
+
+def after(beginning: bytes) -> bytes:
+    """The end of the range of all keys that begin so, as etcd wants it."""
+    stem = beginning.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else b"\0"
+
+
+def is_free(directory: bytes) -> dict[str, Any]:
+    """The condition that no key begins so."""
+    return {**_below(directory), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
+
+
+def is_created_at(key: bytes, revision: int) -> dict[str, Any]:
+    """The condition that a key is still the one that was created at *revision*; 0: that it does not exist."""
+    return {"key": coded(key), "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
+
+
+def put(key: bytes, value: bytes, lease: int) -> dict[str, Any]:
+    """Write a key, which ends with *lease*."""
+    return {"request_put": {"key": coded(key), "value": coded(value), "lease": str(lease)}}
+
+
+def delete(key: bytes) -> dict[str, Any]:
+    """Delete one key."""
+    return {"request_delete_range": {"key": coded(key)}}
+
+
+def get(key: bytes) -> dict[str, Any]:
+    """Read one key."""
+    return {"request_range": {"key": coded(key)}}
+
+
+def get_in_order(directory: bytes, limit: int) -> dict[str, Any]:
+    """Read the keys that begin so, the oldest first."""
+    order = {"sort_target": "CREATE", "sort_order": "ASCEND", "limit": str(limit)}
+    return {"request_range": {**_below(directory), **order}}
+
+
+def newest_before(directory: bytes, revision: int) -> dict[str, Any]:
+    """The youngest key that begins so and is older than *revision*; a request for ``/v3/kv/range``."""
+    order = {"sort_target": "CREATE", "sort_order": "DESCEND", "limit": "1", "keys_only": True}
+    return {**_below(directory), **order, "max_create_revision": str(revision - 1)}
+
+
+def keys_from(start: bytes, beginning: bytes, limit: int) -> dict[str, Any]:
+    """The keys from *start* on that begin so, without their values; a request for ``/v3/kv/range``."""
+    return {"key": coded(start or b"\0"), "range_end": coded(after(beginning)), "limit": str(limit), "keys_only": True}
+
+
+def _below(beginning: bytes) -> dict[str, Any]:
+    return {"key": coded(beginning), "range_end": coded(after(beginning))}
+
+
+def entries(answer: object) -> list[Entry]:
+    """The keys of one answer to a read."""
+    found = []
+    listed = answer.get("kvs") if isinstance(answer, dict) else None
+    for item in listed if isinstance(listed, list) else ():
+        if isinstance(item, dict):
+            value, lease = decoded(item.get("value")), whole(item.get("lease"))
+            found.append(Entry(decoded(item.get("key")), value, whole(item.get("create_revision")), lease))
+    return found
+
+
+def reads(answer: dict[str, Any]) -> list[list[Entry]]:
+    """The keys of each step of a transaction; none for one that did not read."""
+    steps = answer.get("responses")
+    return [
+        entries(step.get("response_range")) if isinstance(step, dict) else []
+        for step in (steps if isinstance(steps, list) else ())
+    ]
+
+
+def revision(answer: dict[str, Any]) -> int:
+    """The revision of the store that an answer is about."""
+    return whole(answer["header"].get("revision"))
+
+
+def term(answer: dict[str, Any]) -> int:
+    """The term of the leader that an answer comes from, as far as the member that gave it knew."""
+    return whole(answer["header"].get("raft_term"))

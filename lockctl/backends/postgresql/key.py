@@ -1,0 +1,62 @@
+"""From the name of a lock to the number of an advisory lock.
+
+PostgreSQL has two key spaces that do not overlap: one ``bigint``, or a pair of ``int``. A name becomes the
+first eight bytes of the SHA-256 of prefix and name, read as a signed big-endian number; the same in SQL::
+
+    ('x' || left(encode(sha256('lockctl:nightly'), 'hex'), 16))::bit(64)::bigint
+"""
+
+from __future__ import annotations
+
+from lockctl.value import Value
+
+BIGINT, PAIR = 1, 2  # how pg_locks.objsubid tells the two key spaces apart
+HALF = 1 << 32
+
+
+class Key(Value):
+    """One advisory lock, as ``pg_locks`` shows it and as people write it."""
+
+    text: str  # what stands between the parentheses of pg_advisory_lock(): "42", or "1,2"
+    classid: int
+    objid: int
+    objsubid: int
+
+
+def bigint(number: int) -> Key:
+    """The key with this 64-bit number."""
+    return Key(str(number), (number >> 32) % HALF, number % HALF, BIGINT)
+
+
+def of_name(name: str) -> Key:
+    """The key of a lock, from its *name* with its prefix."""
+    from hashlib import sha256  # the driver that comes along with it is slower to load
+
+    return bigint(int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True))
+
+
+def parse(text: str) -> Key | None:
+    """The key that ``42`` or ``1,2`` means; ``None`` if it is no number, or too large for its key space."""
+    numbers = []
+    for word in text.split(","):
+        digits = word.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+            return None
+        numbers.append(int(word))
+    if len(numbers) == 1 and -(1 << 63) <= numbers[0] < 1 << 63:
+        return bigint(numbers[0])
+    if len(numbers) == 2 and all(-(1 << 31) <= number < 1 << 31 for number in numbers):
+        first, second = numbers
+        return Key(f"{first},{second}", first % HALF, second % HALF, PAIR)
+    return None
+
+
+def seen(classid: int, objid: int, objsubid: int) -> str:
+    """The text of the key that ``pg_locks`` shows with these three numbers."""
+    if objsubid == BIGINT:
+        return str(_signed((classid << 32) | objid, 64))
+    return f"{_signed(classid, 32)},{_signed(objid, 32)}"
+
+
+def _signed(number: int, bits: int) -> int:
+    return number - (1 << bits) if number >> (bits - 1) else number

@@ -1,0 +1,128 @@
+"""One connection to PostgreSQL on which every wait has a deadline.
+
+The driver is used in its asynchronous mode, in which it never blocks: it says what it waits for, and the
+wait is ours. An answer that is late can be waited for again, so a connection that holds a lock is not
+given up because one renewal got no answer in time.
+"""
+
+from __future__ import annotations
+
+from lockctl.errors import BackendUnavailable
+from lockctl.names import printable
+from lockctl.wire.deadline import READABLE, WRITABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.wire.deadline import Deadline
+
+    Row = tuple[Any, ...]
+
+LONGEST_MESSAGE = 500  # characters of what a server says
+
+
+class SessionGone(BackendUnavailable):
+    """The connection has ended, and with it everything that its session held."""
+
+
+class SqlError(BackendUnavailable):
+    """The server refused a statement; the connection is as before. *code* is the SQLSTATE."""
+
+    def __init__(self, message: str, code: str) -> None:
+        """Keep the code."""
+        super().__init__(message)
+        self.code = code
+
+
+class Session:
+    """One connection. Texts in answers are bytes: what a server stores need not be UTF-8."""
+
+    def __init__(self, connection: Any, where: str) -> None:
+        """Use a connection of psycopg2 in asynchronous mode, established or not."""
+        self._connection = connection
+        self._cursor: Any = None
+        self.where = where
+        self.pid = 0  # of the server process, as it says itself
+        self.pending = False  # a statement was sent and not answered
+
+    @property
+    def announced_pid(self) -> int:
+        """The pid that came with the connection: a pooler sends one of its own making."""
+        return int(self._connection.info.backend_pid)
+
+    @property
+    def version(self) -> int:
+        """Of the server, such as 150004."""
+        return int(self._connection.server_version)
+
+    def ask(self, sql: str, deadline: Deadline, args: tuple[Any, ...] | None = None) -> list[Row]:
+        """The rows of the last statement in *sql*. Raises as :meth:`finish`."""
+        self.send(sql, args)
+        return self.finish(deadline)
+
+    def send(self, sql: str, args: tuple[Any, ...] | None = None) -> None:
+        """Send statements; :meth:`finish` waits for their answer. Raises ``SessionGone``, ``SqlError``."""
+        self._cursor = self._translated(self._start, sql, args)
+        self.pending = True
+
+    def finish(self, deadline: Deadline) -> list[Row]:
+        """The answer to what was sent. Raises ``SessionGone``, ``SqlError``.
+
+        Raises ``BackendUnavailable`` and ``RequestInterrupted`` when there is none in time: it may then
+        be waited for again.
+        """
+        self.drive(deadline)
+        self.pending = False
+        rows: list[Row] = self._translated(self._rows)
+        self._cursor = None
+        return rows
+
+    def drive(self, deadline: Deadline) -> None:
+        """Wait until the connection is established or the statement under way is done."""
+        while True:
+            state = self._translated(self._connection.poll)
+            if state == 0:  # psycopg2.extensions.POLL_OK, POLL_READ, POLL_WRITE
+                return
+            deadline.wait(self._connection.fileno(), READABLE if state == 1 else WRITABLE, self.where)
+
+    def fileno(self) -> int:
+        """The descriptor of the connection; a copy of it keeps the session alive when this process is killed."""
+        return int(self._connection.fileno())
+
+    def close(self) -> None:
+        """End the connection; idempotent. The server frees what its session held when it sees this."""
+        try:
+            self._connection.close()
+        except Exception:  # noqa: BLE001 - whatever the driver has against it, it is of no more use
+            return
+
+    def _start(self, sql: str, args: tuple[Any, ...] | None) -> Any:
+        cursor = self._connection.cursor()
+        cursor.execute(sql, args)
+        return cursor
+
+    def _rows(self) -> list[Row]:
+        return list(self._cursor.fetchall()) if self._cursor.description else []
+
+    def _translated(self, call: Any, *args: Any) -> Any:
+        import psycopg2
+
+        try:
+            return call(*args)
+        except psycopg2.Error as error:
+            self.pending = False
+            text = first_line(error)
+            about_connection = isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError))
+            if self._connection.closed or (about_connection and error.pgcode is None):
+                raise SessionGone(f"{self.where}: {text or 'the server closed the connection'}") from None
+            raise SqlError(f"{self.where}: {text}", error.pgcode or "") from None
+        except (ValueError, OverflowError, UnicodeError) as error:
+            # an answer that the driver cannot read is no answer
+            self.pending = False
+            raise SqlError(f"{self.where}: {type(error).__name__} in an answer", "") from None
+
+
+def first_line(error: Exception) -> str:
+    """What a server or the driver says, as one printable line."""
+    return printable(str(error).strip().partition("\n")[0])[:LONGEST_MESSAGE]

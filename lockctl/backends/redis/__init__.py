@@ -1,0 +1,181 @@
+"""Locks in one Redis server: a key with a time to live, raised and compared by scripts in one step.
+
+Any program that uses the usual recipe (``SET key value NX PX``, compare and delete) contends under the same
+key. The fencing token is a counter beside it, never below the server's clock, so that a counter that was lost
+does not start again. What breaks it is what loses acknowledged writes: a failover, a restart without AOF.
+"""
+
+from __future__ import annotations
+
+from lockctl import documents
+from lockctl.backends.redis import record, scripts
+from lockctl.backends.redis.address import SENTINEL_PARAMETERS, TCP_PARAMETERS, UNIX_PARAMETERS, from_url
+from lockctl.backends.redis.keys import keys_of
+from lockctl.backends.redis.session import Session
+from lockctl.clock import wall
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.model import Capabilities, Grant, LockInfo
+from lockctl.names import printable
+from lockctl.wire.deadline import Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import ClassVar
+
+    from lockctl.backends.redis.address import Address
+    from lockctl.backends.redis.record import Seen
+    from lockctl.backends.redis.waiting import Queue
+    from lockctl.model import Claim, Holder
+    from lockctl.url import Url
+
+LISTED = 200  # locks that a list reads ahead
+
+
+class RedisBackend:
+    """One client of one primary."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="redis",
+        fencing="durable-storage",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=True,
+        lists_waiters=True,
+        revocable=True,
+        rate_error=0.01,
+        heartbeat=0.9,
+        freed_when="its ttl has run out on the server's clock",
+        token_from="a counter in Redis, never below the server's clock in microseconds:"  # noqa: S106 - no password
+        " lost writes (failover, restart without AOF) break it if the clock is also behind",
+        survives="restarts of the server, if it writes to disk (AOF); a failover may lose the newest lock",
+        clocks="the server's wall clock must not jump: it ends the leases",
+    )
+    parameters: ClassVar[dict[str, str]] = {**TCP_PARAMETERS, **UNIX_PARAMETERS, **SENTINEL_PARAMETERS}
+
+    def __init__(self, address: Address) -> None:
+        """Nothing is opened yet."""
+        self._address = address
+        self._prefix = address.prefix
+        self._session = Session(address.place, address.login)
+        self._queue: Queue | None = None
+        self._doubted: set[str] = set()  # owners of which a request may still be on its way
+
+    @classmethod
+    def from_url(cls, url: Url) -> RedisBackend:
+        """A client for a ``redis``, ``rediss``, ``redis+unix`` or ``redis+sentinel`` URL; raises ``ConfigError``."""
+        return cls(from_url(url))
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``: one round trip, also on a new connection."""
+        document = documents.describe(claim, {"acquired_at": wall()})
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        try:
+            reply = self._session.run(
+                scripts.ACQUIRE, keys, [claim.owner, milliseconds(claim.ttl), document], Deadline(timeout, interrupt)
+            )
+        except LockctlError:
+            self._doubted.add(claim.owner)
+            raise
+        granted, text = record.answer(reply, self._session.where, 2)
+        if granted != 1:
+            return None
+        if self._queue is not None:
+            self._queue.close()
+        token = record.token(text, self._session.where)
+        return Grant(claim, token, self._address.domain, keys[0], claim.ttl)
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """See ``Backend``."""
+        claim = grant.claim
+        words: list[bytes | str | int] = [record.beginning(claim.owner, grant.token), milliseconds(grant.ttl)]
+        try:
+            reply = self._session.run(scripts.RENEW, keys_of(self._prefix, claim.name), words, Deadline(timeout))
+        except ConfigError as refused:
+            raise BackendUnavailable(str(refused)) from None  # not known: the job lives on until its deadline
+        kept, more = record.answer(reply, self._session.where, 2)
+        if kept == 0:
+            raise LeaseLost(f"{printable(grant.key)} {'was taken by another' if more else 'ran out or was deleted'}")
+        asked = documents.read_revocation(more if isinstance(more, bytes) else None, claim.owner)
+        if asked is not None:
+            raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+        return grant
+
+    def release(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        self._leave(grant.claim, timeout)
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """See ``Backend``."""
+        self._leave(claim, timeout)
+        if self._queue is not None:
+            self._queue.close()
+
+    def _leave(self, claim: Claim, timeout: float) -> None:
+        """Leave nothing of *claim*; if a request may still be on its way, the server is told to refuse it."""
+        refuse_for = milliseconds(claim.ttl) if claim.owner in self._doubted else 0
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        self._session.run(scripts.LEAVE, keys, [claim.owner, refuse_for], Deadline(timeout))
+        self._doubted.discard(claim.owner)
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``."""
+        if self._queue is None:
+            from lockctl.backends.redis.waiting import Queue
+
+            self._queue = Queue(self._session, self._prefix)
+        try:
+            self._queue.wait(claim, timeout, interrupt)
+        except LockctlError:
+            self._doubted.add(claim.owner)
+            raise
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``."""
+        from lockctl.backends.redis.looking import look
+
+        (seen,) = look(self._session, self._prefix, [name], Deadline(timeout))
+        return self._info(name, seen)
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``: by SCAN, so that the locks of other programs under our prefix are found, too."""
+        from lockctl.backends.redis.looking import look, names_of
+
+        deadline = Deadline(timeout)
+        names = sorted(names_of(self._session, self._prefix, pattern, deadline))
+        for start in range(0, len(names), LISTED):
+            part = names[start : start + LISTED]
+            for name, seen in zip(part, look(self._session, self._prefix, part, deadline), strict=True):
+                yield self._info(name, seen)
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``."""
+        from lockctl.backends.redis.revoking import revoke
+
+        return revoke(self._session, self._prefix, name, seen, Deadline(timeout), now=now, by=by, reason=reason)
+
+    def close(self) -> None:
+        """See ``Backend``."""
+        self._session.close()
+        if self._queue is not None:
+            self._queue.close()
+
+    def _info(self, name: str, seen: Seen) -> LockInfo:
+        holder = record.holder(seen)
+        return LockInfo(
+            name=name,
+            backend=self.capabilities.scheme,
+            key=self._prefix + name,
+            state="free" if holder is None else "foreign" if holder.owner is None else "held",
+            fencing=self.capabilities.fencing,
+            slots=1,
+            holders=() if holder is None else (holder,),
+            waiters=seen.waiters,
+            last_run=None,
+        )
+
+
+def milliseconds(seconds: float) -> int:
+    """Rounded up: a lease is never shorter than was said."""
+    return int(seconds * 1000 + 0.999)

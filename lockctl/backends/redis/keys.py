@@ -1,0 +1,46 @@
+"""Where a lock and what belongs to it live in Redis.
+
+The lock itself is the plain key ``prefix`` + name, which any other program can be given. Its companions are
+``{that key}:word``: the braces put them into the same slot of a cluster, and no lock's name can have any.
+"""
+
+from __future__ import annotations
+
+from lockctl.names import check_name
+
+FENCE, QUEUE, LIVE, WHO, REVOKE = "fence", "queue", "live", "who", "revoke"
+COMPANIONS = (FENCE, QUEUE, LIVE, WHO, REVOKE)
+SHOWN_BY = (FENCE, QUEUE)  # companions that outlive the lock, by which a free lock is known
+PREFIX = "lockctl:"  # unless the URL names another
+
+
+def keys_of(prefix: str, name: str, owner: str = "") -> tuple[str, ...]:
+    """The keys of a lock as the scripts want them; the last one belongs to *owner* alone."""
+    key = prefix + name
+    return (key, *[f"{{{key}}}:{word}" for word in COMPANIONS], f"{{{key}}}:gone:{owner}")
+
+
+def wake_channel(key: str, owner: str) -> str:
+    """Where a waiter is told that its turn has come."""
+    return f"{{{key}}}:wake:{owner}"
+
+
+def name_in(key: bytes, prefix: str) -> str | None:
+    """The name of the lock that a key of the database belongs to, if it does."""
+    text = key.decode("utf-8", "replace")
+    if text.startswith("{"):
+        text, brace, word = text[1:].rpartition("}:")
+        if not brace or word not in SHOWN_BY:
+            return None
+    if not text.startswith(prefix):
+        return None
+    name = text[len(prefix) :]
+    try:
+        return check_name(name)
+    except ValueError:
+        return None
+
+
+def match_all(prefix: str) -> str:
+    """A pattern for SCAN that matches every lock and companion (and maybe more)."""
+    return "*" + "".join("\\" + char if char in "*?[]^-\\" else char for char in prefix) + "*"

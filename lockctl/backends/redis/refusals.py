@@ -1,0 +1,57 @@
+"""What the errors that Redis answers with mean for a lock."""
+
+from __future__ import annotations
+
+from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.wire.resp import ReplyError
+
+ADVICE = {  # what a person must change; the rest may pass by itself
+    "NOAUTH": "the server wants a password: write it into the URL, or name its file with password_file=",
+    "WRONGPASS": "the server does not accept the user name or the password",
+    "NOPERM": "the user may not do what a lock needs",
+    "DENIED": "the server runs in protected mode and takes no connections from other hosts without a password",
+    "MOVED": "this is a node of a Redis cluster, which is not served: name a single primary",
+    "CROSSSLOT": "this is a node of a Redis cluster, which is not served: name a single primary",
+    "WRONGTYPE": "a companion key of the lock holds what is not lockctl's: delete it, or use another prefix",
+}
+PASSING = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "OOM", "MISCONF", "TRYAGAIN")
+
+
+def code_of(error: ReplyError) -> str:
+    """The code of an error; before Redis 7, that of an error inside a script stands somewhere in its text."""
+    if error.code != "ERR":
+        return error.code
+    if error.text.startswith("Protocol error: unauthenticated"):
+        return "NOAUTH"  # the server reads nothing as long as a script's call before a login
+    for word in error.text.split():
+        plain = word.lstrip("-")
+        if plain in ADVICE or plain in PASSING:
+            return plain
+    return error.code
+
+
+def refusal(where: str, error: ReplyError) -> LockctlError:
+    """The error to raise for an answer to anything but AUTH."""
+    code = code_of(error)
+    if code in ADVICE:
+        shown = f" ({code}: {error.text})" if code == "NOPERM" else f" ({code})"
+        return ConfigError(f"{where}: {ADVICE[code]}{shown}")
+    if error.code == "ERR" and error.text.startswith(("unknown command", "DB index", "invalid DB", "SELECT is not")):
+        return ConfigError(f"{where}: {error.text}")
+    if code == "READONLY":
+        return BackendUnavailable(f"{where}: a replica, which cannot be written to (READONLY): name the primary")
+    return BackendUnavailable(f"{where}: {error.code} {error.text}")
+
+
+def refused_authentication(where: str, error: ReplyError) -> LockctlError:
+    """The error to raise for an answer to AUTH; its text may repeat the password, so it is not shown."""
+    if error.code in PASSING:
+        return BackendUnavailable(f"{where}: {error.code}")
+    if error.code == "ERR" and "without any password configured" in error.text:
+        return ConfigError(f"{where}: the server has no password, and the URL has one")
+    if error.code == "ERR" and "max number of clients" in error.text:
+        return BackendUnavailable(f"{where}: the server has as many clients as it may have")
+    return ConfigError(f"{where}: {ADVICE['WRONGPASS']} ({error.code})")

@@ -1,0 +1,190 @@
+"""What Redis does in one step each: the scripts, and how they are named to the server.
+
+All take the keys of :mod:`lockctl.backends.redis.keys` in the same order, touch no other key, and are
+idempotent, so that a request whose answer was lost may be sent again. The server's clock decides. They run
+on Redis 5 and later, and on what is compatible with it.
+
+A lock is a string ``owner|token|document`` with a time to live, under the key that other programs use, too.
+Who waits has a place in a sorted set, alive until a time in a second one; a waiter that is dead is
+passed over when it comes to the head. One waiter is woken for each lock that gets free.
+"""
+
+from __future__ import annotations
+
+from lockctl.value import Value
+
+READ = 8192  # bytes of a lock's value that are looked at: ours are shorter
+LONGEST_QUEUE_SHOWN = 1000  # waiters
+QUEUE_KEPT = 60_000  # milliseconds: longer than any place in the queue lives without being refreshed
+
+
+class Script(Value):
+    """A text and the name that the server keeps it under."""
+
+    text: str
+    sha: str
+
+
+def _script(body: str) -> Script:
+    text = _PRELUDE + body
+    try:
+        from _sha1 import sha1  # type: ignore[import-not-found,unused-ignore] # hashlib takes long to load
+    except ImportError:
+        from hashlib import sha1
+    return Script(text, sha1(text.encode()).hexdigest())  # noqa: S324 - the server's name for it, no secret
+
+
+_PRELUDE = f"""
+if redis.replicate_commands then redis.replicate_commands() end
+local LOCK, FENCE, QUEUE, LIVE, WHO, REVOKE, GONE = unpack(KEYS)
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now = math.floor(now_us / 1000)
+
+local function held()
+  local kind = redis.call('TYPE', LOCK).ok
+  if kind == 'none' then return nil end
+  if kind == 'string' then return redis.call('GETRANGE', LOCK, 0, {READ - 1}) end
+  return '?' .. kind
+end
+
+local function starts(text, with)
+  return text and string.sub(text, 1, #with) == with
+end
+
+local function fence()
+  local text = redis.pcall('GETRANGE', FENCE, 0, 16)
+  if type(text) ~= 'string' or #text > 16 or not string.match(text, '^%d+$') then return 0 end
+  return tonumber(text) < 9e15 and tonumber(text) or 0
+end
+
+local function raise_fence(least)
+  local token = math.max(fence() + 1, least, now_us)
+  redis.call('SET', FENCE, string.format('%.0f', token))
+  return token
+end
+
+local function forget(owner)
+  if redis.call('ZREM', QUEUE, owner) == 1 then
+    redis.call('ZREM', LIVE, owner)
+    redis.call('HDEL', WHO, owner)
+  end
+end
+
+local function head(me)
+  while true do
+    local first = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    if not first or first == me then return first end
+    if tonumber(redis.call('ZSCORE', LIVE, first) or '0') >= now then return first end
+    forget(first)
+  end
+end
+
+local function wake(owner)
+  if owner then redis.pcall('PUBLISH', '{{' .. LOCK .. '}}:wake:' .. owner, '1') end
+end
+"""
+
+# ARGV: owner, ttl in ms, document -> {1, token} | {0, what holds the lock}
+ACQUIRE = _script("""
+local owner = ARGV[1]
+if redis.call('EXISTS', GONE) == 1 then return {0, ''} end
+local value = held()
+if starts(value, owner .. '|') then
+  redis.call('PEXPIRE', LOCK, ARGV[2])
+  return {1, string.match(value, '^[^|]*|(%d+)|')}
+end
+local first = head(owner)
+if value or (first and first ~= owner) then
+  if not value then wake(first) end
+  return {0, value or ''}
+end
+local token = string.format('%.0f', raise_fence(0))
+redis.call('SET', LOCK, owner .. '|' .. token .. '|' .. ARGV[3], 'PX', ARGV[2])
+redis.call('DEL', REVOKE)
+forget(owner)
+return {1, token}
+""")
+
+# ARGV: "owner|token|", ttl in ms -> {1, revocation or ''} | {0, what holds the lock}
+RENEW = _script("""
+local value = held()
+if not starts(value, ARGV[1]) then return {0, value or ''} end
+redis.call('PEXPIRE', LOCK, ARGV[2])
+redis.call('PEXPIRE', REVOKE, ARGV[2])
+local asked = redis.pcall('GETRANGE', REVOKE, 0, 65535)
+return {1, type(asked) == 'string' and asked or ''}
+""")
+
+# ARGV: owner, how long in ms a late request of this owner is refused (0: none can come) -> {1 | 0: freed or not}
+LEAVE = _script("""
+local owner = ARGV[1]
+if ARGV[2] ~= '0' then redis.call('SET', GONE, '1', 'PX', ARGV[2]) end
+local value, freed = held(), 0
+if starts(value, owner .. '|') then
+  redis.call('DEL', LOCK, REVOKE)
+  value, freed = nil, 1
+end
+local was_first = redis.call('ZRANGE', QUEUE, 0, 0)[1] == owner
+forget(owner)
+if not value and (freed == 1 or was_first) then wake(head()) end
+return {freed}
+""")
+
+# ARGV: owner, life of the place in ms, document ->
+# {1 if it may acquire, how many are before it, ms that the lock, or else the life of the first, still has}
+JOIN = _script(f"""
+local owner, value = ARGV[1], held()
+if redis.call('EXISTS', GONE) == 1 then return {{0, 0, -1}} end
+if starts(value, owner .. '|') then return {{1, 0, 0}} end
+if not redis.call('ZSCORE', QUEUE, owner) then
+  local last = redis.call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')
+  redis.call('ZADD', QUEUE, tonumber(last[2] or '0') + 1, owner)
+  redis.call('HSET', WHO, owner, ARGV[3])
+end
+redis.call('ZADD', LIVE, now + ARGV[2], owner)
+for _, key in ipairs({{QUEUE, LIVE, WHO}}) do redis.call('PEXPIRE', key, {QUEUE_KEPT}) end
+local first = head(owner)
+if first == owner then return {{value and 0 or 1, 0, redis.call('PTTL', LOCK)}} end
+if not value then wake(first) end
+return {{0, redis.call('ZRANK', QUEUE, owner), redis.call('ZSCORE', LIVE, first) - now}}
+""")
+
+# ARGV: expected value, 1 if it is the whole value and not only its beginning, 1 to free the lock now,
+# document of the revocation, the least token -> {1, smallest later token or '0'} | {0}
+REVOKE = _script(f"""
+local value = held()
+if not value or not starts(value, ARGV[1]) or (ARGV[2] == '1' and value ~= ARGV[1]) then return {{0}} end
+if ARGV[3] == '1' then
+  redis.call('DEL', LOCK, REVOKE)
+  local token = raise_fence(tonumber(ARGV[5]))
+  wake(head())
+  return {{1, string.format('%.0f', token + 1)}}
+end
+local left = redis.call('PTTL', LOCK)
+if left <= 0 then left = {QUEUE_KEPT} end
+redis.call('SET', REVOKE, ARGV[4], 'PX', left)
+return {{1, '0'}}
+""")
+
+# no ARGV -> {what holds the lock or nil, its PTTL, documents of the waiters in their order}
+INSPECT = _script(f"""
+local waiters, queue = {{}}, redis.pcall('ZRANGE', QUEUE, 0, {LONGEST_QUEUE_SHOWN - 1})
+for _, owner in ipairs(queue) do
+  local alive = redis.pcall('ZSCORE', LIVE, owner)
+  if type(alive) == 'string' and tonumber(alive) >= now then
+    local document = redis.pcall('HGET', WHO, owner)
+    if type(document) == 'string' then waiters[#waiters + 1] = document end
+  end
+end
+return {{held() or false, redis.call('PTTL', LOCK), waiters}}
+""")
+
+# ARGV: "owner|token of this node|", "owner|", token of the grant -> {1} | {0}: the token is not kept here
+CONFIRM = _script("""
+local value, left = held(), redis.call('PTTL', LOCK)
+if left <= 0 or not starts(value, ARGV[1]) then return {0} end
+if fence() < tonumber(ARGV[3]) then redis.call('SET', FENCE, ARGV[3]) end
+redis.call('SET', LOCK, ARGV[2] .. ARGV[3] .. '|' .. string.sub(value, #ARGV[1] + 1), 'PX', left)
+return {1}
+""")

@@ -1,0 +1,267 @@
+"""Redlock: one lock over several independent Redis servers, held by a majority of them.
+
+The recipe is that of https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, and other libraries
+that follow it contend under the same key. Two things are added. The fencing token: each node gives its own
+counter, the largest of a majority is the token, and a majority must take it over while it still has the lock
+as it gave it, so that no two grants have the same token and later ones have larger ones. And the set
+of nodes is written into the lock, because clients that name different sets do not exclude each other.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+
+from lockctl import documents
+from lockctl.backends.redis import milliseconds, record
+from lockctl.backends.redis.address import TCP_PARAMETERS
+from lockctl.backends.redlock import tally
+from lockctl.backends.redlock.nodes import PATIENCE, Node, ask_all, from_url
+from lockctl.clock import boottime, wall
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
+from lockctl.model import Capabilities, Grant
+from lockctl.names import printable
+from lockctl.wire.deadline import READABLE, Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import ClassVar
+
+    from lockctl.backends.redlock.nodes import Members
+    from lockctl.model import Claim, Holder, LockInfo
+    from lockctl.url import Url
+
+LONGEST_ROUND = 2.0  # seconds that a majority has for one step of an attempt
+ROUNDS_PER_TTL = 4  # an attempt has two, and what is left of its ttl must be worth the trouble
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.8  # seconds between two looks of a waiter
+GIVE_BACK = 0.5  # seconds for giving back what a lost attempt was granted
+LISTED = 200  # locks that a list reads ahead
+
+
+class RedlockBackend:
+    """One client of all nodes."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="redlock",
+        fencing="durable-storage",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=False,
+        lists_waiters=False,
+        revocable=True,
+        rate_error=0.01,
+        heartbeat=5.0,
+        freed_when="its ttl has run out on the clocks of a majority",
+        token_from="the largest counter of a majority of nodes, taken over by a majority:"  # noqa: S106 - no password
+        " counters lost on nodes whose clocks are also behind break it",
+        survives="the failure of a minority of the nodes",
+        clocks="the wall clocks of a majority must not jump: they end the leases",
+    )
+    parameters: ClassVar[dict[str, str]] = TCP_PARAMETERS
+
+    def __init__(self, members: Members) -> None:
+        """Nothing is opened yet."""
+        self._prefix = members.prefix
+        self._identity = members.identity
+        self._domain = f"redlock:{members.identity}/{members.login.db}"
+        self._nodes = [Node(place, members.login, members.prefix) for place in members.places]
+        self._quorum = len(self._nodes) // 2 + 1
+        self._draws: dict[str, int] = {}  # owner -> attempts in a row in which nobody got a majority
+
+    @classmethod
+    def from_url(cls, url: Url) -> RedlockBackend:
+        """A client for a ``redlock`` or ``redlocks`` URL; raises ``ConfigError``."""
+        return cls(from_url(url))
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``: one attempt. Who loses it gives back at once what it got."""
+        deadline = Deadline(timeout, interrupt)
+        started = boottime()
+        document = documents.describe(claim, {"acquired_at": wall(), "nodes": self._identity})
+        ttl = milliseconds(claim.ttl)
+        needed, spare = self._quorum, len(self._nodes) - self._quorum
+
+        def settled(so_far: list[tuple[int | None, bytes]]) -> float | None:
+            given = sum(token is not None for token, _ in so_far)
+            return 0.0 if len(so_far) - given > spare else self._patience(claim.ttl) if given >= needed else None
+
+        answers = ask_all(
+            self._nodes,
+            lambda node, until: node.acquire(claim, document, ttl, until),
+            deadline.sooner(_round(claim.ttl)),
+            settled,
+        )
+        given = {
+            node: answer[0]
+            for node, answer in zip(self._nodes, answers, strict=True)
+            if isinstance(answer, tuple) and answer[0] is not None
+        }
+        if len(given) < needed:
+            self._lose(claim, answers, any_given=bool(given))
+            return None
+        token = max(given.values())
+        confirmed = ask_all(
+            list(given),
+            lambda node, until: node.confirm(claim, given[node], token, until),
+            deadline.sooner(_round(claim.ttl)),
+            lambda so_far: self._patience(claim.ttl) if sum(so_far) >= needed else None,
+        )
+        if sum(tally.usable(confirmed)) < needed:
+            self._give_back(claim)
+            if None in confirmed or any(isinstance(answer, LockctlError) for answer in confirmed):
+                raise tally.too_few(confirmed, "took over the token", needed)
+            return None
+        if boottime() - started >= claim.ttl * (1 - self.capabilities.rate_error):
+            self._give_back(claim)
+            return None
+        self._draws.pop(claim.owner, None)
+        return Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl)
+
+    def _lose(
+        self, claim: Claim, answers: list[tuple[int | None, bytes] | LockctlError | None], *, any_given: bool
+    ) -> None:
+        if any_given or len(tally.usable(answers)) < len(answers):
+            self._give_back(claim)
+        for answer in tally.usable(answers):
+            found = record.read(answer[1])
+            other = documents.text(found.document.get("nodes")) if found else None
+            if other is not None and other != self._identity:
+                raise ConfigError(
+                    f"redlock: the lock {claim.name} is held by a client whose URL names another set of nodes, or"
+                    " names them otherwise: all clients of a lock must name the same ones"
+                )
+        if len(tally.usable(answers)) < self._quorum:
+            raise tally.too_few(answers, "answered", self._quorum)
+        self._draws[claim.owner] = self._draws.get(claim.owner, 0) + 1 if any_given else 0
+
+    def _give_back(self, claim: Claim) -> None:
+        try:
+            self._leave(claim, GIVE_BACK)
+        except (BackendUnavailable, ConfigError):
+            return  # what is left on a node ends with its ttl there
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """See ``Backend``. A node that lost the lock is not given it again."""
+        ttl = milliseconds(grant.ttl)
+        answers = ask_all(
+            self._nodes,
+            lambda node, until: node.renew(grant.claim, grant.token, ttl, until),
+            Deadline(timeout),
+            lambda so_far: 0.0 if sum(kept for kept, _ in so_far) >= self._quorum else None,
+        )
+        said = tally.usable(answers)
+        kept = sum(ours for ours, _ in said)
+        if kept < self._quorum:
+            if len(said) - kept > len(self._nodes) - self._quorum:
+                raise LeaseLost(f"{printable(grant.key)} is ours on {kept} of {len(self._nodes)} nodes only")
+            raise BackendUnavailable(str(tally.too_few(answers, "answered", self._quorum)))
+        for _, document in said:
+            asked = documents.read_revocation(document, grant.claim.owner)
+            if asked is not None:
+                raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+        return grant
+
+    def release(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        self._leave(grant.claim, timeout)
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """See ``Backend``."""
+        self._draws.pop(claim.owner, None)
+        self._leave(claim, timeout)
+
+    def _leave(self, claim: Claim, timeout: float) -> None:
+        ttl = milliseconds(claim.ttl)
+        answers = ask_all(
+            self._nodes,
+            lambda node, until: node.leave(claim, ttl, until),
+            Deadline(timeout),
+            lambda so_far: self._patience(claim.ttl) if len(so_far) >= self._quorum else None,
+        )
+        if len(tally.usable(answers)) < self._quorum:
+            raise tally.too_few(answers, "gave the lock back", self._quorum)
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``. There is no queue: everybody looks again after a random time."""
+        until = Deadline(timeout, interrupt)
+        longest = min(max(claim.ttl / 4, 2 * SHORTEST_PAUSE), LONGEST_PAUSE)
+        draws = self._draws.get(claim.owner, 0)
+        # who drew with others must not come back at the same moment as they
+        pause = min(SHORTEST_PAUSE * 2 ** min(draws, 10), longest) * _random(0.5, 1.5) if draws else 0.0
+        try:
+            while until.left() > 0:
+                if _nap(min(pause, until.left()), interrupt) or until.left() <= 0:
+                    return
+                left = self._free_in(claim, until.sooner(_round(claim.ttl)))
+                if left is None:
+                    return
+                pause = min(left + 0.001, _random(SHORTEST_PAUSE, longest))
+        except RequestInterrupted:
+            return
+        except BackendUnavailable:
+            if until.left() > 0:
+                raise
+
+    def _free_in(self, claim: Claim, deadline: Deadline) -> float | None:
+        """Seconds until the lock ends on a majority, if nobody renews it; ``None``: it is free there."""
+        from lockctl.backends.redlock.looking import look_at
+
+        seen = look_at(self._nodes, self._prefix, [claim.name], deadline, self._quorum, patience=0.0)
+        present = [each[0] for each in tally.usable(seen)]
+        lives = sorted(
+            0.0 if each.value is None else tally.FOR_EVER if each.left is None else each.left for each in present
+        )
+        left = lives[self._quorum - 1]
+        return left if left > 0 else None
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``."""
+        from lockctl.backends.redlock.looking import inspect
+
+        (info,) = inspect(self._nodes, self._prefix, [name], Deadline(timeout), self._quorum, self.capabilities)
+        return info
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``."""
+        from lockctl.backends.redlock.looking import inspect, names_of
+
+        deadline = Deadline(timeout)
+        names = names_of(self._nodes, self._prefix, pattern, deadline, self._quorum)
+        for start in range(0, len(names), LISTED):
+            part = names[start : start + LISTED]
+            yield from inspect(self._nodes, self._prefix, part, deadline, self._quorum, self.capabilities)
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``."""
+        from lockctl.backends.redlock.revoking import revoke
+
+        return revoke(
+            self._nodes, self._prefix, name, seen, Deadline(timeout), self._quorum, now=now, by=by, reason=reason
+        )
+
+    def close(self) -> None:
+        """See ``Backend``."""
+        for node in self._nodes:
+            node.close()
+
+    def _patience(self, ttl: float) -> float:
+        return min(PATIENCE, ttl / 20)
+
+
+def _round(ttl: float) -> float:
+    """Seconds that a majority has for one step of an attempt."""
+    return min(ttl / ROUNDS_PER_TTL, LONGEST_ROUND)
+
+
+def _random(least: float, most: float) -> float:
+    return least + (most - least) * int.from_bytes(os.urandom(2), "little") / 0xFFFF
+
+
+def _nap(seconds: float, interrupt: int | None) -> bool:
+    """Whether *interrupt* became readable within that time."""
+    poll = select.poll()
+    if interrupt is not None:
+        poll.register(interrupt, READABLE)
+    return bool(poll.poll(seconds * 1000 + (1 if seconds else 0)))

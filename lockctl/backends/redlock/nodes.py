@@ -1,0 +1,182 @@
+"""The servers that Redlock asks: all at the same time, and each request serves one of them alone."""
+
+from __future__ import annotations
+
+import _thread
+import os
+
+from lockctl.backends.redis import address as addresses
+from lockctl.backends.redis import record, scripts
+from lockctl.backends.redis.keys import keys_of
+from lockctl.backends.redis.session import Session
+from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+from lockctl.names import remainder
+from lockctl.value import Value
+from lockctl.wire.deadline import READABLE, Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from lockctl.backends.redis.address import Login
+    from lockctl.model import Claim
+    from lockctl.url import Url
+    from lockctl.wire.resp import Reply
+    from lockctl.wire.stream import Endpoint
+
+    T = TypeVar("T")
+
+FEWEST = 3  # nodes: with fewer, no node may fail
+LONGEST_TURN = 60.0  # seconds that a request waits for the one before it, if it has so long
+PATIENCE = 0.2  # seconds from the start of a round, after which a majority does not wait for the others
+
+
+class Members(Value):
+    """The nodes that a URL names, and what is the same for all."""
+
+    places: tuple[Endpoint, ...]
+    login: Login
+    prefix: str
+    identity: str  # of this set of nodes: two clients that name other sets do not exclude each other
+
+
+def from_url(url: Url) -> Members:
+    """The nodes that a URL means; raises ``ConfigError``."""
+    hosts, login, prefix, tls = addresses.tcp(url)
+    shown = sorted(addresses.hostport(host, port).lower() for host, port in hosts)
+    if len(set(shown)) != len(shown):
+        raise ConfigError(f"{url.scheme}: the URL names a node twice")
+    if len(shown) < FEWEST:
+        raise ConfigError(
+            f"{url.scheme}: {len(shown)} of at least {FEWEST} independent servers: with fewer, the failure of one"
+            " ends all locking (for one server use redis://)"
+        )
+    places = tuple(addresses.endpoint("redlock node", host, port, tls) for host, port in hosts)
+    return Members(places, login, prefix, f"{remainder(','.join(shown).encode()):08x}")
+
+
+class Node:
+    """One server. Its requests are made one after the other, also when a round went on without it."""
+
+    def __init__(self, place: Endpoint, login: Login, prefix: str) -> None:
+        """Nothing is opened yet."""
+        self.session = Session(place, login)
+        self.where = place.where
+        self.closed = False
+        self._busy = _thread.allocate_lock()
+        self._prefix = prefix
+        self._doubted: set[str] = set()  # owners of which a request may still be on its way
+
+    def acquire(self, claim: Claim, document: bytes, ttl: int, deadline: Deadline) -> tuple[int | None, bytes]:
+        """The token that this node gives, or ``None``; and the value that holds the lock."""
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        try:
+            reply = self.session.run(scripts.ACQUIRE, keys, [claim.owner, ttl, document], deadline)
+        except LockctlError:
+            self._doubted.add(claim.owner)
+            raise
+        granted, text = record.answer(reply, self.where, 2)
+        if granted == 1:
+            return record.token(text, self.where), b""
+        return None, text if isinstance(text, bytes) else b""
+
+    def confirm(self, claim: Claim, mine: int, token: int, deadline: Deadline) -> bool:
+        """Whether the node keeps *token* for the lock that it gave with its own token *mine*."""
+        words: list[bytes | str | int] = [record.beginning(claim.owner, mine), f"{claim.owner}|", token]
+        return self._said_yes(self.session.run(scripts.CONFIRM, keys_of(self._prefix, claim.name), words, deadline))
+
+    def renew(self, claim: Claim, token: int, ttl: int, deadline: Deadline) -> tuple[bool, bytes]:
+        """Whether the lock is still this grant's here, and a revocation of it or empty."""
+        words: list[bytes | str | int] = [record.beginning(claim.owner, token), ttl]
+        reply = self.session.run(scripts.RENEW, keys_of(self._prefix, claim.name), words, deadline)
+        kept, text = record.answer(reply, self.where, 2)
+        return kept == 1, text if isinstance(text, bytes) else b""
+
+    def leave(self, claim: Claim, ttl: int, deadline: Deadline) -> bool:
+        """Leave nothing of *claim* here; a request of it that may still come is refused."""
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        refuse_for = ttl if claim.owner in self._doubted else 0
+        reply = self.session.run(scripts.LEAVE, keys, [claim.owner, refuse_for], deadline)
+        self._doubted.discard(claim.owner)
+        return self._said_yes(reply)
+
+    def alone(self, call: Callable[[], T], timeout: float) -> T | None:
+        """The result of a call while no other one uses this node; ``None``: one did for the whole time."""
+        if not self._busy.acquire(timeout=min(timeout, LONGEST_TURN)):
+            return None
+        try:
+            return call()
+        finally:
+            if self.closed:
+                self.session.close()
+            self._busy.release()
+
+    def close(self) -> None:
+        """Close the connection; one that a thread is still at, it closes itself."""
+        self.closed = True
+        self.alone(self.session.close, PATIENCE)
+
+    def _said_yes(self, reply: Reply) -> bool:
+        return bool(record.answer(reply, self.where, 1)[0] == 1)
+
+
+def ask_all(
+    nodes: list[Node],
+    ask: Callable[[Node, Deadline], T],
+    deadline: Deadline,
+    enough: Callable[[list[T]], float | None],
+) -> list[T | LockctlError | None]:
+    """What each node answers, its error, or ``None`` if it was silent when the round ended.
+
+    After each answer *enough* is told all answers so far: it gives the time in seconds since the start at
+    which to go on without the silent ones, ``None`` to wait until the deadline. Raises ``RequestInterrupted``.
+    """
+    started = Deadline(0.0).until
+    answers: list[T | LockctlError | None] = [None] * len(nodes)
+    mutex = _thread.allocate_lock()
+    over = False
+    try:
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as failure:
+        raise BackendUnavailable(f"redlock: no pipe: {failure.strerror}") from None
+
+    def serve(number: int) -> None:
+        node, answer = nodes[number], None
+        try:
+            answer = node.alone(lambda: ask(node, deadline), deadline.left())
+        except LockctlError as error:
+            answer = error  # type: ignore[assignment]
+        except Exception as bug:  # noqa: BLE001 - a thread that dies silently is a node that is silent
+            answer = BackendUnavailable(f"{node.where}: {type(bug).__name__}: {bug}")  # type: ignore[assignment]
+        with mutex:
+            if not over:
+                answers[number] = answer
+                os.write(writing, b".")
+
+    try:
+        for number in range(len(nodes)):
+            try:
+                _thread.start_new_thread(serve, (number,))
+            except RuntimeError:
+                answers[number] = BackendUnavailable(f"{nodes[number].where}: no thread to ask it in")
+        step = deadline
+        while any(answer is None for answer in answers):
+            step.wait(reading, READABLE, "redlock")
+            os.read(reading, len(nodes))
+            until = enough([answer for answer in answers if answer is not None and not _is_error(answer)])  # type: ignore[misc]
+            if until is not None:
+                step = deadline.sooner(max(0.0, started + until - Deadline(0.0).until))
+    except BackendUnavailable:
+        pass  # the time is over
+    finally:
+        with mutex:
+            over = True
+            os.close(reading)
+            os.close(writing)
+            answers = list(answers)
+    return answers
+
+
+def _is_error(answer: object) -> bool:
+    return isinstance(answer, LockctlError)

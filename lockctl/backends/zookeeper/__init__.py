@@ -1,0 +1,163 @@
+"""Locks in a ZooKeeper ensemble: a queue of ephemeral nodes, in the layout of kazoo's or Curator's lock.
+
+The token is the ``czxid`` of the holder's node, the number of the transaction that made it: the whole
+ensemble counts them, so it rises even when the lock's node was deleted and made again.
+"""
+
+from __future__ import annotations
+
+from lockctl.backends.zookeeper.candidate import Candidate
+from lockctl.backends.zookeeper.place import USUAL, Place, read_url
+from lockctl.backends.zookeeper.session import Session, SessionLost, client_class
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, RequestInterrupted
+from lockctl.model import Capabilities
+from lockctl.wire.deadline import Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import ClassVar, TypeVar
+
+    from lockctl.model import Claim, Grant, Holder, LockInfo
+    from lockctl.url import Url
+
+    T = TypeVar("T")
+
+LOOK_TIMEOUT = 6.0  # seconds: of the session of one look, should it not be ended
+FAREWELL = 0.5  # seconds for ending the session of a look
+
+
+class ZooKeeperBackend:
+    """See ``Backend``. Every claim has a session of its own, and so has every look."""
+
+    parameters: ClassVar[dict[str, str]] = USUAL
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="zookeeper",
+        fencing="strict",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=True,
+        lists_waiters=True,
+        revocable=True,
+        rate_error=0.002,
+        heartbeat=0.9,
+        freed_when="its session has ended: twice its lease after the last sign of life",
+        token_from=(  # noqa: S106 - not a password
+            "the czxid of its node, the ensemble's count of transactions; broken by a data directory that was wiped"
+            " or restored from an old snapshot"
+        ),
+        survives="the failure of a minority of the servers",
+        clocks="servers and hosts must not run faster than each other by more than 0.2 %; wall clocks may be wrong",
+    )
+
+    def __init__(self, place: Place) -> None:
+        """Locks below *place*; nothing is sent yet."""
+        self._place = place
+        self._candidates: dict[str, Candidate] = {}
+
+    @classmethod
+    def from_url(cls, url: Url) -> ZooKeeperBackend:
+        """``zookeeper://H1:2181,H2:2181/ROOT?layout=kazoo|curator``; raises ``ConfigError``."""
+        place = read_url(url)
+        client_class()  # now: loading it takes a part of a short lease that would else be counted
+        return cls(place)
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``."""
+        return self._candidate(claim).take(Deadline(timeout, interrupt))
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """See ``Backend``."""
+        candidate = self._candidates.get(grant.claim.owner)
+        if candidate is None:
+            raise LeaseLost("the lock was given back")
+        try:
+            return candidate.renew(grant, Deadline(timeout))
+        except ConfigError as refusal:
+            raise BackendUnavailable(str(refusal)) from None  # not a word about whose the lock is
+
+    def release(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        candidate = self._candidates.get(grant.claim.owner)
+        if candidate is not None and candidate.token == grant.token:
+            candidate.end(Deadline(timeout))
+            del self._candidates[grant.claim.owner]
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``."""
+        deadline = Deadline(timeout, interrupt)
+        try:
+            deadline.check(str(self._place))
+            self._candidate(claim).wait(deadline)
+        except RequestInterrupted:
+            return
+        except BackendUnavailable:
+            if deadline.left() > 0:
+                raise
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """See ``Backend``."""
+        candidate = self._candidates.pop(claim.owner, None)
+        if candidate is not None:
+            try:
+                candidate.end(Deadline(timeout))
+            finally:
+                candidate.abandon()  # unknown: then nothing of ours keeps it alive
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``."""
+        from lockctl.backends.zookeeper import looking
+
+        def ask(session: Session, deadline: Deadline) -> LockInfo:
+            (lock,) = looking.look(session, self._place, [name], self.capabilities, deadline)
+            return lock
+
+        return self._look(ask, timeout)
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``."""
+        from fnmatch import fnmatchcase
+
+        from lockctl.backends.zookeeper import looking
+
+        def ask(session: Session, deadline: Deadline) -> list[LockInfo]:
+            names = looking.names_below(session, self._place, deadline)
+            wanted = [name for name in names if fnmatchcase(name, pattern)]
+            return looking.look(session, self._place, wanted, self.capabilities, deadline)
+
+        return iter(self._look(ask, timeout))
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``."""
+        from lockctl.backends.zookeeper import looking
+
+        def ask(session: Session, deadline: Deadline) -> int | None:
+            return looking.take_away(session, self._place, name, seen, deadline, now=now, by=by, reason=reason)
+
+        return self._look(ask, timeout)
+
+    def close(self) -> None:
+        """See ``Backend``."""
+        while self._candidates:
+            self._candidates.popitem()[1].abandon()
+
+    def _candidate(self, claim: Claim) -> Candidate:
+        return self._candidates.setdefault(claim.owner, Candidate(self._place, claim))
+
+    def _look(self, ask: Callable[[Session, Deadline], T], timeout: float) -> T:
+        """The answer of *ask* in a session that is ended afterwards, so that looking leaves nothing."""
+        deadline = Deadline(timeout)
+        session = Session(self._place, LOOK_TIMEOUT)
+        try:
+            return ask(session, deadline)
+        except SessionLost:
+            message = f"{self._place}: the server ended the session"
+            raise BackendUnavailable(message) from None
+        finally:
+            try:
+                if session.connected:
+                    session.end(Deadline(FAREWELL))
+            except (BackendUnavailable, ConfigError):
+                pass  # it ends by itself
+            session.abandon()

@@ -1,0 +1,81 @@
+"""Where the locks are: the servers of an ensemble, the node above all locks, and how to show who we are."""
+
+from __future__ import annotations
+
+from lockctl.errors import ConfigError
+from lockctl.url import endpoint, take_params
+from lockctl.value import Value
+from lockctl.wire.tls_settings import PARAMETERS, TlsSettings, without_tls
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.url import Url
+
+PORT = 2181
+TLS_PORT = 2281  # the usual secureClientPort
+ROOT = "/lockctl"
+LAYOUTS = ("kazoo", "curator")
+USUAL = {"layout": LAYOUTS[0], **PARAMETERS}  # the parameters of a URL
+
+
+class Place(Value):
+    """What a URL says. Never print *password*; ``str`` hides it."""
+
+    hosts: tuple[tuple[str, int], ...]
+    root: str  # the node whose children are the locks
+    layout: str
+    user: str | None
+    password: str | None
+    tls: TlsSettings | None
+
+    def __repr__(self) -> str:
+        """As ``str``: an error report shows no secret."""
+        return f"Place({self})"
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"zookeeper at {self.addresses}"
+
+    @property
+    def addresses(self) -> str:
+        """``HOST:PORT,...``, IPv6 in brackets, as clients write it."""
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+
+    def key(self, name: str) -> str:
+        """The node of a lock: what another tool must be given."""
+        return f"{self.root}/{name}"
+
+
+def read_url(url: Url) -> Place:
+    """The place that a URL names; raises ``ConfigError``, whose text never repeats a secret."""
+    params = take_params(url, USUAL)
+    if params["layout"] not in LAYOUTS:
+        message = f"{url.scheme}: layout is {' or '.join(LAYOUTS)}: the tool whose locks these are"
+        raise ConfigError(message)
+    secured = url.scheme.endswith("s")
+    if secured:
+        tls = TlsSettings.from_params(url.scheme, params)
+    else:
+        tls = None
+        without_tls(url.scheme, params)
+    if not url.hosts:
+        message = f"{url.scheme}: a URL names at least one server, such as {url.scheme}://zk1:{PORT},zk2:{PORT}{ROOT}"
+        raise ConfigError(message)
+    if (url.user is None) != (url.password is None) or (url.user is not None and ":" in url.user):
+        message = f"{url.scheme}: digest authentication takes a user name without ':' and a password"
+        raise ConfigError(message)
+    hosts = tuple(endpoint(host, TLS_PORT if secured else PORT) for host in url.hosts)
+    return Place(hosts, _root(url), params["layout"], url.user, url.password, tls)
+
+
+def _root(url: Url) -> str:
+    path = url.path.rstrip("/") or ROOT
+    parts = path[1:].split("/")
+    bad = not path.isprintable() or any(part in ("", ".", "..") for part in parts)
+    if bad or parts[0] == "zookeeper":
+        message = (
+            f"{url.scheme}: the path of the URL is the node above all locks, such as {ROOT}: printable,"
+            " without empty parts, '.' or '..', and not below /zookeeper"
+        )
+        raise ConfigError(message)
+    return path

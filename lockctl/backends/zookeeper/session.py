@@ -1,0 +1,293 @@
+"""One session of an ensemble, with deadlines: every request ends with its time, whatever kazoo does.
+
+A claim has a session of its own, so that giving it back is one request that nothing can overtake: when
+the server has ended the session, its nodes are gone, and a request that was delayed in the network is
+refused. A holder's session counts as renewed when a *write* was answered. This is why half of its timeout
+T is safe, counted from the sending of that write:
+
+    The leader ends a session T after it last heard of it. A follower reports at least every half tick,
+    and T is at least two ticks: a quarter of T. What it reports is what it heard before, and that is at
+    most a sixth of T older, because a connection that was silent for longer is made anew first, which asks
+    the leader itself (:meth:`Session.refresh`). A request takes a twentieth of T or its connection is
+    dropped. Together less than half of T. A read or a ping proves nothing: a follower that was cut off
+    from its leader answers them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+
+from lockctl.clock import boottime
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.names import printable
+from lockctl.wire.deadline import READABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from lockctl.backends.zookeeper.connection import Client
+    from lockctl.backends.zookeeper.place import Place
+    from lockctl.wire.deadline import Deadline
+
+    Call = Callable[[Client], Any]
+
+LONGEST_SILENCE = 1 / 6  # of the session timeout: see above
+LONGEST = (2**31 - 1) / 1000  # seconds: the protocol has an int32 of milliseconds
+NEEDS_KAZOO = "the zookeeper backend needs kazoo: pip install 'lockctl[zookeeper]'"
+
+
+def client_class() -> type[Client]:
+    """The client of kazoo as it is used here; raises ``ConfigError`` when there is no kazoo."""
+    try:
+        from lockctl.backends.zookeeper.connection import Client
+    except ImportError:
+        raise ConfigError(NEEDS_KAZOO) from None
+    return Client
+
+
+class SessionLost(Exception):
+    """The server has ended the session, and with it all its nodes."""
+
+
+class Bell:
+    """Wakes whoever polls :attr:`descriptor`; may be rung from any thread, also after it was closed."""
+
+    def __init__(self) -> None:
+        """A descriptor of its own."""
+        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._mutex = threading.Lock()
+
+    def ring(self, *_: object) -> None:
+        """Make it readable."""
+        with self._mutex:  # or a late call would write to whatever has got the number meanwhile
+            if self.descriptor >= 0:
+                os.eventfd_write(self.descriptor, 1)
+
+    def wait(self, deadline: Deadline, where: str) -> None:
+        """Return when it was rung; raises as ``Deadline.wait``."""
+        deadline.wait(self.descriptor, READABLE, where)
+        os.eventfd_read(self.descriptor)
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        with self._mutex:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class Session:
+    """One session, from its first use to :meth:`end` or :meth:`abandon`."""
+
+    def __init__(self, place: Place, timeout: float) -> None:
+        """Ask for a session timeout of *timeout* seconds. Raises ``ConfigError`` (no kazoo, unusable TLS files)."""
+        self.place = place
+        self._asked = min(math.ceil(timeout * 1000) / 1000, LONGEST)
+        self._bells: set[Bell] = set()
+        self._mutex = threading.Lock()
+        self._abandoned = False
+        context = None
+        if place.tls is not None:
+            from lockctl.wire.tls import context as tls_context
+
+            context = tls_context(place.tls)
+        self._client = client_class()(place, self._asked, self._tell, context=context)
+        self._client.start_async()
+
+    @property
+    def timeout(self) -> float:
+        """The session timeout in seconds, as the server granted it."""
+        return self._client.link.session_timeout
+
+    @property
+    def last_zxid(self) -> int:
+        """The last transaction of the ensemble that an answer has shown."""
+        seen: int = self._client.last_zxid
+        return seen
+
+    def keep_alive(self, wanted: bool) -> None:  # noqa: FBT001 - a switch
+        """Whether the session lives on while nothing is asked."""
+        self._client.link.pinging = wanted
+
+    def bell(self) -> Bell:
+        """A bell that is rung at every change of the connection; to be closed with :meth:`unhang`."""
+        bell = Bell()
+        with self._mutex:
+            self._bells.add(bell)
+        return bell
+
+    def unhang(self, bell: Bell) -> None:
+        """Close a bell."""
+        with self._mutex:
+            self._bells.discard(bell)
+        bell.close()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now, as far as is known."""
+        return bool(self._client.connected)
+
+    @property
+    def expired(self) -> bool:
+        """Whether the server said that it ended the session."""
+        return self._client.expired
+
+    def ask(self, deadline: Deadline, *calls: Call) -> list[Any]:
+        """The answers to requests that are sent in this order on one connection; an answer may be an exception.
+
+        Raises ``BackendUnavailable`` and ``RequestInterrupted``: whether the requests were carried out is not
+        known; ``SessionLost``; ``ConfigError`` when the server, or all servers, refuse us for good.
+        """
+        from kazoo.exceptions import (
+            AuthFailedError,
+            ConnectionClosedError,
+            ConnectionLoss,
+            InvalidACLError,
+            KazooException,
+            NoAuthError,
+            SessionExpiredError,
+        )
+
+        bell = self.bell()
+        try:
+            self._await_connection(deadline, bell)
+            results = [call(self._client) for call in calls]
+            for result in results:
+                result.rawlink(bell.ring)
+            try:
+                while not all(result.ready() for result in results):
+                    bell.wait(deadline, str(self.place))
+            except BaseException:
+                # a late answer must never be taken for one to a later request
+                self._client.link.drop()
+                raise
+        finally:
+            self.unhang(bell)
+        answers = []
+        for result in results:
+            failure = result.exception
+            if isinstance(failure, SessionExpiredError):
+                raise SessionLost
+            if isinstance(failure, AuthFailedError):
+                raise self._refused()
+            if isinstance(failure, (NoAuthError, InvalidACLError)):
+                message = (
+                    f"{self.place}: no permission below {self.place.root}: check user, password and the ACLs there"
+                )
+                raise ConfigError(message)
+            if isinstance(failure, (ConnectionLoss, ConnectionClosedError)) or (
+                failure is not None and not isinstance(failure, KazooException)
+            ):
+                message = f"{self.place}: the connection was lost"
+                raise BackendUnavailable(message)
+            answers.append(result.value if failure is None else failure)
+        return answers
+
+    def refresh(self, deadline: Deadline) -> None:
+        """Make the connection anew if it was silent for too long to count on it; raises as :meth:`ask`."""
+        link = self._client.link
+        if self._client.connected and boottime() - link.last_sent > self.timeout * LONGEST_SILENCE:
+            bell = self.bell()
+            try:
+                link.drop(avoid=False)
+                while self._client.connected:
+                    bell.wait(deadline, str(self.place))
+                self._await_connection(deadline, bell)
+            finally:
+                self.unhang(bell)
+
+    def end(self, deadline: Deadline) -> None:
+        """Have the server end the session with all its nodes; idempotent. Raises as :meth:`ask`: not known."""
+        if self._abandoned:
+            return
+        while self.timeout:  # else there never was one
+            try:
+                self.ask(deadline, lambda client: client.close_session_async())
+                break
+            except SessionLost:
+                break
+            except BackendUnavailable:
+                if deadline.left() <= 0:
+                    raise
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Tell nobody: the server ends the session when its time is over. Idempotent."""
+        with self._mutex:
+            if self._abandoned:
+                return
+            self._abandoned = True
+        self._client.abandon()
+
+    def _tell(self) -> None:
+        with self._mutex:
+            bells = list(self._bells)
+        for bell in bells:
+            bell.ring()
+
+    def _await_connection(self, deadline: Deadline, bell: Bell) -> None:
+        while True:
+            if self._client.expired:
+                raise SessionLost
+            if self._client.refused:
+                raise self._refused()
+            if self._abandoned:
+                message = f"{self.place}: the session was given up"
+                raise BackendUnavailable(message)
+            if self.connected:
+                deadline.check(str(self.place))
+                return
+            failures = dict(self._client.link.failures)
+            if len(failures) == len(self.place.hosts) and all(_is_final(failure) for failure in failures.values()):
+                raise ConfigError(f"{self.place}: {_in_words(failures)}")
+            try:
+                bell.wait(deadline, str(self.place))
+            except BackendUnavailable as late:
+                failures = dict(self._client.link.failures)
+                raise BackendUnavailable(f"{late}: {_in_words(failures)}" if failures else str(late)) from None
+
+    def _refused(self) -> ConfigError:
+        if self.place.user is None:
+            return ConfigError(f"{self.place}: the server wants a user name and a password")
+        return ConfigError(f"{self.place}: the server does not accept the user name or password")
+
+
+def _is_final(failure: BaseException) -> bool:
+    """Whether an attempt to connect failed for a reason that only a person can change."""
+    if "ssl" not in type(failure).__module__:
+        return False
+    import ssl
+
+    # TLS 1.3 tells with an alert, after the handshake, that our certificate is missing or refused
+    return isinstance(failure, ssl.SSLCertVerificationError) or "ALERT" in (getattr(failure, "reason", "") or "")
+
+
+def _in_words(failures: dict[str, BaseException]) -> str:
+    """One reason of each server on one line, equal ones together."""
+    reasons: dict[str, list[str]] = {}
+    for server, failure in sorted(failures.items()):
+        reasons.setdefault(_reason(failure), []).append(server)
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    return "; ".join(f"{', '.join(servers)}: {reason}" for reason, servers in reasons.items())
+
+
+def _reason(failure: BaseException) -> str:
+    verify = getattr(failure, "verify_message", "")
+    if verify:
+        remedy = "ca= names the file of its authority, tls_name= the name in it"
+        return f"the server's certificate is not accepted: {verify} ({remedy})"
+    reason = getattr(failure, "reason", None)
+    if isinstance(reason, str):
+        words = reason.replace("_", " ").lower()
+        if "ALERT" in reason:
+            return f"the server refuses TLS with us: {words} (cert= and key= name our certificate)"
+        return f"TLS: {words}"
+    if isinstance(failure, OSError):
+        return printable(failure.strerror or str(failure) or "failed")
+    if type(failure).__name__ == "KazooTimeoutError":
+        return "no answer"
+    return "it closes the connection: no quorum, not ZooKeeper, or a port for TLS (zookeepers://)"

@@ -1,0 +1,82 @@
+"""``lockctl backends``: what each backend promises, from its capabilities as data."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import TYPE_CHECKING
+
+from lockctl import registry
+from lockctl.cli import exit_status
+from lockctl.cli.output import print_data, table
+
+if TYPE_CHECKING:
+    from lockctl.model import Capabilities
+
+HEADING = ("BACKEND", "HOSTS", "FENCING", "WAITERS", "A HOLDER THAT VANISHES", "REVOCATION SEEN IN")
+WIDTH = 100  # columns of the sentences below the table
+INDENT = " " * 17
+
+
+def print_backends(*, as_json: bool) -> int:
+    """Print one table and the sentences behind it, or one JSON document."""
+    found: dict[str, list[str]] = {}
+    for scheme in registry.SCHEMES:
+        found.setdefault(registry.load(scheme).capabilities.scheme, []).append(scheme)
+    promises = {name: registry.load(schemes[0]).capabilities for name, schemes in found.items()}
+    if as_json:
+        documents = [_document(promised, found[name]) for name, promised in promises.items()]
+        print_data(json.dumps(documents, indent=2))
+        return exit_status.OK
+    lines = [table([HEADING, *(_row(promised) for promised in promises.values())])]
+    for name, promised in promises.items():
+        lines += ["", f"{name}  ({', '.join(scheme + ':' for scheme in found[name])})"]
+        lines += [_sentence(*each) for each in _sentences(promised)]
+    print_data("\n".join(lines))
+    return exit_status.OK
+
+
+def _row(promised: Capabilities) -> tuple[str, ...]:
+    order = "in order" if promised.fair else "any order"
+    vanished = "kernel frees" if promised.kernel_held else "lease ends" if promised.leased else "connection ends"
+    return (
+        promised.scheme,
+        "many" if promised.many_hosts else "one",
+        promised.fencing,
+        order + ("" if promised.lists_waiters else ", unlisted"),
+        vanished,
+        f"{promised.heartbeat:g} s" if promised.revocable else "-",
+    )
+
+
+def _sentences(promised: Capabilities) -> tuple[tuple[str, str], ...]:
+    return (
+        ("freed when", promised.freed_when),
+        ("token", promised.token_from),
+        ("survives", promised.survives),
+        ("clocks", promised.clocks),
+    )
+
+
+def _sentence(label: str, text: str) -> str:
+    return textwrap.fill(f"  {label + ':':15}{text}", WIDTH, subsequent_indent=INDENT, break_long_words=False)
+
+
+def _document(promised: Capabilities, schemes: list[str]) -> dict[str, object]:
+    return {
+        "backend": promised.scheme,
+        "schemes": schemes,
+        "many_hosts": promised.many_hosts,
+        "fencing": promised.fencing,
+        "fair": promised.fair,
+        "lists_waiters": promised.lists_waiters,
+        "revocable": promised.revocable,
+        "noticed_within": promised.heartbeat,
+        "leased": promised.leased,
+        "kernel_held": promised.kernel_held,
+        "clock_rate_error": promised.rate_error,
+        "freed_when": promised.freed_when,
+        "token_from": promised.token_from,
+        "survives": promised.survives,
+        "clocks": promised.clocks,
+    }

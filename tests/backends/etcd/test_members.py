@@ -1,0 +1,156 @@
+"""A cluster of three members: any of them may die, sleep, or be cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.errors import BackendUnavailable
+from tests.backends.etcd.claims import TTL, attempt, claim, holder_of
+from tests.contract.harness import LIMIT, Background, refused, take
+from tests.jobs import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.backends.etcd import EtcdBackend
+    from lockctl.wire.deadline import Deadline
+    from tests.servers.etcd import EtcdCluster
+
+    Open = Callable[..., EtcdBackend]
+
+
+class TestMembers:
+    """A cluster of three: any of them may fail."""
+
+    def test_a_holder_outlives_the_death_of_any_member(self, etcd_three: EtcdCluster, connect: Open) -> None:
+        client = connect(*etcd_three.addresses)
+        grant = take(client, claim(ttl=10.0))
+        leader = etcd_three.leader()
+        leader.kill()
+        try:
+
+            def renewed() -> bool:
+                try:
+                    return client.renew(grant, timeout=0.9).token == grant.token
+                except BackendUnavailable:
+                    return False
+
+            eventually(renewed, limit=8.0, pause=0.1)
+            assert refused(connect(*etcd_three.addresses), claim())
+        finally:
+            leader.start()
+        client.release(grant, timeout=LIMIT)
+
+    def test_a_member_that_refuses_costs_nothing(self, etcd_three: EtcdCluster, connect: Open) -> None:
+        etcd_three.members[0].kill()
+        try:
+            etcd_three.members[1].command("endpoint", "health")
+            client = connect(*etcd_three.addresses)
+            eventually(lambda: client.inspect("nightly", timeout=LIMIT).state == "free")
+            client = connect(*etcd_three.addresses)
+            before = time.monotonic()
+            client.release(take(client, claim()), timeout=LIMIT)
+            assert time.monotonic() - before < 1.0
+        finally:
+            etcd_three.members[0].start()
+
+    def test_a_frozen_member_is_left_for_another_and_remembered(self, etcd_three: EtcdCluster, connect: Open) -> None:
+        client = connect(*etcd_three.addresses)
+        grant = take(client, claim())
+        (follower, *_) = [member for member in etcd_three.members if member is not etcd_three.leader()]
+        client.cluster.turn = etcd_three.members.index(follower)
+        follower.pause()
+        try:
+            before = time.monotonic()
+            assert client.renew(grant, timeout=0.9).token == grant.token
+            assert time.monotonic() - before < 0.9
+            before = time.monotonic()
+            assert client.renew(grant, timeout=0.9).token == grant.token
+            assert time.monotonic() - before < 0.4
+        finally:
+            follower.resume()
+        client.release(grant, timeout=LIMIT)
+
+    def test_a_waiter_outlives_the_member_that_it_watches(self, etcd_three: EtcdCluster, connect: Open) -> None:
+        (follower, *others) = [member for member in etcd_three.members if member is not etcd_three.leader()]
+        others.append(etcd_three.leader())
+        holding = connect(*(member.address for member in others))
+        grant = take(holding, claim())
+        client, mine = connect(follower.address, *(member.address for member in others)), claim(ttl=TTL)
+        waiting_ = Background(lambda: client.wait(mine, timeout=30.0, interrupt=None))
+        eventually(lambda: holding.inspect("nightly", timeout=LIMIT).waiters)
+        follower.kill()
+        try:
+            time.sleep(2 * TTL)  # nobody but the waiter itself keeps its place
+            assert waiting_.running
+            holding.release(grant, timeout=LIMIT)
+            waiting_.result(5.0)
+            assert take(client, mine).token > grant.token
+        finally:
+            follower.start()
+
+    def test_a_leader_that_slept_through_an_election_is_not_believed(
+        self, etcd_three: EtcdCluster, connect: Open
+    ) -> None:
+        sleeper = etcd_three.leader()
+        awake = connect(*(member.address for member in etcd_three.members if member is not sleeper))
+        sleeper.pause()
+        try:
+            grant = eventually(functools.partial(attempt, awake))
+        finally:
+            sleeper.resume()
+        told = connect(sleeper.address)
+        for _ in range(20):  # at first it knows neither of the lease nor that it leads no more
+            with contextlib.suppress(BackendUnavailable):
+                assert told.renew(grant, timeout=0.3).token == grant.token
+        awake.release(grant, timeout=LIMIT)
+
+    @pytest.mark.parametrize("stale", [{"TTL": "0"}, {"header": {"raft_term": "1"}}], ids=["no lease", "old term"])
+    def test_what_a_leader_says_that_was_deposed_is_neither_yes_nor_no(
+        self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, stale: dict[str, Any]
+    ) -> None:
+        """Such a leader needs a disk that hangs: its answer is made here from that of the real one."""
+        mine = claim()
+        grant = take(backend, mine)
+        truly, answers = backend.cluster.call, iter([stale] * 2)
+
+        def call(path: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+            answer = truly(path, request, deadline)
+            return {**answer, **next(answers, {})} if path.endswith("keepalive") else answer
+
+        monkeypatch.setattr(backend.cluster, "call", call)
+        with pytest.raises(BackendUnavailable):
+            backend.renew(grant, timeout=LIMIT)
+        assert take(backend, mine).token == grant.token, "it asks until the answers agree"
+        assert next(answers, None) is None
+        assert backend.renew(grant, timeout=LIMIT).token == grant.token
+
+    def test_a_minority_says_so_at_once(self, etcd_three: EtcdCluster, connect: Open) -> None:
+        survivor, *others = etcd_three.members
+        client = connect(survivor.address)
+        grant = take(client, claim())
+        for member in others:
+            member.kill()
+        try:
+
+            def leaderless() -> bool:
+                with pytest.raises(BackendUnavailable) as unknown:
+                    client.renew(grant, timeout=0.9)
+                return "no leader" in str(unknown.value)
+
+            eventually(leaderless, pause=0.1)
+            before = time.monotonic()
+            with pytest.raises(BackendUnavailable):
+                client.try_acquire(claim(), timeout=5.0)
+            assert time.monotonic() - before < 1.0
+        finally:
+            for member in others:
+                member.launch()
+            for member in others:
+                member.await_answer()
+        eventually(lambda: holder_of(client).token == grant.token)

@@ -1,0 +1,504 @@
+"""What only the postgresql backend has: keys, its table, poolers, standbys, and answers that come late."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg2
+import pytest
+
+from lockctl.backends import postgresql
+from lockctl.backends.postgresql import PostgresqlBackend, key, scope
+from lockctl.backends.postgresql.address import from_url
+from lockctl.backends.postgresql.fence import DURABLE
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
+from lockctl.model import Claim
+from lockctl.url import parse_url
+from lockctl.wire.deadline import Deadline
+from tests.contract.harness import LIMIT, Background, refused, take
+from tests.jobs import eventually
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgres import Postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.servers.proxy import Proxy
+
+NUMBERS = itertools.count()
+URL = "postgresql://ops@db.example/locks"
+
+
+def claim(name: str = "nightly", ttl: float = 5.0) -> Claim:
+    return Claim(name, os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",))
+
+
+@pytest.fixture
+def schema(postgres_server: Postgres) -> Iterator[str]:
+    """An empty schema of the user's own: the tables of two tests are different ones."""
+    name = f"s{os.getpid()}_{next(NUMBERS)}"
+    postgres_server.command(f"create schema {name} authorization {postgres_server.user}")
+    yield name
+    postgres_server.command(f"drop schema {name} cascade")
+
+
+@pytest.fixture
+def open_client(postgres_server: Postgres, schema: str) -> Iterator[Callable[..., PostgresqlBackend]]:
+    """A call that makes a client: parameters of its URL, and through which address it goes."""
+    made: list[PostgresqlBackend] = []
+
+    def make(address: str = "", user: str = "", **params: str) -> PostgresqlBackend:
+        params = {"prefix": f"{schema}:", "schema": schema, **params}
+        where = postgres_server.url.replace(postgres_server.address, address or postgres_server.address)
+        where = where.replace(f"{postgres_server.user}@", f"{user or postgres_server.user}@")
+        query = "&".join(f"{name}={content}" for name, content in params.items())
+        made.append(PostgresqlBackend.from_url(parse_url(f"{where}?{query}")))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql:///locks", "needs a host"),
+        (URL + "?key=12x", "no advisory key|cannot read|key needs cert"),
+        (URL + "?key=9223372036854775808", "no advisory key"),
+        (URL + "?key=1,2,3", "no advisory key"),
+        (URL + "?key=1,2147483648", "no advisory key"),
+        (URL + "?scope=statement", "scope is session or transaction"),
+        (URL + "?tls=maybe", "tls is yes or no"),
+        (URL + "?tls=no&ca=/x", "contradicts"),
+        (URL + "?insecure=1", "insecure is yes or no"),
+        (URL + "?sslmode=disable", "no parameter 'sslmode'"),
+        (URL + "?prefix=" + "x" * 1001, "longer than"),
+        (URL + "?prefix=%ff", "not UTF-8"),
+        (URL + "?schema=a%00b", "not UTF-8"),
+        ("postgresql://h:0/db", "port"),
+        ("postgresql://::1/db", "brackets"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_by_the_name_of_what_is_wrong(url: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        PostgresqlBackend.from_url(parse_url(url))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("42", (0, 42, 1)),
+        ("-1", (0xFFFFFFFF, 0xFFFFFFFF, 1)),
+        ("9223372036854775807", (0x7FFFFFFF, 0xFFFFFFFF, 1)),
+        ("-9223372036854775808", (0x80000000, 0, 1)),
+        ("1,2", (1, 2, 2)),
+        ("-1,-2147483648", (0xFFFFFFFF, 0x80000000, 2)),
+    ],
+)
+def test_a_key_is_written_as_pg_locks_shows_it_and_back(text: str, parts: tuple[int, int, int]) -> None:
+    found = key.parse(text)
+    assert found is not None
+    assert (found.classid, found.objid, found.objsubid) == parts
+    assert key.seen(*parts) == found.text == text
+
+
+def test_the_documented_hash_of_a_name_does_not_change() -> None:
+    assert key.of_name("lockctl:nightly").text == "6624573836774041332"
+
+
+def test_a_number_and_the_file_of_a_certificates_key_can_both_be_given() -> None:
+    made = from_url(parse_url(URL + "?key=7&cert=/c.pem&sslkey=/k.pem"))
+    assert made.key is not None
+    assert (made.key.text, made.tls.key) == ("7", "/k.pem")
+    assert from_url(parse_url(URL + "?key=/k.pem&cert=/c.pem")).tls.key == "/k.pem"
+
+
+@pytest.mark.parametrize("text", ["-8", "8,-9"])
+def test_a_key_that_is_given_is_the_lock_of_every_name(
+    open_client: Callable[..., PostgresqlBackend], text: str
+) -> None:
+    one, two = open_client(key=text), open_client(key=text)
+    grant = take(one, claim("a"))
+    assert grant.key == text
+    assert refused(two, claim("b"))
+    assert [(lock.name, lock.key, lock.state) for lock in two.list("*", timeout=LIMIT)] == [("a", text, "held")]
+    one.release(grant, timeout=LIMIT)
+    assert take(two, claim("b")).token > grant.token
+
+
+def test_two_names_with_one_key_are_refused_and_nothing_is_held(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str
+) -> None:
+    client = open_client()
+    grant = take(client, claim())
+    client.release(grant, timeout=LIMIT)
+    postgres_server.command(f"update {schema}.lockctl_fence set name = '{schema}:other'")
+    with pytest.raises(ConfigError, match="another lock has the advisory key"):
+        client.try_acquire(claim(), timeout=LIMIT)
+    eventually(lambda: client.inspect("nightly", timeout=LIMIT).state == "free")
+
+
+def test_eight_who_are_the_first_at_the_same_time_make_one_table(open_client: Callable[..., PostgresqlBackend]) -> None:
+    clients = [open_client() for _ in range(8)]
+    calls = [
+        Background(lambda client=client, number=number: take(client, claim(f"lock{number}")))  # type: ignore[misc]
+        for number, client in enumerate(clients)
+    ]
+    assert all(call.result().token > 0 for call in calls)
+
+
+def test_who_may_not_make_the_table_is_told_the_statements_and_holds_nothing(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str
+) -> None:
+    postgres_server.command(f"alter schema {schema} owner to postgres; grant usage on schema {schema} to public")
+    client = open_client()
+    with pytest.raises(ConfigError, match=r"CREATE TABLE .*; GRANT SELECT, INSERT, UPDATE ON .* TO lockctl") as told:
+        client.try_acquire(claim(), timeout=LIMIT)
+    eventually(lambda: client.inspect("nightly", timeout=LIMIT).state == "free")
+    create = str(told.value).partition("run: ")[2]
+    postgres_server.command(create)
+    take(client, claim())
+
+
+@pytest.mark.parametrize("shape", ["token text", "key text primary key", "key text, name text, token bigint"])
+def test_a_table_of_another_shape_is_a_fault_of_the_configuration(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str, shape: str
+) -> None:
+    postgres_server.command(f"create table {schema}.lockctl_fence ({shape})")
+    postgres_server.command(f"alter table {schema}.lockctl_fence owner to {postgres_server.user}")
+    client = open_client()
+    with pytest.raises(ConfigError, match="is not the table that lockctl made"):
+        client.try_acquire(claim(), timeout=LIMIT)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "document = 'not json'",
+        "document = '{'",
+        "document = repeat('[', 60000)",
+        "document = repeat('x', 10000000)",
+        "document = null, owner = null",
+        'document = \'{"owner": "somebody else"}\'',
+        "owner = repeat('y', 10000000)",
+        "revocation = repeat('z', 10000000)",
+        "revocation = '{\"owner\": 1}'",
+        "taken_at = 'infinity'",
+        "taken_at = '4713-01-01 BC'",
+        "taken_at = null",
+        "token = -9223372036854775808",
+    ],
+)
+def test_what_others_write_into_the_table_neither_frees_nor_breaks_anything(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str, content: str
+) -> None:
+    client, other = open_client(), open_client()
+    grant = take(client, claim())
+    postgres_server.command(f"update {schema}.lockctl_fence set {content}")
+    assert other.inspect("nightly", timeout=LIMIT).state == "held"
+    assert [lock.state for lock in other.list("*", timeout=LIMIT)] == ["held"]
+    assert client.renew(grant, timeout=LIMIT).token == grant.token
+    client.release(grant, timeout=LIMIT)
+    assert take(other, claim()).token > grant.token
+
+
+def test_rows_with_strange_names_are_not_shown(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str
+) -> None:
+    client = open_client()
+    client.release(take(client, claim()), timeout=LIMIT)
+    for number, name in enumerate(
+        (f"'{schema}:-x'", f"'{schema}:a b'", f"'{schema}:forged'", "repeat('x', 1000000)", "null")
+    ):
+        postgres_server.command(f"insert into {schema}.lockctl_fence values ('{number}', {name}, 1)")
+    assert [lock.name for lock in client.list("*", timeout=LIMIT)] == ["nightly"]
+
+
+def test_the_token_at_its_end_is_an_error_and_not_a_smaller_token(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str
+) -> None:
+    client = open_client()
+    client.release(take(client, claim()), timeout=LIMIT)
+    postgres_server.command(f"update {schema}.lockctl_fence set token = 9223372036854775807")
+    with pytest.raises(ConfigError, match="holds what it did not write"):
+        client.try_acquire(claim(), timeout=LIMIT)
+
+
+@pytest.mark.parametrize("held_by", ["session", "transaction"])
+def test_a_job_goes_on_when_somebody_drops_the_table(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str, held_by: str
+) -> None:
+    client = open_client(scope=held_by)
+    grant = take(client, claim())
+    postgres_server.command(f"drop table {schema}.lockctl_fence")
+    for _ in range(2):
+        client.renew(grant, timeout=LIMIT)
+    assert open_client().inspect("nightly", timeout=LIMIT).state == "held"
+    client.release(grant, timeout=LIMIT)
+    assert take(client, claim()).token > grant.token
+
+
+def test_ten_thousand_locks_are_listed_in_a_moment(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str
+) -> None:
+    client = open_client()
+    grant = take(client, claim("lock00007"))
+    postgres_server.command(
+        f"insert into {schema}.lockctl_fence select ('x' || left(encode(sha256(n::bytea), 'hex'), 16))::bit(64)::bigint,"
+        f" n, 1, 'o', repeat('d', 500) from (select '{schema}:lock' || lpad(i::text, 5, '0') n from generate_series(0, 9999) i) x"
+        " on conflict do nothing"
+    )
+    before = time.monotonic()
+    found = list(client.list("lock*", timeout=LIMIT))
+    assert time.monotonic() - before < 4.0
+    assert [lock.name for lock in found] == [f"lock{number:05}" for number in range(10_000)]
+    assert [lock.holders[0].token for lock in found if lock.state == "held"] == [grant.token]
+
+
+def test_a_lock_of_another_program_under_a_name_never_used_is_inspected_and_not_listed(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str
+) -> None:
+    client = open_client()
+    with contextlib.closing(psycopg2.connect(postgres_server.url)) as other, other.cursor() as cursor:
+        cursor.execute(f"select pg_advisory_lock({key.of_name(schema + ':nightly').text})")
+        (holder,) = client.inspect("nightly", timeout=LIMIT).holders
+        assert (holder.owner, holder.pid, holder.user) == (None, other.info.backend_pid, postgres_server.user)
+        assert list(client.list("*", timeout=LIMIT)) == []
+        floor = client.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT)
+        assert floor is not None
+        assert take(client, claim()).token >= floor
+
+
+def test_holders_of_a_shared_lock_are_all_shown(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres
+) -> None:
+    client = open_client(key="77,78")
+    with contextlib.ExitStack() as ends:
+        for _ in range(2):
+            other = ends.enter_context(contextlib.closing(psycopg2.connect(postgres_server.url)))
+            other.cursor().execute("select pg_advisory_lock_shared(77, 78)")
+        lock = client.inspect("nightly", timeout=LIMIT)
+        assert (lock.state, [holder.mode for holder in lock.holders]) == ("foreign", ["shared", "shared"])
+        assert refused(client, claim())
+
+
+def test_another_user_sees_who_holds_a_lock_and_is_told_what_ending_it_needs(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str
+) -> None:
+    reader = f"reader_{schema}"
+    postgres_server.command(
+        f"create role {reader} login; grant usage on schema {schema} to {reader};"
+        f" alter default privileges for role {postgres_server.user} in schema {schema}"
+        f" grant select, insert, update on tables to {reader}"
+    )
+    try:
+        mine = claim()
+        grant = take(open_client(), mine)
+        client = open_client(user=reader)
+        (holder,) = client.inspect("nightly", timeout=LIMIT).holders
+        assert (holder.owner, holder.host, holder.token) == (mine.owner, "web3", grant.token)
+        assert refused(client, claim())
+        with pytest.raises(ConfigError, match=f"GRANT pg_signal_backend TO {reader}"):
+            client.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT)
+        assert client.inspect("nightly", timeout=LIMIT).holders[0].token == grant.token
+    finally:
+        postgres_server.command(f"drop owned by {reader} cascade; drop role {reader}")
+
+
+def test_a_late_answer_to_a_renewal_is_not_taken_for_that_to_a_later_one(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, start_proxy: Callable[..., Proxy]
+) -> None:
+    proxy = start_proxy(postgres_server)
+    client, other = open_client(proxy.address), open_client()
+    grant = take(client, claim())
+    proxy.mode = "delay=0.15"
+    with pytest.raises(BackendUnavailable):
+        client.renew(grant, timeout=0.05)
+    time.sleep(0.4)  # the answer is there, and says that nobody asked for the lock
+    (holder,) = other.inspect("nightly", timeout=LIMIT).holders
+    other.revoke("nightly", holder, now=False, by="ops", reason="now", timeout=LIMIT)
+    with pytest.raises(LeaseRevoked):
+        client.renew(grant, timeout=LIMIT)
+
+
+def test_requests_that_are_swallowed_leave_it_unknown_and_the_server_frees_the_lock_after_the_lease(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, start_proxy: Callable[..., Proxy]
+) -> None:
+    proxy = start_proxy(postgres_server)
+    client, other = open_client(proxy.address), open_client()
+    started = time.monotonic()
+    grant = take(client, claim(ttl=1.5))
+    proxy.mode = "blackhole"
+    for _ in range(3):
+        with pytest.raises(BackendUnavailable):
+            client.renew(grant, timeout=0.1)
+    assert refused(other, claim())
+    mine = claim()
+    other.wait(mine, timeout=LIMIT, interrupt=None)
+    assert time.monotonic() - started > 1.5
+    take(other, mine)
+    proxy.mode = "pass"
+    with pytest.raises(LeaseLost):
+        eventually(lambda: renewed_or_unknown(client, grant))
+
+
+def renewed_or_unknown(client: PostgresqlBackend, grant: Any) -> bool:
+    with contextlib.suppress(BackendUnavailable):
+        client.renew(grant, timeout=0.1)
+    return False
+
+
+def test_a_waiter_whose_answer_got_lost_is_told_and_gives_back_what_it_was_granted(
+    open_client: Callable[..., PostgresqlBackend],
+    postgres_server: Postgres,
+    start_proxy: Callable[..., Proxy],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(postgresql, "WATCH", 0.3)
+    monkeypatch.setattr(postgresql, "LATE_ANSWER", 0.1)
+    proxy = start_proxy(postgres_server)
+    holder, waiter = open_client(), open_client(proxy.address)
+    grant, mine = take(holder, claim()), claim(ttl=60.0)
+    waiting = Background(lambda: waiter.wait(mine, timeout=30.0, interrupt=None))
+    eventually(lambda: holder.inspect("nightly", timeout=LIMIT).waiters)
+    proxy.mode = "drop_replies"
+    holder.release(grant, timeout=LIMIT)
+    time.sleep(0.2)
+    proxy.mode = "pass"
+    with pytest.raises(BackendUnavailable, match="answer got lost"):
+        waiting.result()
+    waiter.withdraw(mine, timeout=LIMIT)
+    take(holder, claim())
+
+
+def test_a_claim_whose_answer_got_lost_finds_the_lock_again_instead_of_being_refused_by_itself(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, start_proxy: Callable[..., Proxy]
+) -> None:
+    proxy = start_proxy(postgres_server)
+    client, mine = open_client(proxy.address), claim(ttl=60.0)
+    holder = open_client()
+    grant = take(holder, claim())
+    assert client.try_acquire(mine, timeout=LIMIT) is None
+    holder.release(grant, timeout=LIMIT)
+    proxy.mode = "drop_replies"
+    with pytest.raises(BackendUnavailable):
+        client.try_acquire(mine, timeout=0.3)
+    proxy.mode = "pass"
+    take(client, mine)
+
+
+def test_nothing_at_the_server_ends_a_session_before_its_lease(
+    open_client: Callable[..., PostgresqlBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    prepare = scope.prepare
+
+    def watched(kind: scope.Scope, session: Any, *more: Any) -> None:
+        prepare(kind, session, *more)
+        opened.append(session)
+
+    monkeypatch.setattr(scope, "prepare", watched)
+    take(open_client(), claim(ttl=40.0))
+    (session,) = opened
+
+    def setting(name: str) -> int:
+        sql = f"select setting::int from pg_settings where name = '{name}'"
+        return int(session.ask(sql, Deadline(LIMIT))[0][0])
+
+    assert setting("idle_session_timeout") >= 40_000
+    assert setting("tcp_user_timeout") > 40_000
+    assert setting("tcp_keepalives_idle") > 40
+    assert setting("statement_timeout") == setting("lock_timeout") == 0
+    assert setting("client_connection_check_interval") == 500
+
+
+@pytest.mark.parametrize(
+    ("usual", "used"), [("off", "on"), ("local", "on"), ("on", "on"), ("remote_apply", "remote_apply")]
+)
+def test_a_token_waits_for_the_disk_whatever_is_usual_at_the_server(
+    postgres_server: Postgres, usual: str, used: str
+) -> None:
+    with contextlib.closing(psycopg2.connect(postgres_server.url)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"set synchronous_commit = {usual}; {DURABLE} show synchronous_commit")
+        assert cursor.fetchone() == (used,)
+
+
+def test_a_standby_is_refused_and_passed_over_for_a_primary(
+    start_server: Callable[..., Postgres], postgres_server: Postgres
+) -> None:
+    standby = start_server(Postgres)
+    standby.stop()
+    (standby.directory / "data" / "standby.signal").touch()
+    standby.start()
+    with pytest.raises(ConfigError, match="standby"):
+        PostgresqlBackend.from_url(parse_url(standby.url)).try_acquire(claim(), timeout=LIMIT)
+    both = postgres_server.url.replace(postgres_server.address, f"{standby.address},{postgres_server.address}")
+    client = PostgresqlBackend.from_url(parse_url(both))
+    take(client, claim("passed-over"))
+    client.close()
+
+
+def test_a_socket_directory_can_be_the_host(postgres_server: Postgres) -> None:
+    place = str(postgres_server.socket_directory).replace("/", "%2F")
+    url = postgres_server.url.replace(postgres_server.address, f"{place}:{postgres_server.port}")
+    client = PostgresqlBackend.from_url(parse_url(url))
+    take(client, claim("socket"))
+    client.close()
+
+
+def test_a_pooler_that_lends_connections_is_refused_with_the_remedy(
+    open_client: Callable[..., PostgresqlBackend], pgbouncer_transaction: PgBouncer
+) -> None:
+    with pytest.raises(ConfigError, match="scope=transaction"):
+        open_client(pgbouncer_transaction.address).try_acquire(claim(), timeout=LIMIT)
+    take(open_client(pgbouncer_transaction.address, scope="transaction"), claim())
+
+
+def test_a_busy_pooler_that_lends_connections_is_refused_all_the_same(
+    open_client: Callable[..., PostgresqlBackend],
+    postgres_server: Postgres,
+    start_server: Callable[..., PgBouncer],
+) -> None:
+    pooler = start_server(PgBouncer, postgres_server, mode="transaction", pool_size=6)
+    url = postgres_server.url.replace(postgres_server.address, pooler.address)
+    until = time.monotonic() + 1.5
+
+    def work() -> None:
+        with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+            connection.autocommit = True
+            while time.monotonic() < until:
+                cursor.execute("select pg_sleep(0.001)")
+
+    busy = [Background(work) for _ in range(4)]
+    while time.monotonic() < until - 0.3:
+        with pytest.raises(ConfigError, match="scope=transaction"):
+            open_client(pooler.address).try_acquire(claim(), timeout=LIMIT)
+    for each in busy:
+        each.result()
+
+
+@pytest.mark.parametrize("held_by", ["session", "transaction"])
+def test_a_pooler_without_transactions_is_refused(
+    open_client: Callable[..., PostgresqlBackend], pgbouncer_statement: PgBouncer, held_by: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"statement pooling|scope=transaction"):
+        open_client(pgbouncer_statement.address, scope=held_by).try_acquire(claim(), timeout=LIMIT)
+
+
+def test_a_pooler_that_gives_each_client_a_connection_is_as_good_as_none(
+    open_client: Callable[..., PostgresqlBackend], pgbouncer_session: PgBouncer
+) -> None:
+    # it has two connections: one that holds, one that is refused, and none for the look whether they are lent
+    client, other = open_client(pgbouncer_session.address), open_client(pgbouncer_session.address)
+    grant = take(client, claim())
+    late = claim()
+    assert other.try_acquire(late, timeout=2.0) is None
+    other.withdraw(late, timeout=LIMIT)
+    assert client.renew(grant, timeout=LIMIT).token == grant.token
+    client.release(grant, timeout=LIMIT)
+    take(other, late)

@@ -1,0 +1,224 @@
+"""What only Redlock has: majorities, what a minority may do, and clients that do not agree on the nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.backends.redis import RedisBackend
+from lockctl.backends.redlock import RedlockBackend
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
+from lockctl.model import Claim
+from lockctl.url import parse_url
+from tests.contract.harness import LIMIT, Background, take
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers.redis import Redis
+
+NODES = 5
+
+
+def claim(ttl: float = 5.0) -> Claim:
+    return Claim("nightly", os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redlock://", "names no host"),
+        ("redlock://h1/0", "at least 3 independent servers"),
+        ("redlock://h1,h2/0", "at least 3 independent servers"),
+        ("redlock://h1,h2,H1:6379/0", "a node twice"),
+        ("redlock://h1,h2,h3/x", "database is a number"),
+        ("redlock://h1,h2,h3/0?ca=/x", "redlocks://"),
+        ("redlock://h1,h2,h3/0?tls=yes", "no parameter 'tls'"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_without_any_network(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        RedlockBackend.from_url(parse_url(url))
+
+
+class Scene:
+    """Five servers behind proxies, and clients that name the proxies."""
+
+    def __init__(self, servers: list[Redis]) -> None:
+        self.servers = servers
+        self.prefix = f"b{os.urandom(6).hex()}:"
+        self.key = f"{self.prefix}nightly"
+        self.proxies = [Proxy(server) for server in servers]
+        self._clients: list[RedlockBackend | RedisBackend] = []
+
+    def client(self, order: slice = slice(None)) -> RedlockBackend:
+        nodes = ",".join(proxy.address for proxy in self.proxies[order])
+        made = RedlockBackend.from_url(parse_url(f"redlock://{nodes}/0?prefix={self.prefix}"))
+        self._clients.append(made)
+        return made
+
+    def single(self, number: int) -> RedisBackend:
+        """A client of one node alone."""
+        made = RedisBackend.from_url(parse_url(f"redis://{self.servers[number].address}/0?prefix={self.prefix}"))
+        self._clients.append(made)
+        return made
+
+    def cut(self, *numbers: int, mode: str = "blackhole") -> None:
+        for number, proxy in enumerate(self.proxies):
+            proxy.mode = mode if number in numbers else "pass"
+
+    def where_held(self) -> list[int]:
+        return [number for number, server in enumerate(self.servers) if server.ask("EXISTS", self.key)]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        for proxy in self.proxies:
+            proxy.close()
+
+
+@pytest.fixture
+def scene(redis_five: list[Redis]) -> Iterator[Scene]:
+    made = Scene(redis_five)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["blackhole", "refuse", "reset", "drop_replies"])
+def test_a_minority_that_is_away_changes_nothing_but_the_time_it_takes(scene: Scene, mode: str) -> None:
+    client, other = scene.client(), scene.client()
+    scene.cut(1, 3, mode=mode)
+    before = time.monotonic()
+    grant = take(client, claim())
+    assert other.try_acquire(claim(), timeout=LIMIT) is None
+    assert client.renew(grant, timeout=0.5).token == grant.token
+    assert other.inspect("nightly", timeout=LIMIT).holders[0].token == grant.token
+    client.release(grant, timeout=LIMIT)
+    assert time.monotonic() - before < 4.0
+    scene.cut()
+    assert take(other, claim()).token > grant.token
+
+
+def test_a_majority_that_is_away_is_said_and_leaves_nothing(scene: Scene) -> None:
+    client, mine = scene.client(), claim()
+    scene.cut(0, 2, 4)
+    with pytest.raises(BackendUnavailable, match="2 of 5 nodes answered, 3 are needed"):
+        client.try_acquire(mine, timeout=2.0)
+    assert scene.where_held() == []
+    scene.cut()
+    client.withdraw(mine, timeout=LIMIT)
+    take(scene.client(), claim())
+
+
+def test_a_lock_that_was_lost_on_a_minority_is_still_held_and_not_put_back_there(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim())
+    for number in (0, 1):
+        scene.servers[number].ask("DEL", scene.key)
+    assert client.renew(grant, timeout=LIMIT).token == grant.token
+    assert scene.where_held() == [2, 3, 4]
+    scene.cut(2)
+    with pytest.raises(BackendUnavailable):
+        client.renew(grant, timeout=0.5)
+    scene.cut()
+    scene.servers[2].ask("DEL", scene.key)
+    with pytest.raises(LeaseLost, match="on 2 of 5 nodes only"):
+        client.renew(grant, timeout=LIMIT)
+
+
+def test_a_split_vote_is_given_back_at_once_by_who_lost_it(scene: Scene) -> None:
+    first, second = scene.client(), scene.client()
+    for number in (0, 1, 2):  # somebody is in the midst of it: neither he nor we have a majority of the rest
+        scene.servers[number].ask("SET", scene.key, "somebody", "PX", "300")
+    assert first.try_acquire(claim(), timeout=LIMIT) is None
+    assert scene.where_held() == [0, 1, 2]
+    assert first.inspect("nightly", timeout=LIMIT).state == "foreign"
+    mine = claim()
+    while (grant := second.try_acquire(mine, timeout=LIMIT)) is None:
+        second.wait(mine, timeout=LIMIT, interrupt=None)
+    assert second.renew(grant, timeout=LIMIT)
+
+
+def test_clients_that_name_other_nodes_are_told_so(scene: Scene) -> None:
+    all_five, three = scene.client(), scene.client(slice(2, 5))
+    take(all_five, claim())
+    with pytest.raises(ConfigError, match="another set of nodes"):
+        three.try_acquire(claim(), timeout=LIMIT)
+
+
+def test_the_order_of_the_nodes_in_the_url_does_not_matter(scene: Scene) -> None:
+    one, reverse = scene.client(), scene.client(slice(None, None, -1))
+    grant = take(one, claim())
+    assert reverse.try_acquire(claim(), timeout=LIMIT) is None
+    one.release(grant, timeout=LIMIT)
+    assert take(reverse, claim()).domain == grant.domain
+
+
+def test_the_key_is_that_of_a_single_server_so_that_its_clients_are_kept_out(scene: Scene) -> None:
+    grant = take(scene.client(), claim())
+    alone = scene.single(0)
+    assert alone.try_acquire(claim(), timeout=LIMIT) is None
+    assert alone.inspect("nightly", timeout=LIMIT).holders[0].token == grant.token
+
+
+def test_each_node_of_a_majority_takes_the_token_over(scene: Scene) -> None:
+    client, fence = scene.client(), f"{{{scene.key}}}:fence"
+    scene.servers[3].ask("SET", fence, str(int((time.time() + 3600) * 1_000_000)))
+    grant = take(client, claim())
+    for server in scene.servers:
+        assert server.ask("GET", fence) == str(grant.token).encode()
+        assert server.ask("GET", scene.key).startswith(f"{grant.claim.owner}|{grant.token}|".encode())
+        assert 0 < server.ask("PTTL", scene.key) <= 5000
+
+
+def test_an_operator_reaches_the_holder_through_a_majority_and_every_majority_tells_it(scene: Scene) -> None:
+    holder, operator = scene.client(), scene.client()
+    grant = take(holder, claim(ttl=60.0))
+    seen = operator.inspect("nightly", timeout=LIMIT).holders[0]
+    scene.cut(0, 1)
+    assert operator.revoke("nightly", seen, now=False, by="ops@web1", reason="", timeout=2.0)
+    scene.cut(3, 4)
+    with pytest.raises(LeaseRevoked, match="ops@web1"):
+        holder.renew(grant, timeout=0.5)
+    scene.cut(0, 1, 2)
+    with pytest.raises(BackendUnavailable):
+        operator.revoke("nightly", seen, now=True, by="ops@web1", reason="", timeout=1.0)
+    scene.cut()
+    floor = operator.revoke("nightly", seen, now=True, by="ops@web1", reason="", timeout=LIMIT)
+    # two nodes were freed before: whoever is told that nobody is there knows that the lock is free
+    assert floor is None or floor > grant.token
+    assert take(operator, claim()).token > grant.token
+
+
+def test_an_attempt_ends_at_once_when_it_is_interrupted_and_can_be_taken_back(scene: Scene) -> None:
+    client, mine = scene.client(), claim(ttl=60.0)
+    scene.cut(*range(NODES))
+    reading, writing = os.pipe()
+    attempt = Background(lambda: client.try_acquire(mine, timeout=LIMIT, interrupt=reading))
+    time.sleep(0.1)
+    os.write(writing, b".")
+    asked = time.monotonic()
+    with pytest.raises(RequestInterrupted):
+        attempt.result()
+    assert attempt.ended_at - asked < 0.2
+    scene.cut()
+    client.withdraw(mine, timeout=LIMIT)
+    assert scene.where_held() == []
+    for end in (reading, writing):
+        os.close(end)
+
+
+def test_no_answer_of_a_node_is_taken_for_that_of_another_request(scene: Scene) -> None:
+    client = scene.client()
+    for _ in range(5):
+        scene.cut(0, 1, mode="delay=0.4")
+        grant: Any = take(client, claim())
+        scene.cut()
+        client.renew(grant, timeout=1.0)
+        client.release(grant, timeout=LIMIT)
+        assert client.inspect("nightly", timeout=LIMIT).state == "free"

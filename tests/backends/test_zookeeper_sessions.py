@@ -1,0 +1,88 @@
+"""Sessions of ZooKeeper: how long they last, what ends them, and what kazoo leaves behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.errors import LeaseLost
+from tests.contract.harness import LIMIT, Background, take
+from tests.contract.test_zookeeper import ZooKeeperHarness
+from tests.jobs import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers.zookeeper import ZooKeeper
+
+
+@pytest.fixture
+def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
+    made = ZooKeeperHarness(zookeeper_server)
+    yield made
+    made.close()
+
+
+def test_a_lease_is_half_of_the_session_that_the_server_grants(harness: ZooKeeperHarness) -> None:
+    client = harness.client()
+    assert take(client, harness.claim("one", ttl=3.0)).ttl == 3.0
+    assert take(client, harness.claim("two", ttl=30.0)).ttl == 5.0, "twenty ticks are the longest session"
+    assert take(client, harness.claim("three", ttl=0.1)).ttl == 0.5, "two ticks are the shortest"
+
+
+def test_an_expired_session_is_a_lost_lease_and_its_claim_may_try_again(harness: ZooKeeperHarness) -> None:
+    client = harness.client()
+    mine = harness.claim()
+    grant = take(client, mine)
+    harness.expire(grant)
+    with pytest.raises(LeaseLost, match="ended the session"):
+        client.renew(grant, timeout=LIMIT)
+    again = take(client, mine)
+    assert again.token > grant.token
+    with pytest.raises(LeaseLost):
+        client.renew(grant, timeout=LIMIT)
+    client.release(grant, timeout=LIMIT)  # the old one: nothing happens
+    assert client.renew(again, timeout=LIMIT).token == again.token
+
+
+def test_a_waiter_whose_session_was_ended_gets_the_lock_all_the_same(harness: ZooKeeperHarness) -> None:
+    client, other = harness.client(), harness.client()
+    grant = take(client, harness.claim(ttl=4.0))
+    mine = harness.claim(ttl=4.0)
+
+    def get() -> Any:
+        while (found := other.try_acquire(mine, timeout=LIMIT)) is None:
+            other.wait(mine, timeout=LIMIT, interrupt=None)
+        return found
+
+    waiting = Background(get)
+    eventually(lambda: len(harness.line("nightly")) == 2)
+    harness.admin.delete(harness.line("nightly")[1])
+    client.renew(grant, timeout=LIMIT)
+    client.release(grant, timeout=LIMIT)
+    assert waiting.result().token > grant.token
+
+
+def test_a_release_leaves_no_session_no_thread_and_no_descriptor(harness: ZooKeeperHarness) -> None:
+    client = harness.client()
+
+    def tenure() -> None:
+        client.release(take(client, harness.claim()), timeout=LIMIT)
+        client.inspect("nightly", timeout=LIMIT)
+
+    def sessions() -> int:
+        return harness.server.four_letters("dump").count("\t0x")
+
+    tenure()
+    before = (threading.active_count(), len(os.listdir("/proc/self/fd")), sessions())
+    for _ in range(10):
+        tenure()
+
+    def after() -> bool:
+        now = (threading.active_count(), len(os.listdir("/proc/self/fd")), sessions())
+        return all(is_now <= was for is_now, was in zip(now, before, strict=True))
+
+    eventually(after, limit=3.0)

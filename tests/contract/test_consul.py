@@ -1,0 +1,117 @@
+"""The contract, held by a real Consul, and what only Consul and its sessions can show."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.backends.consul import ConsulBackend
+from lockctl.backends.consul.entry import LOCK_FLAGS
+from lockctl.url import parse_url
+from tests.contract.harness import Harness
+from tests.contract.suite import BackendContract
+from tests.servers.consul import ConsulRefused
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.backend import Backend
+    from lockctl.model import Grant
+    from tests.servers.consul import Consul
+
+
+class ConsulHarness(Harness):
+    """A prefix of its own in a shared server, and a proxy before it for each client."""
+
+    capabilities = ConsulBackend.capabilities
+    freed_after = 2.5  # Consul ends a session after twice its ttl
+    tells_expiry = False
+
+    def __init__(self, server: Consul) -> None:
+        self.server = server
+        self.prefix = f"lockctl/{os.urandom(4).hex()}/"
+        self._clients: dict[ConsulBackend, Proxy] = {}
+
+    def client(self, **params: str) -> ConsulBackend:
+        """A client with these parameters in its URL."""
+        proxy = Proxy(self.server)
+        query = "".join(f"&{name}={content}" for name, content in params.items())
+        client = ConsulBackend.from_url(parse_url(f"consul://{proxy.address}/?prefix={self.prefix}{query}"))
+        self._clients[client] = proxy
+        return client
+
+    def key(self, name: str) -> str:
+        return f"/v1/kv/{self.prefix}{name}/.lock".replace("+", "%2B")
+
+    def entry(self, name: str = "nightly") -> dict[str, Any]:
+        """What Consul has at the key of a lock."""
+        (found,) = json.loads(self.server.request("GET", self.key(name)))
+        assert isinstance(found, dict)
+        return found
+
+    def write(self, value: bytes, name: str = "nightly", **query: Any) -> None:
+        assert self.server.request("PUT", self.key(name), value, **query).strip() == b"true"
+
+    def session(self, **settings: Any) -> str:
+        body = {"TTL": "10s", "LockDelay": "0s", "NodeChecks": [], **settings}
+        created = json.loads(self.server.request("PUT", "/v1/session/create", json.dumps(body).encode()))
+        return str(created["ID"])
+
+    def sessions(self, name: str = "nightly") -> int:
+        """How many sessions there are that were made for this lock."""
+        shown = json.loads(self.server.request("GET", "/v1/session/list"))
+        return sum(each["Name"] == f"lockctl: {self.prefix}{name}" for each in shown)
+
+    def expire(self, grant: Grant) -> None:
+        until = time.monotonic() + 2.5 * grant.ttl + 5.0
+        with contextlib.suppress(ConsulRefused):  # the key has gone with its session
+            while self.entry(grant.claim.name)["Session"]:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+
+    def proxy(self, client: ConsulBackend) -> Proxy:
+        """What is between a client and the server."""
+        return self._clients[client]
+
+    def usurp(self, name: str) -> None:
+        self.server.request("DELETE", self.key(name))
+
+    def forget(self, name: str) -> None:
+        self.server.request("DELETE", self.key(name))
+
+    def sever(self, client: Backend) -> None:
+        assert isinstance(client, ConsulBackend)
+        self._clients[client].mode = "blackhole"
+
+    def heal(self, client: Backend) -> None:
+        assert isinstance(client, ConsulBackend)
+        self._clients[client].mode = "pass"
+
+    @contextlib.contextmanager
+    def foreign_hold(self, name: str) -> Iterator[str]:
+        session = self.session(Name="another program")
+        self.write(b"", name, acquire=session, flags=LOCK_FLAGS)
+        yield session
+        self.server.request("PUT", f"/v1/session/destroy/{session}")
+
+    def close(self) -> None:
+        for client, proxy in self._clients.items():
+            client.close()
+            proxy.close()
+
+
+@pytest.fixture
+def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
+    made = ConsulHarness(consul_server)
+    yield made
+    made.close()
+
+
+class TestConsul(BackendContract):
+    """Every promise; what only this backend has is in ``tests/backends``."""

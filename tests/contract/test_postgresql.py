@@ -1,0 +1,141 @@
+"""The contract, held by the postgresql backend on a real server, and what only this backend has."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+import psycopg2
+import pytest
+
+from lockctl.backends.postgresql import PostgresqlBackend
+from lockctl.backends.postgresql.look import mark
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.contract.harness import LIMIT, Harness, take
+from tests.contract.suite import BackendContract
+from tests.jobs import eventually
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.backend import Backend
+    from lockctl.model import Grant
+    from tests.servers.postgres import Postgres
+
+NUMBERS = itertools.count()
+# seconds: longer than what a cut-off client is given, and a lease outlives it. TCP loses no bytes of a connection that
+# lives on, so a cut that heals is a delay; what a cut that does not heal does is in tests/faults
+STALL = "delay=0.7"
+
+
+class PostgresqlHarness(Harness):
+    """Locks of one prefix, each client behind a proxy of its own."""
+
+    capabilities = PostgresqlBackend.capabilities
+
+    def __init__(self, server: Postgres, more: str = "", pooler: PgBouncer | None = None) -> None:
+        self.server = server
+        self.target = pooler or server
+        self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}:"
+        self.more = more
+        self.clients: list[tuple[Backend, Proxy]] = []
+
+    def client(self) -> Backend:
+        proxy = Proxy(self.target)
+        url = self.server.url.replace(self.server.address, proxy.address)
+        client = open_backend(parse_url(f"{url}?prefix={self.prefix}{self.more}"))
+        self.clients.append((client, proxy))
+        return client
+
+    def key(self, name: str) -> str:
+        """As the backend computes it in SQL, in other words than in Python."""
+        digest = f"left(encode(sha256('{self.prefix}{name}'), 'hex'), 16)"
+        return self.server.command(f"select ('x' || {digest})::bit(64)::bigint").strip()
+
+    def holders(self, name: str) -> str:
+        """A query for the server processes that have the lock."""
+        key = self.key(name)
+        return f"select pid from pg_locks where locktype = 'advisory' and granted and (classid::bigint << 32 | objid::bigint) = {key}"
+
+    def expire(self, grant: Grant) -> None:
+        self.server.command(
+            f"select pg_terminate_backend(pid) from pg_stat_activity where application_name like '{mark(grant.claim.owner)}%'"
+        )
+        eventually(lambda: not self.server.command(self.holders(grant.claim.name)))
+
+    def usurp(self, name: str) -> None:
+        pids = self.server.command(self.holders(name)).split()
+        assert pids
+        for pid in pids:
+            self.server.command(f"select pg_terminate_backend({pid})")
+        alive = f"select count(*) from pg_stat_activity where pid in ({','.join(pids)})"
+        eventually(lambda: self.server.command(alive).strip() == "0")
+
+    def forget(self, name: str) -> None:
+        self.server.command(f"delete from lockctl_fence where name = '{self.prefix}{name}'")
+
+    def sever(self, client: Backend) -> None:
+        self.proxy(client).mode = STALL
+
+    def heal(self, client: Backend) -> None:
+        self.proxy(client).mode = "pass"
+
+    def proxy(self, client: Backend) -> Proxy:
+        """What stands between a client and the server."""
+        return next(proxy for each, proxy in self.clients if each is client)
+
+    @contextlib.contextmanager
+    def foreign_hold(self, name: str) -> Iterator[None]:
+        # nobody can tell the name from the number of a lock, so lockctl must have seen it once to list it
+        client = self.client()
+        client.release(take(client, self.claim(name)), timeout=LIMIT)
+        other = psycopg2.connect(self.server.url)
+        pid = other.info.backend_pid
+        try:
+            other.autocommit = True
+            with other.cursor() as cursor:
+                cursor.execute(f"select pg_advisory_lock({self.key(name)})")
+            yield
+        finally:
+            other.close()
+            gone = f"select count(*) from pg_stat_activity where pid = {pid}"
+            eventually(lambda: self.server.command(gone).strip() == "0")
+
+    def close(self) -> None:
+        for client, proxy in self.clients:
+            client.close()
+            proxy.close()
+
+
+@pytest.fixture
+def harness(postgres_server: Postgres) -> Iterator[PostgresqlHarness]:
+    made = PostgresqlHarness(postgres_server)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def pooler(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PgBouncer]:
+    """One with as many connections as the tests have holders and waiters; the shared one has two."""
+    made = PgBouncer(tmp_path_factory.mktemp("pooler"), postgres_server, mode="transaction", pool_size=30)
+    yield made.start()
+    made.stop()
+
+
+class TestPostgresql(BackendContract):
+    """Every promise, held by sessions."""
+
+
+class TestTransactionScope(BackendContract):
+    """Every promise, held by transactions behind a pooler that lends connections for one of them."""
+
+    @pytest.fixture
+    def harness(self, postgres_server: Postgres, pooler: PgBouncer) -> Iterator[PostgresqlHarness]:
+        made = PostgresqlHarness(postgres_server, "&scope=transaction", pooler)
+        yield made
+        made.close()

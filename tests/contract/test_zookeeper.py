@@ -1,0 +1,108 @@
+"""The contract, held by a ZooKeeper server, and what only its sessions and nodes can show."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from lockctl.backends.zookeeper import ZooKeeperBackend, queue
+from lockctl.url import parse_url
+from tests.contract.harness import Harness
+from tests.contract.suite import BackendContract
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.backend import Backend
+    from lockctl.model import Grant
+    from tests.servers.zookeeper import ZooKeeper
+
+
+class ZooKeeperHarness(Harness):
+    """A root node of its own; every client behind a proxy of its own."""
+
+    capabilities = ZooKeeperBackend.capabilities
+    ttl = 1.0  # the server has ticks of half a second, and sessions of at least two
+    freed_after = 2.8  # the session lasts two leases, and is ended at the next tick
+    tells_expiry = False
+
+    def __init__(self, server: ZooKeeper, layout: str = "kazoo") -> None:
+        self.server = server
+        self.layout = layout
+        self.root = f"/test-{os.urandom(6).hex()}"
+        self.clients: list[ZooKeeperBackend] = []
+        self.proxies: dict[int, Proxy] = {}
+        self.admin = KazooClient(hosts=server.address)
+        self.admin.start()
+
+    def client(self) -> ZooKeeperBackend:
+        proxy = Proxy(self.server)
+        url = f"zookeeper://{proxy.address}{self.root}?layout={self.layout}"
+        made = ZooKeeperBackend.from_url(parse_url(url))
+        self.clients.append(made)
+        self.proxies[id(made)] = proxy
+        return made
+
+    def line(self, name: str) -> list[str]:
+        """The paths of all contenders in their order."""
+        try:
+            names = self.admin.get_children(f"{self.root}/{name}")
+        except NoNodeError:
+            return []
+        return [f"{self.root}/{name}/{node}" for node in queue.in_order(names)]
+
+    def expire(self, grant: Grant) -> None:
+        """End its session from another connection: what the server does in the end, without the time it takes."""
+        for client in self.clients:
+            if grant.claim.owner in client._candidates:
+                session = client._candidates[grant.claim.owner]._session
+                assert session is not None
+                identity = (session._client._session_id, session._client._session_passwd)
+                killer = KazooClient(hosts=self.server.address, client_id=identity)
+                killer.start()
+                killer.stop()
+                killer.close()
+
+    def usurp(self, name: str) -> None:
+        self.admin.delete(self.line(name)[0])
+
+    def forget(self, name: str) -> None:
+        self.admin.delete(f"{self.root}/{name}", recursive=True)
+
+    def sever(self, client: Backend) -> None:
+        self.proxies[id(client)].mode = "blackhole"
+
+    def heal(self, client: Backend) -> None:
+        self.proxies[id(client)].mode = "pass"
+
+    @contextlib.contextmanager
+    def foreign_hold(self, name: str) -> Iterator[None]:
+        with self.admin.Lock(f"{self.root}/{name}", "another program"):
+            yield
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        for proxy in self.proxies.values():
+            proxy.close()
+        with contextlib.suppress(NoNodeError):
+            self.admin.delete(self.root, recursive=True)
+        self.admin.stop()
+        self.admin.close()
+
+
+@pytest.fixture
+def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
+    made = ZooKeeperHarness(zookeeper_server)
+    yield made
+    made.close()
+
+
+class TestZooKeeper(BackendContract):
+    """Every promise, and what only this backend has."""

@@ -1,0 +1,147 @@
+"""A backend's hiccup does not hurt a healthy job: stopped for half a lease, restarted, another leader."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.faults.backends import PLACES, addresses_of, on_backends
+from tests.jobs import LIMIT, Lockctl
+from tests.servers.consul import Consul
+from tests.servers.etcd import Etcd, EtcdCluster
+from tests.servers.postgres import Postgres
+from tests.servers.redis import Redis
+from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.faults.backends import Place
+
+TTL = 4.0  # seconds; ZooKeeper's session lasts twice as long, and the shared server grants no more than 10 s
+LONG_TTL = 8.0  # for a server that takes time to start
+QUICK = ("syncLimit=4", "maxSessionTimeout=40000")  # a leader that is silent for 2 s is given up
+SERVERS: dict[str, tuple[type, dict[str, Any]]] = {
+    "redis": (Redis, {"fsync": True}),
+    "etcd": (Etcd, {}),
+    "consul": (Consul, {}),
+    "zookeeper": (ZooKeeper, {"tick": 1000}),
+    "postgresql": (Postgres, {}),
+}
+
+
+class Job:
+    """A run whose command waits until it is told to end."""
+
+    def __init__(self, lockctl: Lockctl, url: str, directory: Path, ttl: float = TTL) -> None:
+        self.lockctl, self.url = lockctl, url
+        self.end = directory / "end"
+        words = (
+            "-b",
+            url,
+            "-t",
+            f"{ttl}s",
+            "-k",
+            "0.5s",
+            "--",
+            "sh",
+            "-c",
+            'while ! test -e "$0"; do sleep 0.05; done; exit 7',
+        )
+        self.run = lockctl.start_holding("nightly", *words, str(self.end))
+
+    def outlives(self, seconds: float) -> None:
+        """It goes on, and its lock is held, for longer than its lease could last without a renewal."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            assert self.run.poll() is None, f"status {self.run.returncode}"
+            time.sleep(0.05)
+        assert self.lockctl("run", "-b", self.url, "-l", "nightly", "--", "true").returncode == 75
+        self.end.touch()
+        assert self.run.wait(LIMIT) == 7
+        assert self.lockctl("run", "-b", self.url, "-l", "nightly", "--", "true").returncode == 0
+
+
+@pytest.mark.parametrize("backend_name", on_backends(*[name for name in PLACES if name != "file"]))
+def test_a_server_that_is_stopped_for_half_a_lease(
+    servers: Any, backend_url: str, lockctl: Lockctl, tmp_path: Path
+) -> None:
+    job = Job(lockctl, backend_url, tmp_path)
+    stopped = servers if isinstance(servers, list) else [servers]
+    for server in stopped:
+        server.pause()
+    try:
+        time.sleep(TTL / 2)
+    finally:
+        for server in stopped:
+            server.resume()
+    job.outlives(TTL)
+
+
+@pytest.mark.parametrize("backend_name", ["redis", "etcd", "consul", "zookeeper"])
+def test_a_server_that_is_killed_and_started_again(
+    place: Place, backend_name: str, start_server: Callable[..., Any], lockctl: Lockctl, tmp_path: Path
+) -> None:
+    kind, options = SERVERS[backend_name]
+    server = start_server(kind, **options)
+    job = Job(lockctl, place.url(addresses_of(server), "t", lockctl.directory), tmp_path, LONG_TTL)
+    server.kill()
+    server.start()
+    job.outlives(LONG_TTL)
+
+
+@pytest.mark.parametrize("backend_name", ["postgresql"])
+def test_a_session_lock_of_postgresql_ends_with_its_server_and_the_job_with_it(
+    place: Place, backend_name: str, start_server: Callable[..., Any], lockctl: Lockctl, tmp_path: Path
+) -> None:
+    kind, options = SERVERS[backend_name]
+    server = start_server(kind, **options)
+    job = Job(lockctl, place.url(addresses_of(server), "t", lockctl.directory), tmp_path)
+    server.restart()
+    assert job.run.wait(TTL + 2) == 76
+
+
+@pytest.mark.parametrize("backend_name", on_backends("redlock"))
+@pytest.mark.servers("redis_five")
+def test_two_of_five_servers_are_stopped_for_longer_than_a_lease(
+    redis_five: list[Redis], backend_url: str, lockctl: Lockctl, tmp_path: Path
+) -> None:
+    job = Job(lockctl, backend_url, tmp_path)
+    for server in redis_five[:2]:
+        server.pause()
+    try:
+        job.outlives(1.5 * TTL)
+    finally:
+        for server in redis_five[:2]:
+            server.resume()
+
+
+@pytest.mark.parametrize(
+    ("backend_name", "kind", "options"),
+    [("etcd", EtcdCluster, {}), ("zookeeper", ZooKeeperEnsemble, {"extra": QUICK})],
+    ids=["etcd", "zookeeper"],
+)
+@pytest.mark.parametrize("blow", ["kill", "pause"])
+def test_the_leader_of_three_goes_away(
+    place: Place,
+    kind: type,
+    options: dict[str, Any],
+    blow: str,
+    start_server: Callable[..., Any],
+    lockctl: Lockctl,
+    tmp_path: Path,
+) -> None:
+    cluster = start_server(kind, **options)
+    url = place.url(cluster.addresses, "t" + os.urandom(4).hex(), lockctl.directory)
+    job = Job(lockctl, url, tmp_path, LONG_TTL)
+    leader = cluster.leader()
+    getattr(leader, blow)()
+    try:
+        job.outlives(LONG_TTL)
+    finally:
+        if blow == "pause":
+            leader.resume()

@@ -1,0 +1,179 @@
+"""`etcdctl lock`, Go's `concurrency.Mutex` behind the gateway, and lockctl keep each other out, in one queue."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.jobs import LIMIT, eventually
+from tests.servers import programs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+    from tests.servers.etcd import Etcd
+
+    Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def prefix(etcd_server: Etcd) -> Iterator[str]:
+    made = f"t{os.urandom(6).hex()}/"
+    yield made
+    etcd_server.command("del", made, "--prefix")
+
+
+@pytest.fixture
+def backend(etcd_server: Etcd, prefix: str) -> tuple[str, str]:
+    """The options that lead lockctl there."""
+    return ("-b", f"etcd://{etcd_server.address}/?prefix={prefix}")
+
+
+@pytest.fixture
+def etcdctl_lock(etcd_server: Etcd, prefix: str) -> Iterator[Start]:
+    """Start `etcdctl lock` on the lock `nightly`, with a command, or else until it is interrupted."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        command = ("--", *words) if words else ()
+        process = subprocess.Popen(
+            [programs.find("etcdctl"), f"--endpoints={etcd_server.url}", "lock", f"{prefix}nightly", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=programs.environment(ETCDCTL_API="3"),
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        end(process)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
+    process.communicate(timeout=LIMIT)
+
+
+def acquired(process: subprocess.Popen[str]) -> str:
+    """The key of the lock, which `etcdctl lock` prints when it has it."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def state(lockctl: Lockctl, backend: tuple[str, str]) -> dict[str, object]:
+    answer = lockctl("inspect", *backend, "nightly", "--json")
+    assert answer.returncode == 0, answer.stderr
+    seen = json.loads(answer.stdout)
+    assert isinstance(seen, dict)
+    return seen
+
+
+def queue(server: Etcd, prefix: str) -> list[str]:
+    words = ("get", f"{prefix}nightly/", "--prefix", "--keys-only", "--sort-by=CREATE", "--order=ASCEND")
+    return server.command(*words).split()
+
+
+def test_etcdctl_waits_while_lockctl_holds_and_goes_on_when_it_ends(
+    lockctl: Lockctl, backend: tuple[str, str], etcdctl_lock: Start, etcd_server: Etcd, prefix: str
+) -> None:
+    holder = lockctl.start_holding("nightly", *backend)
+    other = etcdctl_lock()
+    eventually(lambda: len(queue(etcd_server, prefix)) == 2)
+    shown = state(lockctl, backend)
+    assert (shown["state"], shown["key"]) == ("held", f"{prefix}nightly")
+    assert shown["waiters"] == [{"host": None, "pid": None, "user": None, "since": None}]
+    holder.terminate()
+    assert holder.wait(LIMIT) == 128 + signal.SIGTERM
+    assert acquired(other) == queue(etcd_server, prefix)[0]
+
+
+def test_lockctl_is_refused_while_etcdctl_holds_and_goes_on_when_it_ends(
+    lockctl: Lockctl, backend: tuple[str, str], etcdctl_lock: Start, locks: Path
+) -> None:
+    other = etcdctl_lock()
+    assert acquired(other)
+    assert state(lockctl, backend)["state"] == "foreign"
+    assert lockctl("run", *backend, "-l", "nightly", "--", "true").returncode == 75
+    marker = locks / "ran"
+    waiter = lockctl.start("run", *backend, "-l", "nightly", "-w", "20", "--", "touch", str(marker))
+    eventually(lambda: state(lockctl, backend)["waiters"])
+    assert not marker.exists()
+    end(other)
+    assert waiter.wait(LIMIT) == 0
+    assert marker.exists()
+
+
+def test_both_wait_in_one_queue_and_are_served_in_the_order_they_came(
+    lockctl: Lockctl, backend: tuple[str, str], etcdctl_lock: Start, etcd_server: Etcd, prefix: str, locks: Path
+) -> None:
+    log = locks / "log"
+    holder = lockctl.start_holding("nightly", *backend)
+    turns = []
+    for number in range(4):
+        words = ("sh", "-c", f"echo {number} >> {log}")
+        if number % 2:
+            turns.append(etcdctl_lock(*words))
+        else:
+            turns.append(lockctl.start("run", *backend, "-l", "nightly", "-w", "forever", "--", *words))
+        eventually(lambda number=number: len(queue(etcd_server, prefix)) == number + 2)  # type: ignore[misc]
+    holder.terminate()
+    holder.wait(LIMIT)
+    assert [turn.wait(LIMIT) for turn in turns] == [0, 0, 0, 0]
+    assert log.read_text().split() == ["0", "1", "2", "3"]
+
+
+def test_contenders_of_both_kinds_are_never_inside_together(
+    lockctl: Lockctl, backend: tuple[str, str], etcdctl_lock: Start, locks: Path
+) -> None:
+    inside = locks / "inside"
+    job = ("sh", "-c", f"mkdir {inside} && sleep 0.05 && rmdir {inside}")
+    contenders = [etcdctl_lock(*job) for _ in range(4)]
+    contenders += [lockctl.start("run", *backend, "-l", "nightly", "-w", "60", "--", *job) for _ in range(4)]
+    assert [contender.wait(LIMIT) for contender in contenders] == [0] * 8
+
+
+def test_the_mutex_of_the_server_itself_excludes_and_is_excluded(
+    lockctl: Lockctl, backend: tuple[str, str], etcd_server: Etcd, prefix: str
+) -> None:
+    def encoded(text: str) -> str:
+        import base64
+
+        return base64.b64encode(text.encode()).decode()
+
+    _, lease = etcd_server.request("/v3/lease/grant", {"TTL": "30"})
+    _, held = etcd_server.request("/v3/lock/lock", {"name": encoded(f"{prefix}nightly"), "lease": lease["ID"]})
+    assert lockctl("run", *backend, "-l", "nightly", "--", "true").returncode == 75
+    etcd_server.request("/v3/lock/unlock", {"key": held["key"]})
+    lockctl.start_holding("nightly", *backend)
+    with pytest.raises(OSError, match="timed out"):
+        etcd_server.request("/v3/lock/lock", {"name": encoded(f"{prefix}nightly"), "lease": lease["ID"]})
+    etcd_server.request("/v3/lease/revoke", {"ID": lease["ID"]})
+
+
+def test_an_operator_frees_a_lock_of_etcdctl(lockctl: Lockctl, backend: tuple[str, str], etcdctl_lock: Start) -> None:
+    assert acquired(etcdctl_lock())
+    refused = lockctl("force-release", *backend, "nightly", "--yes")
+    assert refused.returncode != 0
+    assert "another program" in refused.stderr
+    assert lockctl("force-release", *backend, "nightly", "--yes", "--now").returncode == 0
+    assert lockctl("run", *backend, "-l", "nightly", "--", "true").returncode == 0
+
+
+def test_a_key_that_etcdctl_deletes_stops_the_job_within_a_second(
+    lockctl: Lockctl, backend: tuple[str, str], etcd_server: Etcd, prefix: str
+) -> None:
+    holder = lockctl.start_holding("nightly", *backend)
+    eventually(lambda: queue(etcd_server, prefix))
+    etcd_server.command("del", f"{prefix}nightly/", "--prefix")
+    assert holder.wait(2.5) == 76

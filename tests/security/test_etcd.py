@@ -1,0 +1,162 @@
+"""TLS, client certificates, users and passwords of etcd, as `lockctl run` meets them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers.etcd import Etcd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+    from tests.servers.certificates import Certificates
+
+SECRET = "wr0ng-s3cret"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Etcd]:
+    """TLS, and users."""
+    with Etcd(tmp_path_factory.mktemp("secured"), tls=certificates, auth=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Etcd]:
+    """TLS, and nobody without a certificate."""
+    with Etcd(tmp_path_factory.mktemp("mutual"), tls=certificates, client_certificates=True) as server:
+        yield server
+
+
+def attempt(lockctl: Lockctl, url: str) -> tuple[int, str]:
+    """Status and message of a run there."""
+    done = lockctl("run", "-b", url, "-l", "nightly", "--", "true")
+    assert SECRET not in done.stderr
+    assert Etcd.password not in done.stderr
+    assert done.stderr.count("\n") <= 1
+    return done.returncode, done.stderr
+
+
+def test_a_user_with_the_right_password_over_tls(lockctl: Lockctl, secured: Etcd, certificates: Certificates) -> None:
+    url = f"etcds://{secured.user}:{secured.password}@{secured.address}/?ca={certificates.ca}"
+    assert attempt(lockctl, url) == (0, "")
+
+
+def test_a_password_from_a_file(lockctl: Lockctl, secured: Etcd, certificates: Certificates, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(f"{secured.password}\n")
+    url = f"etcds://{secured.user}@{secured.address}/?ca={certificates.ca}&password_file={tmp_path / 'password'}"
+    assert attempt(lockctl, url) == (0, "")
+
+
+def test_a_wrong_password(lockctl: Lockctl, secured: Etcd, certificates: Certificates) -> None:
+    url = f"etcds://{secured.user}:{SECRET}@{secured.address}/?ca={certificates.ca}"
+    status, message = attempt(lockctl, url)
+    assert status == 78, message
+    assert "invalid user ID or password" in message
+
+
+def test_no_password(lockctl: Lockctl, secured: Etcd, certificates: Certificates) -> None:
+    status, message = attempt(lockctl, f"etcds://{secured.address}/?ca={certificates.ca}")
+    assert status == 78
+    assert "needs a user and its password" in message
+
+
+def test_a_prefix_that_the_user_may_not_use(lockctl: Lockctl, secured: Etcd, certificates: Certificates) -> None:
+    url = f"etcds://{secured.user}:{secured.password}@{secured.address}/?ca={certificates.ca}&prefix=others/"
+    status, message = attempt(lockctl, url)
+    assert status == 78, message
+    assert "permission denied" in message
+
+
+def test_everything_that_is_done_is_allowed_to_a_user_of_the_prefix(
+    lockctl: Lockctl, secured: Etcd, certificates: Certificates
+) -> None:
+    url = f"etcds://{secured.user}:{secured.password}@{secured.address}/?ca={certificates.ca}"
+    holder = lockctl.start_holding("held", "-b", url)
+    waiter = lockctl.start("run", "-b", url, "-l", "held", "-w", "20", "--", "true")
+    assert "held" in lockctl("list", "-b", url).stdout
+    assert lockctl("force-release", "-b", url, "held", "--yes").returncode == 0
+    assert holder.wait(20) == 76
+    assert waiter.wait(20) == 0
+    holder = lockctl.start_holding("held", "-b", url)
+    assert lockctl("force-release", "-b", url, "held", "--yes", "--now").returncode == 0
+    assert holder.wait(20) == 76
+
+
+def test_a_password_that_changes_while_a_job_runs_hurts_only_the_next(
+    lockctl: Lockctl, start_server: Callable[..., Etcd]
+) -> None:
+    server = start_server(Etcd, auth=True, extra={"auth-token-ttl": 2})
+    url = f"etcd://{server.user}:{server.password}@{server.address}/"
+    holder = lockctl.start_holding("held", "-b", url, "-t", "10", "--", "sleep", "4")
+    server.command("user", "add", "another:x")  # every change makes the tokens of all logins old
+    assert holder.wait(20) == 0
+    assert attempt(lockctl, url) == (0, "")
+
+
+def test_users_that_are_switched_on_while_a_job_runs_do_not_stop_it_before_its_deadline(
+    lockctl: Lockctl, start_server: Callable[..., Etcd]
+) -> None:
+    server = start_server(Etcd)
+    url = f"etcd://{server.address}/"
+    holder = lockctl.start_holding("held", "-b", url, "-t", "20", "--", "sleep", "3")
+    server.enable_auth()
+    assert holder.wait(20) == 0
+
+
+def test_a_user_before_users_are_switched_on(lockctl: Lockctl, mutual: Etcd, certificates: Certificates) -> None:
+    identity = f"cert={certificates.nameless_cert}&key={certificates.nameless_key}"
+    url = f"etcds://ann:{SECRET}@{mutual.address}/?ca={certificates.ca}&{identity}"
+    assert attempt(lockctl, url) == (0, "")
+
+
+def test_a_client_certificate(lockctl: Lockctl, mutual: Etcd, certificates: Certificates) -> None:
+    identity = f"cert={certificates.client_cert}&key={certificates.client_key}"
+    assert attempt(lockctl, f"etcds://{mutual.address}/?ca={certificates.ca}&{identity}") == (0, "")
+
+
+def test_no_client_certificate_and_one_of_a_stranger(
+    lockctl: Lockctl, mutual: Etcd, certificates: Certificates
+) -> None:
+    for identity in ("", f"&cert={certificates.other_cert}&key={certificates.other_key}"):
+        status, message = attempt(lockctl, f"etcds://{mutual.address}/?ca={certificates.ca}{identity}")
+        assert status == 78, message
+        assert "refuses TLS" in message
+
+
+def test_a_certificate_with_a_name_while_users_are_on(
+    lockctl: Lockctl, certificates: Certificates, start_server: Callable[..., Etcd]
+) -> None:
+    server = start_server(Etcd, tls=certificates, client_certificates=True, auth=True)
+    identity = f"cert={certificates.client_cert}&key={certificates.client_key}"
+    url = f"etcds://{server.user}:{server.password}@{server.address}/?ca={certificates.ca}&{identity}"
+    status, message = attempt(lockctl, url)
+    assert status == 78, message
+    assert "certificate without CN" in message
+    nameless = f"cert={certificates.nameless_cert}&key={certificates.nameless_key}"
+    assert attempt(lockctl, url.replace(identity, nameless)) == (0, "")
+
+
+def test_a_server_of_somebody_else(lockctl: Lockctl, mutual: Etcd, certificates: Certificates) -> None:
+    for place in (
+        f"etcds://{mutual.address}/?ca={certificates.other_ca}",
+        f"etcds://{mutual.address}/?ca={certificates.ca}&tls_name=elsewhere.example",
+    ):
+        status, message = attempt(lockctl, place)
+        assert status == 78, message
+        assert "certificate is not accepted" in message
+
+
+def test_tls_with_a_server_that_has_none_and_none_with_one_that_has(
+    lockctl: Lockctl, secured: Etcd, etcd_server: Etcd, certificates: Certificates
+) -> None:
+    status, message = attempt(lockctl, f"etcds://{etcd_server.address}/?ca={certificates.ca}")
+    assert status == 69, message  # etcd hangs up without a word, as one that is just ending
+    assert "is TLS on there?" in message
+    status, message = attempt(lockctl, f"etcd://{secured.address}/")
+    assert status == 69, message  # it hangs up here too
+    assert "use etcds://" in message

@@ -1,0 +1,176 @@
+"""Redis and Redlock over TLS and with passwords: what is wrong is named, a secret never."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.servers.redis import Redis, RedisSentinel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+    from tests.servers.certificates import Certificates
+
+    Start = Callable[..., Any]
+
+PASSWORD = "s3cret-horse"
+WRONG = "wr0ng-mule"
+
+
+@pytest.fixture
+def guarded(start_server: Start) -> Redis:
+    """A server with an ACL user and a password."""
+    server: Redis = start_server(Redis, password=PASSWORD, user="lockctl")
+    return server
+
+
+@pytest.fixture
+def over_tls(start_server: Start, certificates: Certificates) -> Redis:
+    """A server that speaks TLS only."""
+    server: Redis = start_server(Redis, tls=certificates)
+    return server
+
+
+def refused(lockctl: Lockctl, url: str, said: str, statuses: tuple[int, ...] = (78,)) -> None:
+    """A run is refused with a line that says why, and nothing secret in it."""
+    done = lockctl("run", "-l", "nightly", "-b", url, "--", "true")
+    assert done.returncode in statuses, done.stderr
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert PASSWORD not in done.stderr
+    assert WRONG not in done.stderr
+
+
+def accepted(lockctl: Lockctl, url: str) -> None:
+    done = lockctl("run", "-l", "nightly", "-b", url, "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("login", [f":{PASSWORD}@", f"lockctl:{PASSWORD}@", f"default:{PASSWORD}@"])
+def test_the_right_password_opens(lockctl: Lockctl, guarded: Redis, login: str) -> None:
+    accepted(lockctl, f"redis://{login}{guarded.address}/0")
+
+
+@pytest.mark.parametrize(
+    ("login", "said"),
+    [
+        ("", "the server wants a password"),
+        (f":{WRONG}@", "does not accept the user name or the password"),
+        (f"lockctl:{WRONG}@", "does not accept the user name or the password"),
+        (f"nobody:{PASSWORD}@", "does not accept the user name or the password"),
+    ],
+)
+def test_a_wrong_login_is_named(lockctl: Lockctl, guarded: Redis, login: str, said: str) -> None:
+    refused(lockctl, f"redis://{login}{guarded.address}/0", said)
+
+
+def test_a_password_for_a_server_without_one_is_named(lockctl: Lockctl, redis_server: Redis) -> None:
+    refused(lockctl, f"redis://:{WRONG}@{redis_server.address}/0", "the server has no password")
+
+
+def test_a_password_can_come_from_a_file(lockctl: Lockctl, guarded: Redis, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    accepted(lockctl, f"redis://lockctl@{guarded.address}/0?password_file={file}")
+    file.write_text(f"{WRONG}\n")
+    refused(lockctl, f"redis://lockctl@{guarded.address}/0?password_file={file}", "does not accept")
+
+
+def test_a_user_who_may_not_use_the_keys_is_told_so(lockctl: Lockctl, start_server: Start) -> None:
+    server = start_server(Redis, password=PASSWORD, extra=[f"user narrow on >{PASSWORD} ~other:* +@all"])
+    refused(lockctl, f"redis://narrow:{PASSWORD}@{server.address}/0", "the user may not do what a lock needs")
+
+
+def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, start_server: Start) -> None:
+    rights = "~lockctl:* ~{lockctl:* &{lockctl:* +@all -@admin -@dangerous"
+    server = start_server(Redis, password=PASSWORD, extra=[f"user narrow on >{PASSWORD} {rights}"])
+    url = f"redis://narrow:{PASSWORD}@{server.address}/0"
+    holder = lockctl.start_holding("nightly", "-b", url)
+    waiter = lockctl.start("run", "-l", "nightly", "-b", url, "--wait", "forever", "--", "true")
+    assert lockctl("list", "-b", url).returncode == 0
+    assert lockctl("force-release", "nightly", "--yes", "-b", url).returncode == 0
+    assert holder.wait(30) == 76
+    assert waiter.wait(30) == 0
+
+
+def test_tls_is_verified_by_the_authority_that_the_url_names(
+    lockctl: Lockctl, over_tls: Redis, certificates: Certificates
+) -> None:
+    accepted(lockctl, f"rediss://{over_tls.address}/0?ca={certificates.ca}")
+    accepted(lockctl, f"rediss://{over_tls.address}/0?insecure=yes")
+    refused(lockctl, f"rediss://{over_tls.address}/0?ca={certificates.other_ca}", "certificate is not accepted")
+    refused(lockctl, f"rediss://{over_tls.address}/0", "certificate is not accepted")
+    refused(lockctl, f"rediss://{over_tls.address}/0?ca=/nowhere.pem", "/nowhere.pem")
+
+
+def test_tls_is_verified_by_the_name_of_the_server(
+    lockctl: Lockctl, over_tls: Redis, certificates: Certificates
+) -> None:
+    accepted(lockctl, f"rediss://{over_tls.address}/0?ca={certificates.ca}&tls_name=localhost")
+    refused(lockctl, f"rediss://{over_tls.address}/0?ca={certificates.ca}&tls_name=elsewhere.example", "not accepted")
+
+
+def test_a_client_certificate_is_shown_when_the_server_wants_one(
+    lockctl: Lockctl, start_server: Start, certificates: Certificates
+) -> None:
+    server = start_server(MutualRedis, tls=certificates)
+    own = f"cert={certificates.client_cert}&key={certificates.client_key}"
+    accepted(lockctl, f"rediss://{server.address}/0?ca={certificates.ca}&{own}")
+    refused(lockctl, f"rediss://{server.address}/0?ca={certificates.ca}", "redis at 127.0.0.1", (69, 78))
+    other = f"cert={certificates.other_cert}&key={certificates.other_key}"
+    refused(lockctl, f"rediss://{server.address}/0?ca={certificates.ca}&{other}", "redis at 127.0.0.1", (69, 78))
+
+
+class MutualRedis(Redis):
+    """A server that wants a certificate of its clients, also of the one that looks whether it is there."""
+
+    def __init__(self, directory: Path, *, tls: Certificates) -> None:
+        super().__init__(directory, tls=tls, extra=["tls-auth-clients yes"])
+
+    def _answers(self) -> bool:
+        assert self.tls is not None
+        import socket
+
+        context = self.tls.context()
+        context.load_cert_chain(self.tls.client_cert, self.tls.client_key)
+        with (
+            socket.create_connection((self.host, self.port), 5.0) as plain,
+            context.wrap_socket(plain, server_hostname=self.host) as secured,
+        ):
+            secured.sendall(b"PING\r\n")
+            return secured.recv(5) == b"+PONG"
+
+
+def test_plain_words_to_a_tls_port_are_named(lockctl: Lockctl, over_tls: Redis) -> None:
+    refused(lockctl, f"redis://{over_tls.address}/0", "does it want TLS?", (69, 78))
+
+
+def test_redlock_logs_in_to_each_node_and_names_what_most_of_them_refuse(lockctl: Lockctl, start_server: Start) -> None:
+    nodes = ",".join(start_server(Redis, password=PASSWORD).address for _ in range(3))
+    accepted(lockctl, f"redlock://:{PASSWORD}@{nodes}/0")
+    refused(lockctl, f"redlock://:{WRONG}@{nodes}/0", "does not accept the user name or the password")
+    refused(lockctl, f"redlock://{nodes}/0", "the server wants a password")
+
+
+def test_redlock_speaks_tls_to_each_node(lockctl: Lockctl, start_server: Start, certificates: Certificates) -> None:
+    nodes = ",".join(start_server(Redis, tls=certificates).address for _ in range(3))
+    accepted(lockctl, f"redlocks://{nodes}/0?ca={certificates.ca}")
+    refused(lockctl, f"redlocks://{nodes}/0?ca={certificates.other_ca}", "certificate is not accepted")
+
+
+def test_sentinels_with_a_password_of_their_own(lockctl: Lockctl, start_server: Start, tmp_path: Path) -> None:
+    group = start_server(RedisSentinel, password=PASSWORD, sentinel_password=WRONG)
+    file, sentinels = tmp_path / "password", ",".join(group.sentinel_addresses)
+    file.write_text(WRONG)
+    accepted(lockctl, f"redis+sentinel://:{PASSWORD}@{sentinels}/main?sentinel_password_file={file}")
+    refused(lockctl, f"redis+sentinel://:{PASSWORD}@{sentinels}/main", "sentinel_password_file=")
+    file.write_text(PASSWORD)
+    refused(
+        lockctl,
+        f"redis+sentinel://:{PASSWORD}@{sentinels}/main?sentinel_password_file={file}",
+        "sentinel_password_file=",
+    )

@@ -1,0 +1,174 @@
+"""TLS and passwords at a ZooKeeper server: who is who, in both directions, and what a refusal says."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from lockctl.errors import BackendUnavailable
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.servers.zookeeper import ZooKeeper
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+    from tests.servers.certificates import Certificates
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[ZooKeeper]:
+    """A server with TLS that asks clients for no certificate."""
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), tls=certificates) as server:
+        yield server
+
+
+@pytest.fixture
+def root() -> str:
+    return f"/security-{os.urandom(6).hex()}"
+
+
+@pytest.fixture
+def run(lockctl: Lockctl) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """`lockctl run -b URL -- true`, to the end."""
+
+    def start(url: str) -> subprocess.CompletedProcess[str]:
+        done = lockctl("run", "-b", url, "-l", "nightly", "--", "true")
+        assert "s3cret" not in done.stdout + done.stderr
+        assert len(done.stderr.splitlines()) <= 1, done.stderr
+        return done
+
+    return start
+
+
+def test_a_server_with_the_right_certificate_is_used(
+    run: Callable[[str], subprocess.CompletedProcess[str]], secured: ZooKeeper, certificates: Certificates, root: str
+) -> None:
+    done = run(f"zookeepers://127.0.0.1:{secured.tls_port}{root}?ca={certificates.ca}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ("ca={other_ca}", "certificate is not accepted: "),
+        ("", "certificate is not accepted: "),
+        ("ca={ca}&tls_name=elsewhere.example", "elsewhere.example"),
+        ("ca=/does/not/exist", "/does/not/exist"),
+        ("ca={ca}&cert={client_cert}&key={other_key}", "client certificate"),
+    ],
+    ids=["another authority", "no authority", "another name", "no file", "another key"],
+)
+def test_what_cannot_be_verified_is_refused_with_the_cause(
+    run: Callable[[str], subprocess.CompletedProcess[str]],
+    secured: ZooKeeper,
+    certificates: Certificates,
+    root: str,
+    params: str,
+    said: str,
+) -> None:
+    done = run(f"zookeepers://127.0.0.1:{secured.tls_port}{root}?{params.format(**vars(certificates))}")
+    assert done.returncode == 78
+    assert said in done.stderr
+
+
+def test_the_name_in_the_certificate_must_be_that_of_the_host_or_the_one_that_is_given(
+    run: Callable[[str], subprocess.CompletedProcess[str]],
+    start_server: Callable[..., ZooKeeper],
+    certificates: Certificates,
+    root: str,
+) -> None:
+    server = start_server(ZooKeeper, tls=Wrong(certificates))
+    url = f"zookeepers://127.0.0.1:{server.tls_port}{root}"
+    done = run(f"{url}?ca={certificates.ca}")
+    assert done.returncode == 78
+    assert "certificate is not accepted" in done.stderr
+    assert run(f"{url}?ca={certificates.ca}&tls_name=elsewhere.example").returncode == 0
+    assert run(f"{url}?insecure=yes").returncode == 0
+
+
+class Wrong:
+    """The certificates of a server with another name."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self.ca = certificates.ca
+        self.server_cert, self.server_key = certificates.wrong_cert, certificates.wrong_key
+
+
+def test_a_server_that_asks_for_a_certificate_gets_it(
+    run: Callable[[str], subprocess.CompletedProcess[str]],
+    start_server: Callable[..., ZooKeeper],
+    certificates: Certificates,
+    root: str,
+) -> None:
+    server = start_server(ZooKeeper, tls=certificates, extra=("ssl.clientAuth=need",))
+    url = f"zookeepers://127.0.0.1:{server.tls_port}{root}?ca={certificates.ca}"
+    done = run(f"{url}&cert={certificates.client_cert}&key={certificates.client_key}")
+    assert (done.returncode, done.stderr) == (0, "")
+    for params in ("", f"&cert={certificates.other_cert}&key={certificates.other_key}"):
+        done = run(url + params)
+        assert done.returncode == 78
+        assert "the server refuses TLS with us" in done.stderr
+
+
+def test_the_wrong_one_of_the_two_ports_is_unavailable_with_a_hint(
+    secured: ZooKeeper, certificates: Certificates, root: str
+) -> None:
+    with pytest.raises(BackendUnavailable, match="zookeepers://"):
+        open_backend(parse_url(f"zookeeper://127.0.0.1:{secured.tls_port}{root}")).inspect("nightly", timeout=1.0)
+    url = f"zookeepers://{secured.address}{root}?ca={certificates.ca}"
+    with pytest.raises(BackendUnavailable, match=r"TLS|closed"):
+        open_backend(parse_url(url)).inspect("nightly", timeout=1.0)
+
+
+def test_a_lock_that_was_made_with_a_password_is_nobody_elses(
+    run: Callable[[str], subprocess.CompletedProcess[str]], lockctl: Lockctl, zookeeper_server: ZooKeeper, root: str
+) -> None:
+    place = f"{zookeeper_server.address}{root}"
+    url = f"zookeeper://ops:s3cret@{place}"
+    assert run(url).returncode == 0
+    assert run(url).returncode == 0
+    for wrong in (f"zookeeper://ops:wr0ng@{place}", f"zookeeper://{place}"):
+        done = run(wrong)
+        assert done.returncode == 78
+        assert f"no permission below {root}" in done.stderr
+        assert "wr0ng" not in done.stderr
+    seen = lockctl("inspect", "-b", f"zookeeper://ops:wr0ng@{place}", "nightly")
+    assert seen.returncode == 78
+    stranger = KazooClient(hosts=zookeeper_server.address)
+    stranger.start()
+    try:
+        with pytest.raises(NoAuthError):
+            stranger.get_children(f"{root}/nightly")
+    finally:
+        stranger.stop()
+        stranger.close()
+
+
+def test_the_password_may_come_from_a_file_or_a_command(
+    run: Callable[[str], subprocess.CompletedProcess[str]], zookeeper_server: ZooKeeper, root: str, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text("s3cret\n")
+    place = f"{zookeeper_server.address}{root}"
+    assert run(f"zookeeper://ops:s3cret@{place}").returncode == 0
+    assert run(f"zookeeper://ops@{place}?password_file={tmp_path}/password").returncode == 0
+    assert run(f"zookeeper://ops@{place}?password_command=cat {tmp_path}/password").returncode == 0
+    (tmp_path / "password").write_text("another")
+    assert run(f"zookeeper://ops@{place}?password_file={tmp_path}/password").returncode == 78
+
+
+def test_a_server_that_wants_another_kind_of_proof_says_so(
+    run: Callable[[str], subprocess.CompletedProcess[str]], start_server: Callable[..., ZooKeeper], root: str
+) -> None:
+    server = start_server(ZooKeeper, extra=("enforce.auth.enabled=true", "enforce.auth.schemes=digest"))
+    assert run(f"zookeeper://ops:s3cret@{server.address}{root}").returncode == 0
+    done = run(f"zookeeper://{server.address}{root}")
+    assert done.returncode == 78
+    assert "user name" in done.stderr

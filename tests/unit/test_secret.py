@@ -1,0 +1,97 @@
+"""lockctl.secret and lockctl.config: where a password may come from, and that it goes nowhere else."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl import secret
+from lockctl.config import Effective, backend_url, profile_url, read_config
+from lockctl.errors import ConfigError
+from lockctl.url import parse_url
+from tests.jobs import alive, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "p/w?x#y@z% 1"
+
+
+def quoted(path: object) -> str:
+    return str(path).replace("%", "%25").replace(" ", "%20")
+
+
+@pytest.mark.parametrize("word", ["password", "token"])
+def test_a_password_is_read_from_a_file_without_the_end_of_its_line(tmp_path: Path, word: str) -> None:
+    (tmp_path / "pw").write_text(SECRET + "\n")
+    url = secret.resolve(parse_url(f"redis://u@h/0?prefix=a&{word}_file={quoted(tmp_path / 'pw')}"))
+    assert (url.user, url.password, url.params) == ("u", SECRET, (("prefix", "a"),))
+    assert SECRET not in repr(url)
+    assert SECRET not in str(url)
+
+
+def test_a_password_is_printed_by_a_command_of_the_shell() -> None:
+    url = secret.resolve(parse_url("consul://h?token_command=printf%20'%25s\\n'%20\"$((20*2+2))\""))
+    assert url.password == "42"
+
+
+def test_a_url_without_such_a_parameter_stays_as_it_is() -> None:
+    url = parse_url("redis://h/0?prefix=a")
+    assert secret.resolve(url) is url
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ("password_file=/nowhere/pw", "password_file /nowhere/pw: No such file"),
+        ("password_file=/", "password_file /: Is a directory"),
+        ("password_file=/dev/null", "one line"),
+        ("password_command=printf 'a\\nb'", "one line"),
+        ("password_command=printf '\\377'", "one line of UTF-8"),
+        ("password_command=echo p4ss; exit 3", "password_command: the command failed with status 3"),
+        ("password_command=kill -9 $$", "status -9"),
+        ("password_command=yes", "did not end within|printed too much"),
+        ("password_command=true&password_file=/dev/null", "one place"),
+    ],
+)
+def test_what_gives_no_password_is_named_without_it(params: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        secret.resolve(parse_url("redis://h/0?" + params.replace("\\", "%5C").replace(" ", "%20")))
+    assert "p4ss" not in str(refused.value)
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(secret, "COMMAND_LIMIT", 0.3)
+    pid_file = tmp_path / "pid"
+    before = time.monotonic()
+    with pytest.raises(ConfigError, match="did not end"):
+        secret.resolve(parse_url(f"redis://h?password_command=sleep 60 %26 echo $! > {quoted(pid_file)}; wait"))
+    assert time.monotonic() - before < 5
+    eventually(lambda: not alive(int(pid_file.read_text())))
+
+
+def test_a_profile_has_user_password_and_parameters_of_its_url_as_keys(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(
+        f'[backends.main]\nurl = "rediss://h/0?prefix=a"\nuser = "ops"\npassword = "{SECRET}"\n'
+        'ca = "/etc/ca.pem"\ninsecure = false\nprefix = "b"\n'
+    )
+    file = read_config(str(path))
+    assert file is not None
+    url = profile_url(file, "main")
+    assert (url.user, url.password) == ("ops", SECRET)
+    assert dict(url.params) == {"prefix": "b", "ca": "/etc/ca.pem", "insecure": "no"}
+
+
+def test_the_variable_is_the_password_of_a_url_that_has_none() -> None:
+    def password(word: str) -> str | None:
+        return backend_url(
+            Effective("backend", word, "--backend"), {"LOCKCTL_PASSWORD": "v", "HOME": "/h"}, None
+        ).password
+
+    assert password("redis://u@h") == "v"
+    assert password("redis://u:own@h") == "own"
+    assert password("redis://u@h?password_file=/f") is None
+    assert password("file:///srv") is None
