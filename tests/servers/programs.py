@@ -12,7 +12,8 @@ from pathlib import Path
 
 UNPACKED = Path(__file__).resolve().parents[2] / ".servers" / "root"
 # below any root directory, in the order in which they are tried; tests/servers.sh knows the same places
-PLACES = ("usr/bin", "usr/sbin", "usr/lib/postgresql/*/bin", "usr/lib/jvm/*/bin", "usr/share/java")
+# (what Debian has in usr/bin for PostgreSQL are wrappers that need an installation)
+PLACES = ("usr/lib/postgresql/*/bin", "usr/bin", "usr/sbin", "usr/lib/jvm/*/bin", "usr/share/java")
 # what the tested servers may take from the environment is only what tests give them
 INHERITED = ("PATH", "HOME", "TMPDIR")
 
