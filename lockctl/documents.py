@@ -6,7 +6,6 @@ is "not known".
 
 from __future__ import annotations
 
-from lockctl import json_text
 from lockctl.model import Holder, Waiter
 from lockctl.names import json_string
 
@@ -65,6 +64,8 @@ def read(data: bytes | None) -> dict[str, Any] | None:
     """The document in *data* if it is one of those above (an object with an owner), else ``None``."""
     if not data or len(data) > LARGEST:
         return None
+    from lockctl import json_text  # not on the path of a run that holds a file
+
     try:
         content = json_text.parse(data)
     except ValueError:

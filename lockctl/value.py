@@ -42,6 +42,11 @@ class Value(metaclass=_Fields):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Set all fields, by position or by name."""
         fields = _fields(self)
+        put = object.__setattr__
+        if not kwargs and len(args) == len(fields):
+            for name, content in zip(fields, args, strict=True):
+                put(self, name, content)
+            return
         given = {**self.__defaults__, **dict(zip(fields, args, strict=False)), **kwargs}  # type: ignore[attr-defined]
         if len(given) != len(fields) or len(args) > len(fields) or not kwargs.keys().isdisjoint(fields[: len(args)]):
             message = f"{type(self).__name__} takes {', '.join(fields)}"
@@ -50,7 +55,7 @@ class Value(metaclass=_Fields):
             if name not in given:
                 message = f"{type(self).__name__} needs {name}"
                 raise TypeError(message)
-            object.__setattr__(self, name, given[name])
+            put(self, name, given[name])
 
     def __setattr__(self, name: str, content: object) -> None:
         message = f"{type(self).__name__}.{name} cannot change"
