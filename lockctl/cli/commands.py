@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from lockctl.backend import Backend
     from lockctl.settings import Setting
 
+# the settings of a run that mean something for a lock without a command
+HOLDING = ("backend", "ttl", "wait", "no_wait", "conflict_exit_code", "kill_after", "splay", "guarantee")
+SAYING = ("log_format", "verbose", "quiet", "config")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -171,6 +174,45 @@ def run_(words: tuple[str, ...], **given: Any) -> int:
 run_.params += [option(setting) for setting in SETTINGS]
 
 
+@cli.command("acquire")
+@click.argument("name", type=LockName())
+@click.option("--for", "span", metavar="DURATION", required=True, help="Hold the lock for at most this long.")
+@click.option("--bind-pid", metavar="PID", help="Give the lock back when this process ends, such as $$ in a shell.")
+@click.option("--handle", "file", metavar="FILE", type=click.Path(), help="Write the handle to this file.")
+@click.option("--export", type=Words(("sh",)), metavar="sh", help="Print assignments for eval in a POSIX shell.")
+def acquire_(name: str, *, span: str, bind_pid: str | None, file: str | None, export: str | None, **given: Any) -> int:
+    """Take a lock that a detached process holds, across the steps of a CI job, and print its handle."""
+    from lockctl.cli import acquire
+
+    settings = {name: content for name, content in given.items() if content is not None}
+    try:
+        status = acquire.acquire(acquire.wanted(name, span, bind_pid, file, export), settings, os.environ)
+    except LockctlError as error:
+        acquire.tell_shell(export, exit_status.of_error(error))
+        raise
+    acquire.tell_shell(export, status)
+    return status
+
+
+@cli.command("renew")
+@click.option("--handle", "file", metavar="FILE", type=click.Path(), help="What acquire wrote; - for stdin.")
+@click.option("--for", "span", metavar="DURATION", help="Hold the lock for at most this long, from now on.")
+def renew_(*, file: str | None, span: str | None) -> int:
+    """Hold an acquired lock for longer."""
+    from lockctl.cli import release
+
+    return release.renew(file, span, os.environ)
+
+
+@cli.command("release")
+@click.option("--handle", "file", metavar="FILE", type=click.Path(), help="What acquire wrote; - for stdin.")
+def release_(*, file: str | None) -> int:
+    """Give an acquired lock back, and wait until it is free. Releases only what this handle acquired."""
+    from lockctl.cli import release
+
+    return release.release(file, os.environ)
+
+
 @cli.command("list")
 @click.argument("pattern", default="*", metavar="[GLOB]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -189,6 +231,17 @@ def inspect_(name: str, *, as_json: bool, backend: str | None, config: str | Non
     from lockctl.cli import look
 
     return look.inspect_lock(open_backend(backend, config, name), name, as_json=as_json)
+
+
+@cli.command("watch")
+@click.argument("pattern", default="*", metavar="[GLOB]")
+@click.option("--interval", default="2s", metavar="DURATION", help="How long to wait between two looks.  [default: 2s]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each change, in a line of its own.")
+def watch_(pattern: str, *, interval: str, as_json: bool, backend: str | None, config: str | None) -> int:
+    """Watch the locks of a backend: a live table on a terminal, else a line for each change."""
+    from lockctl.cli import watch
+
+    return watch.watch(open_backend(backend, config), pattern, interval=interval, as_json=as_json)
 
 
 @cli.command("force-release")
@@ -265,6 +318,7 @@ def completion_(shell: str) -> int:
     return completion.print_script(shell)
 
 
-for verb in (list_, inspect_, force_release_, config_show, config_check):
+for verb in (list_, inspect_, watch_, force_release_, config_show, config_check):
     with_settings(verb, "backend", "config")
 with_settings(config_path, "config")
+with_settings(acquire_, *HOLDING, *SAYING)

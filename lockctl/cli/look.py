@@ -6,30 +6,42 @@ import json
 from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
-from lockctl.cli.output import lock_document, print_data, table
+from lockctl.cli.output import lock_document, on_styled_screen, print_data, table
 from lockctl.clock import utc, wall
 from lockctl.durations import format_age
 from lockctl.errors import UsageError
 from lockctl.names import check_name, command_line, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lockctl.backend import Backend
-    from lockctl.model import Holder, LockInfo
+    from lockctl.model import Holder, LockInfo, Waiter
 
 REQUEST_TIMEOUT = 10.0  # seconds for one question to the backend
 UNKNOWN = "-"
 HEADING = ("NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS")
+MOST_STYLED = 500  # rows: rich takes 0.4 ms for each, and nobody reads more of them on a screen
 
 
 def list_locks(backend: Backend, pattern: str, *, as_json: bool) -> int:
-    """Print all locks whose names match; 0 also when there is none."""
-    locks = backend.list(pattern, timeout=REQUEST_TIMEOUT)
+    """Print all locks whose names match; 0 also when there is none.
+
+    Nothing is printed before the backend has said everything: half a list would look like a whole one.
+    """
+    found = backend.list(pattern, timeout=REQUEST_TIMEOUT)
     if as_json:
-        print_data(json.dumps([lock_document(lock) for lock in locks], indent=2))
+        print_data(_array(json.dumps(lock_document(lock), indent=2) for lock in found))
         return exit_status.OK
-    rows = [_row(lock) for lock in locks]
-    if rows:
-        print_data(table([HEADING, *rows]))
+    locks = list(found)
+    if not locks:
+        return exit_status.OK
+    if on_styled_screen() and len(locks) <= MOST_STYLED:
+        from lockctl.cli import screen
+
+        screen.print_locks(locks)
+    else:
+        print_data(table([HEADING, *(row(lock) for lock in locks)]))
     return exit_status.OK
 
 
@@ -39,13 +51,16 @@ def inspect_lock(backend: Backend, name: str, *, as_json: bool) -> int:
     if as_json:
         print_data(json.dumps(lock_document(lock), indent=2))
         return exit_status.OK
-    lines = [("name", lock.name), ("state", lock.state), ("key", lock.key), ("fencing", lock.fencing)]
-    for holder in lock.holders:
-        lines += _holder_lines(holder)
+    if on_styled_screen():
+        from lockctl.cli import screen
+
+        screen.print_lock(lock)
+        return exit_status.OK
+    lines = facts(lock)
     for number, waiter in enumerate(lock.waiters or (), 1):
         since = f", since {utc(waiter.since)}" if waiter.since is not None else ""
-        lines.append((f"waiter {number}", place(waiter.host, waiter.pid, waiter.user) + since))
-    print_data("\n".join(f"{label + ':':12}{printable(text)}" for label, text in lines))
+        lines.append((f"waiter {number}", waiter_place(waiter) + since))
+    print_data("\n".join(f"{label + ':':12}{text}" for label, text in lines))
     return exit_status.OK
 
 
@@ -65,19 +80,45 @@ def place(host: str | None, pid: int | None, user: str | None) -> str:
     return printable(text + (f" ({user})" if user else ""))
 
 
-def _row(lock: LockInfo) -> tuple[str, ...]:
+def holder_place(holder: Holder) -> str:
+    """Where a holder is."""
+    return place(holder.host, holder.pid, holder.user)
+
+
+def waiter_place(waiter: Waiter) -> str:
+    """Where a waiter is."""
+    return place(waiter.host, waiter.pid, waiter.user)
+
+
+def row(lock: LockInfo, *, old: float = 0.0) -> tuple[str, ...]:
+    """One lock under ``HEADING``; it was looked at *old* seconds ago."""
     holder = lock.holders[0] if lock.holders else None
+    name, state = printable(lock.name), printable(lock.state)
     waiters = UNKNOWN if lock.waiters is None else str(len(lock.waiters))
     if holder is None:
-        return (lock.name, lock.state, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, waiters)
+        return (name, state, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, waiters)
     age = UNKNOWN if holder.acquired_at is None else format_age(wall() - holder.acquired_at)
-    expires = UNKNOWN if holder.expires_in is None else format_age(holder.expires_in)
+    expires = UNKNOWN if holder.expires_in is None else format_age(holder.expires_in - old)
     token = UNKNOWN if holder.token is None else str(holder.token)
-    return (lock.name, lock.state, place(holder.host, holder.pid, holder.user), token, age, expires, waiters)
+    return (name, state, holder_place(holder), token, age, expires, waiters)
+
+
+def facts(lock: LockInfo) -> list[tuple[str, str]]:
+    """(label, printable text) of everything about a lock but its waiters."""
+    lines = [("name", lock.name), ("state", lock.state), ("key", lock.key), ("fencing", lock.fencing)]
+    for holder in lock.holders:
+        lines += _holder_lines(holder)
+    return [(label, printable(text)) for label, text in lines]
+
+
+def _array(documents: Iterable[str]) -> str:
+    """What ``json.dumps(..., indent=2)`` makes of a list, without all its documents as objects at once."""
+    inner = ",\n".join("  " + text.replace("\n", "\n  ") for text in documents)
+    return f"[\n{inner}\n]" if inner else "[]"
 
 
 def _holder_lines(holder: Holder) -> list[tuple[str, str]]:
-    lines = [("holder", place(holder.host, holder.pid, holder.user))]
+    lines = [("holder", holder_place(holder))]
     if holder.acquired_at is not None:
         lines.append(("since", f"{utc(holder.acquired_at)} ({format_age(wall() - holder.acquired_at)})"))
     if holder.expires_in is not None:

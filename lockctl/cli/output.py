@@ -7,20 +7,59 @@ import sys
 
 from lockctl.clock import utc, wall
 from lockctl.durations import format_age
+from lockctl.errors import BackendUnavailable, UsageError
 from lockctl.names import command_line, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from lockctl.model import Holder, LockInfo
+
+NO_SCREEN = ("", "dumb", "unknown")  # values of TERM: no cursor that could be moved
 
 
 def print_data(text: str) -> None:
-    """Write data to stdout; a reader that has gone away ends the program quietly."""
+    """Write data to stdout; a reader that has gone away ends the program quietly.
+
+    Raises ``BackendUnavailable`` when it cannot be written, as to a full disk: nobody must take half of it for all.
+    """
+    out = data_stream()
     try:
-        sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
-        sys.stdout.flush()
+        out.write(text if text.endswith("\n") or not text else text + "\n")
+        out.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        discard_output()
+    except OSError as failure:
+        discard_output()
+        message = f"cannot write to stdout: {failure.strerror}"
+        raise BackendUnavailable(message) from None
+
+
+def data_stream() -> TextIO:
+    """The stream for data. What its encoding does not have becomes a question mark. Raises ``UsageError``."""
+    out = sys.stdout
+    if out is None:  # closed by the caller: ``>&-``
+        raise UsageError("there is no stdout to write to: it was closed before lockctl started")
+    out.reconfigure(errors="replace")  # type: ignore[union-attr]
+    return out
+
+
+def discard_output() -> None:
+    """Nobody reads any more: what is still buffered for stdout goes nowhere, also at the end of the program."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def on_screen() -> bool:
+    """Whether stdout is a terminal that can move its cursor."""
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "") not in NO_SCREEN
+
+
+def on_styled_screen() -> bool:
+    """Whether stdout is such a terminal and its owner wants colours: without them the plain text is as good."""
+    return on_screen() and not os.environ.get("NO_COLOR")
 
 
 def held_by(seen: LockInfo | None) -> str:

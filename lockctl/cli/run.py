@@ -28,9 +28,14 @@ COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # what Python sets LC_CTYPE to in a C 
 
 
 def execute(
-    given: Mapping[str, str | bool], words: tuple[str, ...], environ: Mapping[str, str], signals: Signals
+    given: Mapping[str, str | bool],
+    words: tuple[str, ...],
+    environ: Mapping[str, str],
+    signals: Signals,
+    *,
+    shown: tuple[str, ...] | None = None,
 ) -> int:
-    """Run a command under a lock; the exit status."""
+    """Run a command under a lock; the exit status. *shown*: what others see as the holder's command."""
     talk = Talk(as_json=given.get("log_format") == "json", quiet=given.get("quiet") is True)
     guard = None
     try:
@@ -40,7 +45,7 @@ def execute(
         patient = {"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys()
         environment = _environment(environ)
         guard = fork_guard(words, environment, signals, lambda text: talk("warning", text), eager=not patient)
-        return _configured(given, words, environ, signals, guard, talk)
+        return _configured(given, words if shown is None else shown, environ, signals, guard, talk)
     except LockctlError as error:
         talk("error", str(error))
         return exit_status.of_error(error)

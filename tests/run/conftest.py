@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.jobs import LIMIT, Lockctl
+from tests.run.desk import Desk
 from tests.run.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -98,3 +99,23 @@ def mounted(
         )
 
     return run
+
+
+@pytest.fixture
+def new_desk(lockctl: Lockctl) -> Iterator[Callable[[str], Desk]]:
+    """Desks of `lockctl` on the backend of a URL; their keepers are ended afterwards."""
+    made: list[Desk] = []
+
+    def make(url: str) -> Desk:
+        made.append(Desk(lockctl, url))
+        return made[-1]
+
+    yield make
+    for desk in made:
+        desk.end()
+
+
+@pytest.fixture
+def desk(new_desk: Callable[[str], Desk], lockctl: Lockctl) -> Desk:
+    """One on files."""
+    return new_desk(lockctl.url)

@@ -69,13 +69,13 @@ def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel and, from the present one, click."""
+    """A fresh environment with the wheel and, from the present one, click and rich with what they need."""
     prefix = tmp_path_factory.mktemp("fresh") / "venv"
     venv.create(prefix, with_pip=False)
     _run(sys.executable, "-m", "pip", "--python", prefix, "install", "-q", "--no-index", "--no-deps", wheel)
     (packages,) = prefix.glob("lib/python*/site-packages")
     # what it needs and nothing else: no library of an extra
-    for name in ("click", "tomli"):
+    for name in ("click", "rich", "markdown_it", "mdurl", "pygments", "tomli"):
         found = Path(click.__file__).parents[1] / name
         if found.exists():
             (packages / name).symlink_to(found)
@@ -171,7 +171,7 @@ def test_the_metadata_names_what_it_needs(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     metadata = archive.read(f"lockctl-{__version__}.dist-info/METADATA").decode()
     needed = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: ") and "extra ==" not in line]
-    assert {line.split()[1].partition(">")[0].partition("<")[0] for line in needed} == {"click", "tomli"}
+    assert {line.split()[1].partition(">")[0].partition("<")[0] for line in needed} == {"click", "rich", "tomli"}
     assert "Requires-Python: >=3.10\n" in metadata
     entry = archive.read(f"lockctl-{__version__}.dist-info/entry_points.txt").decode()
     assert "lockctl = lockctl.cli.main:main" in entry

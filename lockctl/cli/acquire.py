@@ -1,0 +1,121 @@
+"""``lockctl acquire``: have a detached keeper take a lock, wait until it has, and hand out the handle."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from lockctl import clock
+from lockctl.cli import exit_status
+from lockctl.cli.handle import ID_LENGTH, Handle, Remains, directory, document, shell, sweep, write
+from lockctl.cli.keeper import Wanted, start
+from lockctl.durations import parse_duration
+from lockctl.errors import ConfigError, UsageError
+from lockctl.names import check_name, printable
+from lockctl.supervise import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def wanted(name: str, span: str, bind_pid: str | None, file: str | None, export: str | None) -> Wanted:
+    """The words of the command line, checked; raises ``UsageError``."""
+    try:
+        check_name(name)
+    except ValueError as wrong:
+        raise UsageError(printable(str(wrong))) from None
+    pid, start = (0, 0) if bind_pid is None else _living(bind_pid)
+    if export not in (None, "sh"):
+        raise UsageError(f"--export: {printable(export or '')!r} is not one of sh")
+    if file is not None:
+        parent = os.path.dirname(file) or "."
+        if not file or os.path.isdir(file) or not os.access(parent, os.W_OK | os.X_OK):
+            raise UsageError(f"--handle: cannot write {printable(file)}: no such directory, or no permission")
+        file = os.path.abspath(file)
+    return Wanted(name, positive_span(span), pid, start, file, export == "sh")
+
+
+def positive_span(text: str) -> float:
+    """The value of ``--for`` in seconds; raises ``UsageError``."""
+    try:
+        span = parse_duration(text)
+    except ValueError as wrong:
+        raise UsageError(f"--for: {printable(str(wrong))}") from None
+    if not span:
+        raise UsageError("--for: say a time that is longer than nothing, such as 30m")
+    return span
+
+
+def _living(text: str) -> tuple[int, int]:
+    if not (text.isascii() and text.isdigit()) or not 0 < len(text) < 10 or not int(text):
+        raise UsageError(f"--bind-pid: {printable(text[:30])!r} is not the number of a process, such as $$ in a shell")
+    start = tree.start_time(int(text))
+    if start is None:
+        raise UsageError(f"--bind-pid: there is no process {text}")
+    return int(text), start
+
+
+def acquire(order: Wanted, given: Mapping[str, str | bool], environ: Mapping[str, str]) -> int:
+    """Take the lock and hand out its handle; the exit status is that of a ``run`` which could not begin."""
+    place = directory(environ)
+    sweep(place, clock.wall())
+    remains = Remains(f"{place}/{os.urandom(ID_LENGTH // 2).hex()}")
+    keeper = start(order, remains, given, environ)
+    try:
+        granted = keeper.await_grant(order)
+        if granted is not None:
+            hand_out(order, _handle(granted, keeper.pid, remains), remains)
+            keeper.confirm()
+            return exit_status.OK
+    except BaseException:
+        keeper.cancel()
+        remains.remove()
+        raise
+    status = keeper.status()
+    remains.remove()
+    return status
+
+
+def _handle(granted: Mapping[str, str], pid: int, remains: Remains) -> Handle:
+    ttl = float(granted["ttl"])
+    return Handle(
+        name=granted["lock"],
+        backend=granted["backend"],
+        owner=granted["owner"],
+        token=int(granted["token"]),
+        token_domain=granted["token_domain"],
+        fencing=granted["fencing"],
+        ttl=int(ttl) if ttl.is_integer() else ttl,
+        expires_at=granted["expires_at"],
+        pid=pid,
+        socket=remains.path(".sock"),
+    )
+
+
+def hand_out(order: Wanted, handle: Handle, remains: Remains) -> None:
+    """To the file if one was named; to stdout as JSON, or as assignments that name a file."""
+    file = order.file
+    if file is None and order.for_shell:
+        file = remains.path(".handle")
+    if file is not None:
+        write(file, document(handle))
+    if order.for_shell:
+        print_all(shell(handle, str(file)))
+    elif file is None:
+        print_all(document(handle))
+
+
+def tell_shell(export: str | None, status: int) -> None:
+    """Have ``eval "$(lockctl acquire ...)"`` fail as we do: of nothing it would succeed, and go on without the lock."""
+    if export == "sh" and status:
+        print_all(f"(exit {status})\n")
+
+
+def print_all(text: str) -> None:
+    """Print on a stdout that somebody reads; raises ``ConfigError`` if nobody does."""
+    data = text.encode() if text.endswith("\n") else text.encode() + b"\n"
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except OSError as failure:
+        raise ConfigError(f"cannot write the handle to stdout: {failure.strerror}") from None

@@ -1,0 +1,201 @@
+"""The command of a detached keeper: it holds nothing itself, and lives for as long as the lock is wanted.
+
+It tells `acquire` what was granted, then waits for the end of its time, the end of the process that it is bound
+to, or a word on its socket. It ends, and the keeper gives the lock back, as it does after any command. Started
+by path of the package, with nothing of the site loaded.
+"""
+
+from __future__ import annotations
+
+import _signal
+import _socket
+import os
+import select
+import sys
+
+from lockctl import clock as clocks
+from lockctl import json_text, kernel
+from lockctl.names import json_string
+from lockctl.supervise import tree
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+    from collections.abc import Mapping
+    from typing import Any
+
+PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from lockctl.cli import holder; holder.main(sys.argv[2:])"
+RELEASED, TIME_OVER, BOUND_ENDED, NOT_TAKEN = 0, 10, 11, 12  # exit statuses: why it ended
+ENDS = {
+    RELEASED: "it was released",
+    TIME_OVER: "its time (--for) was over",
+    BOUND_ENDED: "the process that it was bound to (--bind-pid) had ended",
+    NOT_TAKEN: "nobody took its handle",
+}
+LARGEST = 4096  # bytes of a request
+MOST_CALLERS = 8
+FIELDS = ("lock", "token", "token_domain", "owner", "fencing", "ttl", "backend")
+
+
+class Task(Value):
+    """What the holder is told on its command line. *bound_start* in clock ticks since boot."""
+
+    stem: str  # path of the socket without its suffix
+    span: float  # seconds
+    bound_pid: int  # 0: none
+    bound_start: int
+    link: int  # descriptor of the way back to `acquire`
+
+    def words(self) -> tuple[str, ...]:
+        """The command that starts the holder."""
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        own = (self.stem, repr(self.span), str(self.bound_pid), str(self.bound_start), str(self.link))
+        return (sys.executable, "-IS", "-c", PROGRAM, root, *own)
+
+
+def main(words: list[str]) -> None:
+    """Hold until it is enough; leaves by ``os._exit``."""
+    stem, span, bound_pid, bound_start, link = words
+    _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)  # the end of a session, and of the `acquire` that started us
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    kernel.set_process_name("lockctl-holder")
+    holder = Holder(Task(stem, float(span), int(bound_pid), int(bound_start), int(link)), os.environ)
+    os._exit(holder.run())
+
+
+class Holder:
+    """One loop over a timer, a process, the way back and a socket."""
+
+    def __init__(self, task: Task, environ: Mapping[str, str]) -> None:
+        """*environ* has the ``LOCKCTL_*`` variables of the job."""
+        self._task = task
+        self._granted = {name: environ.get("LOCKCTL_" + name.upper(), "") for name in FIELDS}
+        self._timer = kernel.timer_descriptor(clocks.BOOTTIME)
+        self._poll = select.poll()
+        self._callers: dict[int, socket] = {}
+        self._link = _socket.socket(fileno=task.link)
+        self._bound = -1
+        self._path = task.stem + ".sock"
+
+    def run(self) -> int:
+        """Hold; the exit status says why it ended."""
+        if not self._bind():
+            return BOUND_ENDED
+        try:
+            listener = self._listen()
+        except OSError as failure:
+            self._tell(f'{{"error":{json_string(f"cannot listen on {self._path}: {failure.strerror}")}}}')
+            return NOT_TAKEN
+        try:
+            return self._hold(listener)
+        finally:
+            os.unlink(self._path)
+
+    def _hold(self, listener: socket) -> int:
+        self._poll.register(listener.fileno(), select.POLLIN)
+        self._poll.register(self._timer, select.POLLIN)
+        expires_at = self._extend(self._task.span)
+        fields = {**self._granted, "expires_at": expires_at}
+        if not self._tell("{" + ",".join(f'"{name}":{json_string(text)}' for name, text in fields.items()) + "}"):
+            return NOT_TAKEN
+        if not self._link.recv(16):
+            return NOT_TAKEN
+        self._link.close()
+        while True:
+            ready = [descriptor for descriptor, _ in self._poll.poll()]
+            for descriptor in ready:
+                if descriptor in self._callers:
+                    if self._serve(self._callers.pop(descriptor)):
+                        return RELEASED
+                elif descriptor == listener.fileno():
+                    self._welcome(listener)
+            if self._bound in ready:
+                return BOUND_ENDED
+            if self._timer in ready and clocks.boottime() >= self._until:
+                return TIME_OVER
+
+    def _bind(self) -> bool:
+        """Watch the process to which we are bound; ``False`` if it has ended, and perhaps its number lives on."""
+        if not self._task.bound_pid:
+            return True
+        try:
+            self._bound = os.pidfd_open(self._task.bound_pid)
+        except OSError:
+            return False
+        self._poll.register(self._bound, select.POLLIN)
+        return tree.start_time(self._task.bound_pid) == self._task.bound_start
+
+    def _listen(self) -> socket:
+        listener = _socket.socket(
+            _socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_NONBLOCK | _socket.SOCK_CLOEXEC
+        )
+        listener.bind(address(os.open(os.path.dirname(self._path), os.O_PATH | os.O_CLOEXEC), self._path))
+        os.chmod(self._path, 0o600)
+        listener.listen(MOST_CALLERS)
+        return listener
+
+    def _tell(self, text: str) -> bool:
+        try:
+            self._link.send(text.encode(), _socket.MSG_NOSIGNAL)
+        except OSError:
+            return False
+        return True
+
+    def _extend(self, span: float) -> str:
+        self._until = clocks.boottime() + span
+        kernel.clear_timer(self._timer)
+        kernel.set_timer(self._timer, self._until)
+        return clocks.utc(clocks.wall() + span)
+
+    def _welcome(self, listener: socket) -> None:
+        try:
+            descriptor, _ = listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - the wrapper is in `socket`
+        except OSError:
+            return
+        caller = _socket.socket(fileno=descriptor)
+        caller.setblocking(False)
+        if len(self._callers) >= MOST_CALLERS or peer_user(caller) not in (0, os.geteuid()):
+            caller.close()
+            return
+        self._callers[descriptor] = caller
+        self._poll.register(descriptor, select.POLLIN)
+
+    def _serve(self, caller: socket) -> bool:
+        """Answer one request; whether it was to release."""
+        self._poll.unregister(caller.fileno())
+        try:
+            request = _request(caller.recv(LARGEST))
+            if request is None or request.get("owner") != self._granted["owner"]:
+                caller.send(b'{"refused":true}', _socket.MSG_NOSIGNAL)
+                return False
+            if request.get("verb") == "release":
+                caller.send(b"{}", _socket.MSG_NOSIGNAL)
+                return True
+            asked = request.get("for")
+            span = self._task.span if asked is None else max(0.0, float(asked))
+            caller.send(f'{{"expires_at":{json_string(self._extend(span))}}}'.encode(), _socket.MSG_NOSIGNAL)
+        except (OSError, TypeError, ValueError, OverflowError):
+            return False
+        finally:
+            caller.close()
+        return False
+
+
+def address(directory: int, path: str) -> str:
+    """A socket's address through a descriptor of its directory: a path may be longer than an address."""
+    return f"/proc/self/fd/{directory}/{os.path.basename(path)}"
+
+
+def peer_user(end: socket) -> int:
+    """The user at the other end."""
+    credentials = end.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], "little")
+
+
+def _request(data: bytes) -> dict[str, Any] | None:
+    try:
+        content = json_text.parse(data)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None

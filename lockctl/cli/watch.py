@@ -1,0 +1,147 @@
+"""``lockctl watch``: a live table on a terminal, and one line for each change everywhere else."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import sys
+from typing import TYPE_CHECKING
+
+from lockctl.cli import exit_status
+from lockctl.cli.look import UNKNOWN, holder_place
+from lockctl.cli.lookout import Events, Looks
+from lockctl.cli.output import data_stream, discard_output, lock_document, on_screen
+from lockctl.cli.talk import Talk
+from lockctl.clock import monotonic, utc, wall
+from lockctl.durations import format_age, parse_duration
+from lockctl.errors import BackendUnavailable, UsageError
+from lockctl.names import printable
+from lockctl.value import replace
+
+if TYPE_CHECKING:
+    from lockctl.backend import Backend
+    from lockctl.model import LockInfo
+
+SHORTEST = 0.1  # seconds between two looks: a screen is not read faster, and a backend has other work
+FRAME = 1.0  # seconds between two pictures: what counts down is shown in whole seconds
+AT_ONCE = 4096  # bytes, PIPE_BUF: a pipe that is ready takes as many without blocking
+CLOSED = (errno.EPIPE, errno.EIO, errno.ENXIO)  # the reader, or the terminal, is gone
+
+
+def watch(backend: Backend, pattern: str, *, interval: str, as_json: bool) -> int:
+    """Show locks until a signal or the end of the reader; 0 then. Raises ``LockctlError`` if it cannot start."""
+    seconds = _interval(interval)
+    data_stream()
+    events = Events()
+    looks = Looks(backend, pattern, seconds, events)
+    try:
+        if as_json or not on_screen():
+            _follow(looks, events, as_json=as_json)
+        else:
+            _show(looks, events, f"lockctl watch {printable(pattern)}")
+    except OSError as failure:
+        discard_output()
+        if failure.errno not in CLOSED:
+            raise BackendUnavailable(f"cannot write to stdout: {failure.strerror}") from None
+    looks.close()
+    return exit_status.OK
+
+
+def _interval(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as wrong:
+        raise UsageError(f"--interval: {printable(str(wrong))}") from None
+    if seconds < SHORTEST:
+        raise UsageError(f"--interval: {printable(text)!r} is too short: at least {SHORTEST:g}s")
+    return seconds
+
+
+def _show(looks: Looks, events: Events, title: str) -> None:
+    """The live table, on the alternate screen, which is always left again."""
+    from rich.live import Live
+
+    from lockctl.cli import screen
+
+    console = screen.console()
+    live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+    events.let_suspend()
+    with live:
+        while not events.ended:
+            looks.advance()
+            screen.fit(console)
+            shown = screen.picture(
+                looks.locks,
+                title=title,
+                old=monotonic() - looks.seen_at,
+                trouble=looks.trouble(),
+                interval=looks.interval,
+                lines=console.size.height,
+            )
+            live.update(shown, refresh=True)
+            events.wait(min(FRAME, looks.until_due()))
+            if events.suspended:
+                live.stop()
+                events.stop_here()
+                live.start()
+
+
+def _follow(looks: Looks, events: Events, *, as_json: bool) -> None:
+    """One line for each lock at first, and then for each change. A backend that fails is told of on stderr, once."""
+    talk = Talk()
+    known: dict[str, LockInfo] = {}
+    failing: float | None = None
+    while not events.ended:
+        if looks.advance():
+            known = _tell_changes(known, looks.locks or [], events, as_json=as_json)
+            if failing is not None:
+                talk("warning", f"the backend answers again, after {format_age(monotonic() - failing)}")
+            failing = None
+        elif looks.error is not None and failing is None:
+            failing = monotonic()
+            talk("error", f"{looks.error}; still watching")
+        events.wait(looks.until_due())
+
+
+def _tell_changes(
+    known: dict[str, LockInfo], locks: list[LockInfo], events: Events, *, as_json: bool
+) -> dict[str, LockInfo]:
+    """Print what differs from what is *known*; what is known now."""
+    present = {lock.name: lock for lock in locks}
+    vanished = [
+        replace(lock, state="free", holders=(), waiters=None if lock.waiters is None else ())
+        for name, lock in known.items()
+        if name not in present and lock.state != "free"
+    ]
+    changed = [lock for lock in locks if lock.name not in known or _essence(lock) != _essence(known[lock.name])]
+    moment = utc(wall())
+    for lock in sorted([*vanished, *changed], key=lambda lock: lock.name):
+        line = json.dumps({"time": moment, **lock_document(lock)}) if as_json else _line(moment, lock)
+        _write(line + "\n", events)
+        if events.ended:
+            break
+    return present
+
+
+def _essence(lock: LockInfo) -> object:
+    """What makes a change: not a renewal, and not one more that waits."""
+    return (lock.state, [(each.owner, each.host, each.pid, each.user, each.token) for each in lock.holders])
+
+
+def _line(moment: str, lock: LockInfo) -> str:
+    holder = lock.holders[0] if lock.holders else None
+    where = UNKNOWN if holder is None else holder_place(holder)
+    token = UNKNOWN if holder is None or holder.token is None else str(holder.token)
+    return f"{moment}  {printable(lock.name):20}  {printable(lock.state):7}  {where:28}  {token}"
+
+
+def _write(text: str, events: Events) -> None:
+    """All of it, unless the end comes first: a reader that does not read must not keep us from ending."""
+    left = text.encode(sys.stdout.encoding, "replace")
+    while left and not events.ended:
+        if not select.select([], [1], [], 0)[1]:
+            events.wait(FRAME, writable=True)
+            continue
+        left = left[os.write(1, left[:AT_ONCE]) :]

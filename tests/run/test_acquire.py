@@ -1,0 +1,177 @@
+"""`acquire`, `renew`, `release`: what is taken, handed out and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.jobs import LIMIT, Lockctl
+from tests.run.desk import Desk, read, word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VARIABLES = ["LOCK", "TOKEN", "TOKEN_DOMAIN", "OWNER", "FENCING", "HANDLE"]
+
+
+@pytest.mark.parametrize("served", ["file", "redis", "etcd"])
+@pytest.mark.servers("redis_server", "etcd_server")
+def test_a_lock_is_taken_refused_renewed_and_released(
+    served: str, lockctl: Lockctl, new_desk: Callable[[str], Desk], request: pytest.FixtureRequest
+) -> None:
+    url = lockctl.url
+    if served != "file":
+        server = request.getfixturevalue(f"{served}_server")
+        url = f"{served}://{server.address}/?prefix=acq{os.urandom(6).hex()}/"
+    desk = new_desk(url)
+    first = desk.acquire()
+    handle = read(first)
+    assert (handle["name"], handle["backend"], handle["ttl"]) == ("deploy", served, 30)
+    holder = json.loads(desk("inspect", "deploy", "--json").stdout)["holders"][0]
+    assert (holder["owner"], holder["token"], holder["pid"]) == (handle["owner"], handle["token"], handle["pid"])
+    assert holder["command"] == ["lockctl", "acquire", "deploy", "--for", "1m"]
+    refused = desk("acquire", "deploy", "--for", "5s", "--export", "sh")
+    assert (refused.returncode, refused.stdout) == (75, "(exit 75)\n")
+    assert f"pid {handle['pid']}" in refused.stderr
+    assert desk("acquire", "deploy", "--for", "5s", "-E", "9").returncode == 9
+    assert desk("acquire", "deploy", "--for", "5s", "-E", "0").returncode == 75  # 0 is a lock that is held
+    assert word(desk("renew", "--handle", first, "--for", "1h")) == (0, "")
+    assert read(first)["expires_at"] > handle["expires_at"]
+    assert word(desk("release", "--handle", first)) == (0, "")
+    assert desk.free()
+    second = read(desk.acquire())
+    assert second["token"] > handle["token"]
+    code, text = word(desk("release", "--handle", first))
+    assert (code, "not held by this handle any more" in text) == (75, True)
+    assert desk("renew", "--handle", first).returncode == 75
+    assert desk.state() == "held"
+
+
+def test_a_handle_with_another_owner_is_refused_and_frees_nothing(desk: Desk) -> None:
+    path = desk.acquire()
+    forged = {**read(path), "owner": "0" * 32}
+    Path(path).write_text(json.dumps(forged))
+    for verb in ("renew", "release"):
+        code, text = word(desk(verb, "--handle", path))
+        assert (code, "refused" in text) == (75, True)
+    assert desk.state() == "held"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[1]", "[" * 5000, '{"socket": "/x.sock"}', "x" * 100_000],
+    ids=["empty", "object", "list", "deep", "part", "huge"],
+)
+def test_what_is_not_a_handle_is_wrong_usage(text: str, desk: Desk) -> None:
+    path = desk.runtime / "wrong"
+    path.write_text(text)
+    for verb in ("renew", "release"):
+        assert word(desk(verb, "--handle", str(path)))[0] == 64
+        assert word(desk(verb, "--handle", "-", input=text, stdin=None))[0] == 64
+    assert word(desk("release"))[0] == 64
+    assert word(desk("release", "--handle", str(desk.runtime / "none")))[0] == 64
+
+
+def test_the_handle_the_socket_and_the_log_are_for_this_user_alone(desk: Desk) -> None:
+    path = Path(desk.acquire())
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (desk.runtime / "lockctl").stat().st_mode & 0o777 == 0o700
+    assert {entry.suffix for entry in desk.remains()} == {".sock", ".log"}
+    assert {entry.stat().st_mode & 0o777 for entry in desk.remains()} == {0o600}
+    assert desk("release", "--handle", str(path)).returncode == 0
+    assert desk.remains() == []
+
+
+def test_a_directory_that_others_may_enter_is_no_place_for_a_socket(desk: Desk) -> None:
+    (desk.runtime / "lockctl").mkdir(mode=0o755)
+    code, text = word(desk("acquire", "deploy", "--for", "5s"))
+    assert (code, "chmod 700" in text) == (78, True)
+    assert desk.free()
+
+
+def test_eval_gives_the_variables_of_the_job_and_release_takes_the_handle_from_them(desk: Desk) -> None:
+    command = shlex.quote(desk.lockctl.command)
+    show = "; ".join(f'printf "%s\\n" "$LOCKCTL_{name}"' for name in VARIABLES)
+    line = f'lock=$({command} acquire a@b:c+d --for 60s --export sh) && eval "$lock"; {show}; {command} renew --for 5m; {command} release'
+    done = subprocess.run(
+        ["sh", "-ec", line],
+        env=desk.lockctl.environment(desk.env),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    name, token, domain, owner, fencing, handle = done.stdout.splitlines()
+    assert (name, fencing) == ("a@b:c+d", "strict")
+    assert int(token) > 0
+    assert domain.startswith("file:")
+    assert re.fullmatch("[0-9a-f]{32}", owner)
+    assert not os.path.exists(handle)
+
+
+@pytest.mark.parametrize("name", ["a;id", "$(id)", "a'b", "a\nb", "../a", "-x"])
+def test_a_name_that_means_something_to_a_shell_is_refused(name: str, desk: Desk) -> None:
+    done = desk("acquire", "--for", "5s", "--export", "sh", "--", name)
+    assert (done.returncode, done.stdout) == (64, "(exit 64)\n")
+
+
+def test_eval_fails_with_the_status_of_an_acquire_that_failed(desk: Desk) -> None:
+    assert desk("acquire", "deploy", "--for", "60s").returncode == 0
+    line = f'eval "$({shlex.quote(desk.lockctl.command)} acquire deploy --for 60s --export sh)"; echo "went on with $?"'
+    env = desk.lockctl.environment(desk.env)
+    done = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.stdout == "went on with 75\n"
+    done = subprocess.run(["sh", "-ec", line], env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert (done.returncode, done.stdout) == (75, "")
+
+
+def test_a_path_that_means_something_to_a_shell_is_quoted(desk: Desk) -> None:
+    hostile = desk.runtime / "a'; touch pwned; $(touch pwned) `touch pwned` \""
+    hostile.mkdir()
+    desk.env["XDG_RUNTIME_DIR"] = str(hostile)
+    printed = desk("acquire", "deploy", "--for", "60s", "--export", "sh").stdout
+    script = f'{printed}printf %s "$LOCKCTL_HANDLE"'
+    done = subprocess.run(["sh", "-c", script], cwd=desk.runtime, capture_output=True, text=True, timeout=9, check=True)
+    assert done.stdout.startswith(f"{hostile}/lockctl/")
+    assert not (desk.runtime / "pwned").exists()
+    assert desk("release", "--handle", done.stdout).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (64, ["--for", "banana"]),
+        (64, ["--for", "0"]),
+        (64, []),
+        (64, ["--for", "5s", "--bind-pid", "0"]),
+        (64, ["--for", "5s", "--bind-pid", "999999999"]),
+        (64, ["--for", "5s", "--export", "csh"]),
+        (64, ["--for", "5s", "--handle", "/nowhere/h"]),
+        (64, ["--for", "5s", "--ttl", "1s", "--kill-after", "9s"]),
+        (69, ["--for", "5s", "-b", "redis://127.0.0.1:1/0"]),
+        (78, ["--for", "5s", "-b", "banana"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_refusal_prints_nothing_on_stdout_and_leaves_nothing(status: int, words: list[str], desk: Desk) -> None:
+    done = desk("acquire", "deploy", *words)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith("lockctl: ")
+    assert desk.remains() == []
+
+
+def test_settings_of_run_that_would_do_without_the_lock_do_not_count(desk: Desk) -> None:
+    desk.acquire()
+    for variable in ("LOCKCTL_SKIP_OK", "LOCKCTL_ON_UNAVAILABLE"):
+        env = {variable: "true" if "SKIP" in variable else "run", "LOCKCTL_MAX_RUNTIME": "1s"}
+        assert desk("acquire", "deploy", "--for", "5s", env=env).returncode == 75
+    env = {"LOCKCTL_ON_UNAVAILABLE": "run"}
+    assert desk("acquire", "other", "--for", "5s", "-b", "redis://127.0.0.1:1/0", env=env).returncode == 69

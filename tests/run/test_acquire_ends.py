@@ -1,0 +1,170 @@
+"""How an acquired lock ends: with its time, its process, its lease, its keeper, or before it was handed out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.cli.holder import BOUND_ENDED, Task
+from lockctl.supervise import tree
+from tests.jobs import LIMIT, alive, eventually, guard_of
+from tests.run.desk import Desk, read, word
+from tests.servers.redis import Redis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_it_ends_when_its_time_is_over_and_release_says_so(desk: Desk) -> None:
+    path = desk.acquire(span="1s")
+    eventually(desk.free, pause=0.05)
+    for verb in ("renew", "release"):
+        code, text = word(desk(verb, "--handle", path))
+        assert (code, "--for" in text) == (76, True)
+    assert desk.remains() == []
+
+
+def test_it_ends_at_once_with_the_process_that_it_is_bound_to(desk: Desk) -> None:
+    line = f'{shlex.quote(desk.lockctl.command)} acquire deploy --for 60s --bind-pid $$ > "$0"; sleep 60; true'
+    path = str(desk.runtime / "handle")
+    step = subprocess.Popen(["bash", "-c", line, path], env=desk.lockctl.environment(desk.env), start_new_session=True)
+    eventually(lambda: os.path.exists(path) and os.path.getsize(path))
+    assert desk.state() == "held"
+    os.killpg(step.pid, signal.SIGKILL)
+    step.wait(timeout=LIMIT)
+    eventually(desk.free, limit=3.0)
+    code, text = word(desk("release", "--handle", path))
+    assert (code, "--bind-pid" in text) == (76, True)
+
+
+def test_a_process_with_the_number_of_the_bound_one_is_another(desk: Desk) -> None:
+    """The number was given to a new process before the holder looked: its start is not the one that was seen."""
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    start = tree.start_time(os.getpid())
+    assert start is not None
+    task = Task(str(desk.runtime / ("0" * 32)), 60.0, os.getpid(), start - 1, other.fileno())
+    with own, other:
+        done = subprocess.run(task.words(), pass_fds=[other.fileno()], timeout=LIMIT, check=False)
+    assert done.returncode == BOUND_ENDED
+
+
+def test_it_outlives_the_shell_session_and_terminal_of_the_step_and_leaves_no_stream_open(desk: Desk) -> None:
+    """`run` ends when nobody has the pipes any more: a keeper that kept one would hold the step up for ever."""
+    path = str(desk.runtime / "handle")
+    line = f"exec 7>&1; {shlex.quote(desk.lockctl.command)} acquire deploy --for 60s --handle {path}"
+    environment = desk.lockctl.environment(desk.env)
+    step = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, timeout=10, check=True)
+    assert step.stdout == b""
+    keeper = read(path)["pid"]
+    os.kill(keeper, signal.SIGHUP)
+    time.sleep(0.2)
+    assert os.getsid(keeper) == keeper
+    assert os.readlink(f"/proc/{keeper}/cwd") == "/"
+    assert desk.state() == "held"
+    assert desk("release", "--handle", path).returncode == 0
+
+
+def test_a_revocation_is_told_to_who_renews_or_releases(desk: Desk) -> None:
+    path = desk.acquire()
+    assert desk("force-release", "deploy", "--yes", "--reason", "rollback", env={"LOGNAME": "ops"}).returncode == 0
+    for verb in ("renew", "release"):
+        code, text = word(desk(verb, "--handle", path))
+        assert code == 76
+        assert f"revoked by ops@{os.uname().nodename}: rollback" in text
+
+
+def test_a_lease_that_was_lost_is_told(new_desk: Callable[[str], Desk], start_server: Callable[..., Any]) -> None:
+    server = start_server(Redis)
+    desk = new_desk(f"{server.url}/0")
+    path = desk.acquire("--ttl", "2s")
+    server.kill()
+    keeper = read(path)["pid"]
+    eventually(lambda: not alive(keeper), limit=10.0)
+    for verb in ("renew", "release"):
+        code, text = word(desk(verb, "--handle", path))
+        assert (code, "its lease was lost" in text) == (76, True)
+
+
+def test_a_lock_that_could_not_be_given_back_is_not_called_free(
+    new_desk: Callable[[str], Desk], start_server: Callable[..., Any]
+) -> None:
+    server = start_server(Redis)
+    desk = new_desk(f"{server.url}/0")
+    path = desk.acquire("--ttl", "10s")
+    server.kill()
+    code, text = word(desk("release", "--handle", path))
+    assert (code, "could not release the lock" in text) == (69, True)
+
+
+@pytest.mark.parametrize("victim", ["keeper", "guard"])
+def test_a_killed_process_of_the_keeper_frees_the_lock_and_is_told(victim: str, desk: Desk) -> None:
+    path = desk.acquire()
+    keeper = read(path)["pid"]
+    os.kill(keeper if victim == "keeper" else guard_of(keeper), signal.SIGKILL)
+    eventually(desk.free, limit=5.0)
+    code, text = word(desk("release", "--handle", path))
+    assert (code, "deploy is not held any more: its keeper was" in text) == (76, True)
+    assert desk.remains() == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_an_acquire_that_is_ended_while_it_waits_holds_nothing(signum: int, desk: Desk) -> None:
+    path = desk.acquire()
+    waiter = desk.lockctl.start("acquire", "deploy", "--for", "60s", "--wait", "forever", env=desk.env)
+
+    def waiters() -> int:
+        return len(json.loads(desk("inspect", "deploy", "--json").stdout)["waiters"] or ())
+
+    eventually(lambda: waiters() == 1, pause=0.05)
+    waiter.send_signal(signum)
+    assert waiter.wait(timeout=5) == (-9 if signum == signal.SIGKILL else 128 + signum)
+    eventually(lambda: waiters() == 0, limit=3.0, pause=0.05)
+    assert desk("release", "--handle", path).returncode == 0
+    time.sleep(0.2)
+    assert desk.free()
+
+
+def test_an_acquire_whose_handle_nobody_can_read_holds_nothing(desk: Desk) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = desk("acquire", "deploy", "--for", "60s", stdout=write_end)
+    os.close(write_end)
+    assert (done.returncode, "stdout" in done.stderr) == (78, True)
+    assert desk.free()
+    assert desk.remains() == []
+
+
+def test_what_ended_keepers_left_goes_away_after_a_week(desk: Desk) -> None:
+    keeper = read(desk.acquire())["pid"]
+    os.kill(keeper, signal.SIGKILL)
+    eventually(desk.free)
+    left = desk.remains()
+    eventually(lambda: not alive(keeper))
+    for entry in left:
+        os.utime(entry, (0, 0), follow_symlinks=False)
+    desk.acquire()
+    assert left
+    assert not set(left) & set(desk.remains())
+
+
+def test_an_acquire_that_is_killed_while_it_hands_out_holds_nothing(desk: Desk) -> None:
+    """Its stdout is a pipe that is full: the lock is taken, the handle is not out."""
+    read_end, write_end = os.pipe()
+    size = fcntl.fcntl(write_end, 1032)  # F_GETPIPE_SZ
+    assert os.write(write_end, bytes(size)) == size
+    acquirer = desk.lockctl.start("acquire", "deploy", "--for", "60s", env=desk.env, stdout=write_end)
+    eventually(lambda: desk.state() == "held")
+    time.sleep(0.2)
+    acquirer.kill()
+    eventually(desk.free, limit=3.0)
+    os.close(read_end)
+    os.close(write_end)

@@ -1,0 +1,449 @@
+"""`watch`: a live table on a real terminal, and lines for each change everywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.jobs import LIMIT, eventually
+from tests.run.terminal import INTERRUPT, PROMPT, SUSPEND, Terminal
+from tests.servers.redis import Redis
+
+MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+ENTER, LEAVE, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
+HOME = "\x1b[H"
+EVIL = "[bold red]x[/] \x1b[2J\x07\u202e[/nothing]"
+FILL = """
+local value = redis.call('GET', KEYS[1])
+for number = 1, ARGV[1] do
+  local key = string.format('lockctl:n%05d', number)
+  redis.call('SET', key, value, 'PX', 600000)
+  redis.call('SET', '{' .. key .. '}:fence', number)
+end
+"""
+
+
+class Screen(Terminal):
+    """A terminal of a known size whose pictures can be looked at."""
+
+    def __init__(self, *words, env, lines=24, columns=120):
+        super().__init__(*words, env={"TERM": "xterm-256color", **env})
+        self.resize(lines, columns)
+        self.sent = ""
+
+    def resize(self, lines, columns):
+        """Drag the corner of the window."""
+        self.lines = lines
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def receive(self, seconds=0.0):
+        """Take what the program writes."""
+        with contextlib.suppress(OSError):  # the program has ended
+            while select.select([self._master], [], [], seconds)[0]:
+                self.sent += os.read(self._master, 65536).decode("utf-8", "replace")
+                seconds = 0.0
+
+    def picture(self):
+        """The last whole picture, without colours; no lines if there is none of this size."""
+        self.receive(0.02)
+        for part in reversed(self.sent.split(HOME)[1:]):
+            lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", part).replace("\r", "").split("\n")
+            if len(lines) == self.lines:
+                return [line.rstrip() for line in lines]
+        return []
+
+    def until(self, pattern, limit=10.0):
+        """The first picture one of whose lines has *pattern*."""
+        return eventually(
+            lambda: (shown := self.picture()) and any(re.search(pattern, line) for line in shown) and shown, limit
+        )
+
+    def wait(self):
+        """The status, when the program has ended by itself."""
+        eventually(lambda: self.receive() or self.process.poll() is not None)
+        self.receive(0.1)
+        return self.process.returncode
+
+
+@pytest.fixture
+def screen(lockctl):
+    """Start `lockctl watch` on a terminal."""
+    made = []
+
+    def start(*words, env=(), **size):
+        made.append(Screen(lockctl.command, "watch", *words, env=lockctl.environment(dict(env)), **size))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.end()
+
+
+class Lines:
+    """`lockctl watch` with a pipe behind it."""
+
+    def __init__(self, process):
+        self.process = process
+        self._left = b""
+
+    def next(self, limit=10.0):
+        """The next line."""
+        until = time.monotonic() + limit
+        while b"\n" not in self._left:
+            assert select.select([self.process.stdout], [], [], max(0, until - time.monotonic()))[0], "no line came"
+            data = os.read(self.process.stdout.fileno(), 65536)
+            assert data, "it has ended"
+            self._left += data
+        line, _, self._left = self._left.partition(b"\n")
+        return line.decode()
+
+    def stop(self, number=signal.SIGTERM):
+        """(status, what else was printed, stderr)."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=LIMIT)
+        return self.process.returncode, self._left.decode() + out, err
+
+
+@pytest.fixture
+def piped(lockctl):
+    def start(*words, **options):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return Lines(lockctl.start("watch", "--interval", "100ms", *words, **pipes))
+
+    return start
+
+
+def end(process):
+    process.terminate()
+    assert process.wait(timeout=LIMIT) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_in_a_pipe_it_prints_each_lock_and_then_each_change(lockctl, piped, number):
+    lockctl("run", "-l", "b", "--", "true")
+    watching = piped()
+    assert re.fullmatch(rf"{MOMENT}  b +free +- +-", watching.next())
+    holder = lockctl.start_holding("a", env={"LOGNAME": "ada"})
+    token = json.loads(lockctl("inspect", "a", "--json").stdout)["holders"][0]["token"]
+    host = re.escape(os.uname().nodename)
+    assert re.fullmatch(rf"{MOMENT}  a +held +{host} pid {holder.pid} \(ada\) +{token}", watching.next())
+    end(holder)
+    assert re.fullmatch(rf"{MOMENT}  a +free +- +-", watching.next())
+    assert watching.stop(number) == (0, "", "")
+
+
+def test_as_json_each_change_is_a_document_in_one_line(lockctl, locks, piped):
+    watching = piped("a*", "--json")
+    holder = lockctl.start_holding("b")
+    holder = lockctl.start_holding("a")
+    seen = json.loads(watching.next())
+    assert re.fullmatch(MOMENT, seen.pop("time"))
+    assert seen == json.loads(lockctl("inspect", "a", "--json").stdout)
+    end(holder)
+    seen = json.loads(watching.next())
+    assert (seen["state"], seen["holders"], seen["waiters"]) == ("free", [], [])
+    with (locks / "a").open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert json.loads(watching.next())["state"] == "foreign"
+        (locks / "a").unlink()
+        vanished = json.loads(watching.next())
+    assert (vanished["name"], vanished["state"], vanished["holders"]) == ("a", "free", [])
+    assert watching.stop() == (0, "", "")
+
+
+def test_a_renewal_or_a_waiter_is_no_change(lockctl, piped, redis_server):
+    place = {"LOCKCTL_BACKEND": f"{redis_server.url}/0?prefix=w{os.urandom(6).hex()}:"}
+    watching = piped("--json", env=place)
+    lockctl.start_holding("a", "--ttl", "1s", env=place)
+    first = json.loads(watching.next())
+    waiting = lockctl.start("run", "-l", "a", "-w", "forever", "--", "true", env=place)
+
+    def seen():
+        (lock,) = json.loads(lockctl("list", "--json", env=place).stdout)
+        return lock
+
+    eventually(lambda: seen()["waiters"])
+    renewed = seen()["holders"][0]["expires_in"]
+    eventually(lambda: seen()["holders"][0]["expires_in"] > renewed)  # it went down, and was renewed
+    assert watching.stop() == (0, "", "")
+    assert first["holders"][0]["owner"]
+    assert waiting.poll() is None
+
+
+def test_a_reader_that_goes_away_ends_it_though_nothing_changes(lockctl, piped):
+    lockctl("run", "-l", "a", "--", "true")
+    watching = piped()
+    assert watching.next()
+    watching.process.stdout.close()
+    assert watching.process.wait(timeout=LIMIT) == 0
+    assert watching.process.stderr.read() == ""
+
+
+def test_a_reader_that_does_not_read_does_not_keep_it_from_ending(locks, piped):
+    for number in range(2000):
+        (locks / f"lock-{number:04}").touch()
+    watching = piped("--json")
+    eventually(lambda: select.select([watching.process.stdout], [], [], 0)[0])
+    watching.process.terminate()
+    assert watching.process.wait(timeout=LIMIT) == 0
+
+
+def test_a_full_disk_is_no_quiet_end(lockctl):
+    lockctl("run", "-l", "a", "--", "true")
+    with Path("/dev/full").open("w") as full:
+        done = lockctl("watch", stdout=full)
+    assert (done.returncode, done.stderr) == (69, "lockctl: cannot write to stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize("interval", ["0", "10ms", "banana", "-1"])
+def test_an_interval_that_is_none_is_refused(lockctl, interval):
+    done = lockctl("watch", f"--interval={interval}")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr.startswith("lockctl: --interval: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_wrong_configuration_ends_it_at_the_start(lockctl, screen):
+    place = "-b", "file:///dev/null/locks"
+    done = lockctl("watch", *place)
+    assert (done.returncode, done.stdout) == (78, "")
+    on_terminal = screen(*place)
+    assert on_terminal.wait() == 78
+    assert "lockctl: file: cannot use" in on_terminal.sent.partition(LEAVE)[2]
+
+
+def test_a_pipe_hears_of_an_outage_once_and_of_its_end(lockctl, piped, start_server):
+    server = start_server(Redis)
+    place = {"LOCKCTL_BACKEND": server.url}
+    server.kill()
+    watching = piped(env=place)  # it also begins in an outage
+    assert re.fullmatch(
+        r"lockctl: redis at .*: cannot connect: .*; still watching\n", watching.process.stderr.readline()
+    )
+    time.sleep(0.5)  # several looks, which are not told of
+    server.start()
+    assert re.match("lockctl: the backend answers again, after ", watching.process.stderr.readline())
+    lockctl.start_holding("a", env=place)
+    assert "  held  " in watching.next()
+    assert watching.stop() == (0, "", "")
+
+
+def test_on_a_terminal_it_shows_holders_first_and_restores_the_screen(lockctl, locks, screen):
+    lockctl("run", "-l", "a", "--", "true")
+    holder = lockctl.start_holding("b", env={"LOGNAME": "ada"})
+    waiting = lockctl.start("run", "-l", "b", "-w", "forever", "--", "true")
+    with (locks / "c").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        shown = screen("--interval", "200ms")
+        lines = shown.until(rf"1: .* pid {waiting.pid} ")
+        assert shown.sent.startswith(ENTER)
+        assert lines[0].startswith("lockctl watch *  1 held, 1 free, 1 foreign; every 200ms, seen ")
+        assert lines[1].split() == ["NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS"]
+        assert [line.split()[:2] for line in lines[2:5]] == [["b", "held"], ["c", "foreign"], ["a", "free"]]
+        assert f"pid {holder.pid} (ada)" in lines[2]
+        assert f"pid {os.getpid()}" in lines[3]
+        assert lines[5:] == [""] * 19
+        assert re.search("\x1b\\[1;33mforeign", shown.sent)
+        shown.type(INTERRUPT)
+        assert shown.wait() == 0
+    assert (shown.sent.count(ENTER), shown.sent.count(LEAVE)) == (1, 1)
+    assert SHOW_CURSOR in shown.sent[-40:]
+    assert LEAVE in shown.sent[-40:]
+    assert "Traceback" not in shown.sent
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
+def test_a_signal_restores_the_screen_too(screen, number):
+    shown = screen()
+    shown.until("no locks")
+    shown.process.send_signal(number)
+    assert shown.wait() == 0
+    assert LEAVE in shown.sent[-40:]
+
+
+def test_a_window_that_is_closed_ends_it(screen):
+    shown = screen()
+    shown.until("no locks")
+    shown.hang_up()
+    assert shown.process.wait(timeout=LIMIT) == 0
+
+
+def test_what_expires_is_counted_down_between_two_looks(lockctl, screen, redis_server):
+    place = {"LOCKCTL_BACKEND": f"{redis_server.url}/0?prefix=w{os.urandom(6).hex()}:"}
+    lockctl.start_holding("a", "--ttl", "5m", env=place)
+    shown = screen("--interval", "1h", env=place)
+
+    def expires():
+        return next((line.split()[-2] for line in shown.picture() if line.startswith("a ")), "")
+
+    first = eventually(expires)
+    assert re.fullmatch(r"4m5\ds", first)
+    eventually(lambda: expires() not in {first, ""})
+    assert re.fullmatch(r"4m5\ds", expires())
+    assert expires() < first
+
+
+def test_ten_times_more_locks_than_lines(locks, screen):
+    for number in range(200):
+        (locks / f"lock-{number:03}").touch()
+    shown = screen(lines=20)
+    lines = shown.until("and 183 more")
+    assert lines[2].startswith("lock-000 ")
+    assert lines[18].startswith("lock-016 ")
+    assert lines[19] == "... and 183 more"
+    shown.resize(210, 100)
+    assert shown.until("^lock-199")[-9:] == ["lock-199  free   -           -    -        -  0", *[""] * 8]
+
+
+@pytest.mark.parametrize(("lines", "columns"), [(1, 1), (1, 80), (2, 10), (3, 3), (4, 500), (50, 7)])
+def test_a_tiny_window_is_no_reason_to_fail(lockctl, screen, lines, columns):
+    lockctl("run", "-l", "a", "--", "true")
+    lockctl("run", "-l", "b", "--", "true")
+    shown = screen()
+    shown.until("^b ")
+    shown.resize(lines, columns)
+    picture = eventually(shown.picture)
+    assert all(len(line) <= columns for line in picture)
+    shown.resize(24, 80)
+    shown.until("^b ")
+    shown.type(INTERRUPT)
+    assert shown.wait() == 0
+
+
+def test_an_outage_is_shown_with_the_last_locks_until_it_is_over(lockctl, screen, start_server):
+    server = start_server(Redis)
+    place = {"LOCKCTL_BACKEND": server.url}
+    lockctl.start_holding("a", "--ttl", "1m", env=place)
+    shown = screen("--interval", "200ms", env=place)
+    shown.until("^a +held")
+    server.kill()
+    lines = shown.until(rf"no answer since {MOMENT} \(\d+s\): redis at .*: ")
+    assert any(re.match("a +held", line) for line in lines)
+    before, _, after = shown.sent.partition("no answer")
+    assert "\x1b[32mheld" in before
+    assert "\x1b[2mheld" in after
+    assert "\x1b[32m" not in after
+    server.start()  # without its memory
+    eventually(lambda: (now := shown.picture()) and "no locks" in now[0] and "no answer" not in "".join(now))
+    shown.type(INTERRUPT)
+    assert shown.wait() == 0
+
+
+def test_a_server_that_hangs_is_told_of_and_does_not_delay_the_end(lockctl, screen, start_server):
+    server = start_server(Redis)
+    place = {"LOCKCTL_BACKEND": server.url}
+    lockctl.start_holding("a", "--ttl", "1m", env=place)
+    shown = screen("--interval", "200ms", env=place)
+    shown.until("^a +held")
+    server.pause()
+    try:
+        lines = shown.until(r"^no answer for [3-9]s$")
+        assert any(re.match("a +held", line) for line in lines)
+        before = time.monotonic()
+        shown.type(INTERRUPT)
+        assert shown.wait() == 0
+        assert time.monotonic() - before < 2
+    finally:
+        server.resume()
+
+
+def test_ctrl_z_gives_the_screen_back_and_fg_takes_it_again(lockctl, locks):
+    env = lockctl.environment({"PS1": PROMPT, "TERM": "xterm", "HOME": str(locks), "HISTFILE": ""})
+    env["PATH"] = f"{Path(lockctl.command).parent}:{os.environ['PATH']}"
+    shell = shutil.which("bash")
+    assert shell, "bash is an essential package of Debian"
+    terminal = Terminal(shell, "--norc", "--noprofile", "-i", env=env)
+    try:
+        terminal.expect(PROMPT)
+        terminal.line("lockctl watch")
+        for _ in range(2):
+            terminal.expect("no locks")
+            terminal.type(SUSPEND)
+            assert SHOW_CURSOR in terminal.expect(re.escape(LEAVE)) + terminal.expect("Stopped")
+            terminal.expect(PROMPT)
+            terminal.line("fg")
+            terminal.expect(re.escape(ENTER))
+        terminal.expect("no locks")
+        terminal.type(INTERRUPT)
+        terminal.expect(PROMPT)
+        terminal.line("echo status-$?")
+        terminal.expect("status-0")
+    finally:
+        terminal.end()
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(lockctl, screen):
+    lockctl("run", "-l", "a", "--", "true")
+    shown = screen(env={"TERM": "dumb"})
+    eventually(lambda: shown.receive(0.02) or "\n" in shown.sent)
+    assert re.fullmatch(rf"{MOMENT}  a +free +- +-\r\n", shown.sent)
+
+
+def test_no_color_leaves_the_table_and_takes_the_colours(lockctl, screen):
+    lockctl.start_holding("a")
+    shown = screen(env={"NO_COLOR": "1"})
+    shown.until("^a +held")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", shown.sent)
+
+
+def test_what_a_stranger_wrote_is_neither_markup_nor_control(screen, redis_server):
+    prefix, owner = f"w{os.urandom(6).hex()}:", "0" * 32
+    document = {"owner": owner, "host": EVIL, "user": "y" * 1000, "pid": 1, "mode": "exclusive", "ttl": 5.0}
+    redis_server.ask("SET", f"{prefix}a", f"{owner}|7|{json.dumps(document)}", "PX", 60000)
+    shown = screen(env={"LOCKCTL_BACKEND": f"{redis_server.url}/0?prefix={prefix}"}, columns=1000)
+    (line,) = [line for line in shown.until("^a ") if line.startswith("a ")]
+    assert "[bold red]x[/] \ufffd[2J\ufffd\ufffd[/nothing] pid 1 (yyy" in line
+    assert len(line) < 300
+    assert not {"\x07", "\u202e"} & set(shown.sent)
+    assert "\x1b[2J" not in shown.sent
+
+
+def test_ten_thousand_locks_in_bounded_time_and_memory(lockctl, start_server, piped):
+    server = start_server(Redis)
+    place = {"LOCKCTL_BACKEND": server.url}
+    lockctl.start_holding("n", env=place)
+    server.ask("EVAL", FILL, 1, "lockctl:n", 10000, timeout=20)
+    for words in (["list"], ["list", "--json"]):
+        before = time.monotonic()
+        process = subprocess.Popen(
+            [lockctl.command, *words], env=lockctl.environment(place), stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            assert process.stdout is not None
+            lines = sum("n10000" in line or "n00001" in line for line in process.stdout)
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        assert (process.returncode, time.monotonic() - before < 5) == (0, True)
+        assert lines >= 2
+        assert used.ru_maxrss < 150 * 1024
+
+    watching = piped(env=place)
+    assert len([watching.next() for _ in range(10001)]) == 10001
+
+    def scans():
+        return int(str(server.ask("INFO", "commandstats")).partition("cmdstat_scan:calls=")[2].partition(",")[0])
+
+    def looked(times):
+        """Kilobytes of memory after so many more looks."""
+        enough = scans() + times * 21  # 20002 keys, 1000 for each step
+        eventually(lambda: scans() > enough, limit=60.0, pause=0.1)
+        status = Path(f"/proc/{watching.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0])
+
+    first = looked(2)
+    assert looked(4) < first + 4096
+    assert first < 150 * 1024
+    assert watching.stop()[0] == 0
