@@ -19,6 +19,7 @@ from lockctl.model import Claim
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, take
 from tests.jobs import eventually
+from tests.servers.process import free_port
 from tests.servers.redis import Redis, RedisSentinel
 
 if TYPE_CHECKING:
@@ -244,6 +245,8 @@ def test_a_connection_that_the_server_closed_and_scripts_that_it_forgot_cost_not
 def test_what_the_server_refuses_is_said_with_its_reason(
     start_server: StartServer, lines: list[str], error: type[LockctlError], said: str
 ) -> None:
+    if lines == ["cluster-enabled yes"]:  # its own choice, 10000 above its port, is among those of the kernel's clients
+        lines = [*lines, f"cluster-port {free_port()}"]
     server = start_server(PlainRedis, extra=lines)
     refused = client(f"{server.url}/{2 if lines == ['databases 1'] else 0}")
     with pytest.raises(error, match=said):
