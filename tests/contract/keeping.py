@@ -233,6 +233,15 @@ class Keeping:
             backend.renew(grant, timeout=LIMIT)
         assert told.value.reason.startswith('"}\\ $(reboot) \N{SNOWMAN} xxx')
 
+    def test_a_long_reason_in_any_writing_is_cut_and_not_lost(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        grant = take(backend, harness.claim())
+        revoke(other, holder_of(other), reason="\N{SNOWMAN}" * 5000)
+        with pytest.raises(LeaseRevoked) as told:
+            backend.renew(grant, timeout=LIMIT)
+        assert told.value.reason.startswith("\N{SNOWMAN}" * 500)
+
     def test_another_program_cannot_be_asked_for_its_lock(self, harness: Harness, backend: Backend) -> None:
         with harness.foreign_hold("nightly"):
             with pytest.raises(LockctlError):

@@ -13,6 +13,7 @@ import os
 import stat
 import time
 
+from lockctl import documents
 from lockctl.backends.file import place
 from lockctl.backends.file import record as records
 from lockctl.backends.file.record import NotARecord, Record
@@ -160,12 +161,12 @@ class FileBackend:
                 raise LeaseLost(message)
             if not _try_flock(descriptor) or not records.owned_by(descriptor, grant.claim.owner, grant.token):
                 raise LeaseLost("the lock was freed, and may be another's by now")
-            asked = self._revocation(grant.claim.name)
+            asked = self._revocation(grant.claim)
         except OSError as failure:
             message = f"file: cannot look at {printable(grant.key)}: {failure.strerror}"
             raise BackendUnavailable(message) from failure
-        if asked is not None and asked.get("owner") == grant.claim.owner:
-            raise LeaseRevoked(printable(str(asked.get("by", ""))), printable(str(asked.get("reason", ""))))
+        if asked is not None:
+            raise LeaseRevoked(*map(printable, asked))
         return grant
 
     def release(self, grant: Grant, *, timeout: float) -> None:
@@ -178,8 +179,7 @@ class FileBackend:
             if _try_flock(descriptor) and records.owned_by(descriptor, grant.claim.owner, grant.token):
                 before = records.read(descriptor) or NEVER_HELD
                 records.write(descriptor, Record(before.sequence + 1, before.token, b"null"), durable=False)
-                asked = self._revocation(grant.claim.name)
-                if asked is not None and asked.get("owner") == grant.claim.owner:
+                if self._revocation(grant.claim) is not None:
                     os.unlink(REVOKED + self._prefix + grant.claim.name, dir_fd=self._open_directory())
             # explicitly: processes that were left alone on purpose may still have the descriptor
             fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -302,24 +302,20 @@ class FileBackend:
             message = f"file: {printable(key)} has content that is not lockctl's: refusing to write over it"
             raise ConfigError(message) from None
 
-    def _revocation(self, name: str) -> dict[str, object] | None:
+    def _revocation(self, claim: Claim) -> tuple[str, str] | None:
+        """Who wants the lock back from this claim, and why."""
         try:
             descriptor = os.open(
-                REVOKED + self._prefix + name,
+                REVOKED + self._prefix + claim.name,
                 os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
                 dir_fd=self._open_directory(),
             )
         except FileNotFoundError:
             return None
         try:
-            from lockctl import json_text
-
-            content = json_text.parse(os.read(descriptor, records.SLOT))
-        except ValueError:
-            return None
+            return documents.read_revocation(os.read(descriptor, documents.LARGEST), claim.owner)
         finally:
             os.close(descriptor)
-        return content if isinstance(content, dict) else None
 
 
 def _try_flock(descriptor: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from lockctl import documents
 from lockctl.backends.file import place
 from lockctl.backends.file import record as records
 from lockctl.backends.file.record import Record
@@ -11,10 +12,7 @@ from lockctl.backends.file.record import Record
 
 def ask(directory: int, file: str, owner: str, by: str, reason: str) -> None:
     """Leave a request beside the lock, whole or not at all; its holder looks for it at every heartbeat."""
-    import json
-
-    content = json.dumps({"owner": owner, "by": by, "reason": reason[:1000]}).encode()
-    _put(directory, file, content)
+    _put(directory, file, documents.describe_revocation(owner, by, reason))
 
 
 def replace_file(directory: int, file: str, key: str, floor: int) -> int:
