@@ -31,11 +31,13 @@ HOST = "127.0.0.1"
 START_LIMIT = 60.0  # seconds: Java on a busy machine
 STOP_LIMIT = 10.0  # seconds after SIGTERM, then SIGKILL
 ASK_LIMIT = 2.0  # seconds for one question whether a server answers
-PORTS = range(12000, 32000)  # below those that the kernel gives to clients: a stopped server finds its own free again
+PORTS = range(12000, 32000)  # below those that the kernel usually gives to clients
+PORT_TAKEN = "ddress already in use"  # what every server says in its log, by strerror(3) or in Java's words
+PORT_LIMIT = 20.0  # seconds in which whoever took the port of a stopped server is expected to be gone
 
 # The kernel kills a server when the *thread* that started it ends: this one ends with the process.
 _starter = ThreadPoolExecutor(1, thread_name_prefix="starter-of-servers")
-_given: set[int] = set()
+_given: dict[int, socket.socket] = {}
 _giving = threading.Lock()
 
 
@@ -44,17 +46,27 @@ class ServerError(Exception):
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, and that this process was not given before."""
+    """A port of 127.0.0.1 that nobody listens on, and that no test process on this machine was given before.
+
+    It stays given while this process lives, so that a server that was stopped finds its own free again: a name in
+    the kernel's abstract namespace says so to the other workers, and goes when this process goes.
+    """
     chooser = random.SystemRandom()  # not seeded by pytest-randomly: two runs beside each other differ
     with _giving:
         for _ in range(1000):
             port = chooser.choice(PORTS)
             if port in _given:
                 continue
-            with socket.socket() as probe, contextlib.suppress(OSError):
-                probe.bind((HOST, port))
-                _given.add(port)
-                return port
+            claim = socket.socket(socket.AF_UNIX)
+            try:
+                claim.bind(f"\0lockctl-tests-port-{port}")
+                with socket.socket() as probe:
+                    probe.bind((HOST, port))
+            except OSError:
+                claim.close()
+                continue
+            _given[port] = claim
+            return port
     raise ServerError(f"no port of {HOST} is free")
 
 
@@ -182,12 +194,20 @@ class Server(ABC):
         return self
 
     def start(self) -> Self:
-        """Start it and wait until it answers."""
-        try:
-            return self.launch().await_answer()
-        except BaseException:
-            self.kill()
-            raise
+        """Start it and wait until it answers; again for a while if a passing client has its port."""
+        give_up = time.monotonic() + PORT_LIMIT
+        while True:
+            before = len(self.log())
+            try:
+                return self.launch().await_answer()
+            except ServerError:
+                self.kill()
+                if PORT_TAKEN not in self.log()[before:] or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.2)
+            except BaseException:
+                self.kill()
+                raise
 
     def stop(self) -> None:
         """End it as an operator does; by force if that takes too long. May be called again."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.servers import programs, resp, web
 from tests.servers.consul import Consul, ConsulRefused
 from tests.servers.etcd import Etcd
 from tests.servers.postgres import Postgres
-from tests.servers.process import Server, ServerError, descendants, wait_until
+from tests.servers.process import Server, ServerError, descendants, free_port, wait_until
 from tests.servers.redis import Redis, RedisSentinel
 from tests.servers.resp import RedisRefused
 from tests.servers.zookeeper import ZooKeeper
@@ -364,3 +365,21 @@ def test_an_announced_server_must_exist(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, ANNOUNCED.replace('servers("redis_server")', 'servers("redis")'))
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "announces no such servers: redis" in done.stdout + done.stderr
+
+
+def test_a_server_that_finds_its_port_taken_is_started_again_when_the_port_is_free(
+    start_server: Callable[..., Any],
+) -> None:
+    server = start_server(Redis)
+    server.kill()
+    passing = socket.create_server((server.host, server.port))
+    Timer(1.0, passing.close).start()
+    server.start()
+    assert answers(server)
+
+
+def test_no_port_is_given_to_two_test_processes() -> None:
+    port = free_port()
+    taken = socket.socket(socket.AF_UNIX)
+    with taken, pytest.raises(OSError, match="in use"):
+        taken.bind(f"\0lockctl-tests-port-{port}")
