@@ -37,7 +37,9 @@ PORT_LIMIT = 20.0  # seconds in which whoever took the port of a stopped server 
 
 # The kernel kills a server when the *thread* that started it ends: this one ends with the process.
 _starter = ThreadPoolExecutor(1, thread_name_prefix="starter-of-servers")
-_given: dict[int, socket.socket] = {}
+BLOCK = 200  # ports that one test process takes for itself at a time
+_claims: list[socket.socket] = []  # one for each block
+_free: list[int] = []  # ports of our blocks that were not given yet
 _giving = threading.Lock()
 
 
@@ -48,26 +50,35 @@ class ServerError(Exception):
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on, and that no test process on this machine was given before.
 
-    It stays given while this process lives, so that a server that was stopped finds its own free again: a name in
-    the kernel's abstract namespace says so to the other workers, and goes when this process goes.
+    It stays given while this process lives, so that a server that was stopped finds its own free again.
     """
-    chooser = random.SystemRandom()  # not seeded by pytest-randomly: two runs beside each other differ
     with _giving:
-        for _ in range(1000):
-            port = chooser.choice(PORTS)
-            if port in _given:
-                continue
-            claim = socket.socket(socket.AF_UNIX)
-            try:
-                claim.bind(f"\0lockctl-tests-port-{port}")
-                with socket.socket() as probe:
-                    probe.bind((HOST, port))
-            except OSError:
-                claim.close()
-                continue
-            _given[port] = claim
-            return port
-    raise ServerError(f"no port of {HOST} is free")
+        while True:
+            if not _free:
+                _free.extend(_claim_block())
+            port = _free.pop()
+            with socket.socket() as probe, contextlib.suppress(OSError):
+                probe.bind((HOST, port))
+                return port
+
+
+def _claim_block() -> Sequence[int]:
+    """Ports that no other test process on this machine takes.
+
+    A name in the kernel's abstract namespace says so to the others, and goes when this process goes.
+    """
+    starts = list(range(PORTS.start, PORTS.stop - BLOCK + 1, BLOCK))
+    random.SystemRandom().shuffle(starts)  # not seeded by pytest-randomly: two runs beside each other differ
+    for start in starts:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0lockctl-tests-ports-{start}")
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return range(start, start + BLOCK)
+    raise ServerError(f"no ports of {HOST} are left: is another run of the tests still there?")
 
 
 def descendants(pid: int) -> list[int]:

@@ -379,7 +379,12 @@ def test_a_server_that_finds_its_port_taken_is_started_again_when_the_port_is_fr
 
 
 def test_no_port_is_given_to_two_test_processes() -> None:
-    port = free_port()
-    taken = socket.socket(socket.AF_UNIX)
-    with taken, pytest.raises(OSError, match="in use"):
-        taken.bind(f"\0lockctl-tests-port-{port}")
+    ask = "from tests.servers.process import free_port; print(*(free_port() for _ in range(250)))"
+    words = [sys.executable, "-c", ask]
+    others = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    given = [set(other.communicate(timeout=60)[0].split()) for other in others]
+    before = len(os.listdir("/proc/self/fd"))
+    own = {str(free_port()) for _ in range(250)}
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    assert [len(each) for each in (own, *given)] == [250] * 3
+    assert own.isdisjoint(given[0] | given[1])
