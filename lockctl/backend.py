@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import ClassVar, Protocol
 
-    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo
+    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Run
 else:
 
     class Protocol:
@@ -31,7 +31,11 @@ class Backend(Protocol):
 
         Idempotent for one claim: when the reply was lost, the same claim finds its own grant again.
         The token of a grant is greater than that of every grant before it, and durable before this
-        returns. Raises ``ConfigError`` (nothing is held), ``BackendUnavailable``, or ``RequestInterrupted``
+        returns. A ``shared`` claim is granted beside other shared ones, a ``slot`` beside up to *slots* - 1
+        others; where waiters have an order, nobody overtakes one that could not be granted beside the newcomer.
+
+        Raises ``ConfigError`` (nothing is held): also for a mode that the backend does not have, and when
+        those who hold the lock say another number of slots. Raises ``BackendUnavailable``, or ``RequestInterrupted``
         when the descriptor *interrupt* became readable before the answer came: whether the lock was
         taken is then not known, and :meth:`withdraw` gives it back.
         """
@@ -44,8 +48,13 @@ class Backend(Protocol):
         ``BackendUnavailable`` when that is not known. Never takes a lock again that was lost in between.
         """
 
-    def release(self, grant: Grant, *, timeout: float) -> None:
-        """Free the lock if it is still that grant's; idempotent; never touches a successor's lock."""
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        """Free the lock if it is still that grant's; idempotent; never touches a successor's lock.
+
+        With *hold*, only of an exclusive grant: nobody is granted the lock for that many more seconds, counted
+        from now on the store's clock, although no process and no connection stays behind. It is shown as held
+        by the same holder, with ``ended_at``; a wait goes on; only a revocation *now* ends it earlier.
+        """
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """Return when :meth:`try_acquire` may now succeed, after *timeout*, or when *interrupt* is readable.
@@ -69,8 +78,29 @@ class Backend(Protocol):
 
         ``None``: somebody else holds it by now, or nobody, and nothing was done. Otherwise the smallest
         token that a later grant can get: with *now*, resources must be advanced to it. Raises
-        ``LockctlError`` when the holder cannot be told (a foreign one) and *now* was not given.
+        ``LockctlError`` when *now* was not given and the holder cannot be told: another program, or a job that
+        has ended, whose hold is all that is left.
         """
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """When, by ``Grant.at``, the run began that was noted last by :meth:`note_success`; ``None``: never."""
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """Note that a run under this lock succeeded, durably before this returns; called while it is still held.
+
+        Raises ``BackendUnavailable`` or ``ConfigError`` when it could not be written.
+        """
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """Add a run to the history of a lock, held or not.
+
+        Of runs that started the last ``history.KEPT`` are kept, and as many of those that did not: the one kind
+        does not push out the other. Runs that are remembered at the same time are all kept. ``BackendUnavailable`` or
+        ``ConfigError`` when it could not be written; nothing depends on it.
+        """
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """What :meth:`remember` kept of a lock, the newest first. Reads only."""
 
     def close(self) -> None:
         """Free what this object holds open. Locks that it was granted and did not release are abandoned."""

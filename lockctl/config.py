@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lockctl.url import Url
 
 PASSWORD = "LOCKCTL_PASSWORD"  # noqa: S105 - the variable's name
+BUILT_IN = "built-in"
 SYSTEM_CONFIG = "/etc/lockctl/config.toml"
 SYSTEM_DIRECTORY = "/var/lib/lockctl"
 
@@ -74,6 +75,8 @@ def resolve(
         found[name] = _from_file(name, file, lock) or _built_in(name)
     if found["no_wait"].content:
         found["wait"] = Effective("wait", 0.0, "--no-wait")
+    elif found["restart"].content and found["wait"].source == BUILT_IN:
+        found["wait"] = Effective("wait", float("inf"), found["restart"].source)
     return found
 
 
@@ -192,4 +195,4 @@ def _built_in(name: str) -> Effective:
         content: object = False
     else:
         content = check(setting, setting.default) if setting.default else None
-    return Effective(name, content, "built-in")
+    return Effective(name, content, BUILT_IN)

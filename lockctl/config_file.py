@@ -7,7 +7,7 @@ from typing import Any
 from lockctl import toml
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.settings import BY_NAME, DURATION, FLAG, NUMBER, SETTINGS, WAIT, check
+from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, SETTINGS, SPAN, WAIT, check
 from lockctl.value import Value
 
 TABLES = ("defaults", "locks", "backends")
@@ -55,13 +55,14 @@ def check_entry(file: ConfigFile, table: tuple[str, ...], key: str) -> object:
     allowed: dict[str, tuple[type, ...]] = {
         FLAG: (bool,),
         NUMBER: (int,),
-        DURATION: (str, int, float),
-        WAIT: (str, int, float),
+        COUNT: (int,),
+        **dict.fromkeys((DURATION, SPAN, WAIT), (str, int, float)),
     }
     if isinstance(content, bool) != (setting.kind == FLAG) or not isinstance(
         content, allowed.get(setting.kind, (str,))
     ):
-        wanted = {FLAG: "true or false", NUMBER: "a whole number", DURATION: "a duration", WAIT: "a duration"}
+        wanted = {FLAG: "true or false", **dict.fromkeys((NUMBER, COUNT), "a whole number")}
+        wanted |= dict.fromkeys((DURATION, SPAN, WAIT), "a duration")
         raise at(file, table, key, f"must be {wanted.get(setting.kind, 'a string')}")
     try:
         return check(setting, str(content).lower() if isinstance(content, bool) else str(content))

@@ -6,8 +6,8 @@ is "not known".
 
 from __future__ import annotations
 
-from lockctl.model import Holder, Waiter
-from lockctl.names import json_string
+from lockctl.model import SLOT, Holder, Waiter
+from lockctl.names import json_string, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,27 +24,38 @@ LATEST = 1 << 37  # seconds since the epoch: later than that is no time but some
 
 def describe(claim: Claim, extra: dict[str, int | float | str | None], room: int = ROOM) -> bytes:
     """The document of a holder or waiter, in at most *room* bytes: a command that is too long loses its last words."""
+    fields = {
+        "owner": json_string(claim.owner),
+        "host": json_string(claim.host[:LONGEST_NAME]),
+        "pid": str(claim.pid),
+        "user": json_string(claim.user[:LONGEST_NAME]),
+        "mode": json_string(claim.mode),
+        "ttl": repr(claim.ttl),
+    }
+    if claim.mode == SLOT:
+        fields["slots"] = str(claim.slots)
+    for name, content in extra.items():
+        fields[name] = plain(content)
+    return with_command(fields, claim.command, room)
 
-    def whole(words: list[str]) -> bytes:
-        fields = {
-            "owner": json_string(claim.owner),
-            "host": json_string(claim.host[:LONGEST_NAME]),
-            "pid": str(claim.pid),
-            "user": json_string(claim.user[:LONGEST_NAME]),
-            "mode": json_string(claim.mode),
-            "ttl": repr(claim.ttl),
-        }
-        for name, content in extra.items():
-            if content is None:
-                fields[name] = "null"
-            else:
-                fields[name] = json_string(content) if isinstance(content, str) else repr(content)
-        fields["command"] = "[" + ",".join(words) + "]"
+
+def plain(content: float | str | None) -> str:
+    """*content* as JSON."""
+    if content is None:
+        return "null"
+    return json_string(content) if isinstance(content, str) else repr(content)
+
+
+def with_command(fields: dict[str, str], command: tuple[str, ...], room: int) -> bytes:
+    """The document with these fields and as many words of a command as fit."""
+
+    def whole(quoted: list[str]) -> bytes:
+        fields["command"] = "[" + ",".join(quoted) + "]"
         return ("{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}").encode()
 
     spare = room - len(whole([]))
     kept: list[str] = []
-    for word in claim.command:
+    for word in command:
         quoted = json_string(word) if len(word) <= room else ""
         if not quoted or len(quoted) + 1 + len('"...",') > spare:
             kept.append('"..."')
@@ -62,6 +73,12 @@ def describe_revocation(owner: str, by: str, reason: str) -> bytes:
 
 def read(data: bytes | None) -> dict[str, Any] | None:
     """The document in *data* if it is one of those above (an object with an owner), else ``None``."""
+    content = an_object(data)
+    return content if content is not None and text(content.get("owner")) else None
+
+
+def an_object(data: bytes | None) -> dict[str, Any] | None:
+    """The JSON object in *data*, if that is what it is."""
     if not data or len(data) > LARGEST:
         return None
     from lockctl import json_text  # not on the path of a run that holds a file
@@ -70,7 +87,7 @@ def read(data: bytes | None) -> dict[str, Any] | None:
         content = json_text.parse(data)
     except ValueError:
         return None
-    return content if isinstance(content, dict) and text(content.get("owner")) else None
+    return content if isinstance(content, dict) else None
 
 
 def read_revocation(data: bytes | None, owner: str) -> tuple[str, str] | None:
@@ -85,19 +102,34 @@ def holder(
     document: dict[str, Any], *, token: int | None, expires_in: float | None, acquired_at: float | None = None
 ) -> Holder:
     """The holder that a document describes; *acquired_at* is what the store knows better than the document."""
-    command = document.get("command")
     return Holder(
         owner=text(document.get("owner")),
         host=text(document.get("host")),
         pid=whole(document.get("pid")),
         user=text(document.get("user")),
-        command=tuple(str(word) for word in command) if isinstance(command, list) else None,
+        command=words(document.get("command")),
         token=token,
         mode=text(document.get("mode")),
         acquired_at=seconds(document.get("acquired_at")) if acquired_at is None else acquired_at,
         expires_in=expires_in,
         ttl=seconds(document.get("ttl")),
+        ended_at=seconds(document.get("ended_at")),
     )
+
+
+def slots(document: dict[str, Any]) -> int:
+    """How many may hold the lock at once, as the holder or waiter of a document says."""
+    number = whole(document.get("slots"))
+    return number if document.get("mode") == SLOT and number is not None and number > 0 else 1
+
+
+def disagreement(key: str, theirs: int, claim: Claim) -> str | None:
+    """What to say when those at a lock have another number of slots than *claim*; ``None`` if they agree."""
+    if theirs == claim.slots:
+        return None
+    kind = "one holder" if theirs == 1 else f"{theirs} slots"
+    asked = "one holder" if claim.slots == 1 else f"{claim.slots}"
+    return f"{printable(key)} is in use with {kind}, not {asked}: say the same --slots everywhere"
 
 
 def foreign_holder(
@@ -121,6 +153,11 @@ def waiter(document: dict[str, Any], *, since: float | None = None) -> Waiter:
         user=text(document.get("user")),
         since=seconds(document.get("since")) if since is None else since,
     )
+
+
+def words(content: object) -> tuple[str, ...] | None:
+    """*content* as the words of a command, if it is a list."""
+    return tuple(str(word) for word in content) if isinstance(content, list) else None
 
 
 def text(content: object) -> str | None:

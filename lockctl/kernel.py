@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,3 +121,15 @@ def set_process_name(name: str) -> None:
         return
     finally:
         os.close(descriptor)
+
+
+def unlock(descriptor: int) -> None:
+    """Give up every lock of an open file, whoever else has it open: flock(2), and those of ``F_OFD_SETLK``."""
+    import fcntl
+
+    whole_file = fcntl.F_UNLCK.to_bytes(2, sys.byteorder) + bytes(30)  # struct flock: from 0, without an end
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, whole_file)
+    except OSError:
+        pass  # a file system without them: then there are none
+    fcntl.flock(descriptor, fcntl.LOCK_UN)

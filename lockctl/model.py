@@ -22,11 +22,21 @@ class Capabilities(Value):
     token_from: str  # where the fencing token comes from and what breaks it, for people
     survives: str  # which failures of servers leave locks as they are, for people
     clocks: str  # whose clocks must run how well, for people
+    period_clock: str  # whose clock says in which period of --once-per a run began, for people
+    slots: bool  # several holders at once, up to a number (--slots)
+    shared: bool  # readers beside each other, writers alone (--shared)
+    hold_by: str  # what keeps a lock after its holder: a "lease", which all programs see, or a "record" for lockctl
     connection_held: bool = False  # the server frees it when the holder's connection ends, at once
 
 
+EXCLUSIVE, SHARED, SLOT = "exclusive", "shared", "slot"  # modes of a claim: alone, with other readers, one of N
+
+
 class Claim(Value):
-    """One attempt to hold one lock. *owner* is unguessable, and new for every attempt."""
+    """One attempt to hold one lock. *owner* is unguessable, and new for every attempt.
+
+    *slots* is how many may hold the lock at once: 1 unless the *mode* is ``slot``.
+    """
 
     name: str
     owner: str
@@ -35,7 +45,8 @@ class Claim(Value):
     pid: int
     user: str
     command: tuple[str, ...]
-    mode: str = "exclusive"
+    mode: str = EXCLUSIVE
+    slots: int = 1
 
 
 class Grant(Value):
@@ -46,7 +57,9 @@ class Grant(Value):
     domain: str  # which counter the token comes from
     key: str  # the path, key or number that another program must be given to contend
     ttl: float  # seconds, as the server confirmed it
+    at: float  # the store's clock when it granted: seconds since the epoch, perhaps whole ones
     descriptor: int | None = None  # a lock that lives in a descriptor: of a file, or of a connection
+    parts: tuple[Grant, ...] = ()  # the grants of several locks that were taken as one
 
 
 class Holder(Value):
@@ -62,6 +75,7 @@ class Holder(Value):
     acquired_at: float | None  # wall clock, seconds since the epoch
     expires_in: float | None  # seconds
     ttl: float | None = None  # seconds: how long a holder that has gone silent can keep it
+    ended_at: float | None = None  # wall clock: when its job ended, if only --min-hold still keeps the lock
 
 
 class Waiter(Value):
@@ -73,16 +87,25 @@ class Waiter(Value):
     since: float | None  # wall clock, seconds since the epoch
 
 
-class LastRun(Value):
-    """How the last run under a lock ended."""
+class Run(Value):
+    """One run under a lock, or one that was refused, as its history has it."""
 
     host: str | None
+    user: str | None
     command: tuple[str, ...] | None
     token: int | None
-    started_at: float | None
-    duration: float | None
+    started_at: float | None  # wall clock of its host, seconds since the epoch; None: the command never started
+    ended_at: float | None  # wall clock of its host: when the run ended or was refused
+    duration: float | None  # seconds
+    waited: float | None  # seconds before it started or was refused
     outcome: str
     exit_code: int | None
+    detail: str | None = None  # why, in one line
+
+    @property
+    def started(self) -> bool:
+        """Whether the command ran at all."""
+        return self.started_at is not None
 
 
 class LockInfo(Value):
@@ -96,4 +119,25 @@ class LockInfo(Value):
     slots: int
     holders: tuple[Holder, ...]
     waiters: tuple[Waiter, ...] | None
-    last_run: LastRun | None
+    last_run: Run | None  # the newest one that started; a list leaves it out
+
+
+class Outcome(Value):
+    """What became of a run. *kind* is one of the words of ``--report``."""
+
+    kind: str
+    name: str
+    backend: str
+    words: tuple[str, ...]
+    host: str
+    waited: float
+    status: int | None = None  # of the command, as from waitpid
+    error: int = 0  # errno of an exec that failed
+    interrupted: int | None = None  # the signal that ended the wait
+    token: int | None = None
+    started_at: float | None = None  # wall clock
+    duration: float | None = None
+    seen: LockInfo | None = None  # who held it
+    detail: str = ""
+    leftovers: int = 0
+    asked_to_end: bool = False  # somebody sent lockctl a signal that ends programs

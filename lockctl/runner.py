@@ -1,4 +1,8 @@
-"""The sentence that ``run`` is, once a guard waits for its orders: splay, take the lease, watch, release."""
+"""The sentence that ``run`` is, once a guard waits for its orders: splay, take the lease, watch, release.
+
+What is special to some runs is in ``lease/together`` (several locks) and ``lease/afterwards`` (what is kept of a
+run when it has ended).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ import select
 from lockctl import clock as clocks
 from lockctl import registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT, GIVE_BACK_TIMEOUT, acquire
-from lockctl.model import Claim
+from lockctl.lease.acquire import acquire
+from lockctl.model import SHARED, SLOT, Claim, Outcome
 from lockctl.supervise.fork import Orders
 from lockctl.value import Value, replace
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from lockctl.lease.acquire import Lease
     from lockctl.lease.renew import Renewer
     from lockctl.lease.schedule import Schedule
-    from lockctl.model import Capabilities, LockInfo
+    from lockctl.model import Capabilities, Grant, LockInfo
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.keeper import Ending, Keeper
     from lockctl.supervise.signals import Signals
@@ -34,7 +38,7 @@ LOOK_TIMEOUT = 2.0  # seconds for seeing who holds the lock: a refused run is no
 class Request(Value):
     """One run, as the command line and the configuration want it. Spans in seconds."""
 
-    name: str
+    locks: tuple[str, ...]  # in the order in which the user named them
     words: tuple[str, ...]
     url: Url
     host: str
@@ -48,32 +52,22 @@ class Request(Value):
     max_runtime: float | None
     correctness: bool
     run_unlocked: bool  # when the backend is out of reach
+    mode: str
+    slots: int
+    min_hold: float
+    once_per: float | None
 
-
-class Outcome(Value):
-    """What became of a run. *kind* is one of the words of ``--report``."""
-
-    kind: str
-    name: str
-    backend: str
-    words: tuple[str, ...]
-    host: str
-    waited: float
-    status: int | None = None  # of the command, as from waitpid
-    error: int = 0  # errno of an exec that failed
-    interrupted: int | None = None  # the signal that ended the wait
-    token: int | None = None
-    started_at: float | None = None  # wall clock
-    duration: float | None = None
-    seen: LockInfo | None = None  # who held it
-    detail: str = ""
-    leftovers: int = 0
+    @property
+    def name(self) -> str:
+        """The lock that stands for all in messages, reports and ``$LOCKCTL_LOCK``."""
+        return self.locks[0]
 
 
 def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[[str, str], None]) -> Outcome:
     """Run the guard's command under one lock. Raises ``ConfigError``: then nothing ran."""
     capabilities = registry.capabilities_of(request.url)
     _check_guarantee(request, capabilities)
+    _check_carried(request, capabilities)
     clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
     outcome = Outcome("held", request.name, capabilities.scheme, request.words, request.host, 0.0)
     orders = Orders(
@@ -84,8 +78,8 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
         on_terminal=guard.on_terminal,
     )
 
-    def start(schedule: Schedule, environment: list[str], descriptor: int | None) -> Keeper:
-        guard.start(orders.encode(schedule), environment, descriptor)
+    def start(schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> Keeper:
+        guard.start(orders.encode(schedule), environment, descriptors)
         from lockctl.supervise.keeper import Keeper  # while the guard starts the command
 
         return Keeper(
@@ -107,7 +101,7 @@ def _under_lock(
     clock: Clock,
     signals: Signals,
     guard: GuardProcess,
-    start: Callable[[Schedule, list[str], int | None], Keeper],
+    start: Callable[[Schedule, list[str], tuple[int, ...]], Keeper],
     note: Callable[[str, str], None],
 ) -> Outcome:
     started_waiting = clock()
@@ -115,7 +109,7 @@ def _under_lock(
     try:
         _sleep(request.splay, signals)
         started_waiting = clock()
-        backend = registry.open_backend(request.url)
+        backend = _open(request)
         claim = _claim(request)
         lease = acquire(
             backend,
@@ -126,6 +120,14 @@ def _under_lock(
             interrupt=signals.descriptor,
             ending_signal=signals.ending,
         )
+        taken_at = clock()
+        if lease is not None and request.once_per is not None:
+            from lockctl.lease import afterwards
+
+            outcome = replace(outcome, waited=taken_at - started_waiting)
+            skipped = afterwards.skip(backend, lease, outcome, request.once_per, clock, note)
+            if skipped is not None:
+                return skipped
     except Interrupted as stop:
         return replace(outcome, interrupted=stop.signum, waited=clock() - started_waiting, detail=str(stop))
     except BackendUnavailable as unknown:
@@ -136,21 +138,14 @@ def _under_lock(
         return _run_unlocked(outcome, request.schedule, start, clock)
     outcome = replace(outcome, waited=clock() - started_waiting)
     if lease is None:
-        return replace(outcome, seen=_look(backend, request.name))
+        return replace(outcome, seen=_look(backend, getattr(backend, "refused", request.name)))
     grant = lease.grant
     note("debug", f"acquired {grant.key} with token {grant.token}")
-    environment = [
-        f"LOCKCTL_LOCK={request.name}",
-        f"LOCKCTL_TOKEN={grant.token}",
-        f"LOCKCTL_FENCING={capabilities.fencing}",
-        f"LOCKCTL_TOKEN_DOMAIN={grant.domain}",
-        f"LOCKCTL_OWNER={claim.owner}",
-        f"LOCKCTL_BACKEND={capabilities.scheme}",
-        f"LOCKCTL_TTL={grant.ttl:g}",
-    ]
     started, started_at = clock(), clocks.wall()
     guard.tell_deadline(lease.deadline)
-    keeper = start(lease.schedule, environment, grant.descriptor)
+    held = [part.descriptor for part in grant.parts or (grant,)]
+    descriptors = tuple([descriptor for descriptor in held if descriptor is not None])
+    keeper = start(lease.schedule, _environment(request, capabilities, grant), descriptors)
 
     def make_renewer() -> Renewer:
         from lockctl.lease.renew import Renewer
@@ -159,28 +154,34 @@ def _under_lock(
 
     ending = keeper.run(lease.deadline, make_renewer)
     duration = clock() - started
-    if keeper.stop_renewing(lease.schedule.request_timeout + lease.schedule.margin):
-        try:
-            # past its deadline the lease ends by itself: then it is not worth a long wait for the answer
-            left = lease.deadline if keeper.deadline is None else keeper.deadline
-            backend.release(grant, timeout=min(max(left - clock(), GIVE_BACK_TIMEOUT), ACQUIRE_TIMEOUT))
-        except (BackendUnavailable, ConfigError) as failure:
-            note("warning", f"could not release the lock, it ends with its lease: {failure}")
-    else:
+    outcome = _ended(replace(outcome, token=grant.token, started_at=started_at, duration=duration), ending)
+    if not keeper.stop_renewing(lease.schedule.request_timeout + lease.schedule.margin):
         note("warning", "a renewal is stuck: the lock was not released, it ends with its lease")
-    return _ended(replace(outcome, token=grant.token, started_at=started_at, duration=duration), ending)
+        return outcome
+    from lockctl.lease import afterwards  # when the command has ended, a moment more holds nobody up
+
+    deadline = lease.deadline if keeper.deadline is None else keeper.deadline
+    plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline)
+    afterwards.conclude(backend, grant, outcome, plan, clock, note)
+    return outcome
 
 
 def _run_unlocked(
-    outcome: Outcome, schedule: Schedule, start: Callable[[Schedule, list[str], int | None], Keeper], clock: Clock
+    outcome: Outcome, schedule: Schedule, start: Callable[[Schedule, list[str], tuple[int, ...]], Keeper], clock: Clock
 ) -> Outcome:
     started, started_at = clock(), clocks.wall()
-    ending = start(schedule, [], None).run(None, None)
+    ending = start(schedule, [], ()).run(None, None)
     return _ended(replace(outcome, started_at=started_at, duration=clock() - started), ending)
 
 
 def _ended(outcome: Outcome, ending: Ending) -> Outcome:
-    outcome = replace(outcome, status=ending.status, leftovers=ending.leftovers, error=ending.error)
+    outcome = replace(
+        outcome,
+        status=ending.status,
+        leftovers=ending.leftovers,
+        error=ending.error,
+        asked_to_end=ending.asked_to_end,
+    )
     if ending.error:
         return replace(outcome, kind="not_executed", duration=None)
     from lockctl.events import GUARD_GONE, LOST, REVOKED, TIMED_OUT
@@ -208,6 +209,45 @@ def _check_guarantee(request: Request, capabilities: Capabilities) -> None:
                 raise ConfigError(message)
 
 
+def _check_carried(request: Request, capabilities: Capabilities) -> None:
+    """Raises ``ConfigError`` for what this backend does not have."""
+    missing = {SHARED: "--shared" if not capabilities.shared else "", SLOT: "--slots" if not capabilities.slots else ""}
+    if missing.get(request.mode):
+        message = (
+            f"the {capabilities.scheme} backend does not have {missing[request.mode]}:"
+            " lockctl backends shows which ones do"
+        )
+        raise ConfigError(message)
+
+
+def _open(request: Request) -> Backend:
+    if len(request.locks) == 1:
+        return registry.open_backend(request.url)
+    from lockctl.lease.together import Together
+
+    def client() -> Backend:
+        return registry.open_backend(request.url)
+
+    # its capabilities are those of an instance, not of a class
+    return Together(request.locks, client, request.schedule.interval)  # type: ignore[return-value]
+
+
+def _environment(request: Request, capabilities: Capabilities, grant: Grant) -> list[str]:
+    environment = [
+        f"LOCKCTL_LOCK={request.name}",
+        f"LOCKCTL_TOKEN={grant.token}",
+        f"LOCKCTL_FENCING={capabilities.fencing}",
+        f"LOCKCTL_TOKEN_DOMAIN={grant.domain}",
+        f"LOCKCTL_OWNER={grant.claim.owner}",
+        f"LOCKCTL_BACKEND={capabilities.scheme}",
+        f"LOCKCTL_TTL={grant.ttl:g}",
+    ]
+    if grant.parts:
+        tokens = {part.claim.name: part.token for part in grant.parts}
+        environment.append("LOCKCTL_TOKENS=" + " ".join([f"{name}={tokens[name]}" for name in request.locks]))
+    return environment
+
+
 def _claim(request: Request) -> Claim:
     return Claim(
         name=request.name,
@@ -217,6 +257,8 @@ def _claim(request: Request) -> Claim:
         pid=os.getpid(),
         user=request.user,
         command=request.words,
+        mode=request.mode,
+        slots=request.slots,
     )
 
 

@@ -11,10 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DURATION, WAIT, NUMBER, FLAG, CHOICE, TEXT, SIGNAL, NAME, FILE = (
+DURATION, SPAN, WAIT, NUMBER, COUNT, FLAG, CHOICE, TEXT, SIGNAL, NAME, FILE = (
     "duration",
+    "span",
     "wait",
     "number",
+    "count",
     "flag",
     "choice",
     "text",
@@ -22,6 +24,9 @@ DURATION, WAIT, NUMBER, FLAG, CHOICE, TEXT, SIGNAL, NAME, FILE = (
     "name",
     "file",
 )
+
+
+MOST_SLOTS = 1000
 
 
 class Setting(Value):
@@ -53,7 +58,8 @@ SETTINGS = (
         ("-l", "--lock"),
         NAME,
         "",
-        "Lock to take. Without it: the command's base name and a short hash of all its words.",
+        "Lock to take; may be given several times: all are taken, or none. Without it: the command's base name"
+        " and a short hash of all its words.",
         metavar="NAME",
         in_config=False,
     ),
@@ -132,6 +138,40 @@ SETTINGS = (
         metavar="DURATION",
     ),
     Setting(
+        "min_hold",
+        ("--min-hold",),
+        DURATION,
+        "0",
+        "Keep the lock at least this long after it was taken, also when the command ends earlier; no process"
+        " stays behind.",
+        metavar="DURATION",
+    ),
+    Setting(
+        "once_per",
+        ("--once-per",),
+        SPAN,
+        "0",
+        "When the command already succeeded under this lock in the current period of this length, counted from"
+        " the epoch: skip, as if held.",
+        metavar="DURATION",
+    ),
+    Setting(
+        "slots",
+        ("--slots",),
+        COUNT,
+        "1",
+        "A semaphore: up to N holders at once. All who use the lock must say the same N.",
+        metavar="N",
+    ),
+    Setting("shared", ("--shared",), FLAG, "", "A shared (read) lock: keeps out only those who want it alone."),
+    Setting(
+        "restart",
+        ("--restart",),
+        FLAG,
+        "",
+        "A standby: wait for the lock for ever, and after the command has ended or the lease was lost, try again.",
+    ),
+    Setting(
         "splay",
         ("--splay",),
         DURATION,
@@ -203,6 +243,8 @@ def check(setting: Setting, text: str) -> object:
     """The value that *text* means for this setting; raises ``ValueError`` with one line."""
     checks: dict[str, Callable[[str], object]] = {
         DURATION: parse_duration,
+        SPAN: parse_span,
+        COUNT: parse_slots,
         WAIT: parse_wait,
         SIGNAL: parse_signal,
         NAME: check_name,
@@ -228,6 +270,26 @@ def parse_exit_code(text: str) -> int:
     return int(text)
 
 
+def parse_span(text: str) -> float | None:
+    """A span of at least a second, which the coarsest clock of a store can tell apart; 0 is none at all.
+
+    Raises ``ValueError``.
+    """
+    span = parse_duration(text)
+    if 0 < span < 1:
+        message = f"{text!r} is too short: at least 1s"
+        raise ValueError(message)
+    return span or None
+
+
+def parse_slots(text: str) -> int:
+    """How many may hold a lock at once; raises ``ValueError``."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= MOST_SLOTS:
+        message = f"{text[:30]!r} is not a number of slots: 1 to {MOST_SLOTS}"
+        raise ValueError(message)
+    return int(text)
+
+
 def parse_flag(text: str) -> bool:
     """A yes or no, as a variable or a config file has it."""
     words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -240,10 +302,10 @@ def parse_flag(text: str) -> bool:
 def shown(setting: Setting, content: object) -> str:
     """A value as a user would write it."""
     if content is None:
-        return ""
+        return "0" if setting.kind == SPAN else ""
     if isinstance(content, bool):
         return "true" if content else "false"
-    if setting.kind in (DURATION, WAIT) and isinstance(content, float):
+    if setting.kind in (DURATION, SPAN, WAIT) and isinstance(content, float):
         return format_duration(content)
     if setting.kind == SIGNAL:
         for name, number in NAMES.items():

@@ -23,8 +23,12 @@ import re
 import sys
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from lockctl.model import Capabilities
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -34,8 +38,12 @@ from lockctl.cli.commands import cli  # noqa: E402
 from lockctl.cli.completion import script  # noqa: E402
 from lockctl.cli.exit_status import MEANINGS  # noqa: E402
 from lockctl.registry import load  # noqa: E402
-from lockctl.settings import BY_NAME, SETTINGS, Setting  # noqa: E402
+from lockctl.settings import BY_NAME, MOST_SLOTS, SETTINGS, Setting  # noqa: E402
 
+HOLDS = {
+    "lease": "With `--min-hold` a lease keeps the lock, which every program sees.",
+    "record": "With `--min-hold` a record keeps the lock, which only lockctl looks at.",
+}
 DATE = "2026-11-21"  # of the last change of the prose
 WIDTH = 78  # characters in a line of source: mandoc's style limit is 80
 MANY = 9  # options that a synopsis names one by one
@@ -119,8 +127,16 @@ def promises(scheme: str) -> list[tuple[str, str]]:
         ("Waiters", f"{order}, {listed}"),
         ("Servers", f"{promised.survives[:1].upper()}{promised.survives[1:]}."),
         ("Clocks", f"{promised.clocks[:1].upper()}{promised.clocks[1:]}."),
+        ("Several holders", several_holders(promised)),
+        ("Periods", f"The clock that counts for `--once-per` is {promised.period_clock}. {HOLDS[promised.hold_by]}"),
         ("Noticing", f"A lock that is lost or asked for is noticed within about {promised.heartbeat:g} s."),
     ]
+
+
+def several_holders(promised: Capabilities) -> str:
+    """Which modes of several holders there are."""
+    there = [flag for flag, is_there in (("--slots", promised.slots), ("--shared", promised.shared)) if is_there]
+    return f"{' and '.join(f'`{flag}`' for flag in there)}." if there else "None: `--slots` and `--shared` are refused."
 
 
 def command_of(words: tuple[str, ...]) -> click.Command:
@@ -184,6 +200,7 @@ def config_key(setting: Setting) -> list[str]:
     """One key of lockctl.toml(5)."""
     kinds = {"flag": "true or false", "number": "0 to 255", "choice": ", ".join(f"`{c}`" for c in setting.choices)}
     kinds |= {"duration": "a duration", "wait": "a duration or `forever`", "signal": "a name or number of a signal"}
+    kinds |= {"span": "a duration of at least 1s, or 0 for none", "count": f"1 to {MOST_SLOTS}"}
     kinds |= {"text": "a URL or the name of a profile", "file": "a path"}
     text = f"{setting.help} Type: {kinds[setting.kind]}."
     default = "false" if setting.kind == "flag" else setting.default

@@ -12,8 +12,9 @@ import select
 import threading
 import time
 
-from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked, LockctlError
-from lockctl.model import Capabilities, Grant, Holder, LockInfo, Waiter
+from lockctl import documents, history
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.model import SHARED, Capabilities, Grant, Holder, LockInfo, Waiter
 from lockctl.value import replace
 
 TYPE_CHECKING = False
@@ -21,35 +22,53 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import ClassVar
 
-    from lockctl.model import Claim
+    from lockctl.model import Claim, Run
 
 NEVER = float("inf")
+
+
+class _Tenure:
+    """One holder; a claim is missing if it is another program."""
+
+    def __init__(self, holder: Holder, claim: Claim | None = None, expires: float = NEVER) -> None:
+        self.holder = holder
+        self.claim = claim
+        self.expires = expires
+        self.asked: tuple[str, str] | None = None  # who wants it back, and why
 
 
 class _Lock:
     def __init__(self) -> None:
         self.token = 0
-        self.holder: Holder | None = None  # without an owner: another program
-        self.expires = NEVER
-        self.asked: tuple[str, str] | None = None  # who wants it back, and why
-        self.queue: dict[str, tuple[Waiter, float]] = {}  # owner -> who, until when; in the order of arrival
+        self.success: float | None = None
+        self.past: dict[bool, list[bytes]] = {True: [], False: []}  # whether they started -> runs, the newest first
+        self.tenures: dict[str | None, _Tenure] = {}  # owner -> tenure
+        self.queue: dict[str, tuple[Waiter, Claim, float]] = {}  # owner -> who, until when; in the order of arrival
 
     def clean(self, now: float) -> None:
-        if self.expires <= now:
-            self.free()
-        self.queue = {owner: place for owner, place in self.queue.items() if place[1] > now}
+        self.tenures = {owner: tenure for owner, tenure in self.tenures.items() if tenure.expires > now}
+        self.queue = {owner: place for owner, place in self.queue.items() if place[2] > now}
 
-    def free(self) -> None:
-        self.holder, self.expires, self.asked = None, NEVER, None
+    def running(self, owner: str) -> _Tenure | None:
+        """The tenure of an owner whose job has not ended."""
+        tenure = self.tenures.get(owner)
+        return None if tenure is None or tenure.holder.ended_at is not None else tenure
 
-    def is_held_by(self, owner: str) -> bool:
-        return self.holder is not None and self.holder.owner == owner
-
-    def is_open_to(self, owner: str) -> bool:
-        return self.holder is None and next(iter(self.queue), owner) == owner
+    def is_open_to(self, claim: Claim) -> bool:
+        """Whether nobody who holds it, or came before, keeps *claim* out."""
+        ahead = []
+        for owner, (_, waiting, _) in self.queue.items():
+            if owner == claim.owner:
+                break
+            ahead.append(waiting)
+        held = [tenure.claim for tenure in self.tenures.values()]
+        if any(other is None or other.mode != claim.mode for other in (*held, *ahead)):
+            return False
+        return claim.mode == SHARED or len(held) + len(ahead) < claim.slots
 
     def next_change(self) -> float:
-        return min([self.expires, *(until for _, until in self.queue.values())])
+        ends = [tenure.expires for tenure in self.tenures.values()]
+        return min([NEVER, *ends, *(until for _, _, until in self.queue.values())])
 
 
 class MemoryServer:
@@ -94,6 +113,10 @@ class MemoryBackend:
         token_from="a counter, never below the clock in microseconds",  # noqa: S106 - not a password
         survives="nothing",
         clocks="that of one process",
+        period_clock="that of the process",
+        slots=True,
+        shared=True,
+        hold_by="lease",
     )
 
     def __init__(self, server: MemoryServer) -> None:
@@ -105,35 +128,44 @@ class MemoryBackend:
         """See ``Backend``."""
         with self._request().mutex:
             lock, wall = self._server.lock(claim.name), self._server.wall()
-            if not lock.is_held_by(claim.owner):
-                if not lock.is_open_to(claim.owner):
+            tenure = lock.running(claim.owner)
+            if tenure is None:
+                for other in [each.claim for each in lock.tenures.values() if each.claim is not None]:
+                    wrong = documents.disagreement(claim.name, other.slots, claim)
+                    if wrong:
+                        raise ConfigError(wrong)
+                if not lock.is_open_to(claim):
                     return None
                 lock.queue.pop(claim.owner, None)
                 lock.token = max(lock.token + 1, int(wall * 1_000_000))
                 who = (claim.owner, claim.host, claim.pid, claim.user, claim.command)
-                lock.holder = Holder(*who, lock.token, claim.mode, wall, None, claim.ttl)
-                lock.expires = self._server.now() + claim.ttl
+                holder = Holder(*who, lock.token, claim.mode, wall, None, claim.ttl)
+                tenure = lock.tenures[claim.owner] = _Tenure(holder, claim, self._server.now() + claim.ttl)
                 self._server.ring()
-            return Grant(claim, lock.token, "memory", claim.name, claim.ttl)
+            return Grant(claim, tenure.holder.token or 0, "memory", claim.name, claim.ttl, wall)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``."""
         with self._request().mutex:
-            lock = self._server.lock(grant.claim.name)
-            if not lock.is_held_by(grant.claim.owner):
+            tenure = self._server.lock(grant.claim.name).running(grant.claim.owner)
+            if tenure is None:
                 raise LeaseLost("the lease ran out, or the lock was taken away")
-            lock.expires = self._server.now() + grant.ttl
-            if lock.asked is not None:
-                raise LeaseRevoked(*lock.asked)
+            tenure.expires = self._server.now() + grant.ttl
+            if tenure.asked is not None:
+                raise LeaseRevoked(*tenure.asked)
         return grant
 
-    def release(self, grant: Grant, *, timeout: float) -> None:
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         """See ``Backend``."""
         with self._request().mutex:
             lock = self._server.lock(grant.claim.name)
-            if lock.is_held_by(grant.claim.owner):
-                lock.free()
-                self._server.ring()
+            tenure = lock.running(grant.claim.owner)
+            if tenure is not None and hold:
+                tenure.holder = replace(tenure.holder, ended_at=self._server.wall())
+                tenure.expires = self._server.now() + hold
+            elif tenure is not None:
+                del lock.tenures[grant.claim.owner]
+            self._server.ring()
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """See ``Backend``. Between two waits a place in the queue lasts as long as a lease."""
@@ -146,14 +178,14 @@ class MemoryBackend:
         with server.mutex:
             server.bells.add(bell)
             new = Waiter(claim.host, claim.pid, claim.user, server.wall())
-            waiter, _ = server.lock(claim.name).queue.get(claim.owner, (new, NEVER))
-            server.lock(claim.name).queue[claim.owner] = (waiter, NEVER)
+            waiter, _, _ = server.lock(claim.name).queue.get(claim.owner, (new, claim, NEVER))
+            server.lock(claim.name).queue[claim.owner] = (waiter, claim, NEVER)
         try:
             while True:
                 with self._request().mutex:
                     lock = server.lock(claim.name)
                     left = min(give_up - time.monotonic(), lock.next_change() - server.now())
-                    if lock.is_open_to(claim.owner) or give_up <= time.monotonic():
+                    if lock.is_open_to(claim) or give_up <= time.monotonic():
                         return
                 ready = {descriptor for descriptor, _ in poll.poll(None if left == NEVER else max(0, left) * 1000 + 1)}
                 if interrupt in ready:
@@ -164,7 +196,7 @@ class MemoryBackend:
             with server.mutex:
                 server.bells.remove(bell)
                 if claim.owner in server.lock(claim.name).queue:
-                    server.lock(claim.name).queue[claim.owner] = (waiter, server.now() + claim.ttl)
+                    server.lock(claim.name).queue[claim.owner] = (waiter, claim, server.now() + claim.ttl)
                     server.ring()
             os.close(bell)
 
@@ -173,8 +205,8 @@ class MemoryBackend:
         with self._request().mutex:
             lock = self._server.lock(claim.name)
             lock.queue.pop(claim.owner, None)
-            if lock.is_held_by(claim.owner):
-                lock.free()
+            if lock.running(claim.owner) is not None:
+                del lock.tenures[claim.owner]
             self._server.ring()
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
@@ -183,33 +215,64 @@ class MemoryBackend:
             now = self._server.now()
             lock = self._server.locks.get(name) or _Lock()
             lock.clean(now)
-            left = None if lock.expires == NEVER else lock.expires - now
-            holders = () if lock.holder is None else (replace(lock.holder, expires_in=left),)
-            state = "free" if not holders else "held" if holders[0].owner else "foreign"
-            waiters = tuple(waiter for waiter, _ in lock.queue.values())
-        return LockInfo(name, "memory", name, state, "strict", 1, holders, waiters, None)
+            holders = tuple(
+                replace(tenure.holder, expires_in=None if tenure.expires == NEVER else tenure.expires - now)
+                for tenure in lock.tenures.values()
+            )
+            claims = [tenure.claim for tenure in lock.tenures.values()]
+            waiters = tuple(waiter for waiter, _, _ in lock.queue.values())
+        state = "free" if not claims else "held" if all(claims) else "foreign"
+        slots = claims[0].slots if claims and claims[0] else 1
+        last_run = history.read(lock.past[True][0]) if lock.past[True] else None
+        return LockInfo(name, "memory", name, state, "strict", slots, holders, waiters, last_run)
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         """See ``Backend``."""
         with self._request().mutex:
-            names = [name for name in self._server.locks if fnmatch.fnmatchcase(name, pattern)]
-        return (self.inspect(name, timeout=timeout) for name in sorted(names))
+            used = [name for name, lock in self._server.locks.items() if lock.token or lock.tenures]
+            names = [name for name in used if fnmatch.fnmatchcase(name, pattern)]
+        return (replace(self.inspect(name, timeout=timeout), last_run=None) for name in sorted(names))
 
     def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
         """See ``Backend``."""
         with self._request().mutex:
             lock = self._server.lock(name)
-            if lock.holder is None or (lock.holder.owner, lock.holder.token) != (seen.owner, seen.token):
+            tenure = lock.tenures.get(seen.owner)
+            if tenure is None or tenure.holder.token != seen.token:
                 return None
             if now:
-                lock.free()
+                del lock.tenures[seen.owner]
                 self._server.ring()
-            elif lock.holder.owner is None:
-                message = f"{name} is held by another program, which cannot be told: end it, or use --now"
+            elif tenure.claim is None or tenure.holder.ended_at is not None:
+                who = "another program" if tenure.claim is None else "a hold"
+                message = f"{name} is held by {who}, which cannot be told: end it, or use --now"
                 raise LockctlError(message)
             else:
-                lock.asked = (by, reason)
+                tenure.asked = (by, reason)
             return lock.token + 1
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        with self._request().mutex:
+            return self._server.lock(name).success
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        with self._request().mutex:
+            self._server.lock(grant.claim.name).success = grant.at
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        with self._request().mutex:
+            past = self._server.lock(name).past[run.started]
+            past.insert(0, history.describe(run))
+            del past[history.KEPT :]
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        with self._request().mutex:
+            lock = self._server.locks.get(name) or _Lock()
+            return history.in_order(filter(None, map(history.read, lock.past[True] + lock.past[False])))
 
     def close(self) -> None:
         """See ``Backend``: a client keeps nothing open; what it held ends with its lease."""

@@ -13,7 +13,7 @@ from lockctl.cli.output import print_data, table
 if TYPE_CHECKING:
     from lockctl.model import Capabilities
 
-HEADING = ("BACKEND", "HOSTS", "FENCING", "WAITERS", "A HOLDER THAT VANISHES", "REVOCATION SEEN IN")
+HEADING = ("BACKEND", "HOSTS", "FENCING", "WAITERS", "HOLDERS", "A HOLDER THAT VANISHES", "REVOCATION SEEN IN")
 WIDTH = 100  # columns of the sentences below the table
 INDENT = " " * 17
 
@@ -38,12 +38,14 @@ def print_backends(*, as_json: bool) -> int:
 
 def _row(promised: Capabilities) -> tuple[str, ...]:
     order = "in order" if promised.fair else "any order"
+    several = " ".join(word for word, there in (("slots", promised.slots), ("shared", promised.shared)) if there)
     vanished = "kernel frees" if promised.kernel_held else "lease ends" if promised.leased else "connection ends"
     return (
         promised.scheme,
         "many" if promised.many_hosts else "one",
         promised.fencing,
         order + ("" if promised.lists_waiters else ", unlisted"),
+        several or "one",
         vanished,
         f"{promised.heartbeat:g} s" if promised.revocable else "-",
     )
@@ -55,6 +57,7 @@ def _sentences(promised: Capabilities) -> tuple[tuple[str, str], ...]:
         ("token", promised.token_from),
         ("survives", promised.survives),
         ("clocks", promised.clocks),
+        ("periods", f"{promised.period_clock}; a hold is kept by a {promised.hold_by}"),
     )
 
 
@@ -79,4 +82,8 @@ def _document(promised: Capabilities, schemes: list[str]) -> dict[str, object]:
         "token_from": promised.token_from,
         "survives": promised.survives,
         "clocks": promised.clocks,
+        "period_clock": promised.period_clock,
+        "hold_by": promised.hold_by,
+        "slots": promised.slots,
+        "shared": promised.shared,
     }

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from lockctl.settings import Setting
 
 # the settings of a run that mean something for a lock without a command
-HOLDING = ("backend", "ttl", "wait", "no_wait", "conflict_exit_code", "kill_after", "splay", "guarantee")
+HOLDING = (
+    *("backend", "ttl", "wait", "no_wait", "conflict_exit_code", "kill_after", "splay", "guarantee"),
+    *("slots", "shared", "min_hold"),
+)
 SAYING = ("log_format", "verbose", "quiet", "config")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -106,7 +109,7 @@ def option(setting: Setting) -> click.Option:
         [*setting.flags, setting.name],
         type=kind,
         default=None,
-        multiple=setting.name == "lock",  # a second one is refused: only one would be taken
+        multiple=setting.name == "lock",
         metavar=setting.metavar,
         help=help_text,
     )
@@ -162,13 +165,11 @@ def run_(words: tuple[str, ...], **given: Any) -> int:
 
     settings = {name: content for name, content in given.items() if content is not None}
     locks = settings.pop("lock", ())
-    if len(locks) > 1:
-        raise UsageError("--lock: one run takes one lock; nest them: lockctl run -l A -- lockctl run -l B -- COMMAND")
     if locks:
         settings["lock"] = locks[0]
     if not words:
         raise UsageError("no command: lockctl run [OPTIONS] [--] COMMAND [ARG]...")
-    os._exit(start_run(settings, words))
+    os._exit(start_run(settings, words, tuple(locks[1:])))
 
 
 run_.params += [option(setting) for setting in SETTINGS]
@@ -231,6 +232,17 @@ def inspect_(name: str, *, as_json: bool, backend: str | None, config: str | Non
     from lockctl.cli import look
 
     return look.inspect_lock(open_backend(backend, config, name), name, as_json=as_json)
+
+
+@cli.command("history")
+@click.argument("name", type=LockName())
+@click.option("--limit", metavar="N", help="How many runs.  [default: 20]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def history_(name: str, *, limit: str | None, as_json: bool, backend: str | None, config: str | None) -> int:
+    """Show the last runs under a lock, the newest first: host, command, token, start, duration, outcome."""
+    from lockctl.cli import past
+
+    return past.print_history(open_backend(backend, config, name), name, limit, as_json=as_json)
 
 
 @cli.command("watch")
@@ -318,7 +330,7 @@ def completion_(shell: str) -> int:
     return completion.print_script(shell)
 
 
-for verb in (list_, inspect_, watch_, force_release_, config_show, config_check):
+for verb in (list_, inspect_, history_, watch_, force_release_, config_show, config_check):
     with_settings(verb, "backend", "config")
 with_settings(config_path, "config")
 with_settings(acquire_, *HOLDING, *SAYING)

@@ -9,7 +9,7 @@ from lockctl import errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.runner import Outcome
+    from lockctl.model import Outcome
 
 OK = 0
 USAGE = 64

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from lockctl.settings import SETTINGS
 
+LOCK_FLAGS = ("-l", "--lock")
 BY_FLAG = {flag: setting for setting in SETTINGS for flag in setting.flags}
 
 
-def read(words: list[str]) -> tuple[dict[str, str | bool], tuple[str, ...]] | None:
-    """(settings as given, the command), or ``None``: let click read it."""
+def read(words: list[str]) -> tuple[dict[str, str | bool], tuple[str, ...], tuple[str, ...]] | None:
+    """(settings as given, the command, locks named after the first), or ``None``: let click read it."""
     given: dict[str, str | bool] = {}
+    more_locks: list[str] = []
     position = 0
     while position < len(words):
         word = words[position]
@@ -25,7 +27,8 @@ def read(words: list[str]) -> tuple[dict[str, str | bool], tuple[str, ...]] | No
             break
         flag, value = _split(word)
         setting = BY_FLAG.get(flag)
-        if setting is None or setting.name in given:
+        another_lock = flag in LOCK_FLAGS and "lock" in given
+        if setting is None or (setting.name in given and not another_lock):
             return None
         if not setting.takes_value:
             if value is not None:
@@ -37,9 +40,12 @@ def read(words: list[str]) -> tuple[dict[str, str | bool], tuple[str, ...]] | No
                 return None
             value = words[position]
             position += 1
-        given[setting.name] = value
+        if another_lock:
+            more_locks.append(value)
+        else:
+            given[setting.name] = value
     command = tuple(words[position:])
-    return (given, command) if command else None
+    return (given, command, tuple(more_locks)) if command else None
 
 
 def _split(word: str) -> tuple[str, str | None]:

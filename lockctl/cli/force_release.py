@@ -13,8 +13,11 @@ from lockctl.cli.look import REQUEST_TIMEOUT, checked
 from lockctl.cli.output import held_by, print_data
 from lockctl.cli.run import user_name
 from lockctl.cli.talk import Talk
-from lockctl.errors import LockctlError, UsageError
-from lockctl.value import Value
+from lockctl.clock import wall
+from lockctl.errors import BackendUnavailable, ConfigError, LockctlError, UsageError
+from lockctl.lease.afterwards import REMEMBER_TIMEOUT
+from lockctl.model import Run
+from lockctl.value import Value, replace
 
 if TYPE_CHECKING:
     from lockctl.backend import Backend
@@ -44,15 +47,30 @@ def force_release(backend: Backend, order: Order) -> int:
     lock = backend.inspect(name, timeout=REQUEST_TIMEOUT)
     if lock.state == "free":
         return _answer(order, talk, "free", f"{name} is free: nothing to do")
-    holder = lock.holders[0]
-    if wanted is not None and holder.token != wanted:
-        return _answer(
-            order, talk, "other_holder", f"{name}: not released: {held_by(lock)}; its token is {holder.token}"
-        )
-    _confirm(order, lock)
+    holders = [holder for holder in lock.holders if wanted is None or holder.token == wanted]
+    if not holders:
+        tokens = ", ".join(str(holder.token) for holder in lock.holders)
+        plural = "its token is" if len(lock.holders) == 1 else "their tokens are"
+        return _answer(order, talk, "other_holder", f"{name}: not released: {held_by(lock)}; {plural} {tokens}")
+    _confirm(order, replace(lock, holders=tuple(holders)))
     by = f"{user_name(os.environ)}@{os.uname().nodename}"
-    floor = backend.revoke(name, holder, now=order.now, by=by, reason=order.reason, timeout=REQUEST_TIMEOUT)
-    if floor is None:
+    told, floor = [], 0
+    failure: LockctlError | None = None
+    for holder in holders:
+        # when only --min-hold keeps the lock, nobody is there to be told
+        now = order.now or holder.ended_at is not None
+        try:
+            least = backend.revoke(name, holder, now=now, by=by, reason=order.reason, timeout=REQUEST_TIMEOUT)
+        except LockctlError as refused:  # another program: the others are told all the same
+            failure = refused
+            continue
+        if least is not None:
+            told.append(holder)
+            floor = max(floor, least)
+            _remember(backend, order, holder, by, talk)
+    if failure is not None:
+        raise failure
+    if not told:
         return _answer(order, talk, "other_holder", f"{name}: not released: the holder has changed: look again")
     if order.now:
         return _answer(
@@ -63,14 +81,37 @@ def force_release(backend: Backend, order: Order) -> int:
             f" resources that check tokens must be advanced to at least {floor}",
             floor,
         )
-    return _await_release(backend, order, holder, talk)
+    return _await_release(backend, order, told, talk)
 
 
-def _await_release(backend: Backend, order: Order, holder: Holder, talk: Talk) -> int:
-    until = time.monotonic() + (holder.ttl or SILENT_HOLDER) + LONGEST_STOP
+def _remember(backend: Backend, order: Order, holder: Holder, by: str, talk: Talk) -> None:
+    """Keep who did it and why in the history, also of a holder that cannot write there any more."""
+    how = "force-released at once" if order.now else "force-released"
+    run = Run(
+        host=holder.host,
+        user=holder.user,
+        command=holder.command,
+        token=holder.token,
+        started_at=None,
+        ended_at=wall(),
+        duration=None,
+        waited=None,
+        outcome="revoked",
+        exit_code=None,
+        detail=f"{how} by {by}" + (f": {order.reason}" if order.reason else ""),
+    )
+    try:
+        backend.remember(order.name, run, timeout=REMEMBER_TIMEOUT)
+    except (BackendUnavailable, ConfigError) as failure:
+        talk("warning", f"this is missing in the history: {failure}")
+
+
+def _await_release(backend: Backend, order: Order, told: list[Holder], talk: Talk) -> int:
+    until = time.monotonic() + max(holder.ttl or SILENT_HOLDER for holder in told) + LONGEST_STOP
+    gone = {(holder.owner, holder.token) for holder in told}
     while time.monotonic() < until:
         lock = backend.inspect(order.name, timeout=REQUEST_TIMEOUT)
-        if not lock.holders or (lock.holders[0].owner, lock.holders[0].token) != (holder.owner, holder.token):
+        if not any((holder.owner, holder.token) in gone and holder.ended_at is None for holder in lock.holders):
             return _answer(order, talk, "released", f"{order.name} was given back")
         time.sleep(POLL)
     return _answer(order, talk, "told", f"{order.name}: the holder was told, and has not given it back yet")

@@ -40,6 +40,8 @@ FIXED: dict[str, str | bool] = {
     "signal": "TERM",
     "on_lost": "kill",
     "max_runtime": "3650d",
+    "once_per": "0",
+    "restart": False,
 }
 
 

@@ -10,13 +10,14 @@ from lockctl.cli.output import lock_document, on_styled_screen, print_data, tabl
 from lockctl.clock import utc, wall
 from lockctl.durations import format_age
 from lockctl.errors import UsageError
+from lockctl.model import SHARED
 from lockctl.names import check_name, command_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lockctl.backend import Backend
-    from lockctl.model import Holder, LockInfo, Waiter
+    from lockctl.model import Holder, LockInfo, Run, Waiter
 
 REQUEST_TIMEOUT = 10.0  # seconds for one question to the backend
 UNKNOWN = "-"
@@ -31,7 +32,7 @@ def list_locks(backend: Backend, pattern: str, *, as_json: bool) -> int:
     """
     found = backend.list(pattern, timeout=REQUEST_TIMEOUT)
     if as_json:
-        print_data(_array(json.dumps(lock_document(lock), indent=2) for lock in found))
+        print_data(json_array(json.dumps(lock_document(lock), indent=2) for lock in found))
         return exit_status.OK
     locks = list(found)
     if not locks:
@@ -93,25 +94,51 @@ def waiter_place(waiter: Waiter) -> str:
 def row(lock: LockInfo, *, old: float = 0.0) -> tuple[str, ...]:
     """One lock under ``HEADING``; it was looked at *old* seconds ago."""
     holder = lock.holders[0] if lock.holders else None
-    name, state = printable(lock.name), printable(lock.state)
+    name, state = printable(lock.name), printable(_state(lock))
     waiters = UNKNOWN if lock.waiters is None else str(len(lock.waiters))
     if holder is None:
         return (name, state, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, waiters)
     age = UNKNOWN if holder.acquired_at is None else format_age(wall() - holder.acquired_at)
     expires = UNKNOWN if holder.expires_in is None else format_age(holder.expires_in - old)
     token = UNKNOWN if holder.token is None else str(holder.token)
-    return (name, state, holder_place(holder), token, age, expires, waiters)
+    others = f" +{len(lock.holders) - 1}" if len(lock.holders) > 1 else ""
+    return (name, state, holder_place(holder) + others, token, age, expires, waiters)
+
+
+def _state(lock: LockInfo) -> str:
+    """The state, and for people how many of the slots are taken, or that the holders are readers."""
+    if lock.slots > 1:
+        return f"{lock.state} {len(lock.holders)}/{lock.slots}"
+    if lock.holders and lock.holders[0].ended_at is not None:
+        return f"{lock.state}, ended"
+    return f"{lock.state} shared" if lock.holders and lock.holders[0].mode == SHARED else lock.state
 
 
 def facts(lock: LockInfo) -> list[tuple[str, str]]:
     """(label, printable text) of everything about a lock but its waiters."""
-    lines = [("name", lock.name), ("state", lock.state), ("key", lock.key), ("fencing", lock.fencing)]
+    lines = [("name", lock.name), ("state", _state(lock)), ("key", lock.key), ("fencing", lock.fencing)]
     for holder in lock.holders:
         lines += _holder_lines(holder)
+    if lock.last_run is not None:
+        lines.append(("last run", run_line(lock.last_run)))
     return [(label, printable(text)) for label, text in lines]
 
 
-def _array(documents: Iterable[str]) -> str:
+def run_line(run: Run) -> str:
+    """How a run went, in one line."""
+    began = "" if run.started_at is None else f" {utc(run.started_at)}"
+    took = "" if run.duration is None else f" after {span(run.duration)}"
+    status = "" if run.exit_code is None else f" {run.exit_code}"
+    command = f": {command_line(run.command)}" if run.command else ""
+    return f"{run.outcome}{status}{took}, on {place(run.host, None, run.user)}{began}{command}"
+
+
+def span(seconds: float) -> str:
+    """How long something took: short ones with their hundredths."""
+    return f"{seconds:.2f}s" if seconds < 10 else format_age(seconds)
+
+
+def json_array(documents: Iterable[str]) -> str:
     """What ``json.dumps(..., indent=2)`` makes of a list, without all its documents as objects at once."""
     inner = ",\n".join("  " + text.replace("\n", "\n  ") for text in documents)
     return f"[\n{inner}\n]" if inner else "[]"
@@ -121,6 +148,8 @@ def _holder_lines(holder: Holder) -> list[tuple[str, str]]:
     lines = [("holder", holder_place(holder))]
     if holder.acquired_at is not None:
         lines.append(("since", f"{utc(holder.acquired_at)} ({format_age(wall() - holder.acquired_at)})"))
+    if holder.ended_at is not None:
+        lines.append(("ended", f"{utc(holder.ended_at)}; --min-hold keeps the lock"))
     if holder.expires_in is not None:
         lines.append(("expires in", format_age(holder.expires_in)))
     if holder.token is not None:

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from lockctl.model import Holder, LockInfo
+    from lockctl.model import Holder, LockInfo, Run
 
 NO_SCREEN = ("", "dumb", "unknown")  # values of TERM: no cursor that could be moved
 
@@ -71,7 +71,12 @@ def held_by(seen: LockInfo | None) -> str:
     command = f": {command_line(holder.command)}" if holder.command else ""
     if seen.state == "foreign":
         return f"held by another program, {_who(holder)}{command}; {look}"
-    return f"held by {_who(holder)}{_since(holder)}{command}; {look}"
+    if holder.ended_at is not None:
+        left = "" if holder.expires_in is None else f" for {format_age(holder.expires_in)} more"
+        return f"kept by --min-hold{left} after the job of {_who(holder)}{_since(holder)}{command}; {look}"
+    others = len(seen.holders) - 1
+    more = f", and {others} more{f' in {seen.slots} slots' if seen.slots > 1 else ''}" if others else ""
+    return f"held by {_who(holder)}{_since(holder)}{command}{more}; {look}"
 
 
 def _who(holder: Holder) -> str:
@@ -103,7 +108,33 @@ def lock_document(lock: LockInfo) -> dict[str, object]:
             {"host": waiter.host, "pid": waiter.pid, "user": waiter.user, "since": _moment(waiter.since)}
             for waiter in lock.waiters
         ],
-        "last_run": None,
+        "last_run": None if lock.last_run is None else last_run_document(lock.last_run),
+    }
+
+
+def last_run_document(run: Run) -> dict[str, object]:
+    """One run as the JSON of the contract has it in ``last_run``."""
+    return {
+        "host": run.host,
+        "command": None if run.command is None else list(run.command),
+        "token": run.token,
+        "started_at": _moment(run.started_at),
+        "duration": None if run.duration is None else round(run.duration, 3),
+        "outcome": run.outcome,
+        "exit_code": run.exit_code,
+    }
+
+
+def run_document(name: str, backend: str, run: Run) -> dict[str, object]:
+    """One run as the JSON of ``history`` has it."""
+    return {
+        "name": name,
+        "backend": backend,
+        **last_run_document(run),
+        "user": run.user,
+        "ended_at": _moment(run.ended_at),
+        "waited": None if run.waited is None else round(run.waited, 3),
+        "detail": run.detail,
     }
 
 
@@ -119,6 +150,7 @@ def holder_document(holder: Holder) -> dict[str, object]:
         "mode": holder.mode,
         "acquired_at": _moment(holder.acquired_at),
         "expires_in": None if holder.expires_in is None else round(holder.expires_in, 3),
+        "ended_at": _moment(holder.ended_at),
     }
 
 

@@ -13,7 +13,7 @@ from lockctl.names import printable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.cli.talk import Talk
-    from lockctl.runner import Outcome
+    from lockctl.model import Outcome
 
 
 def check_place(path: str) -> None:

@@ -9,6 +9,7 @@ from lockctl import config, names, registry, runner
 from lockctl.cli import exit_status
 from lockctl.cli.talk import Talk
 from lockctl.errors import ConfigError, LockctlError, UsageError
+from lockctl.model import EXCLUSIVE, SHARED, SLOT
 from lockctl.supervise.fork import fork_guard
 from lockctl.supervise.signals import Signals, signal_name
 
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
     from lockctl.config import Effective
     from lockctl.lease.schedule import Schedule
-    from lockctl.runner import Outcome, Request
+    from lockctl.model import Outcome
+    from lockctl.runner import Request
     from lockctl.supervise.fork import GuardProcess
     from lockctl.url import Url
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+MOST_LOCKS = 100  # each is a connection, or a descriptor that is handed to the guard
 COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # what Python sets LC_CTYPE to in a C locale (PEP 538)
 
 
@@ -34,18 +37,26 @@ def execute(
     signals: Signals,
     *,
     shown: tuple[str, ...] | None = None,
+    more_locks: tuple[str, ...] = (),
+    failures: int = 0,
 ) -> int:
-    """Run a command under a lock; the exit status. *shown*: what others see as the holder's command."""
+    """Run a command under a lock; the exit status. *shown*: what others see as the holder's command.
+
+    *more_locks* are those that were named after the first. *failures*: how often a standby failed at once before.
+    """
     talk = Talk(as_json=given.get("log_format") == "json", quiet=given.get("quiet") is True)
     guard = None
     try:
         words = _command(words, shell=given.get("shell") is True, environ=environ)
         talk.lock = _lock_name(given, words)
+        locks = (talk.lock, *map(_checked_name, more_locks))
+        if len(locks) > MOST_LOCKS:
+            raise UsageError(f"--lock: {len(locks)} locks are too many for one run: at most {MOST_LOCKS}")
         _hold_standard_descriptors()
         patient = {"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys()
         environment = _environment(environ)
         guard = fork_guard(words, environment, signals, lambda text: talk("warning", text), eager=not patient)
-        return _configured(given, words if shown is None else shown, environ, signals, guard, talk)
+        status, outcome = _configured(given, locks, words if shown is None else shown, environ, signals, guard, talk)
     except LockctlError as error:
         talk("error", str(error))
         return exit_status.of_error(error)
@@ -57,25 +68,31 @@ def execute(
     finally:
         if guard is not None:
             guard.dismiss()
+    if outcome is None:
+        return status
+    from lockctl.cli import standby
+
+    return standby.again(status, outcome, failures, given_environment(environ), signals, guard, talk)
 
 
 def _configured(
     given: Mapping[str, str | bool],
+    locks: tuple[str, ...],
     words: tuple[str, ...],
     environ: Mapping[str, str],
     signals: Signals,
     guard: GuardProcess,
     talk: Talk,
-) -> int:
+) -> tuple[int, Outcome | None]:
+    """The exit status, and what happened if a standby is to decide whether to try again."""
     file = config.read_config(config.config_path(_text(given, "config"), environ))
-    lock = str(talk.lock)
-    settings = config.resolve(given, environ, file, lock)
+    settings = config.resolve(given, environ, file, locks[0])
     talk.configure(
         as_json=settings["log_format"].content == "json",
         verbose=settings["verbose"].content,
         quiet=settings["quiet"].content,
     )
-    request = _request(lock, words, settings, config.backend_url(settings["backend"], environ, file), environ)
+    request = _request(locks, words, settings, config.backend_url(settings["backend"], environ, file), environ)
     report = settings["report"].content
     if report is not None:
         from lockctl.cli.report import check_place
@@ -90,7 +107,7 @@ def _configured(
         from lockctl.cli.report import write_report
 
         write_report(report, outcome, talk)
-    return status
+    return status, outcome if settings["restart"].content else None
 
 
 def _text(given: Mapping[str, str | bool], name: str) -> str | None:
@@ -112,6 +129,10 @@ def _lock_name(given: Mapping[str, str | bool], words: tuple[str, ...]) -> str:
     name = _text(given, "lock")
     if name is None:
         return names.derived_name(words[2:] if given.get("shell") is True else words)
+    return _checked_name(name)
+
+
+def _checked_name(name: str) -> str:
     try:
         return names.check_name(name)
     except ValueError as wrong:
@@ -120,11 +141,16 @@ def _lock_name(given: Mapping[str, str | bool], words: tuple[str, ...]) -> str:
 
 
 def _request(
-    lock: str, words: tuple[str, ...], settings: Mapping[str, Effective], url: Url, environ: Mapping[str, str]
+    locks: tuple[str, ...],
+    words: tuple[str, ...],
+    settings: Mapping[str, Effective],
+    url: Url,
+    environ: Mapping[str, str],
 ) -> Request:
+    _check_pairs(settings)
     content: dict[str, Any] = {name: setting.content for name, setting in settings.items()}
     return runner.Request(
-        name=lock,
+        locks=locks,
         words=words,
         url=url,
         host=os.uname().nodename,
@@ -138,7 +164,44 @@ def _request(
         max_runtime=content["max_runtime"],
         correctness=content["guarantee"] == "correctness",
         run_unlocked=content["on_unavailable"] == "run",
+        mode=SHARED if content["shared"] else SLOT if content["slots"] > 1 else EXCLUSIVE,
+        slots=content["slots"],
+        min_hold=content["min_hold"],
+        once_per=content["once_per"],
     )
+
+
+CONTRADICTIONS = (
+    ("shared", "slots", "readers are not counted"),
+    ("min_hold", "shared", "only a lock that one holder has alone can be kept after it"),
+    ("min_hold", "slots", "only a lock that one holder has alone can be kept after it"),
+    ("once_per", "shared", "several who run at once would all find that nobody has succeeded yet"),
+    ("once_per", "slots", "several who run at once would all find that nobody has succeeded yet"),
+    ("restart", "once_per", "a standby runs whenever it can"),
+    ("restart", "on_unavailable", "two standbys that cannot reach the backend would both run"),
+)
+
+
+NEUTRAL = {"slots": 1, "on_unavailable": "fail"}  # values that ask for nothing
+
+
+def _check_pairs(settings: Mapping[str, Effective]) -> None:
+    """Refuse settings that contradict each other: wrong usage if a flag said one of them, else wrong configuration."""
+    for pair in CONTRADICTIONS:
+        one, other = settings[pair[0]], settings[pair[1]]
+        if _counts(one) and _counts(other):
+            message = f"{_named(one)} and {_named(other)} contradict each other: {pair[2]}"
+            by_flag = one.source.startswith("-") or other.source.startswith("-")
+            raise (UsageError if by_flag else ConfigError)(message)
+
+
+def _counts(setting: Effective) -> bool:
+    return bool(setting.content) and setting.content != NEUTRAL.get(setting.name)
+
+
+def _named(setting: Effective) -> str:
+    flag = "--" + setting.name.replace("_", "-")
+    return flag if setting.source.startswith("-") else f"{flag} ({setting.source})"
 
 
 def _schedule(ttl: Effective, grace: Effective, url: Url) -> Schedule:
@@ -174,11 +237,18 @@ def user_name(environ: Mapping[str, str]) -> str:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment that lockctl was given, without its credentials and what the interpreter added to it."""
-    environment = dict(environ)
+    """The environment for the command: as lockctl was given it, without credentials and what is lockctl's own."""
+    environment = given_environment(environ)
     environment.pop(config.PASSWORD, None)
+    environment.pop("LOCKCTL_STANDBY", None)
     if "@" in environment.get("LOCKCTL_BACKEND", ""):
         del environment["LOCKCTL_BACKEND"]
+    return environment
+
+
+def given_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment that lockctl was given, without what the interpreter added to it."""
+    environment = dict(environ)
     if environment.get("LC_CTYPE") in COERCED:
         try:
             with open("/proc/self/environ", "rb", buffering=0) as file:
@@ -207,7 +277,9 @@ def _tell(outcome: Outcome, talk: Talk, *, silent_when_held: bool) -> None:
     if outcome.interrupted is not None:
         talk("info", f"{signal_name(outcome.interrupted)} ended the wait")
     elif outcome.kind == "held":
-        if not silent_when_held:
+        if not silent_when_held and outcome.detail:
+            talk("warning", outcome.detail)
+        elif not silent_when_held:
             from lockctl.cli.output import held_by
 
             talk("warning", held_by(outcome.seen))

@@ -73,6 +73,17 @@ def print_lock(lock: LockInfo) -> None:
     _print(Group(grid, Text(), queue))
 
 
+def print_runs(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """The table of ``history``; the outcome of a run that did not end well stands out."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for name in heading:
+        made.add_column(name, overflow="fold", justify="right" if name in {"DURATION", "TOKEN"} else "left")
+    for cells in rows:
+        style = "green" if cells[1] == "exited 0" else "dim" if cells[1] == "held" else "bold red"
+        made.add_row(*(Text(_cut(text), style=style if number == 1 else "") for number, text in enumerate(cells)))
+    _print(made)
+
+
 def picture(
     locks: Sequence[LockInfo] | None, *, title: str, old: float, trouble: str, interval: float, lines: int
 ) -> Group:

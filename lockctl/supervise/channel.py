@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from _socket import socket
 
 LARGEST = 1 << 17
+MOST_DESCRIPTORS = 200  # beside one frame; the kernel's limit is 253
+ROOM_BESIDE = 64 + 4 * MOST_DESCRIPTORS
 
 # keeper to guard
-START = b"S"  # environment, NUL-separated; the lock's descriptor beside it, if it has one
+START = b"S"  # environment, NUL-separated; the descriptors of the locks beside it, if they have any
 DEADLINE = b"D"  # nanoseconds
 STOP = b"X"  # cause, and "!" before it when without grace
 SIGNAL = b"F"  # number
@@ -40,23 +42,24 @@ class Channel:
         self.fileno = end.fileno()
         self.open = True
 
-    def send(self, kind: bytes, payload: bytes = b"", descriptor: int | None = None) -> bool:
+    def send(self, kind: bytes, payload: bytes = b"", descriptors: tuple[int, ...] = ()) -> bool:
         """Send one frame; ``False`` when the other side is gone or does not read."""
         beside = []
-        if descriptor is not None:
-            beside.append((_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor.to_bytes(4, "little")))
+        if descriptors:
+            numbers = b"".join([descriptor.to_bytes(4, "little") for descriptor in descriptors])
+            beside.append((_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers))
         try:
             self._end.sendmsg([kind + payload], beside, _socket.MSG_NOSIGNAL)
         except OSError:
             return False
         return True
 
-    def receive(self) -> list[tuple[bytes, bytes, int | None]]:
-        """All waiting frames as (kind, payload, descriptor); :attr:`open` turns false at the end."""
+    def receive(self) -> list[tuple[bytes, bytes, tuple[int, ...]]]:
+        """All waiting frames as (kind, payload, descriptors); :attr:`open` turns false at the end."""
         frames = []
         while self.open:
             try:
-                data, beside, _, _ = self._end.recvmsg(LARGEST, 64, _socket.MSG_CMSG_CLOEXEC)
+                data, beside, _, _ = self._end.recvmsg(LARGEST, ROOM_BESIDE, _socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 break
             except ConnectionResetError:
@@ -64,8 +67,10 @@ class Channel:
             if not data:
                 self.open = False
                 break
-            descriptor = int.from_bytes(beside[0][2][:4], "little") if beside else None
-            frames.append((data[:1], data[1:], descriptor))
+            numbers = beside[0][2] if beside else b""
+            starts = range(0, len(numbers) // 4 * 4, 4)
+            descriptors = tuple([int.from_bytes(numbers[start : start + 4], "little") for start in starts])
+            frames.append((data[:1], data[1:], descriptors))
         return frames
 
     def close(self) -> None:

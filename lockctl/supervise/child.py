@@ -42,13 +42,13 @@ class Child:
         other.close()
         os.close(failed_write)
 
-    def go(self, variables: list[bytes], lock_descriptor: int | None) -> int:
+    def go(self, variables: list[bytes], lock_descriptors: tuple[int, ...]) -> int:
         """Execute, with these variables (``NAME=content``) added; 0, or the errno of the failure.
 
-        The command inherits *lock_descriptor*: the lock of the file backend then outlives even a guard and
+        The command inherits *lock_descriptors*: the locks of the file backend then outlive even a guard and
         a keeper that were both killed.
         """
-        self._link.send(wire.START, b"\0".join(variables), lock_descriptor)
+        self._link.send(wire.START, b"\0".join(variables), lock_descriptors)
         answer = os.read(self._failed, 16)
         self._close()
         if answer:
@@ -85,13 +85,13 @@ def _become_command(
         frames = link.receive()
         if not frames:
             return 0
-        _, payload, lock_descriptor = frames[0]
+        _, payload, lock_descriptors = frames[0]
         for pair in payload.split(b"\0"):
             name, equals, content = os.fsdecode(pair).partition("=")
             if equals:
                 environment[name] = content
-        if lock_descriptor is not None:
-            _pass_on(lock_descriptor)
+        for descriptor in lock_descriptors:
+            _pass_on(descriptor)
         signals.read()  # what was sent before the command began was not for the command
         signals.restore_for_command()
         _exec(words, environment)

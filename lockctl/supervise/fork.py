@@ -71,10 +71,10 @@ class GuardProcess:
         """The lease is ours until then; it answers with an ACK."""
         self.link.send(wire.DEADLINE, wire.number(deadline))
 
-    def start(self, orders: bytes, environment: list[str], descriptor: int | None) -> None:
-        """Have it start the command, with these variables and this descriptor of the lock beside it."""
+    def start(self, orders: bytes, environment: list[str], descriptors: tuple[int, ...]) -> None:
+        """Have it start the command, with these variables and these descriptors of the locks beside it."""
         payload = b"\0".join((orders, *map(os.fsencode, environment)))
-        self.link.send(wire.START, payload, descriptor)
+        self.link.send(wire.START, payload, descriptors)
 
     def dismiss(self) -> None:
         """Let it end, its work is done or there is none; to wait for it would take as long as to take a lock."""

@@ -57,7 +57,7 @@ class Guard:
         self._group = keeper_group if on_terminal else 0
         self._children = kernel.signal_descriptor([SIGCHLD])
         self._timer = -1
-        self._lock_descriptor: int | None = None
+        self._lock_descriptors: tuple[int, ...] = ()
         self._kernel_held = False
         self._pid = 0
         self._halted = False
@@ -108,12 +108,12 @@ class Guard:
         deadline = float("inf")
         while self._link.open:
             poll.poll()
-            for kind, payload, descriptor in self._link.receive():
+            for kind, payload, descriptors in self._link.receive():
                 if kind == wire.DEADLINE:
                     deadline = wire.seconds(payload)
                     self._link.send(wire.ACK, payload)
                 elif kind == wire.START:
-                    self._lock_descriptor = descriptor
+                    self._lock_descriptors = descriptors
                     self._deadline = deadline
                     return self._start(environment, payload)
         return False
@@ -131,7 +131,7 @@ class Guard:
         try:
             child = self._child or self._fork_child(environment)
             # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
-            error = child.go(variables, self._lock_descriptor if orders.kernel_held else None)
+            error = child.go(variables, self._lock_descriptors if orders.kernel_held else ())
         except OSError as failure:  # no more processes or descriptors
             error = failure.errno or errno.EAGAIN
         self._child = None
@@ -208,7 +208,7 @@ class Guard:
 
     def _after(self) -> None:
         """The tree is gone. A keeper that is stopped cannot free a lock that lives in a descriptor."""
-        if self._lock_descriptor is None or not self._kernel_held or not self._link.open:
+        if not self._lock_descriptors or not self._kernel_held or not self._link.open:
             return
         poll = select.poll()
         poll.register(self._link.fileno, select.POLLIN)
@@ -216,9 +216,8 @@ class Guard:
         kernel.set_timer(self._timer, max(self._deadline, self._clock() + AFTERWARDS))
         while self._link.open:
             if self._timer in {descriptor for descriptor, _ in poll.poll()}:
-                import fcntl
-
-                fcntl.flock(self._lock_descriptor, fcntl.LOCK_UN)
+                for descriptor in self._lock_descriptors:
+                    kernel.unlock(descriptor)
                 return
             if any(kind == wire.DISMISSED for kind, _, _ in self._link.receive()):
                 return

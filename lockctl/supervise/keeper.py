@@ -16,7 +16,7 @@ from lockctl import events, kernel
 from lockctl.lease.schedule import RENEWALS_PER_TTL
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
-from lockctl.supervise.signals import FATAL_TO_SELF, JOB_CONTROL, suspend
+from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, suspend
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lockctl.supervise.signals import Signals
 
 SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without a guard
+CONTINUED_WITHIN = 0.05  # seconds in which a shell's SIGCONT has reached every process of the group
 INFINITE = float("inf")
 
 
@@ -42,6 +43,7 @@ class Ending(Value):
     detail: str  # one line about the cause
     error: int  # errno of an exec that failed, else 0
     leftovers: int  # processes that outlived the command and were stopped
+    asked_to_end: bool = False  # somebody sent lockctl a signal that ends programs
 
 
 class Keeper:
@@ -81,6 +83,7 @@ class Keeper:
         self._detail = ""
         self._error = 0
         self._leftovers = 0
+        self._asked_to_end = False
         self._finished = False
         self._doubt = False
         self._stopping = False
@@ -106,7 +109,7 @@ class Keeper:
             self._take_signals()
             self._take_reports()
             self._due()
-        return Ending(self._status, self._cause, self._detail, self._error, self._leftovers)
+        return Ending(self._status, self._cause, self._detail, self._error, self._leftovers, self._asked_to_end)
 
     def _sleep(self) -> None:
         wake = min(self._renew_at, self._ask_at, self._verdict_at)
@@ -143,10 +146,11 @@ class Keeper:
 
     def _follow(self, signum: int) -> None:
         """The command was stopped on its terminal: stop too, so that the shell gets its prompt back."""
-        been_away = self._take_signals()
+        if self._take_signals():  # we were stopped, too: whoever continued us is just continuing the command
+            select.poll().poll(CONTINUED_WITHIN * 1000)
         state = tree.stat_fields(self._command)
-        if been_away or state is None or state[0] not in (b"T", b"t"):
-            return  # we were stopped along with it, and both of us have been continued since
+        if state is None or state[0] not in (b"T", b"t"):
+            return
         suspend(signum)
         self._take_signals()
         self._verdict_at = INFINITE
@@ -157,6 +161,8 @@ class Keeper:
         continued = False
         for signum, code, sender in self._signals.read():
             continued = continued or signum == SIGCONT
+            if signum in ENDS_A_PROGRAM and sender != os.getpid():
+                self._asked_to_end = True
             if signum == SIGCHLD:
                 self._reap()
             elif self._is_ours_alone(signum, code, sender):

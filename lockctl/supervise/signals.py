@@ -16,6 +16,7 @@ FATAL_TO_SELF = frozenset(
     NAMES[name] for name in ("ILL", "TRAP", "ABRT", "BUS", "FPE", "SEGV", "SYS") if name in NAMES
 )  # blocked or not, the kernel ends a process for its own fault
 ENDS_A_WAIT = frozenset(NAMES[name] for name in ("TERM", "INT", "HUP", "QUIT"))
+ENDS_A_PROGRAM = frozenset(NAMES[name] for name in ("TERM", "INT", "QUIT"))  # to a daemon, HUP says something else
 JOB_CONTROL = frozenset(NAMES[name] for name in ("TSTP", "TTIN", "TTOU"))
 
 
@@ -45,11 +46,15 @@ class Signals:
     ``original_mask`` and the dispositions at the start are what the command gets back.
     """
 
-    def __init__(self) -> None:
-        """Block all signals. What came before had its ordinary effect."""
-        self.original_mask = frozenset(_signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals()))
-        self.child_ignored = _signal.getsignal(_signal.SIGCHLD) is _signal.SIG_IGN
-        if self.child_ignored:
+    def __init__(self, inherited: tuple[frozenset[int], bool] | None = None) -> None:
+        """Block all signals. What came before had its ordinary effect.
+
+        *inherited*: ``original_mask`` and ``child_ignored`` of a program that was replaced by this one.
+        """
+        mask = frozenset(map(int, _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())))
+        ignored = _signal.getsignal(_signal.SIGCHLD) is _signal.SIG_IGN
+        self.original_mask, self.child_ignored = (mask, ignored) if inherited is None else inherited
+        if ignored:
             # else the kernel reaps children itself and their statuses are lost
             _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         self.descriptor = kernel.signal_descriptor(int(signum) for signum in _signal.valid_signals())

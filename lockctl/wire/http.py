@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 LARGEST_HEAD = 65536  # bytes of status line and header fields
 LARGEST_BODY = 64 << 20  # bytes
 LONGEST_CHUNK_LINE = 1024
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 class Malformed(BackendUnavailable):
@@ -31,6 +35,11 @@ class Response(Value):
     headers: dict[str, str]
     body: bytes
 
+    @property
+    def date(self) -> float | None:
+        """When the server answered by its own clock, in whole seconds since the epoch; ``None``: it did not say."""
+        return seconds(self.headers.get("date", ""))
+
     def json(self) -> Any:
         """The body as JSON; raises ``Malformed``."""
         try:
@@ -41,6 +50,29 @@ class Response(Value):
     def excerpt(self) -> str:
         """The beginning of the body on one printable line, for a message."""
         return printable(" ".join(self.body[:300].decode("utf-8", "replace").split()))
+
+
+def seconds(date: str) -> float | None:
+    """The time of an IMF-fixdate (RFC 9110, 5.6.7) since the epoch; ``None`` for any other text.
+
+    The other two forms of that section are obsolete: no server may write them.
+    """
+    numbers = (date[5:7], date[12:16], date[17:19], date[20:22], date[23:25])
+    marks = date[3:5] + date[7:8] + date[11:12] + date[16:17] + date[19:20] + date[22:23] + date[25:]
+    if marks != ",    :: GMT" or date[8:11] not in MONTHS or not all(n.isascii() and n.isdigit() for n in numbers):
+        return None
+    day, year, hour, minute, second = map(int, numbers)
+    month = MONTHS.index(date[8:11]) + 1
+    if year < 1970 or hour > 23 or minute > 59 or second > 60:
+        return None
+    # days of the proleptic Gregorian calendar, as if a year began in March: the leap day is its last
+    shifted = year - (month < 3)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719468
+    real = time.gmtime(days * 86400)
+    if (real.tm_mon, real.tm_mday, DAYS[real.tm_wday]) != (month, day, date[:3]):
+        return None  # no such day, or another day of the week
+    return float(days * 86400 + hour * 3600 + minute * 60 + second)
 
 
 class Parser:

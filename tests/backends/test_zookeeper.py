@@ -43,7 +43,7 @@ def claim(ttl: float = 5.0, name: str = "nightly") -> Claim:
     [
         ("zookeeper:///lockctl", "at least one server"),
         ("zookeeper://h?prefix=x", "no parameter 'prefix'"),
-        ("zookeeper://h?layout=etcd", "layout is kazoo or curator"),
+        ("zookeeper://h?layout=etcd", "layout is kazoo, curator or curator-rw"),
         ("zookeeper://h:0", "port"),
         ("zookeeper://h/a//b", "path of the URL"),
         ("zookeeper://h/a/../b", "path of the URL"),

@@ -28,6 +28,7 @@ class Harness(ABC):
     capabilities: Capabilities
     ttl = 1.0  # seconds: the shortest lease that the backend grants
     freed_after = 1.1  # ttls after the last renewal at which the store has surely freed an abandoned lock
+    hold_slack = 0.3  # seconds after the end of a hold at which the lock is surely free
     tells_expiry = True  # the store says how long a lease still lives
 
     @abstractmethod

@@ -13,6 +13,8 @@ import pytest
 from lockctl.model import Capabilities
 from tests.contract.keeping import Keeping
 from tests.contract.looking import Looking
+from tests.contract.remembering import Remembering
+from tests.contract.sharing import Sharing
 from tests.contract.taking import Taking
 from tests.contract.waiting import Waiting
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 # Python 3.12 warns of any fork beside a thread; the file backend's helper only makes system calls after its own
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-class BackendContract(Taking, Keeping, Waiting, Looking):
+class BackendContract(Taking, Keeping, Waiting, Sharing, Remembering, Looking):
     """All promises; to be inherited by one class for each backend."""
 
     @pytest.fixture
@@ -48,3 +50,5 @@ class BackendContract(Taking, Keeping, Waiting, Looking):
         assert promised.token_from
         assert promised.survives
         assert promised.clocks
+        assert promised.period_clock
+        assert promised.hold_by in {"lease", "record"}

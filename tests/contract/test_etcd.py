@@ -37,6 +37,7 @@ class EtcdHarness(Harness):
 
     capabilities = EtcdBackend.capabilities
     ttl = 2.0  # the shortest with etcd's usual timing: one and a half election timeouts, in whole seconds
+    hold_slack = LATE
 
     def __init__(self, server: Etcd) -> None:
         self.server = server
@@ -59,11 +60,9 @@ class EtcdHarness(Harness):
         time.sleep(seconds + (LATE if seconds > self.ttl else 0.0))
 
     def expire(self, grant: Grant) -> None:
-        only = {"key": "AA==", "range_end": "AA==", "count_only": True}
+        only = {"key": "AA==", "range_end": "AA==", "keys_only": True}
         only["min_create_revision"] = only["max_create_revision"] = str(grant.token)
-        eventually(
-            lambda: "count" not in self.server.request("/v3/kv/range", only)[1], limit=grant.ttl + 4.0, pause=0.1
-        )
+        eventually(lambda: "kvs" not in self.server.request("/v3/kv/range", only)[1], limit=grant.ttl + 4.0, pause=0.1)
 
     def usurp(self, name: str) -> None:
         self.server.command("del", self.keys(name)[0])

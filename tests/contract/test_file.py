@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.file import FileBackend, revocation, seen
+from lockctl.backends.file import FileBackend, hold, remembered, revocation, seen, sharing
 from lockctl.errors import LeaseLost
+from lockctl.kernel import unlock
 from lockctl.supervise import tree
 from tests.contract.harness import LIMIT, Harness, refused, take
 from tests.contract.suite import BackendContract
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from lockctl.backend import Backend
     from lockctl.model import Grant
 
-LOADED = (revocation, seen)  # a client that cannot open a file cannot import them either
+LOADED = (hold, remembered, revocation, seen, sharing)  # a client that cannot open a file cannot import them either
 HOLD = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print('held', flush=True); sys.stdin.read()"
 ACQUIRE = """
 import os, sys
@@ -72,8 +73,9 @@ class FileHarness(Harness):
         Closing alone is not enough: a waiter's helper that was forked in this process may have a copy.
         """
         for client in self._clients:
-            if grant.claim.owner in client._granted:
-                fcntl.flock(client._granted[grant.claim.owner], fcntl.LOCK_UN)
+            granted = client._granted.get(grant.claim.owner)
+            if granted is not None and granted.descriptor is not None:
+                unlock(granted.descriptor)
                 client.close()
 
     def usurp(self, name: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.memory import MemoryBackend, MemoryServer
+from lockctl.backends.memory import MemoryBackend, MemoryServer, _Tenure
 from lockctl.errors import ConfigError
 from lockctl.model import Holder
 from lockctl.registry import open_backend
@@ -46,7 +46,7 @@ class MemoryHarness(Harness):
 
     def usurp(self, name: str) -> None:
         with self.server.mutex:
-            self.server.lock(name).free()
+            self.server.lock(name).tenures.clear()
             self.server.ring()
 
     def forget(self, name: str) -> None:
@@ -64,11 +64,10 @@ class MemoryHarness(Harness):
     def foreign_hold(self, name: str) -> Iterator[None]:
         foreign = Holder(None, None, None, None, None, None, "exclusive", None, None)
         with self.server.mutex:
-            self.server.lock(name).holder = foreign
+            self.server.lock(name).tenures[None] = _Tenure(foreign)
         yield
         with self.server.mutex:
-            if self.server.lock(name).holder is foreign:
-                self.server.lock(name).free()
+            if self.server.lock(name).tenures.pop(None, None) is not None:
                 self.server.ring()
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from kazoo.exceptions import NoNodeError
 from lockctl.backends.zookeeper import ZooKeeperBackend, queue
 from lockctl.url import parse_url
 from tests.contract.harness import Harness
+from tests.contract.sharing import Sharing
 from tests.contract.suite import BackendContract
 from tests.servers.proxy import Proxy
 
@@ -106,3 +107,21 @@ def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
 
 class TestZooKeeper(BackendContract):
     """Every promise, and what only this backend has."""
+
+
+class TestSharingInTheLayoutsOfCurator(Sharing):
+    """Other names carry readers and slots there."""
+
+    @pytest.fixture(params=["curator", "curator-rw"])
+    def harness(self, zookeeper_server: ZooKeeper, request: pytest.FixtureRequest) -> Iterator[ZooKeeperHarness]:
+        made = ZooKeeperHarness(zookeeper_server, request.param)
+        yield made
+        made.close()
+
+    @pytest.fixture
+    def backend(self, harness: ZooKeeperHarness) -> Backend:
+        return harness.client()
+
+    @pytest.fixture
+    def other(self, harness: ZooKeeperHarness) -> Backend:
+        return harness.client()

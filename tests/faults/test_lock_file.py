@@ -57,10 +57,13 @@ def backend_url(locks: Path) -> str:
 
 
 @pytest.mark.parametrize("hand", HANDS)
-def test_the_job_is_killed_within_a_second(hand: Callable[[Path], None], lockctl: Lockctl, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [(), ("--shared",), ("--slots", "2")], ids=["alone", "shared", "slots"])
+def test_the_job_is_killed_within_a_second(
+    mode: tuple[str, ...], hand: Callable[[Path], None], lockctl: Lockctl, tmp_path: Path
+) -> None:
     said = tmp_path / "said"
     job = ("sh", "-c", 'trap "echo TERM >>$0" TERM; while :; do sleep 0.05; done', str(said))
-    holder = lockctl.start_holding("nightly", "--", *job)
+    holder = lockctl.start_holding("nightly", *mode, "--", *job)
     begun = time.monotonic()
     hand(lockctl.directory / "nightly")
     assert holder.wait(LIMIT) == 76
@@ -89,11 +92,14 @@ def test_on_lost_term_ends_a_job_that_does_not_obey_after_its_grace(lockctl: Loc
     assert 1 < time.monotonic() - begun < SOON + 2
 
 
-def test_a_waiter_notices_that_the_file_was_replaced_and_goes_to_the_new_one(lockctl: Lockctl) -> None:
+@pytest.mark.parametrize("mode", [(), ("--shared",), ("--slots", "1")], ids=["alone", "shared", "slots"])
+def test_a_waiter_notices_that_the_file_was_replaced_and_goes_to_the_new_one(
+    mode: tuple[str, ...], lockctl: Lockctl
+) -> None:
     lockctl.start_holding(
         "nightly", "--on-lost", "term", "-k", "4s", "--", "sh", "-c", 'trap "" TERM; sleep 60; sleep 60'
     )
-    waiter = lockctl.start("run", "-l", "nightly", "--wait", "forever", "--", "true")
+    waiter = lockctl.start("run", "-l", "nightly", *mode, "--wait", "forever", "--", "true")
     await_waiting(lockctl, "nightly", [waiter])
     replace(lockctl.directory / "nightly")
     assert waiter.wait(3 * SOON) == 0

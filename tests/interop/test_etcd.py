@@ -5,12 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.model import EXCLUSIVE, SHARED, SLOT, Claim
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.contract.harness import Background, refused, take
+from tests.contract.remembering import a_run
 from tests.jobs import LIMIT, eventually
 from tests.servers import programs
 
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lockctl.backend import Backend
     from tests.jobs import Lockctl
     from tests.servers.etcd import Etcd
 
@@ -57,6 +65,18 @@ def etcdctl_lock(etcd_server: Etcd, prefix: str) -> Iterator[Start]:
     yield start
     for process in started:
         end(process)
+
+
+@pytest.fixture
+def client(etcd_server: Etcd, prefix: str) -> Iterator[Backend]:
+    """A client of lockctl's own."""
+    made = open_backend(parse_url(f"etcd://{etcd_server.address}/?prefix={prefix}"))
+    yield made
+    made.close()
+
+
+def claim(mode: str = EXCLUSIVE, slots: int = 1) -> Claim:
+    return Claim("nightly", os.urandom(16).hex(), 30.0, "web3", 4121, "ops", ("./nightly.sh",), mode, slots)
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -177,3 +197,47 @@ def test_a_key_that_etcdctl_deletes_stops_the_job_within_a_second(
     eventually(lambda: queue(etcd_server, prefix))
     etcd_server.command("del", f"{prefix}nightly/", "--prefix")
     assert holder.wait(2.5) == 76
+
+
+@pytest.mark.parametrize(("mode", "slots"), [(SHARED, 1), (SLOT, 3)])
+def test_etcdctl_waits_for_the_last_of_several_holders_and_they_for_it(
+    client: Backend, etcdctl_lock: Start, etcd_server: Etcd, prefix: str, mode: str, slots: int
+) -> None:
+    grants = [take(client, claim(mode, slots)) for _ in range(2)]
+    other = etcdctl_lock()
+    assert other.stdout is not None
+    eventually(lambda: len(queue(etcd_server, prefix)) == 3)
+    assert refused(client, claim(mode, slots)), "it came first"
+    mine = claim(mode, slots)
+    waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+    eventually(lambda: len(queue(etcd_server, prefix)) == 4)
+    client.release(grants[1], timeout=LIMIT)
+    assert client.inspect("nightly", timeout=LIMIT).holders[0].token == grants[0].token
+    assert not select.select([other.stdout], [], [], 0.5)[0]
+    client.release(grants[0], timeout=LIMIT)
+    assert acquired(other) == queue(etcd_server, prefix)[0]
+    assert waits.running
+    assert client.inspect("nightly", timeout=LIMIT).state == "foreign"
+    assert refused(client, claim(mode, slots))
+    end(other)
+    waits.result()
+    assert take(client, mine).token > grants[1].token
+
+
+def test_etcdctl_is_kept_out_by_a_hold_until_its_end(client: Backend, etcdctl_lock: Start) -> None:
+    grant = take(client, claim())
+    released = time.monotonic()
+    client.release(grant, timeout=LIMIT, hold=3.0)
+    assert acquired(etcdctl_lock())
+    assert 3.0 <= time.monotonic() - released < 5.0
+
+
+def test_etcdctl_does_not_find_a_lock_in_what_is_remembered(
+    client: Backend, etcdctl_lock: Start, etcd_server: Etcd, prefix: str
+) -> None:
+    grant = take(client, claim())
+    client.note_success(grant, timeout=LIMIT)
+    client.remember("nightly", a_run(), timeout=LIMIT)
+    client.release(grant, timeout=LIMIT)
+    assert queue(etcd_server, prefix) == []
+    assert acquired(etcdctl_lock())

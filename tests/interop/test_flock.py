@@ -1,14 +1,17 @@
-"""`flock(1)` and lockctl on the same path keep each other out."""
+"""`flock(1)` and lockctl on the same path keep each other out, and let each other in to read."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.jobs import LIMIT, alive, eventually
+from lockctl.supervise import tree
+from tests.jobs import LIMIT, alive, eventually, guard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,4 +109,67 @@ def test_flock_waits_for_lockctl_and_goes_on_when_it_ends(lockctl: Lockctl, floc
 def test_a_shared_flock_keeps_an_exclusive_lockctl_out(lockctl: Lockctl, flock: Start) -> None:
     flock("--shared", lockctl.directory / "nightly", "cat")
     eventually(lambda: state(lockctl)["state"] == "foreign")
+    assert lockctl("run", "-l", "nightly", "--", "true").returncode == 75
+
+
+@pytest.mark.parametrize("options", [("--shared",), ("--slots", "3")], ids=["shared", "slots"])
+def test_a_shared_flock_gets_in_beside_readers_and_slots_and_an_exclusive_one_does_not(
+    lockctl: Lockctl, flock: Start, options: tuple[str, ...]
+) -> None:
+    holder = lockctl.start_holding("nightly", *options)
+    key = state(lockctl)["key"]
+    assert flock("-n", "-s", "-E", "9", key, "true").wait(LIMIT) == 0
+    assert flock("-n", "-x", "-E", "9", key, "true").wait(LIMIT) == 9
+    holder.terminate()
+    holder.wait(LIMIT)
+    assert flock("-n", "-x", "-E", "9", key, "true").wait(LIMIT) == 0
+
+
+@pytest.mark.parametrize("options", [("--shared",), ("--slots", "3")], ids=["shared", "slots"])
+def test_readers_and_slots_get_in_beside_a_shared_flock_and_not_beside_an_exclusive_one(
+    lockctl: Lockctl, flock: Start, options: tuple[str, ...]
+) -> None:
+    other = flock("--shared", lockctl.directory / "nightly", "cat")
+    eventually(lambda: state(lockctl)["state"] == "foreign")
+    assert lockctl("run", "-l", "nightly", *options, "--", "true").returncode == 0
+    let_go(other)
+    other = flock("--exclusive", lockctl.directory / "nightly", "cat")
+    eventually(lambda: state(lockctl)["state"] == "foreign")
+    assert lockctl("run", "-l", "nightly", *options, "--", "true").returncode == 75
+    waiter = lockctl.start("run", "-l", "nightly", *options, "--wait", "forever", "--", "true")
+    eventually(lambda: state(lockctl)["waiters"])
+    assert waiter.poll() is None
+    let_go(other)
+    assert waiter.wait(LIMIT) == 0
+
+
+@pytest.mark.parametrize("options", [("--shared",), ("--slots", "2")], ids=["shared", "slots"])
+def test_a_process_of_the_job_keeps_its_share_of_the_lock_when_all_of_lockctl_is_killed(
+    lockctl: Lockctl, flock: Start, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    holder = lockctl.start_holding("nightly", *options, "--", "sh", "-c", 'cat "$0"; :', str(fifo))
+    guard = guard_of(holder.pid)
+    _, cat = eventually(lambda: len(found := tree.descendants(guard)) == 2 and found)
+    for signum in (signal.SIGSTOP, signal.SIGKILL):  # neither has time to see the end of the other
+        for pid in (guard, holder.pid):
+            os.kill(pid, signum)
+    holder.wait(LIMIT)
+    eventually(lambda: not alive(guard))
+    assert alive(cat)
+    assert state(lockctl)["state"] == "held"
+    assert flock("-n", "-x", "-E", "9", state(lockctl)["key"], "true").wait(LIMIT) == 9
+    fifo.write_text("end\n")
+    eventually(lambda: state(lockctl)["state"] == "free")
+
+
+def test_a_lock_that_is_kept_after_its_job_is_free_for_flock_and_not_for_lockctl(
+    lockctl: Lockctl, flock: Start
+) -> None:
+    assert lockctl("run", "-l", "nightly", "--min-hold", "1m", "--", "true").returncode == 0
+    assert lockctl("run", "-l", "nightly", "--", "true").returncode == 75
+    seen = state(lockctl)
+    assert seen["state"] == "held"
+    assert flock("-n", "-x", "-E", "9", seen["key"], "true").wait(LIMIT) == 0
     assert lockctl("run", "-l", "nightly", "--", "true").returncode == 75

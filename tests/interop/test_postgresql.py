@@ -171,3 +171,66 @@ def test_runs_through_a_pooler_and_past_it_exclude_each_other(
     holder.terminate()
     holder.wait(LIMIT)
     assert run(lockctl, pooled) == 0
+
+
+@pytest.mark.parametrize("more", ["", "&key=4,-2", "&scope=transaction"])
+def test_readers_of_psql_and_lockctl_stand_beside_each_other_and_keep_writers_out(
+    lockctl: Lockctl, url: str, psql: Psql, more: str
+) -> None:
+    url += more
+    key = inspect(lockctl, url)["key"]
+    theirs, writer = psql(), psql()
+    assert theirs.ask(f"select pg_try_advisory_lock_shared({key})") == "t"
+    assert run(lockctl, url) == HELD
+    holder = lockctl.start_holding("nightly", "-b", url, "--shared")
+    assert run(lockctl, url, "--shared") == 0
+    seen = inspect(lockctl, url)
+    assert seen["state"] == "held"
+    assert sorted((holder["mode"], holder["owner"] is None) for holder in seen["holders"]) == [
+        ("shared", False),
+        ("shared", True),
+    ]
+    theirs.end()
+    assert writer.ask(f"select pg_try_advisory_lock({key})") == "f"
+    writer.send(f"select pg_advisory_lock({key}), 'mine'")
+    eventually(lambda: inspect(lockctl, url)["waiters"])
+    assert run(lockctl, url, "--shared") == HELD, "a writer waits"
+    holder.terminate()
+    holder.wait(LIMIT)
+    assert writer.answer() == "|mine"
+    assert run(lockctl, url, "--shared") == HELD
+
+
+def test_psql_can_use_the_slots_of_lockctl(lockctl: Lockctl, url: str, psql: Psql) -> None:
+    session, prefix = psql(), url.partition("prefix=")[2]
+    key = inspect(lockctl, url)["key"]
+    turnstile = f"('x' || left(encode(sha256('{prefix}nightly#'), 'hex'), 12) || '0000')::bit(64)::bigint"
+    slot = f"select n from generate_series(1, 2) n where pg_try_advisory_lock({turnstile} + n) limit 1"
+    holder = lockctl.start_holding("nightly", "-b", url, "--slots", "2")
+    assert session.ask(f"select pg_try_advisory_lock({key})") == "f"
+    assert session.ask(f"select pg_try_advisory_lock_shared({key})") == "t"
+    assert session.ask(slot) == "2"
+    assert run(lockctl, url, "--slots", "2") == HELD
+    waiter = lockctl.start("run", "-b", url, "-l", "nightly", "--slots", "2", "-w", "20s", "--", "true")
+    eventually(lambda: inspect(lockctl, url)["waiters"])
+    session.end()
+    assert waiter.wait(LIMIT) == 0
+    session = psql()
+    assert session.ask(f"select pg_try_advisory_lock_shared({key})") == "t"
+    assert session.ask(slot) == "2"
+    holder.terminate()
+    holder.wait(LIMIT)
+    assert run(lockctl, url, "--slots", "2") == 0
+
+
+def test_a_hold_is_kept_by_lockctl_and_not_seen_by_psql(lockctl: Lockctl, url: str, psql: Psql) -> None:
+    session = psql()
+    key = inspect(lockctl, url)["key"]
+    assert run(lockctl, url, "--min-hold", "30s") == 0
+    assert run(lockctl, url) == HELD
+    assert session.ask(f"select pg_try_advisory_lock({key})") == "t"
+    assert run(lockctl, url) == HELD
+    session.end()
+    done = lockctl("force-release", "nightly", "-b", url, "--yes", "--now")
+    assert done.returncode == 0, done.stderr
+    assert run(lockctl, url) == 0

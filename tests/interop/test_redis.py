@@ -124,3 +124,45 @@ def test_lockctl_waits_for_redis_py_and_goes_on_when_it_ends(
     assert waiter.poll() is None
     assert let_go(other) == 0
     assert waiter.wait(LIMIT) == 0
+
+
+@pytest.mark.parametrize("mode", [["--shared"], ["--slots", "2"]])
+def test_redis_py_is_refused_until_the_last_of_several_has_ended(
+    lockctl: Lockctl, options: list[str], redis_py: Start, redis_server: Redis, key: str, mode: list[str]
+) -> None:
+    holders = [lockctl.start_holding("nightly", *mode, *options) for _ in range(2)]
+    seen = state(lockctl, options)
+    assert (seen["state"], len(seen["holders"])) == ("held", 2)  # type: ignore[arg-type]
+    assert let_go(redis_py()) == 9
+    assert redis_server.ask("TYPE", key) == b"zset"
+    waiting = redis_py(LIMIT)
+    holders[0].terminate()
+    holders[0].wait(LIMIT)
+    assert let_go(redis_py()) == 9
+    assert waiting.poll() is None
+    holders[1].terminate()
+    holders[1].wait(LIMIT)
+    assert holds(waiting)
+
+
+@pytest.mark.parametrize("mode", [["--shared"], ["--slots", "2"]])
+def test_readers_and_slots_wait_for_redis_py(
+    lockctl: Lockctl, options: list[str], redis_py: Start, mode: list[str]
+) -> None:
+    other = redis_py()
+    assert holds(other)
+    assert lockctl("run", "-l", "nightly", *mode, *options, "--", "true").returncode == 75
+    waiter = lockctl.start("run", "-l", "nightly", *mode, "--wait", "forever", *options, "--", "true")
+    eventually(lambda: state(lockctl, options)["waiters"])
+    assert waiter.poll() is None
+    assert let_go(other) == 0
+    assert waiter.wait(LIMIT) == 0
+
+
+def test_redis_py_is_refused_as_long_as_a_lock_is_held_after_its_job(
+    lockctl: Lockctl, options: list[str], redis_py: Start
+) -> None:
+    done = lockctl("run", "-l", "nightly", "--min-hold", "3s", *options, "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert let_go(redis_py()) == 9
+    assert holds(redis_py(LIMIT))

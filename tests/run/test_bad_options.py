@@ -120,8 +120,8 @@ def test_no_command_is_wrong_usage(lockctl, words):
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
 
 
-def test_a_second_lock_is_not_forgotten_but_refused(refused):
-    assert "nest them" in refused(64, "-l", "a", "-l", "b")
+def test_the_name_of_a_second_lock_is_checked_too(refused):
+    assert "'.b' cannot start" in refused(64, "-l", "a", "-l", ".b")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ import sys
 
 import pytest
 
+from lockctl.backends.file import ranges
 from lockctl.backends.file import record as records
 from lockctl.backends.file.record import Record
+from lockctl.backends.file.sharing import Sharing
 from tests.jobs import eventually
 from tests.run.terminal import Terminal
 
@@ -148,3 +150,39 @@ def test_a_record_that_is_no_document_is_shown_without_a_bug(lockctl, hold, data
 def test_a_token_of_any_size_is_shown(lockctl, hold, token):
     hold(document(), token=token)
     assert json.loads(lockctl("inspect", "a", "--json").stdout)["holders"][0]["token"] == token
+
+
+@pytest.fixture
+def share(locks):
+    """Hold lock "a" beside others, with a record and a page of our own making."""
+    descriptor = os.open(locks / "a", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    assert ranges.take(descriptor, ranges.SEATS)
+
+    def write(page, token=7):
+        sharing = Sharing("slot", 3, 1).document()
+        records.write(descriptor, Record(1, token, sharing), durable=False)
+        records.write_page(descriptor, 0, Record(0, token, json.dumps(page).encode()))
+
+    yield write
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"owner": EVIL, "host": EVIL, "user": EVIL, "mode": EVIL, "command": [EVIL]},
+        {"owner": 7, "mode": ["slot"], "slots": {}, "taken_by": [], "pid_ns": {}},
+        {"acquired_at": 1e300, "slots": 10**300, "pid": -1, "command": {}},
+        {"ended_at": EVIL, "until": -1},
+    ],
+    ids=lambda changes: repr(changes)[:30],
+)
+def test_one_of_several_holders_with_a_hostile_page_is_shown_without_a_bug(lockctl, share, changes):
+    share(document(**changes))
+    others = [lockctl("force-release", "a"), lockctl("run", "-l", "a", "--slots", "2", "--", "true")]
+    for done in [*looks(lockctl), *others]:
+        assert "Traceback" not in done.stderr
+        assert done.returncode in (0, 64, 75, 78)
+        assert harmless(done.stdout + done.stderr)
+    assert lockctl("run", "-l", "a", "--slots", "3", "--", "true").returncode == 0

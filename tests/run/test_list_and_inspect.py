@@ -15,7 +15,7 @@ import pytest
 from tests.jobs import eventually
 
 LOCK_KEYS = ["name", "backend", "key", "state", "fencing", "slots", "holders", "waiters", "last_run"]
-HOLDER_KEYS = ["owner", "host", "pid", "user", "command", "token", "mode", "acquired_at", "expires_in"]
+HOLDER_KEYS = ["owner", "host", "pid", "user", "command", "token", "mode", "acquired_at", "expires_in", "ended_at"]
 WAITER_KEYS = ["host", "pid", "user", "since"]
 MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
@@ -36,7 +36,10 @@ def waiting(lockctl, count):
 def test_a_free_lock(lockctl, locks, used):
     if used:
         lockctl("run", "-l", "a", "--", "true")
-    assert inspected(lockctl, "a") == {
+    document = inspected(lockctl, "a")
+    last_run = document.pop("last_run")
+    assert (last_run["command"], last_run["outcome"]) == (["true"], "exited") if used else last_run is None
+    assert document == {
         "name": "a",
         "backend": "file",
         "key": f"{locks}/a",
@@ -45,7 +48,6 @@ def test_a_free_lock(lockctl, locks, used):
         "slots": 1,
         "holders": [],
         "waiters": [],
-        "last_run": None,
     }
 
 

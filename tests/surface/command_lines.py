@@ -65,7 +65,9 @@ def check_call(words: list[str]) -> None:
     if words[0] == "run":
         parsed = fastpath.read(words[1:])
         assert parsed is not None, f"`run` does not accept {words}"
-        given, command = parsed
+        given, command, more = parsed
+        for name in more:
+            settings.check(settings.BY_NAME["lock"], name)
         for name, content in given.items():
             if isinstance(content, str):
                 settings.check(settings.BY_NAME[name], content)

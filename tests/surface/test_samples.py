@@ -9,6 +9,8 @@ import pytest
 
 from lockctl import toml
 from lockctl.cli import fastpath
+from lockctl.durations import parse_duration
+from lockctl.lease.schedule import plan
 from lockctl.registry import SCHEMES, load
 from lockctl.settings import SETTINGS, check
 from tests.surface.command_lines import calls_in_line, check_call
@@ -117,3 +119,21 @@ def test_every_line_of_the_crontab_is_one_that_cron_and_lockctl_accept(root: Pat
         assert "lock" in parsed[0], f"a name for the lock survives a change of the command: {line}"
         jobs += 1
     assert jobs >= 4
+
+
+def test_the_unit_of_systemd_starts_a_standby_and_gives_it_time_to_stop(root: Path) -> None:
+    unit = (root / "configs/lockctl-leader.service").read_text(encoding="utf-8")
+    assert unit.startswith("#"), "it says first what it is"
+    entries = dict(line.split("=", 1) for line in unit.splitlines() if re.match(r"[A-Z]\w+=", line))
+    (call,) = calls_in_line(entries["ExecStart"])
+    check_call(call)
+    parsed = fastpath.read(call[1:])
+    assert parsed is not None
+    given, _, _ = parsed
+    assert given["restart"] is True
+    assert entries["KillMode"] == "mixed"
+    grace = parse_duration(str(given["kill_after"]))
+    assert float(entries["TimeoutStopSec"]) > grace + 5
+    backend = load(str(given["backend"]).partition(":")[0]).capabilities
+    assert plan(parse_duration(str(given["ttl"])), grace, backend).grace == grace
+    assert {"64", "78"} <= set(entries["RestartPreventExitStatus"].split())

@@ -33,6 +33,7 @@ WORDS = {
     "backend",
     "json_text",
     "documents",
+    "history",
 }
 WORDS |= {"supervise.tree", "supervise.signals"}  # facts of the kernel about processes and signals
 # each room, and the rooms that it may enter; the words are open to all

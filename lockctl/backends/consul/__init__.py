@@ -1,4 +1,4 @@
-"""Locks in Consul: the key and the session of ``consul lock``, which excludes us and is excluded.
+"""Locks in Consul: the key and the session of ``consul lock``, which excludes us and is excluded; its slots are ours.
 
 The session is the lease, the key says who has the lock, and the index of the transaction that took the key is the
 token: it comes from the Raft log of all servers, and rises also when the key was deleted in between. Every claim has
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 
-from lockctl import clock
 from lockctl.backends.consul import entry as entries
 from lockctl.backends.consul.agent import Agent, encoded, lock
-from lockctl.backends.consul.entry import DOMAIN, LOCK_FLAGS, SUFFIX
+from lockctl.backends.consul.entry import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX
 from lockctl.backends.consul.settings import Settings, from_url
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
-from lockctl.model import Capabilities, Grant
+from lockctl.model import SHARED, Capabilities, Grant
 from lockctl.names import printable
 from lockctl.value import replace
 from lockctl.wire import tls_settings
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, ClassVar
 
-    from lockctl.backends.consul.entry import Entry
-    from lockctl.model import Claim, Holder, LockInfo
+    from lockctl.backends.consul.entry import Entry, Tenure
+    from lockctl.model import Claim, Holder, LockInfo, Run
     from lockctl.url import Url
 
 TRIES = 4  # times that another is faster before it is said to have the lock
@@ -59,7 +58,12 @@ class ConsulBackend:
         freed_when="its session has ended: one ttl after its last renewal, in fact about two",
         token_from="the index in the servers' Raft log, broken by a restored snapshot",  # noqa: S106 - not a password
         survives="the failure of a minority of the servers, restarts, another leader; not that of the agent's node",
-        clocks="no clock's time of day counts; the servers' must not run faster than ours by more than 0.2 %",
+        clocks="the servers' must not run faster than ours by more than 0.2 %; the agents' time of day counts for"
+        " --min-hold alone",
+        period_clock="that of the agent that answered, in whole seconds",
+        slots=True,
+        shared=False,
+        hold_by="record",
     )
 
     def __init__(self, settings: Settings) -> None:
@@ -68,7 +72,9 @@ class ConsulBackend:
         self._agent = Agent(settings)
         self._renewing = Agent(settings)  # renewals come from a thread of their own
         self._sessions: dict[str, str] = {}  # owner -> the session that was made for it
-        self._delayed: set[str] = set()  # owners that were refused although nobody holds the lock
+        self._pauses: dict[
+            str, float
+        ] = {}  # owner that was refused although there is room -> how long to wait at least
         self._domain: str | None = None
 
     @classmethod
@@ -82,62 +88,100 @@ class ConsulBackend:
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """See ``Backend``."""
+        if claim.mode == SHARED:
+            raise ConfigError("consul: its locks are for one holder, or for as many as --slots says, not for readers")
         deadline = Deadline(timeout, interrupt)
-        key = self._place(claim.name) + SUFFIX
-        self._delayed.discard(claim.owner)
+        self._pauses.pop(claim.owner, None)
+        attempt = self._try_slot if claim.slots > 1 else self._try
         for _ in range(TRIES):
-            entry = self._agent.get(key, deadline)
-            if entry is not None and entry.session is not None:
-                return self._again(claim, entry, deadline)
-            if entry is not None and self._agent.is_busy_semaphore(entry, deadline):
-                return None
-            session = self._session(claim, deadline)
-            grant, refusals = self._take(claim, key, entry, session, deadline)
-            if grant is not None:
+            grant, settled = attempt(claim, deadline)
+            if settled:
                 return grant
-            if any("lock delay" in reason for reason in refusals):
-                self._delayed.add(claim.owner)
-                return None
-            if any("invalid session" in reason for reason in refusals):
-                self._sessions.pop(claim.owner, None)
+        from lockctl.backends.consul import waiting
+
+        self._pauses[claim.owner] = waiting.some(waiting.CROWD)
         return None
 
+    def _try(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
+        """One attempt for the whole lock: the grant, and whether that is the last word."""
+        key = self._place(claim.name) + SUFFIX
+        entry = self._agent.get(key, deadline)
+        if entry is not None and entry.session is not None:
+            return self._again(claim, entry.session, entries.read_tenure(entry), deadline), True
+        if entry is not None and entry.flags == SEMAPHORE_FLAGS:
+            from lockctl.backends.consul import semaphore
+
+            if semaphore.read(self._agent, self._place(claim.name), deadline).is_full(claim):
+                return None, True
+        session = self._session(claim, deadline)
+        at = self._agent.now()
+        taking = [entries.unchanged(key, entry), lock(key, entries.describe(claim, session, at), LOCK_FLAGS, session)]
+        return self._take(claim, taking, at, deadline)
+
+    def _try_slot(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
+        """The same for one of several slots."""
+        from lockctl.backends.consul import semaphore
+
+        seats = semaphore.read(self._agent, self._place(claim.name), deadline)
+        own = seats.own(claim)
+        if own is not None:
+            return self._again(claim, *own, deadline), True
+        if seats.is_full(claim):
+            return None, True
+        session = self._session(claim, deadline)
+        at = self._agent.now()
+        return self._take(claim, seats.entering(claim, session, at), at, deadline)
+
     def _take(
-        self, claim: Claim, key: str, entry: Entry | None, session: str, deadline: Deadline
-    ) -> tuple[Grant | None, list[str]]:
-        """The grant, or why not: the key must be as it was seen, or somebody else was faster."""
-        unchanged: dict[str, Any] = {"Verb": "check-not-exists", "Key": key}
-        if entry is not None:
-            unchanged = {"Verb": "check-index", "Key": key, "Index": entry.index}
-        value = entries.describe(claim, session, clock.wall())
-        operations = [unchanged, lock(key, value, LOCK_FLAGS, session)]
-        domain = self._settings.prefix + DOMAIN
+        self, claim: Claim, taking: list[dict[str, Any]], at: float, deadline: Deadline
+    ) -> tuple[Grant | None, bool]:
+        """Do all of *taking* if nobody keeps the lock after its job; its last operation writes the holder's key.
+
+        A transaction refused, because another was faster or what was missing is there now, is not the last word.
+        """
+        hold, domain = self._settings.prefix + HOLDS + claim.name, self._settings.prefix + DOMAIN
+        operations = [entries.unchanged(hold, None), *taking]
         if self._domain is None:
             operations.append({"Verb": "get", "Key": domain})
         outcome = self._agent.transact(operations, deadline)
         if outcome.results is None:
-            if self._domain is None and list(outcome.refusals) == [2]:
+            if len(operations) - 1 in outcome.refusals and self._domain is None:
                 self._name_domain(domain, deadline)
-            return None, list(outcome.refusals.values())
+            return None, self._is_refused(claim, hold, outcome.refusals, deadline)
         found = {each.key: each for each in outcome.results if each is not None}
         if self._domain is None:
             self._domain = self._read_domain(found.get(domain))
-        if key not in found:
+        taken = found.get(taking[-1]["Key"])
+        if taken is None:
             raise BackendUnavailable(f"{self._settings.endpoint.where}: an answer without the key that was taken")
-        return self._grant(claim, found[key].index, claim.ttl), []
+        return self._grant(claim, taken.index, claim.ttl, at), True
 
-    def _again(self, claim: Claim, entry: Entry, deadline: Deadline) -> Grant | None:
+    def _is_refused(self, claim: Claim, hold: str, refusals: dict[int, str], deadline: Deadline) -> bool:
+        """Whether a transaction was refused for something that lasts: a hold or a lock delay."""
+        if 0 in refusals:
+            from lockctl.backends.consul.hold import is_over
+
+            return not is_over(self._agent, hold, deadline)
+        if any("lock delay" in reason for reason in refusals.values()):
+            from lockctl.backends.consul import waiting
+
+            self._pauses[claim.owner] = waiting.POLL
+            return True
+        if any("invalid session" in reason for reason in refusals.values()):
+            self._sessions.pop(claim.owner, None)
+        return False
+
+    def _again(self, claim: Claim, session: str, tenure: Tenure | None, deadline: Deadline) -> Grant | None:
         """The grant of the same claim, if its answer was lost; with a lease that begins within this call."""
-        tenure = entries.read_tenure(entry)
-        if tenure is None or tenure.owner != claim.owner or entry.session is None:
+        if tenure is None or tenure.owner != claim.owner:
             return None
-        ttl = self._agent.renew_session(entry.session, deadline)
+        ttl = self._agent.renew_session(session, deadline)
         if ttl is None:
             return None
-        self._sessions[claim.owner] = entry.session
+        self._sessions[claim.owner] = session
         if self._domain is None:
             self._domain = self._read_domain(self._agent.get(self._settings.prefix + DOMAIN, deadline))
-        return self._grant(claim, tenure.token, ttl)
+        return self._grant(claim, tenure.token, ttl, tenure.granted_at or self._agent.now())
 
     def _session(self, claim: Claim, deadline: Deadline) -> str:
         """The session of this claim, made or renewed within this call: its lease counts from here."""
@@ -162,8 +206,8 @@ class ConsulBackend:
             )
         return f"consul:{name}"
 
-    def _grant(self, claim: Claim, token: int, ttl: float) -> Grant:
-        return Grant(claim, token, str(self._domain), self._place(claim.name), ttl)
+    def _grant(self, claim: Claim, token: int, ttl: float, at: float) -> Grant:
+        return Grant(claim, token, str(self._domain), self._place(claim.name), ttl, at)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``. The session first, then the key: what is seen is true of a lease that was prolonged."""
@@ -174,7 +218,12 @@ class ConsulBackend:
             ttl = None if session is None else self._renewing.renew_session(session, deadline)
             if session is None or ttl is None:
                 raise LeaseLost("its session in Consul has ended")
-            entry = self._renewing.get(grant.key + SUFFIX, deadline)
+            if grant.claim.slots > 1:
+                from lockctl.backends.consul.semaphore import seat
+
+                entry = seat(self._renewing, grant.key, session, deadline)
+            else:
+                entry = self._renewing.get(grant.key + SUFFIX, deadline)
         except ConfigError as refusal:
             raise BackendUnavailable(str(refusal)) from refusal
         if entry is None or entry.session != session:
@@ -188,24 +237,40 @@ class ConsulBackend:
                 raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
         return replace(grant, ttl=ttl)
 
-    def release(self, grant: Grant, *, timeout: float) -> None:
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         """See ``Backend``."""
-        self._end(grant.claim, grant.key + SUFFIX, Deadline(timeout))
+        deadline = Deadline(timeout)
+        keeping = []
+        if hold > 0 and grant.claim.owner in self._sessions:
+            from lockctl.backends.consul.hold import record
+
+            key = self._settings.prefix + HOLDS + grant.claim.name
+            keeping.append(record(self._agent, key, grant, hold, deadline))
+        self._end(grant.claim, keeping, deadline)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
-        self._delayed.discard(claim.owner)
-        self._end(claim, self._place(claim.name) + SUFFIX, Deadline(timeout))
+        self._pauses.pop(claim.owner, None)
+        self._end(claim, [], Deadline(timeout))
 
-    def _end(self, claim: Claim, key: str, deadline: Deadline) -> None:
-        """End the session, which frees what it holds and nothing else; a request still on its way fails then."""
+    def _end(self, claim: Claim, keeping: list[dict[str, Any]], deadline: Deadline) -> None:
+        """End the session, which frees what it holds and nothing else; a request still on its way fails then.
+
+        *keeping* are operations that go with the end of the lock, in one step, if it is still held.
+        """
         session = self._sessions.get(claim.owner)
         if session is None:
             return
-        if self._settings.lock_delay:
+        place = self._place(claim.name)
+        if claim.slots > 1:
+            from lockctl.backends.consul.semaphore import leave
+
+            leave(self._agent, place, session, deadline)
+        elif keeping or self._settings.lock_delay:
             # a session that ends with its lock starts the delay, which is for holders that vanished
+            key = place + SUFFIX
             held = {"Verb": "check-session", "Key": key, "Session": session}
-            self._agent.transact([held, {"Verb": "delete", "Key": key}], deadline)
+            self._agent.transact([held, *keeping, {"Verb": "delete", "Key": key}], deadline)
         self._agent.destroy_session(session, deadline)
         self._sessions.pop(claim.owner, None)
 
@@ -214,14 +279,14 @@ class ConsulBackend:
         if timeout <= 0:
             return
         deadline = Deadline(timeout, interrupt)
-        delayed = claim.owner in self._delayed
-        self._delayed.discard(claim.owner)
+        pause = self._pauses.pop(claim.owner, 0.0)
         from lockctl.backends.consul import waiting
 
         try:
-            if delayed:
-                waiting.pause(waiting.POLL, deadline)
-            waiting.until_free(self._agent, self._place(claim.name) + SUFFIX, deadline)
+            if pause:
+                waiting.pause(pause, deadline)
+            hold = self._settings.prefix + HOLDS + claim.name
+            waiting.until_open(self._agent, self._place(claim.name), hold, claim, deadline)
         except RequestInterrupted:
             return
         except BackendUnavailable:
@@ -232,7 +297,7 @@ class ConsulBackend:
         """See ``Backend``."""
         from lockctl.backends.consul import seen
 
-        return seen.look(self._agent, self._place(name), name, Deadline(timeout))
+        return seen.look(self._agent, self._settings.prefix, name, Deadline(timeout))
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         """See ``Backend``."""
@@ -242,13 +307,36 @@ class ConsulBackend:
 
     def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
         """See ``Backend``."""
-        from lockctl.backends.consul import seen as looks
+        from lockctl.backends.consul import revoking
 
-        deadline = Deadline(timeout)
-        place = self._place(name)
+        deadline, prefix = Deadline(timeout), self._settings.prefix
         if now:
-            return looks.take_away(self._agent, place, seen, deadline)
-        return looks.ask_back(self._agent, place, name, seen, (by, reason), deadline)
+            return revoking.take_away(self._agent, prefix, name, seen, deadline)
+        return revoking.ask_back(self._agent, prefix, name, seen, (by, reason), deadline)
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        from lockctl.backends.consul import past
+
+        return past.last_success(self._agent, self._settings.prefix, name, Deadline(timeout))
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.consul import past
+
+        past.note_success(self._agent, self._settings.prefix, grant.claim.name, grant.at, Deadline(timeout))
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.consul import past
+
+        past.remember(self._agent, self._settings.prefix, name, run, Deadline(timeout))
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        from lockctl.backends.consul import past
+
+        return past.runs(self._agent, self._settings.prefix, name, Deadline(timeout))
 
     def close(self) -> None:
         """See ``Backend``: the sessions of abandoned locks end by themselves."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import binascii
 
-from lockctl import json_text
-from lockctl.backends.consul.entry import SEMAPHORE_FLAGS, SUFFIX, Entry, quoted, read_entry, semaphore_holders
+from lockctl import clock, json_text
+from lockctl.backends.consul.entry import Entry, is_session, quoted, read_entry
 from lockctl.durations import parse_duration
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.value import Value
@@ -39,51 +39,70 @@ class Agent:
     def __init__(self, settings: Settings) -> None:
         """Nothing is sent yet."""
         self._settings = settings
+        self.where = settings.endpoint.where
         headers = (("X-Consul-Token", settings.token),) if settings.token else ()
         self._client = Client(settings.endpoint, headers)
+        self._last: Response | None = None
 
     def close(self) -> None:
         """Close the connection; the next request opens one."""
         self._client.close()
 
+    def now(self) -> float:
+        """The agent's clock when it answered last, in whole seconds since the epoch; ours, if it does not say."""
+        date = None if self._last is None else self._last.date
+        return clock.wall() if date is None else date
+
     def get(self, key: str, deadline: Deadline) -> Entry | None:
         """The entry of a key as the leader has it now; ``None``: there is none."""
         return self._entry(self._ask("GET", f"/v1/kv/{quoted(key)}", deadline, "consistent"))
 
-    def watch(self, key: str, index: int, deadline: Deadline) -> tuple[Entry | None, int]:
-        """The same, as soon as it has changed since *index*, or after some seconds; and the index it is of."""
-        span = min(deadline.left(), LONGEST_WAIT)
+    def watch(self, key: str, index: int, deadline: Deadline, span: float = LONGEST_WAIT) -> tuple[Entry | None, int]:
+        """The same, as soon as it has changed since *index*, or after *span* seconds; and the index it is of."""
+        answer, index = self._watch(key, "consistent", index, deadline, span)
+        return self._entry(answer), index
+
+    def watch_tree(self, prefix: str, index: int, deadline: Deadline) -> tuple[list[Entry], int]:
+        """All entries whose keys begin with *prefix*, as soon as one has changed or gone; else as :meth:`watch`."""
+        answer, index = self._watch(prefix, "recurse&consistent", index, deadline, LONGEST_WAIT)
+        return self._entries(answer), index
+
+    def _watch(self, key: str, query: str, index: int, deadline: Deadline, span: float) -> tuple[Response, int]:
+        span = min(deadline.left(), span, LONGEST_WAIT)
         step = deadline.sooner(span * (1 + SPREAD) + ANSWER_LIMIT)
-        query = f"consistent&index={index}&wait={max(1, int(span * 1000))}ms"
+        query = f"{query}&index={index}&wait={max(1, int(span * 1000))}ms"
         answer = self._ask("GET", f"/v1/kv/{quoted(key)}", step, query)
         digits = answer.headers[INDEX]
         seen = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else 0
         # an index that went back is of another history, as after a restore
-        return self._entry(answer), seen if seen >= index else 0
+        return answer, seen if seen >= index else 0
 
     def tree(self, prefix: str, deadline: Deadline) -> list[Entry]:
-        """All entries whose keys begin with *prefix*."""
-        answer = self._ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, "recurse&consistent")
-        return [] if answer.status == 404 else [entry for entry in map(read_entry, self._list(answer)) if entry]
+        """All entries whose keys begin with *prefix*, as they were at one moment."""
+        return self._entries(self._ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, "recurse&consistent"))
 
-    def is_busy_semaphore(self, entry: Entry, deadline: Deadline) -> bool:
-        """Whether a key that no session has is that of a semaphore with a living holder."""
-        if entry.flags != SEMAPHORE_FLAGS:
-            return False
-        return bool(semaphore_holders(self.tree(entry.key.removesuffix(SUFFIX) + "/", deadline), entry.key))
+    def read(self, keys: list[str], deadline: Deadline) -> dict[str, Entry]:
+        """The entries of those of *keys* that there are, as they were at one moment."""
+        # not "get": one key that there is not would refuse all
+        outcome = self.transact([{"Verb": "get-tree", "Key": key} for key in keys], deadline, "consistent")
+        wanted = frozenset(keys)
+        return {each.key: each for each in outcome.results or () if each is not None and each.key in wanted}
 
-    def keys(self, prefix: str, deadline: Deadline) -> list[str]:
-        """All keys that begin with *prefix*."""
-        answer = self._ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, "keys")
+    def keys(self, prefix: str, deadline: Deadline, separator: str = "") -> list[str]:
+        """All keys that begin with *prefix*, each cut after the first *separator* behind it, and no two the same."""
+        query = f"keys&separator={quoted(separator)}" if separator else "keys"
+        answer = self._ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, query)
         return [] if answer.status == 404 else [key for key in self._list(answer) if isinstance(key, str)]
 
-    def transact(self, operations: list[dict[str, Any]], deadline: Deadline) -> Outcome:
+    def transact(self, operations: list[dict[str, Any]], deadline: Deadline, query: str = "") -> Outcome:
         """Do all of *operations* in one step of the cluster, or none of them."""
         body = json_text.render([{"KV": operation} for operation in operations]).encode()
-        answer = self._ask("PUT", "/v1/txn", deadline, body=body)
+        answer = self._ask("PUT", "/v1/txn", deadline, query, body=body)
         content = self._json(answer)
         if answer.status == 200:
-            results = content.get("Results")
+            if "Results" not in content:
+                raise self._strange(answer)
+            results = content["Results"]
             pieces = results if isinstance(results, list) else []
             return Outcome(tuple(read_entry(each.get("KV")) for each in pieces if isinstance(each, dict)), {})
         errors = content.get("Errors")
@@ -110,9 +129,9 @@ class Agent:
         }
         answer = self._ask("PUT", "/v1/session/create", deadline, body=json_text.render(body).encode())
         session = self._json(answer).get("ID")
-        if not isinstance(session, str) or not session.isascii() or not session.replace("-", "").isalnum():
+        if not is_session(session):
             raise self._strange(answer)
-        return session
+        return str(session)
 
     def renew_session(self, session: str, deadline: Deadline) -> float | None:
         """How many seconds the session lives at least from now; ``None``: it has ended."""
@@ -141,7 +160,7 @@ class Agent:
     def _ask(self, method: str, path: str, deadline: Deadline, query: str = "", *, body: bytes = b"") -> Response:
         """An answer that means something: 200, 404 (from Consul itself, where keys are asked for) or 409."""
         whole = "&".join(part for part in (query, self._settings.query) if part)
-        answer = self._client.request(method, f"{path}?{whole}" if whole else path, deadline, body=body)
+        answer = self._last = self._client.request(method, f"{path}?{whole}" if whole else path, deadline, body=body)
         is_key = path.startswith("/v1/kv/")
         if answer.status == 200:
             if is_key and INDEX not in answer.headers:
@@ -165,6 +184,9 @@ class Agent:
             raise self._strange(answer)
         return entry
 
+    def _entries(self, answer: Response) -> list[Entry]:
+        return [] if answer.status == 404 else [entry for entry in map(read_entry, self._list(answer)) if entry]
+
     def _json(self, answer: Response) -> dict[str, Any]:
         try:
             content = json_text.parse(answer.body)
@@ -187,10 +209,10 @@ class Agent:
         said = self._said(answer)
         if b"Missing node registration" in answer.body and self._settings.query:
             said += ": a session needs a node of its datacenter: ask an agent there instead of saying dc="
-        return BackendUnavailable(f"{self._settings.endpoint.where}: status {answer.status}: {said}")
+        return BackendUnavailable(f"{self.where}: status {answer.status}: {said}")
 
     def _forbidden(self, answer: Response) -> ConfigError:
-        where, prefix = self._settings.endpoint.where, self._settings.prefix
+        where, prefix = self.where, self._settings.prefix
         if b"ACL not found" in answer.body:
             return ConfigError(f"{where}: the token is not known there")
         needed = f'key_prefix "{prefix}" {{ policy = "write" }} and session_prefix "" {{ policy = "write" }}'
@@ -199,7 +221,7 @@ class Agent:
         return ConfigError(f"{where}: {self._said(answer)}: the token needs {needed}")
 
     def _advice(self, answer: Response) -> str:
-        where, said = self._settings.endpoint.where, self._said(answer)
+        where, said = self.where, self._said(answer)
         if b"Invalid Session TTL" in answer.body:
             return f"{where}: {_limits(said)}: change --ttl (or session_ttl_min in the servers' configuration)"
         if b"HTTPS server" in answer.body:

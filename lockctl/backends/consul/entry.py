@@ -3,14 +3,17 @@
 The key is the one of ``consul lock`` (``PREFIX/.lock``, with its flags); its value is ours to choose. It has up to
 three lines: the holder's document with the session that it holds the lock by; and, after a revocation, which writes
 the key and so changes its index, the token that the lock was granted with, and the request. The value goes with the
-lock: nothing that was asked of one holder can reach the next.
+lock: nothing that was asked of one holder can reach the next. One of several holders (``--slots``) has a key of its
+own, ``PREFIX/SESSION``, with the same content.
+
+What is remembered of locks is below ``.lockctl/`` beside them, which no lock's name begins with.
 """
 
 from __future__ import annotations
 
 import binascii
 
-from lockctl import documents, json_text
+from lockctl import documents
 from lockctl.names import ALLOWED, LONGEST
 from lockctl.value import Value
 
@@ -24,6 +27,7 @@ LOCK_FLAGS = 3304740253564472344  # api.LockFlagValue: `consul lock` refuses a k
 SEMAPHORE_FLAGS = 16210313421097356768  # api.SemaphoreFlagValue: of `consul lock -n`
 SUFFIX = "/.lock"  # api.DefaultSemaphoreKey: the key below the prefix that `consul lock` is given
 DOMAIN = ".lockctl/domain"  # below the prefix, the name of the cluster: no lock's name begins with a dot
+HOLDS = ".lockctl/hold/"  # below it, by the name of a lock, who keeps it although its job has ended
 UNRESERVED = ALLOWED - frozenset("+") | frozenset("/~")
 
 
@@ -44,6 +48,11 @@ class Tenure(Value):
     owner: str
     token: int
     request: bytes  # empty: nothing
+
+    @property
+    def granted_at(self) -> float | None:
+        """When, by the clock of the agent that was asked."""
+        return documents.seconds(self.document.get("acquired_at"))
 
 
 def read_entry(content: object) -> Entry | None:
@@ -73,7 +82,7 @@ def read_tenure(entry: Entry) -> Tenure | None:
 
 
 def describe(claim: Claim, session: str, acquired_at: float) -> bytes:
-    """The value of a lock that is held by *claim* with *session*."""
+    """The value of a lock that is held by *claim* with *session*, granted at *acquired_at* by the agent's clock."""
     return documents.describe(claim, {"acquired_at": acquired_at, "session": session})
 
 
@@ -83,22 +92,16 @@ def describe_revoked(entry: Entry, tenure: Tenure, by: str, reason: str) -> byte
     return b"\n".join([first, b"%d" % tenure.token, documents.describe_revocation(tenure.owner, by, reason)])
 
 
-def semaphore_holders(entries: list[Entry], key: str) -> list[str]:
-    """The sessions that hold a place of ``consul lock -n`` at *key*; *entries* are all below its prefix.
+def unchanged(key: str, entry: Entry | None) -> dict[str, Any]:
+    """The operation that refuses a transaction unless *key* is still as it was seen."""
+    if entry is None:
+        return {"Verb": "check-not-exists", "Key": key}
+    return {"Verb": "check-index", "Key": key, "Index": entry.index}
 
-    Its value names them; those whose own key is gone have ended, and the next to come removes them.
-    """
-    place = key.removesuffix(SUFFIX) + "/"
-    alive = {entry.session for entry in entries if entry.session and entry.key == place + entry.session}
-    for entry in entries:
-        if entry.key == key:
-            try:
-                content = json_text.parse(entry.value)
-            except ValueError:
-                continue
-            named = content.get("Holders") if isinstance(content, dict) else None
-            return [name for name in named if name in alive] if isinstance(named, dict) else []
-    return []
+
+def is_session(text: object) -> bool:
+    """Whether this can be the id of a session."""
+    return isinstance(text, str) and text.isascii() and text.replace("-", "").isalnum()
 
 
 def quoted(text: str) -> str:

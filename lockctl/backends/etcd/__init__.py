@@ -12,7 +12,7 @@ from lockctl.backends.etcd.cluster import Cluster, LeaseExists, LeaseGone
 from lockctl.clock import wall
 from lockctl.documents import describe, read, read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
-from lockctl.model import Capabilities, Grant
+from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable
 from lockctl.url import endpoint, take_params
 from lockctl.wire.deadline import Deadline
@@ -22,9 +22,9 @@ from lockctl.wire.tls_settings import PARAMETERS, TlsSettings, without_tls
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import ClassVar
+    from typing import Any, ClassVar
 
-    from lockctl.model import Claim, Holder, LockInfo
+    from lockctl.model import Claim, Holder, LockInfo, Run
     from lockctl.url import Url
 
 PORT = 2379
@@ -50,6 +50,10 @@ class EtcdBackend:
         token_from="the create revision of the holder's key; a restored or wiped cluster starts again",  # noqa: S106
         survives="the failure of a minority of the members, restarts, another leader",
         clocks="no clock's time of day counts; the members' must not run faster than ours by more than 0.2 %",
+        period_clock="that of the member that answered, in whole seconds",
+        slots=True,
+        shared=True,
+        hold_by="lease",
     )
 
     def __init__(self, cluster: Cluster, prefix: str = "lockctl/") -> None:
@@ -91,10 +95,14 @@ class EtcdBackend:
         deadline = Deadline(timeout, interrupt)
         for lease in sorted(self._unended.get(claim.owner, ())):
             self._end(claim.owner, lease, deadline)  # else our own old place in the queue would be before us
+        if claim.mode != EXCLUSIVE:
+            from lockctl.backends.etcd.sharing import enter
+
+            return enter(self, claim, deadline)
         lease = self.lease_of(claim)
         directory, place = self.layout.directory(claim.name), self.layout.place(claim.name, lease)
         while True:
-            ttl, term = self.fresh_lease(claim, lease, deadline)
+            ttl, term = self.fresh_lease(claim.ttl, lease, deadline)
             document = describe(claim, {"acquired_at": wall()})
             request = {
                 "compare": [wording.is_free(directory)],
@@ -109,23 +117,25 @@ class EtcdBackend:
                 if answer.get("succeeded") is not True:
                     own, first = (*wording.reads(answer), [], [])[:2]
                     if not own or not first or own[0].key != first[0].key:
+                        if first and first[0].key.startswith(b"slots-", len(directory)):
+                            from lockctl.backends.etcd.sharing import demand_agreement
+
+                            demand_agreement(self, claim, first[0], deadline)
                         return None
                     token = own[0].created
-                    if not self._mark_as_holder(place, own[0], document, lease, deadline):
+                    if not self.mark_as_holder(place, own[0], document, lease, deadline):
                         continue
             except LeaseGone:
-                self._granted.discard(lease)  # it ran out between two requests: begin again
+                self.lease_ended(lease)  # it ran out between two requests: begin again
                 continue
-            if lease != wording.lease_id(claim.owner, 0):
-                self._later[claim.owner, token] = lease
-            domain = f"etcd:{wording.whole(answer['header'].get('cluster_id')):x}"
-            return Grant(claim, token, domain, self.layout.lock(claim.name), ttl)
+            return self.granted(claim, token, lease, ttl, answer)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``: the lease first, whose clock counts, then whether the key is still there."""
         deadline = Deadline(timeout)
         claim, lease = grant.claim, self._lease_of_grant(grant)
-        own, asked = self.layout.place(claim.name, lease), self.layout.revocation(claim.name, lease)
+        own = self.layout.place(claim.name, lease, wording.room(claim.mode, claim.slots))
+        asked = self.layout.revocation(claim.name, lease)
         request = {"compare": [wording.is_created_at(own, grant.token)], "success": [wording.get(asked)]}
         try:
             ttl, term = self.keep_alive(lease, deadline)
@@ -144,11 +154,24 @@ class EtcdBackend:
             wanted = read_revocation(entry.value, claim.owner)
             if wanted is not None:
                 raise LeaseRevoked(*map(printable, wanted))
-        return Grant(claim, grant.token, grant.domain, grant.key, ttl)
+        return Grant(claim, grant.token, grant.domain, grant.key, ttl, grant.at)
 
-    def release(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``: the lease is of this grant alone, and takes the key with it."""
-        self._end(grant.claim.owner, self._lease_of_grant(grant), Deadline(timeout))
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        """See ``Backend``: the lease is of this grant alone, and takes the key with it.
+
+        A *hold* ends with a lease, too: after whole seconds, rounded up, and at least the shortest lease.
+        """
+        deadline, lease = Deadline(timeout), self._lease_of_grant(grant)
+        if hold > 0 and lease == self.lease_of(grant.claim):  # else it was given back before
+            from lockctl.backends.etcd.holding import keep
+
+            keep(self, grant, lease, hold, deadline)
+            try:
+                self._end(grant.claim.owner, lease, deadline)
+            except BackendUnavailable:
+                pass  # it runs out by itself, and the key is not attached to it any more
+            return
+        self._end(grant.claim.owner, lease, deadline)
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """See ``Backend``. Between two waits a place in the queue lasts as long as a lease."""
@@ -189,19 +212,43 @@ class EtcdBackend:
 
         return revoke(self, name, seen, now=now, by=by, reason=reason, deadline=Deadline(timeout))
 
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        from lockctl.backends.etcd.remembering import last_success
+
+        return last_success(self, name, Deadline(timeout))
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``. Also ``BackendUnavailable`` when the lock is not that grant's any more."""
+        from lockctl.backends.etcd.remembering import note_success
+
+        note_success(self, grant, self._lease_of_grant(grant), Deadline(timeout))
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.etcd.remembering import remember
+
+        remember(self, name, run, Deadline(timeout))
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        from lockctl.backends.etcd.remembering import read_history
+
+        return read_history(self, name, Deadline(timeout))
+
     def close(self) -> None:
         """See ``Backend``."""
         self.cluster.close()
 
-    # What waiting and looking use too
+    # What sharing, waiting and the other modules of this package use too
 
     def lease_of(self, claim: Claim) -> int:
         """The lease of the present tenure of a claim."""
         return wording.lease_id(claim.owner, self._tenures.get(claim.owner, 0))
 
-    def fresh_lease(self, claim: Claim, lease: int, deadline: Deadline) -> tuple[float, int]:
+    def fresh_lease(self, seconds: float, lease: int, deadline: Deadline) -> tuple[float, int]:
         """Have the lease run from now on, made or prolonged; for how many seconds, and the leader's term."""
-        request = {"ID": str(lease), "TTL": str(-int(-claim.ttl // 1))}
+        request = {"ID": str(lease), "TTL": str(-int(-seconds // 1))}
         for _ in range(TRIES):
             if lease in self._granted:
                 ttl, term = self.keep_alive(lease, deadline)
@@ -223,6 +270,28 @@ class EtcdBackend:
             raise BackendUnavailable(f"{self.cluster.where}: the answer is about another lease")
         return float(max(0, wording.whole(answer.get("TTL")))), wording.term(answer)
 
+    def lease_ended(self, lease: int) -> None:
+        """Know that a lease that we had asked for is no more."""
+        self._granted.discard(lease)
+
+    def granted(self, claim: Claim, token: int, lease: int, ttl: float, answer: dict[str, Any]) -> Grant:
+        """The grant that an answer of the cluster means."""
+        if lease != wording.lease_id(claim.owner, 0):
+            self._later[claim.owner, token] = lease
+        domain = f"etcd:{wording.whole(answer['header'].get('cluster_id')):x}"
+        return Grant(claim, token, domain, self.layout.lock(claim.name), ttl, wording.moment(answer))
+
+    def mark_as_holder(self, place: bytes, own: wording.Entry, document: bytes, lease: int, deadline: Deadline) -> bool:
+        """Write down since when we have the lock that we waited for; whether we have it."""
+        known = read(own.value)
+        if known is not None and "acquired_at" in known:
+            return True
+        request = {
+            "compare": [wording.is_created_at(place, own.created)],
+            "success": [wording.put(place, document, lease)],
+        }
+        return self.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
+
     # Tenures: a lease is used for one of them alone, so that what ends it can never end the next one
 
     def _lease_of_grant(self, grant: Grant) -> int:
@@ -233,7 +302,7 @@ class EtcdBackend:
         tenure = self._tenures.get(owner, 0)
         if lease == wording.lease_id(owner, tenure):
             self._tenures[owner] = tenure + 1
-        self._granted.discard(lease)
+        self.lease_ended(lease)
         unended = self._unended.setdefault(owner, set())
         unended.add(lease)
         try:
@@ -243,16 +312,3 @@ class EtcdBackend:
         unended.discard(lease)
         if not unended:
             del self._unended[owner]
-
-    def _mark_as_holder(
-        self, place: bytes, own: wording.Entry, document: bytes, lease: int, deadline: Deadline
-    ) -> bool:
-        """Write down since when we have the lock that we waited for; whether we have it."""
-        known = read(own.value)
-        if known is not None and "acquired_at" in known:
-            return True
-        request = {
-            "compare": [wording.is_created_at(place, own.created)],
-            "success": [wording.put(place, document, lease)],
-        }
-        return self.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True

@@ -63,16 +63,15 @@ class Cluster:
     def call(self, path: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
         """The answer of the first member that has one; the request must stand being done twice.
 
+        Beside etcd's own fields it has a ``date``: when that member answered by its clock, ``None`` if it did not say.
         Raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``, ``LeaseGone``, ``LeaseExists``.
         """
         body = json_text.render(request).encode()
         return self._of_any(lambda member, share: self._answer(member, path, body, share), deadline)
 
-    def watch(self, keys: tuple[bytes, ...], start: int, deadline: Deadline) -> Lines:
-        """What happens to the keys from revision *start* on, except writes, as lines of JSON; the caller closes it."""
-        from lockctl.backends.etcd.wording import coded
-
-        each = [{"key": coded(key), "start_revision": str(start), "filters": ["NOPUT"]} for key in keys]
+    def watch(self, watches: tuple[dict[str, Any], ...], start: int, deadline: Deadline) -> Lines:
+        """What happens in some ranges of keys from revision *start* on, as lines of JSON; the caller closes it."""
+        each = [{**one, "start_revision": str(start)} for one in watches]
         body = "".join([json_text.render({"create_request": one}) for one in each]).encode()
 
         def attempt(member: Endpoint, share: Deadline) -> Lines:
@@ -182,6 +181,7 @@ class Cluster:
         inner = content.get("result", content)  # of a stream of answers, which here has one
         if not isinstance(inner, dict) or not isinstance(inner.get("header"), dict):
             raise BackendUnavailable(f"{member.where}: an answer that is not etcd's: {response.excerpt()}")
+        inner["date"] = response.date
         return inner
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from lockctl import documents
+from lockctl import documents, history
 from lockctl.backends.etcd import wording
 from lockctl.backends.etcd.cluster import LeaseGone
+from lockctl.backends.etcd.sharing import holders, room_of, slots_of
 from lockctl.errors import BackendUnavailable, LockctlError
 from lockctl.model import LockInfo
 from lockctl.names import check_name
+from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from lockctl.backends.etcd import EtcdBackend
     from lockctl.backends.etcd.wording import Entry
@@ -24,9 +27,10 @@ LOCKS_AT_ONCE = 50  # in one transaction: etcd allows 128 steps
 
 
 def inspect(backend: EtcdBackend, name: str, deadline: Deadline) -> LockInfo:
-    """One lock as it is now."""
-    (found,) = _read(backend, [name], deadline)
-    return _shown(backend, name, found, deadline)
+    """One lock as it is now, and the last run that was remembered of it."""
+    found, newest = _read(backend, [name], deadline, wording.newest(backend.layout.history(name, started=True), 1))
+    lock = _shown(backend, name, found, deadline)
+    return replace(lock, last_run=history.read(newest[0].value)) if newest else lock
 
 
 def list_locks(backend: EtcdBackend, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:
@@ -41,8 +45,7 @@ def list_locks(backend: EtcdBackend, pattern: str, deadline: Deadline) -> Iterat
         some = names[start : start + LOCKS_AT_ONCE]
         for name, found in zip(some, _read(backend, some, deadline), strict=True):
             if found:
-                hurried = deadline.left() < deadline.timeout / 2
-                yield _shown(backend, name, found, None if hurried else deadline)
+                yield _shown(backend, name, found, deadline)
 
 
 def revoke(
@@ -50,17 +53,19 @@ def revoke(
 ) -> int | None:
     """See ``Backend``. What is asked of a holder is attached to its lease: it ends with the tenure."""
     (found,) = _read(backend, [name], deadline)
-    if not found:
-        return None
-    current = found[0]
-    document = documents.read(current.value)
-    owner = document["owner"] if document is not None else None
-    if (owner, current.created if owner else None) != (seen.owner, seen.token):
+    for current in found[: holders(backend.layout.directory(name), found)]:
+        document = documents.read(current.value)
+        owner = document["owner"] if document is not None else None
+        if (owner, current.created if owner else None) == (seen.owner, seen.token):
+            break
+    else:
         return None
     if now:
         action = wording.delete(current.key)
     elif owner is None:
         raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
+    elif documents.seconds((document or {}).get("ended_at")) is not None:
+        raise LockctlError(f"the job that held {name} has ended, only a hold is left: wait for its end, or use --now")
     elif not current.lease:
         raise LockctlError(f"the key of {name} was overwritten by another hand and belongs to no lease: use --now")
     else:
@@ -83,14 +88,11 @@ def revoke(
     return current.created + 1
 
 
-def _read(backend: EtcdBackend, names: list[str], deadline: Deadline) -> list[list[Entry]]:
-    """The queue of each lock, the holder first."""
+def _read(backend: EtcdBackend, names: list[str], deadline: Deadline, *more: dict[str, Any]) -> list[list[Entry]]:
+    """The queue of each lock, the holders first, and what *more* reads ask for."""
     steps = [wording.get_in_order(backend.layout.directory(name), MOST_SHOWN) for name in names]
-    answer = backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline)
-    found = wording.reads(answer)
-    if len(found) != len(names):
-        raise BackendUnavailable(f"{backend.cluster.where}: an answer without what was asked for")
-    return found
+    answer = backend.cluster.call("/v3/kv/txn", {"success": [*steps, *more]}, deadline)
+    return wording.steps(answer, len(names) + len(more))
 
 
 def _names(backend: EtcdBackend, deadline: Deadline) -> set[str]:
@@ -113,21 +115,25 @@ def _names(backend: EtcdBackend, deadline: Deadline) -> set[str]:
         start = found[-1].key + b"\0"
 
 
-def _shown(backend: EtcdBackend, name: str, found: list[Entry], deadline: Deadline | None) -> LockInfo:
-    """What an operator sees of a queue; without *deadline*, not how long the lease still runs."""
-    state = "free"
-    holders: tuple[Holder, ...] = ()
-    if found:
-        left = None
-        if found[0].lease and deadline is not None:
-            answer = backend.cluster.call("/v3/lease/timetolive", {"ID": str(found[0].lease)}, deadline)
-            left = float(max(0, wording.whole(answer.get("TTL"))))
-        document = documents.read(found[0].value)
-        state = "foreign" if document is None else "held"
-        if document is None:
-            holders = (documents.foreign_holder(expires_in=left),)
-        else:
-            holders = (documents.holder(document, token=found[0].created, expires_in=left),)
-    waiters = tuple(documents.waiter(documents.read(entry.value) or {}) for entry in found[1:])
+def _shown(backend: EtcdBackend, name: str, found: list[Entry], deadline: Deadline) -> LockInfo:
+    """What an operator sees of a queue."""
+    directory = backend.layout.directory(name)
+    inside = holders(directory, found)
+    shown = tuple(_holder(backend, entry, deadline) for entry in found[:inside])
+    state = "free" if not shown else "held" if all(holder.owner for holder in shown) else "foreign"
+    slots = slots_of(room_of(directory, found[0].key)) if found else 1
+    waiters = tuple(documents.waiter(documents.read(entry.value) or {}) for entry in found[inside:])
     scheme, fencing = backend.capabilities.scheme, backend.capabilities.fencing
-    return LockInfo(name, scheme, backend.layout.lock(name), state, fencing, 1, holders, waiters, None)
+    return LockInfo(name, scheme, backend.layout.lock(name), state, fencing, slots, shown, waiters, None)
+
+
+def _holder(backend: EtcdBackend, entry: Entry, deadline: Deadline) -> Holder:
+    """A holder; how long its lease still runs is a question of its own: it stays unknown when time gets short."""
+    left = None
+    if entry.lease and deadline.left() >= deadline.timeout / 2:
+        answer = backend.cluster.call("/v3/lease/timetolive", {"ID": str(entry.lease)}, deadline)
+        left = float(max(0, wording.whole(answer.get("TTL"))))
+    document = documents.read(entry.value)
+    if document is None:
+        return documents.foreign_holder(expires_in=left)
+    return documents.holder(document, token=entry.created, expires_in=left)

@@ -1,7 +1,11 @@
-"""Waiting in the queue of a lock: each waiter watches the key before its own, and nobody else's.
+"""Waiting in the queue of a lock: each waiter watches one key before its own, and nobody else's.
 
-A release so wakes one waiter, and a waiter that gives up wakes the one behind it. The watch is a hint:
-what counts is read anew after every hint, and now and then without one.
+Who wants the lock alone watches the key before its own; a reader the last one before it that is not a reader's. A
+release so wakes one waiter, or the readers that now get in, and a waiter that gives up wakes the one behind it.
+For a slot any of the holders may make room: the first who waits watches them all, and each other one the key before
+its own, also for the write by which the one before it says that it is in. So a release wakes two.
+
+The watch is a hint: what counts is read anew after every hint, and now and then without one.
 """
 
 from __future__ import annotations
@@ -11,16 +15,16 @@ import select
 from lockctl import json_text
 from lockctl.backends.etcd import wording
 from lockctl.backends.etcd.cluster import LeaseGone
+from lockctl.backends.etcd.sharing import outside
 from lockctl.clock import boottime, wall
 from lockctl.documents import describe
 from lockctl.errors import BackendUnavailable
+from lockctl.model import EXCLUSIVE, SLOT
 from lockctl.value import Value
 from lockctl.wire.stream import Closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from lockctl.backends.etcd import EtcdBackend
     from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
@@ -31,23 +35,38 @@ PAUSE = 0.05  # seconds before the queue is read again after a watch that failed
 LONGEST_PAUSE = 1.0
 
 
+class View(Value):
+    """Who is before a place, as far as it must be known to wait."""
+
+    before: bytes | None  # the key whose end is waited for
+    inside: tuple[bytes, ...]  # those who have all slots: the end of any of them is waited for
+    writes: bool  # whether *before* makes way already when it is written, because its owner is inside then
+    revision: int  # of the store, when that was read
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nobody is in the way."""
+        return self.before is None and not self.inside
+
+
 class Place(Value):
     """A place in the queue, and who is before it."""
 
+    claim: Claim
     key: bytes
     lease: int
-    before: bytes | None  # None: nobody
-    revision: int  # of the store, when that was read
+    created: int  # revision in which the key came to be
+    view: View
     beat: float  # seconds between two prolongations of the lease
     next_beat: float  # when the next is due
 
 
 def wait_for_turn(backend: EtcdBackend, claim: Claim, whole: Deadline) -> None:
-    """Return when nobody is before us. Raises ``BackendUnavailable``, also at the end of *whole*."""
+    """Return when nobody before us is in the way. Raises ``BackendUnavailable``, also at the end of *whole*."""
     pause = PAUSE
     while True:
         place = _queue_up(backend, claim, whole)
-        if place.before is None:
+        if place.view.is_clear:
             return
         if _watch(backend, place, whole):
             pause = PAUSE
@@ -60,7 +79,7 @@ def wait_for_turn(backend: EtcdBackend, claim: Claim, whole: Deadline) -> None:
 def _queue_up(backend: EtcdBackend, claim: Claim, whole: Deadline) -> Place:
     """Take a place at the end of the queue, or find the one that we have, and see who is before it."""
     lease = backend.lease_of(claim)
-    key = backend.layout.place(claim.name, lease)
+    key = backend.layout.place(claim.name, lease, wording.room(claim.mode, claim.slots))
     request = {
         "compare": [wording.is_created_at(key, 0)],
         "success": [wording.put(key, describe(claim, {"since": wall()}), lease)],
@@ -68,7 +87,7 @@ def _queue_up(backend: EtcdBackend, claim: Claim, whole: Deadline) -> Place:
     }
     while True:
         sent = boottime()
-        ttl, _ = backend.fresh_lease(claim, lease, whole.sooner(LONGEST_STEP))
+        ttl, _ = backend.fresh_lease(claim.ttl, lease, whole.sooner(LONGEST_STEP))
         try:
             answer = backend.cluster.call("/v3/kv/txn", request, whole.sooner(LONGEST_STEP))
         except LeaseGone:
@@ -79,20 +98,48 @@ def _queue_up(backend: EtcdBackend, claim: Claim, whole: Deadline) -> Place:
             if not found or not found[0]:
                 raise BackendUnavailable(f"{backend.cluster.where}: an answer without the key that is there")
             created = found[0][0].created
-        earlier = wording.newest_before(backend.layout.directory(claim.name), created)
-        answer = backend.cluster.call("/v3/kv/range", earlier, whole.sooner(LONGEST_STEP))
-        before = wording.entries(answer)
+        view = _look(backend, claim, created, whole.sooner(LONGEST_STEP))
         beat = max(ttl, 1.0) / BEATS_PER_TTL
-        return Place(key, lease, before[0].key if before else None, wording.revision(answer), beat, sent + beat)
+        return Place(claim, key, lease, created, view, beat, sent + beat)
+
+
+def _look(backend: EtcdBackend, claim: Claim, created: int, deadline: Deadline) -> View:
+    """Who is in the way of a key that was created then."""
+    directory = backend.layout.directory(claim.name)
+    if claim.mode == EXCLUSIVE:
+        request = wording.newest_before(wording.below(directory), created)
+        answer = backend.cluster.call("/v3/kv/range", request, deadline)
+        found = wording.entries(answer)
+        return View(found[0].key if found else None, (), False, wording.revision(answer))
+    room = wording.room(claim.mode, claim.slots)
+    ranges = [wording.newest_before(each, created) for each in outside(directory, room)]
+    if claim.mode == SLOT:
+        ranges.append(wording.newest_before(wording.below(directory + room), created, claim.slots + 1))
+    answer = backend.cluster.call("/v3/kv/txn", {"success": [{"request_range": each} for each in ranges]}, deadline)
+    left, right, *same = wording.steps(answer, len(ranges))
+    now = wording.revision(answer)
+    if left or right:
+        return View(max(left + right, key=lambda entry: entry.created).key, (), False, now)
+    ahead = [entry.key for entry in same[0]] if same else []
+    if len(ahead) > claim.slots:
+        return View(ahead[0], (), True, now)
+    return View(None, tuple(ahead) if len(ahead) == claim.slots else (), False, now)
 
 
 def _watch(backend: EtcdBackend, place: Place, whole: Deadline) -> bool:
     """Return when the queue must be read again, ``False``: because the watch failed."""
-    assert place.before is not None
-    cluster = backend.cluster
+    cluster, view = backend.cluster, place.view
     next_beat = place.next_beat
+    watches = [wording.ends_of(wording.only(place.key))]
+    if view.before is not None:
+        watches.append(wording.only(view.before) if view.writes else wording.ends_of(wording.only(view.before)))
+    if view.inside:
+        claim = place.claim
+        room = backend.layout.directory(claim.name) + wording.room(claim.mode, claim.slots)
+        watches.append(wording.ends_of(wording.below(room)))
+    telling = {place.key, view.before, *view.inside}  # other keys are of those behind us
     try:
-        lines = cluster.watch((place.before, place.key), place.revision + 1, whole.sooner(LONGEST_STEP))
+        lines = cluster.watch(tuple(watches), view.revision + 1, whole.sooner(LONGEST_STEP))
     except BackendUnavailable:
         return False
     watched_at = cluster.turn
@@ -112,7 +159,7 @@ def _watch(backend: EtcdBackend, place: Place, whole: Deadline) -> bool:
                 if not _beat(backend, place, whole) or cluster.turn != watched_at:
                     return True  # a watch at a member that answers nothing else is worth nothing
                 continue
-            news = _read(line)
+            news = _read(line, telling)
             if news is not None:
                 return news
     finally:
@@ -121,16 +168,15 @@ def _watch(backend: EtcdBackend, place: Place, whole: Deadline) -> bool:
 
 def _beat(backend: EtcdBackend, place: Place, whole: Deadline) -> bool:
     """Prolong our lease; whether all is as it was, which a watch that died silently would not tell."""
-    assert place.before is not None
     step = whole.sooner(min(place.beat, LONGEST_STEP))
     if backend.keep_alive(place.lease, step)[0] <= 0:
         return False
-    request: dict[str, Any] = {"key": wording.coded(place.before), "keys_only": True}
-    return bool(wording.entries(backend.cluster.call("/v3/kv/range", request, step)))
+    view = _look(backend, place.claim, place.created, step)
+    return (view.before, view.inside) == (place.view.before, place.view.inside)
 
 
-def _read(line: bytes | None) -> bool | None:
-    """``True``: a key was deleted; ``False``: the watch has ended (compaction, no leader); ``None``: no news."""
+def _read(line: bytes | None, telling: set[bytes | None]) -> bool | None:
+    """``True``: there is news of one of the keys *telling*; ``False``: the watch has ended (compaction, no leader)."""
     if line is None:
         return False
     if not line:
@@ -142,7 +188,12 @@ def _read(line: bytes | None) -> bool | None:
     result = content.get("result") if isinstance(content, dict) else None
     if not isinstance(result, dict) or result.get("canceled"):
         return False
-    return True if result.get("events") else None
+    events = result.get("events")
+    for event in events if isinstance(events, list) else ():
+        entry = event.get("kv") if isinstance(event, dict) else None
+        if isinstance(entry, dict) and wording.decoded(entry.get("key")) in telling:
+            return True
+    return None
 
 
 def _sleep(pause: float, interrupt: int | None) -> None:

@@ -2,6 +2,8 @@
 
 The layout is that of ``etcdctl lock`` and of Go's ``concurrency.Mutex``: everybody who wants the lock has
 a key ``<lock>/<lease in hex>`` attached to a lease of its own, and the one that was created first has it.
+Readers and semaphores have a room of their own below the lock, ``<lock>/shared/`` and ``<lock>/slots-<N>/``: so a
+transaction can tell them from all others by their keys, which, unlike values, nobody can change afterwards.
 
 In answers every field that has its zero value is left out, and 64-bit numbers are strings. What is read
 here may have been written by anybody: what is not as it should be counts as absent.
@@ -11,6 +13,9 @@ from __future__ import annotations
 
 import binascii
 
+from lockctl.clock import wall
+from lockctl.errors import BackendUnavailable
+from lockctl.model import EXCLUSIVE, SHARED
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -19,7 +24,9 @@ if TYPE_CHECKING:
 
 LARGEST_LEASE = 9223372036854775783  # a prime below 2**63: etcd's ids of leases are positive int64
 LONGEST_NUMBER = 20  # digits of 2**64
-REVOCATIONS = ".revoke/"  # below the prefix, where no lock can be: no lock's name begins with a dot
+# below the prefix, where no lock can be: no lock's name begins with a dot
+REVOCATIONS, HISTORY, SUCCESSES = ".revoke/", ".history/", ".success/"
+READERS = b"shared/"  # below a lock
 
 
 class Entry(Value):
@@ -44,13 +51,21 @@ class Layout(Value):
         """What all keys of a lock begin with."""
         return as_bytes(self.prefix + name + "/")
 
-    def place(self, name: str, lease: int) -> bytes:
-        """The key of one who holds the lock or waits for it."""
-        return self.directory(name) + b"%x" % lease
+    def place(self, name: str, lease: int, room: bytes = b"") -> bytes:
+        """The key of one who holds the lock or waits for it, in the *room* of its kind."""
+        return self.directory(name) + room + b"%x" % lease
 
     def revocation(self, name: str, lease: int) -> bytes:
         """The key of a request to one holder to give the lock back."""
         return as_bytes(f"{self.prefix}{REVOCATIONS}{name}/") + b"%x" % lease
+
+    def history(self, name: str, *, started: bool) -> bytes:
+        """What all keys of the runs of a lock begin with, those that started and those that did not."""
+        return as_bytes(f"{self.prefix}{HISTORY}{name}/{'started' if started else 'refused'}/")
+
+    def success(self, name: str) -> bytes:
+        """The key of the last success under a lock."""
+        return as_bytes(f"{self.prefix}{SUCCESSES}{name}")
 
 
 def as_bytes(text: str) -> bytes:
@@ -64,6 +79,11 @@ def lease_id(owner: str, tenure: int) -> int:
     What was given back may still be on its way to the server, so the next *tenure* of an owner has another.
     """
     return (int.from_bytes(owner.encode("utf-8", "replace"), "big") + tenure) % LARGEST_LEASE + 1
+
+
+def room(mode: str, slots: int) -> bytes:
+    """Where below a lock the keys of a kind of holder are; of a foreign one's nothing is known but that it is alone."""
+    return b"" if mode == EXCLUSIVE else READERS if mode == SHARED else b"slots-%d/" % slots
 
 
 def coded(data: bytes) -> str:
@@ -95,7 +115,7 @@ def after(beginning: bytes) -> bytes:
 
 def is_free(directory: bytes) -> dict[str, Any]:
     """The condition that no key begins so."""
-    return {**_below(directory), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
+    return {**below(directory), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
 
 
 def is_created_at(key: bytes, revision: int) -> dict[str, Any]:
@@ -104,7 +124,7 @@ def is_created_at(key: bytes, revision: int) -> dict[str, Any]:
 
 
 def put(key: bytes, value: bytes, lease: int) -> dict[str, Any]:
-    """Write a key, which ends with *lease*."""
+    """Write a key, which ends with *lease*, and no more with the one that it had."""
     return {"request_put": {"key": coded(key), "value": coded(value), "lease": str(lease)}}
 
 
@@ -118,16 +138,38 @@ def get(key: bytes) -> dict[str, Any]:
     return {"request_range": {"key": coded(key)}}
 
 
+def newest(directory: bytes, limit: int) -> dict[str, Any]:
+    """Read the youngest keys that begin so, the youngest first."""
+    order = {"sort_target": "CREATE", "sort_order": "DESCEND", "limit": str(limit)}
+    return {"request_range": {**below(directory), **order}}
+
+
+def oldest(among: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Read the oldest keys of a range, the oldest first, without their values."""
+    order = {"sort_target": "CREATE", "sort_order": "ASCEND", "limit": str(limit), "keys_only": True}
+    return {"request_range": {**among, **order}}
+
+
 def get_in_order(directory: bytes, limit: int) -> dict[str, Any]:
     """Read the keys that begin so, the oldest first."""
     order = {"sort_target": "CREATE", "sort_order": "ASCEND", "limit": str(limit)}
-    return {"request_range": {**_below(directory), **order}}
+    return {"request_range": {**below(directory), **order}}
 
 
-def newest_before(directory: bytes, revision: int) -> dict[str, Any]:
-    """The youngest key that begins so and is older than *revision*; a request for ``/v3/kv/range``."""
-    order = {"sort_target": "CREATE", "sort_order": "DESCEND", "limit": "1", "keys_only": True}
-    return {**_below(directory), **order, "max_create_revision": str(revision - 1)}
+def newest_before(among: dict[str, Any], revision: int, limit: int = 1) -> dict[str, Any]:
+    """The youngest keys of a range that are older than *revision*, in that order; a request for ``/v3/kv/range``."""
+    order = {"sort_target": "CREATE", "sort_order": "DESCEND", "limit": str(limit), "keys_only": True}
+    return {**among, **order, "max_create_revision": str(revision - 1)}
+
+
+def ends_of(among: dict[str, Any]) -> dict[str, Any]:
+    """Watch the keys of a range until they are deleted."""
+    return {**among, "filters": ["NOPUT"]}
+
+
+def only(key: bytes) -> dict[str, Any]:
+    """The range that is one key."""
+    return {"key": coded(key)}
 
 
 def keys_from(start: bytes, beginning: bytes, limit: int) -> dict[str, Any]:
@@ -135,7 +177,8 @@ def keys_from(start: bytes, beginning: bytes, limit: int) -> dict[str, Any]:
     return {"key": coded(start or b"\0"), "range_end": coded(after(beginning)), "limit": str(limit), "keys_only": True}
 
 
-def _below(beginning: bytes) -> dict[str, Any]:
+def below(beginning: bytes) -> dict[str, Any]:
+    """The range of all keys that begin so."""
     return {"key": coded(beginning), "range_end": coded(after(beginning))}
 
 
@@ -159,9 +202,23 @@ def reads(answer: dict[str, Any]) -> list[list[Entry]]:
     ]
 
 
+def steps(answer: dict[str, Any], count: int) -> list[list[Entry]]:
+    """As :func:`reads`, of exactly so many steps; raises ``BackendUnavailable``."""
+    found = reads(answer)
+    if len(found) != count:
+        raise BackendUnavailable("etcd: an answer without what was asked for")
+    return found
+
+
 def revision(answer: dict[str, Any]) -> int:
     """The revision of the store that an answer is about."""
     return whole(answer["header"].get("revision"))
+
+
+def moment(answer: dict[str, Any]) -> float:
+    """When the member gave an answer, by its clock if it said so, in seconds since the epoch."""
+    date: float | None = answer["date"]
+    return wall() if date is None else date
 
 
 def term(answer: dict[str, Any]) -> int:

@@ -3,36 +3,32 @@
 The kernel frees the lock when the last process that has the descriptor is gone, whatever happened to
 lockctl; the command inherits it on purpose. ``flock(1)`` on the same path excludes and is excluded.
 The file keeps the token and says who holds it; only the kernel's lock decides whether it is held.
+Readers and slots are in ``sharing``, what is kept of a lock that nobody holds is in ``hold`` and ``remembered``.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
-import stat
 import time
 
 from lockctl import documents
 from lockctl.backends.file import place
 from lockctl.backends.file import record as records
-from lockctl.backends.file.record import NotARecord, Record
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
-from lockctl.model import Capabilities, Grant
-from lockctl.names import ALLOWED, printable
-from lockctl.url import take_params
+from lockctl.backends.file.record import NEVER_HELD, Record
+from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
+from lockctl.model import EXCLUSIVE, Capabilities, Grant
+from lockctl.names import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import ClassVar
 
-    from lockctl.model import Claim, Holder, LockInfo
+    from lockctl.backends.file.sharing import Seat
+    from lockctl.model import Claim, Holder, LockInfo, Run
     from lockctl.url import Url
-
-NEVER_HELD = Record(0, 0, b"null")
-REVOKED = ".revoked."  # a request to give a lock back is a file of this name; no lock's name begins so
-TRIES = 100  # replacements of the file under our eyes before something is badly wrong
+    from lockctl.wire.deadline import Deadline
 
 
 class FileBackend:
@@ -54,6 +50,10 @@ class FileBackend:
         token_from="a counter in the lock file, never below the host's clock in microseconds",  # noqa: S106
         survives="nothing can fail: there is no server",
         clocks="none: the lock has no time limit",
+        period_clock="the host's",
+        slots=True,
+        shared=True,
+        hold_by="record",
     )
 
     def __init__(
@@ -70,26 +70,16 @@ class FileBackend:
         self._any_filesystem = any_filesystem
         self._wall_us = wall_us
         self._directory: int | None = None
-        self._granted: dict[str, int] = {}  # owner -> descriptor of the lock that it holds
+        self._granted: dict[str, Grant] = {}  # owner -> what it holds
         self._helper: int | None = None  # pid of the last helper that waited for us
         self._waited: dict[str, int] = {}  # owner -> descriptor that a wait may have got the lock on
+        self._seats: dict[str, Seat] = {}  # owner -> what it was granted beside others, perhaps by a wait
 
     @classmethod
     def from_url(cls, url: Url) -> FileBackend:
         """``file:///DIRECTORY?prefix=P&any_filesystem=yes``; raises ``ConfigError``."""
-        if url.hosts or url.user or url.password or not url.path.startswith("/"):
-            message = f"file: a URL has three slashes and an absolute path, such as file:///var/lib/lockctl, not {url}"
-            raise ConfigError(message)
-        params = take_params(url, cls.parameters)
-        if params["any_filesystem"] not in ("yes", "no"):
-            raise ConfigError("file: any_filesystem is yes or no")
-        prefix = params["prefix"]
-        if not ALLOWED.issuperset(prefix) or prefix.startswith((".", "-")):
-            allowed = "only letters, digits and ._:@+-, and not begin with . or -"
-            message = f"file: prefix {printable(prefix)!r} may have {allowed}"
-            raise ConfigError(message)
-        directory = url.path.rstrip("/") or "/"
-        return cls(directory, prefix=prefix, any_filesystem=params["any_filesystem"] == "yes")
+        directory, prefix, any_filesystem = place.read_url(url, cls.parameters)
+        return cls(directory, prefix=prefix, any_filesystem=any_filesystem)
 
     def _key(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{self._prefix}{name}"
@@ -98,13 +88,14 @@ class FileBackend:
         """See ``Backend``."""
         key = self._key(claim.name)
         if claim.owner in self._granted:
-            return self._again(claim, key)
+            mine = self._granted[claim.owner]
+            return mine if place.same_file(key, _descriptor(mine)) and self._still_held(mine) else None
         try:
-            for _ in range(TRIES):
+            for _ in range(place.TRIES):
                 descriptor = self._waited.pop(claim.owner, None)
                 if descriptor is None:
-                    descriptor = self._open(claim.name)
-                grant, final = self._take(claim, key, descriptor)
+                    descriptor = place.open_file(self._open_directory(), self._prefix + claim.name)
+                grant, final = self._take(claim, key, descriptor, timeout, interrupt)
                 if final:
                     return grant
         except OSError as failure:
@@ -112,54 +103,94 @@ class FileBackend:
         message = f"file: {printable(key)} is replaced again and again by another program"
         raise BackendUnavailable(message)
 
-    def _take(self, claim: Claim, key: str, descriptor: int) -> tuple[Grant | None, bool]:
+    def _take(
+        self, claim: Claim, key: str, descriptor: int, timeout: float, interrupt: int | None
+    ) -> tuple[Grant | None, bool]:
         """(grant or ``None``, whether that is the answer). The descriptor is closed unless granted."""
-        granted = False
+        granted = None
         try:
-            if not _try_flock(descriptor):
-                return None, place.same_file(key, descriptor)
-            if not place.same_file(key, descriptor):
-                return None, False
-            before = self._read(key, descriptor)
-            token = max(before.token + 1, self._wall_us())
-            document = records.describe(claim, _identity(claim.pid, self._helper))
-            records.write(descriptor, Record(before.sequence + 1, token, document), durable=True)
-            if not place.same_file(key, descriptor):
-                return None, False
-            self._granted[claim.owner] = descriptor
-            granted = True
-            return self._grant(claim, key, token, descriptor), True
+            if claim.mode == EXCLUSIVE:
+                granted = self._take_alone(claim, key, descriptor)
+            else:
+                granted = self._take_beside(claim, key, descriptor, timeout, interrupt)
+            same = place.same_file(key, descriptor)
+            if not same:
+                granted = None
+            if granted is not None:
+                self._granted[claim.owner] = granted
+            return granted, same
         finally:
-            if not granted:
-                os.close(descriptor)
+            if claim.owner not in self._granted:
+                self._give_up(claim, descriptor)
 
-    def _again(self, claim: Claim, key: str) -> Grant | None:
-        descriptor = self._granted[claim.owner]
-        record = records.read(descriptor)
-        if record is None or not _try_flock(descriptor) or not place.same_file(key, descriptor):
+    def _take_alone(self, claim: Claim, key: str, descriptor: int) -> Grant | None:
+        if not place.try_flock(descriptor):
+            if os.pread(descriptor, records.SIZE, 0).find(records.SHARING) >= 0:
+                from lockctl.backends.file import sharing
+
+                sharing.object_to(claim.name, key, descriptor, claim)
             return None
-        return self._grant(claim, key, record.token, descriptor)
+        if not place.same_file(key, descriptor):
+            return None
+        before = records.read_ours(descriptor, key)
+        if records.ENDED in before.document:
+            from lockctl.backends.file import hold
 
-    def _grant(self, claim: Claim, key: str, token: int, descriptor: int) -> Grant:
+            if hold.left(before) > 0:
+                return None
+        now = self._wall_us()
+        token = max(before.token + 1, now)
+        document = records.describe(claim, records.identity(claim.pid, self._helper, now / 1e6))
+        records.write(descriptor, Record(before.sequence + 1, token, document), durable=True)
+        return self._grant(claim, key, token, now / 1e6, descriptor)
+
+    def _take_beside(
+        self, claim: Claim, key: str, descriptor: int, timeout: float, interrupt: int | None
+    ) -> Grant | None:
+        from lockctl.backends.file import sharing
+
+        place.check_ranges(self._path, self._open_directory(), key)
+        given = self._seats.get(claim.owner)
+        if given is not None and not sharing.still_held(descriptor, given, claim.owner):
+            return None  # who waited was stopped for so long that its helper gave the seat up
+        if given is None and not sharing.turned_away(descriptor):
+            given = sharing.enter(descriptor, key, claim, self._wall_us, self._helper, _deadline(timeout, interrupt))
+        if given is None:
+            sharing.object_to(claim.name, key, descriptor, claim)
+            return None
+        self._seats[claim.owner] = given
+        return self._grant(claim, key, given.token, given.at / 1e6, descriptor)
+
+    def _grant(self, claim: Claim, key: str, token: int, at: float, descriptor: int) -> Grant:
         return Grant(
             claim=claim,
             token=token,
             domain=f"file:{os.uname().nodename}:{self._path}",
             key=key,
             ttl=claim.ttl,
+            at=at,
             descriptor=descriptor,
         )
 
+    def _still_held(self, grant: Grant) -> bool:
+        """Whether nobody else has had the lock since the grant, which is the case if it was not freed for us."""
+        descriptor, owner = _descriptor(grant), grant.claim.owner
+        if grant.claim.mode == EXCLUSIVE:
+            return place.try_flock(descriptor) and records.owned_by(descriptor, owner, grant.token)
+        from lockctl.backends.file import sharing
+
+        return sharing.still_held(descriptor, self._seats[owner], owner)
+
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``: looks whether the path is still our file and nobody asked for it back."""
-        descriptor = self._granted.get(grant.claim.owner)
-        if descriptor is None:
+        granted = self._granted.get(grant.claim.owner)
+        if granted is None:
             raise LeaseLost("it was released")
         try:
-            if not place.same_file(grant.key, descriptor):
+            if not place.same_file(grant.key, _descriptor(granted)):
                 message = f"{printable(grant.key)} was replaced or removed"
                 raise LeaseLost(message)
-            if not _try_flock(descriptor) or not records.owned_by(descriptor, grant.claim.owner, grant.token):
+            if not self._still_held(granted):
                 raise LeaseLost("the lock was freed, and may be another's by now")
             asked = self._revocation(grant.claim)
         except OSError as failure:
@@ -169,55 +200,81 @@ class FileBackend:
             raise LeaseRevoked(*map(printable, asked))
         return grant
 
-    def release(self, grant: Grant, *, timeout: float) -> None:
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         """See ``Backend``."""
-        descriptor = self._granted.pop(grant.claim.owner, None)
-        if descriptor is None:
+        granted = self._granted.pop(grant.claim.owner, None)
+        if granted is None:
             return
+        descriptor = _descriptor(granted)
         try:
             # if it was freed for us, the next holder has it and this is refused
-            if _try_flock(descriptor) and records.owned_by(descriptor, grant.claim.owner, grant.token):
+            if granted.claim.mode == EXCLUSIVE and self._still_held(granted):
                 before = records.read(descriptor) or NEVER_HELD
-                records.write(descriptor, Record(before.sequence + 1, before.token, b"null"), durable=False)
-                if self._revocation(grant.claim) is not None:
-                    os.unlink(REVOKED + self._prefix + grant.claim.name, dir_fd=self._open_directory())
-            # explicitly: processes that were left alone on purpose may still have the descriptor
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+                document = b"null"
+                if hold > 0:
+                    from lockctl.backends.file import hold as holds
+
+                    document = holds.describe(granted, hold)
+                records.write(descriptor, Record(before.sequence + 1, before.token, document), durable=hold > 0)
+            if self._revocation(grant.claim) is not None:
+                os.unlink(self._request_file(grant.claim), dir_fd=self._open_directory())
         except OSError as failure:
             message = f"file: cannot note the release in {printable(grant.key)}: {failure.strerror}"
             raise BackendUnavailable(message) from failure
         finally:
-            os.close(descriptor)
+            # explicitly: processes that were left alone on purpose may still have the descriptor
+            self._give_up(granted.claim, descriptor)
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``. A helper process blocks in the kernel's queue for us; nobody polls for the lock."""
+        """See ``Backend``. A helper process waits in the kernel's queues for us; nobody polls for the lock."""
         self.withdraw(claim, timeout=timeout)
         key = self._key(claim.name)
         try:
-            descriptor = self._open(claim.name)
+            descriptor = place.open_file(self._open_directory(), self._prefix + claim.name)
         except OSError as failure:
             place.refuse(key, failure)
         self._waited[claim.owner] = descriptor
-        from lockctl.backends.file import waiting
-
         try:
-            self._helper = waiting.wait_for(descriptor, key, claim.ttl, timeout=timeout, interrupt=interrupt)
+            from lockctl.backends.file import waiting
+
+            queued = place.has_ranges(self._path, self._open_directory())
+            self._helper, given = waiting.wait_for(
+                descriptor, key, claim, self._wall_us, queued=queued, timeout=timeout, interrupt=interrupt
+            )
         except OSError as failure:
             message = f"file: no process to wait for {printable(key)} with: {failure.strerror}"
             raise BackendUnavailable(message) from failure
+        if given is not None:
+            self._seats[claim.owner] = given
+        elif claim.mode != EXCLUSIVE:
+            self.withdraw(claim, timeout=timeout)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
         descriptor = self._waited.pop(claim.owner, None)
         if descriptor is not None:
-            _give_up(descriptor)
+            self._give_up(claim, descriptor)
+
+    def _give_up(self, claim: Claim, descriptor: int) -> None:
+        """Free what the open file has locked, and close it: a process that was forked meanwhile may have a copy."""
+        try:
+            if claim.mode == EXCLUSIVE:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+                return
+            given = self._seats.pop(claim.owner, None)
+            from lockctl.backends.file import sharing
+
+            sharing.leave(descriptor, given, claim.owner)
+        finally:
+            os.close(descriptor)
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """See ``Backend``."""
-        from lockctl.backends.file import seen
+        from lockctl.backends.file import remembered, seen
 
         key = self._key(name)
-        return seen.find(name, key, seen.kernel_locks()) or seen.free(name, key)
+        lock = seen.find(name, key, seen.kernel_locks()) or seen.free(name, key)
+        return remembered.with_last_run(lock, self._path, self._prefix + name)
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         """See ``Backend``."""
@@ -226,34 +283,64 @@ class FileBackend:
         return seen.find_all(self._path, self._prefix, pattern)
 
     def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
-        """See ``Backend``."""
+        """See ``Backend``. With *now*, all who hold the lock beside the one that was seen lose it, too."""
         from lockctl.backends.file import revocation
 
-        key = self._key(name)
+        key, file = self._key(name), self._prefix + name
         present = self.inspect(name, timeout=timeout)
-        if present.state == "free" or (present.holders[0].owner, present.holders[0].token) != (seen.owner, seen.token):
+        if (seen.owner, seen.token) not in [(holder.owner, holder.token) for holder in present.holders]:
             return None
-        if not now and seen.owner is None:
-            message = f"{name} is held by another program (pid {seen.pid}), which cannot be told: end it, or use --now"
-            raise LockctlError(message)
         try:
-            directory = self._open_directory()
-            if now:
-                floor = max((seen.token or 0) + 1, self._wall_us())
-                return revocation.replace_file(directory, self._prefix + name, key, floor)
-            revocation.ask(directory, REVOKED + self._prefix + name, str(seen.owner), by, reason)
+            if not now:
+                revocation.ask(self._open_directory(), file, key, name, seen, by, reason)
+                return (seen.token or 0) + 1
+            floor = max(self._wall_us(), *[(holder.token or 0) + 1 for holder in present.holders])
+            if present.holders[0].ended_at is None:
+                return revocation.replace_file(self._open_directory(), file, key, floor)
+            return revocation.end_hold(self._open_directory(), file, key, seen, floor, _deadline(timeout))
         except OSError as failure:
             place.refuse(key, failure)
-        return (seen.token or 0) + 1
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        from lockctl.backends.file import remembered
+
+        return remembered.last_success(self._path, self._prefix + name)
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.file import remembered
+
+        file = self._prefix + grant.claim.name
+        remembered.note_success(self._open_directory(), self._path, file, grant, timeout)
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.file import remembered
+
+        remembered.remember(self._open_directory(), self._path, self._prefix + name, run, timeout)
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        from lockctl.backends.file import remembered
+
+        return remembered.history_of(self._path, self._prefix + name)
 
     def close(self) -> None:
         """See ``Backend``."""
-        for descriptor in self._granted.values():
+        for grant in self._granted.values():
+            os.close(_descriptor(grant))
+        for owner, descriptor in self._waited.items():
+            # a process that was forked meanwhile may have a copy
+            if owner in self._seats:
+                from lockctl.kernel import unlock
+
+                unlock(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
-        for descriptor in self._waited.values():
-            _give_up(descriptor)
         self._granted.clear()
         self._waited.clear()
+        self._seats.clear()
         if self._directory is not None:
             os.close(self._directory)
             self._directory = None
@@ -263,83 +350,22 @@ class FileBackend:
             self._directory = place.open_directory(self._path, any_filesystem=self._any_filesystem)
         return self._directory
 
-    def _open(self, name: str) -> int:
-        directory = self._open_directory()
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-        file = self._prefix + name
-        for _ in range(TRIES):
-            try:
-                descriptor = os.open(file, flags, dir_fd=directory)
-                break
-            except FileNotFoundError:
-                pass
-            try:
-                descriptor = self._create(file, flags, directory)
-                break
-            except FileExistsError:
-                continue
-        else:
-            raise OSError(errno.EIO, "it comes and goes")
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.ENXIO, "not a regular file")
-        return descriptor
-
-    def _create(self, file: str, flags: int, directory: int) -> int:
-        descriptor = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
-        try:
-            os.fchmod(descriptor, place.mode_for_files(directory))
-            os.fsync(directory)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def _read(self, key: str, descriptor: int) -> Record:
-        try:
-            return records.read(descriptor) or NEVER_HELD
-        except NotARecord:
-            message = f"file: {printable(key)} has content that is not lockctl's: refusing to write over it"
-            raise ConfigError(message) from None
-
     def _revocation(self, claim: Claim) -> tuple[str, str] | None:
         """Who wants the lock back from this claim, and why."""
-        try:
-            descriptor = os.open(
-                REVOKED + self._prefix + claim.name,
-                os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
-                dir_fd=self._open_directory(),
-            )
-        except FileNotFoundError:
-            return None
-        try:
-            return documents.read_revocation(os.read(descriptor, documents.LARGEST), claim.owner)
-        finally:
-            os.close(descriptor)
+        data = place.read_file(self._open_directory(), self._request_file(claim), documents.LARGEST)
+        return documents.read_revocation(data, claim.owner)
+
+    def _request_file(self, claim: Claim) -> str:
+        given = self._seats.get(claim.owner)
+        return place.request_file(self._prefix + claim.name, None if given is None else given.number)
 
 
-def _try_flock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _descriptor(grant: Grant) -> int:
+    """Of a lock that was granted here; every one has its own."""
+    return -1 if grant.descriptor is None else grant.descriptor
 
 
-def _give_up(descriptor: int) -> None:
-    """Close, and free what a wait may have been granted: a process forked meanwhile may have a copy."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
+def _deadline(timeout: float, interrupt: int | None = None) -> Deadline:
+    from lockctl.wire.deadline import Deadline
 
-
-def _identity(pid: int, helper: int | None) -> dict[str, int | float | str | None]:
-    from lockctl.supervise.tree import start_time
-
-    return {
-        "pid_started": start_time(pid),
-        "pid_ns": records.pid_namespace(),
-        "boot_id": records.boot_id(),
-        "taken_by": os.getpid(),
-        "helper": helper,
-        "acquired_at": time.time(),
-    }
+    return Deadline(timeout, interrupt)

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+from errno import EIO, ENXIO
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.names import printable
+from lockctl.names import ALLOWED, printable
+from lockctl.url import take_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from lockctl.url import Url
+
 # file systems whose flock(2) is not, or not always, seen by every process that can open the file
 SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "ceph", "afs", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs")
+TRIES = 100  # replacements of a file under our eyes before something is badly wrong
 LAYERED = ("overlay", "aufs", "unionfs")
+
+
+def read_url(url: Url, parameters: dict[str, str]) -> tuple[str, str, bool]:
+    """(directory, prefix, whether any file system will do) of a URL, whose parameters have these defaults."""
+    if url.hosts or url.user or url.password or not url.path.startswith("/"):
+        message = f"file: a URL has three slashes and an absolute path, such as file:///var/lib/lockctl, not {url}"
+        raise ConfigError(message)
+    params = take_params(url, parameters)
+    if params["any_filesystem"] not in ("yes", "no"):
+        raise ConfigError("file: any_filesystem is yes or no")
+    prefix = params["prefix"]
+    if not ALLOWED.issuperset(prefix) or prefix.startswith((".", "-")):
+        allowed = "only letters, digits and ._:@+-, and not begin with . or -"
+        message = f"file: prefix {printable(prefix)!r} may have {allowed}"
+        raise ConfigError(message)
+    return url.path.rstrip("/") or "/", prefix, params["any_filesystem"] == "yes"
+
+
+def request_file(file: str, number: int | None) -> str:
+    """Where the holder of this lock file, alone or in this seat of several, is asked to give the lock back."""
+    return f".revoked.{file}" if number is None else f".revoked-{number}.{file}"  # as no lock's name begins
 
 
 def open_directory(path: str, *, any_filesystem: bool) -> int:
@@ -40,6 +67,63 @@ def open_existing(path: str) -> int | None:
         return None
     except OSError as failure:
         refuse(path, failure)
+
+
+def open_file(directory: int, file: str) -> int:
+    """A descriptor of a regular file in the directory, for reading and writing, made if it is missing.
+
+    Raises ``OSError``.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    for _ in range(TRIES):
+        try:
+            descriptor = os.open(file, flags, dir_fd=directory)
+            break
+        except FileNotFoundError:
+            pass
+        try:
+            descriptor = _create(file, flags, directory)
+            break
+        except FileExistsError:
+            continue
+    else:
+        raise OSError(EIO, "it comes and goes")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(ENXIO, "not a regular file")
+    return descriptor
+
+
+def _create(file: str, flags: int, directory: int) -> int:
+    descriptor = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
+    try:
+        os.fchmod(descriptor, mode_for_files(directory))
+        os.fsync(directory)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_file(directory: int, file: str, most: int) -> bytes | None:
+    """The content of a file in the directory, up to *most* bytes; ``None`` if it does not exist."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.read(descriptor, most)
+    finally:
+        os.close(descriptor)
+
+
+def try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock the open file as a whole, or keep it locked; ``False``: others keep it from us."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def same_file(path: str, descriptor: int) -> bool:
@@ -116,6 +200,23 @@ def _check(path: str, seen: os.stat_result, *, any_filesystem: bool) -> None:
         message = (
             f"file: {shown} is on {kind}, of which every container has a copy of its own: mount a volume there,"
             " or add ?any_filesystem=yes if all jobs run in this one container"
+        )
+        raise ConfigError(message)
+
+
+def has_ranges(path: str, directory: int) -> bool:
+    """Whether byte ranges of the files there can be locked beside flock(2), which network file systems turn into one.
+
+    Such a file system is in use only where any will do.
+    """
+    return not filesystem(path, os.fstat(directory).st_dev).startswith(SHARED)
+
+
+def check_ranges(path: str, directory: int, key: str) -> None:
+    """Raise ``ConfigError`` where locks can only be for one holder alone."""
+    if not has_ranges(path, directory):
+        message = (
+            f"file: {printable(key)} can be held by one at a time only: readers and slots need a local file system"
         )
         raise ConfigError(message)
 

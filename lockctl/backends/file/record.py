@@ -6,6 +6,8 @@ and a write never moves the end of the file::
     lockctl1 SEQUENCE TOKEN LENGTH CHECKSUM\n{"owner": ...}          \n
 
 Writes alternate between the slots: a torn one leaves the other, and with it the token, intact.
+
+Holders that are not alone have one more page each, of the same form, behind the two (see ``sharing``).
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from __future__ import annotations
 import os
 
 from lockctl import documents
-from lockctl.names import remainder
+from lockctl.errors import ConfigError
+from lockctl.names import printable, remainder
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -27,6 +30,8 @@ SLOT = 4096  # bytes: one page, so that a slot is written by one block write
 SIZE = 2 * SLOT
 HEAD = len(b"lockctl1 00000000000000000000 00000000000000000000 00000 00000000\n")
 ROOM = SLOT - HEAD - 1  # bytes for the JSON document
+ENDED = b'"ended_at":'  # in the document of a hold; in no other, for JSON escapes the quotes of a command
+SHARING = b'{"sharing":'  # how the document begins while holders that are not alone have pages of their own
 
 
 class Record(Value):
@@ -40,6 +45,9 @@ class Record(Value):
     def holder(self) -> dict[str, Any] | None:
         """The holder as written, or ``None`` when the lock was released."""
         return documents.read(self.document)
+
+
+NEVER_HELD = Record(0, 0, b"null")
 
 
 class NotARecord(Exception):
@@ -62,17 +70,39 @@ def read(descriptor: int) -> Record | None:
     return best
 
 
+def read_ours(descriptor: int, key: str) -> Record:
+    """The newest valid record, or one of a lock that was never held; raises ``ConfigError`` for what is not ours."""
+    try:
+        return read(descriptor) or NEVER_HELD
+    except NotARecord:
+        message = f"file: {printable(key)} has content that is not lockctl's: refusing to write over it"
+        raise ConfigError(message) from None
+
+
 def write(descriptor: int, record: Record, *, durable: bool) -> None:
     """Write *record* over the older slot; *durable*: it has reached the disk when this returns."""
+    _put(descriptor, record, (record.sequence % 2) * SLOT)
+    if durable:
+        os.fdatasync(descriptor)
+
+
+def read_page(descriptor: int, number: int) -> Record | None:
+    """What is written on one of the pages behind the two slots; ``None`` if nothing, or nothing whole."""
+    return _parse(os.pread(descriptor, SLOT, SIZE + number * SLOT))
+
+
+def write_page(descriptor: int, number: int, record: Record) -> None:
+    """Write one of the pages behind the two slots; it reaches the disk with the next durable record."""
+    _put(descriptor, record, SIZE + number * SLOT)
+
+
+def _put(descriptor: int, record: Record, offset: int) -> None:
     head = b"%020d %020d %05d " % (record.sequence, record.token, len(record.document))
     line = MAGIC + head + b"%08x\n" % remainder(head + record.document)
-    slot = (line + record.document).ljust(SLOT - 1) + b"\n"
-    view, offset = memoryview(slot), (record.sequence % 2) * SLOT
+    view = memoryview((line + record.document).ljust(SLOT - 1) + b"\n")
     while view:
         written = os.pwrite(descriptor, view, offset)
         view, offset = view[written:], offset + written
-    if durable:
-        os.fdatasync(descriptor)
 
 
 def owned_by(descriptor: int, owner: str, token: int) -> bool:
@@ -81,12 +111,32 @@ def owned_by(descriptor: int, owner: str, token: int) -> bool:
         record = read(descriptor)
     except NotARecord:
         return False
-    return record is not None and record.token == token and b'"owner":"%s"' % owner.encode() in record.document
+    return record is not None and is_of(record, owner, token)
+
+
+def is_of(record: Record, owner: str, token: int) -> bool:
+    """Whether a record says that this owner has this token, and its job has not ended."""
+    document = record.document
+    return record.token == token and b'"owner":"%s"' % owner.encode() in document and ENDED not in document
 
 
 def describe(claim: Claim, extra: dict[str, int | float | str | None]) -> bytes:
     """The document of a holder, which fits into a slot."""
     return documents.describe(claim, extra, ROOM)
+
+
+def identity(pid: int, helper: int | None, acquired_at: float) -> dict[str, int | float | str | None]:
+    """What tells the process of a holder from any other, and the process that took the lock from other programs'."""
+    from lockctl.supervise.tree import start_time
+
+    return {
+        "pid_started": start_time(pid),
+        "pid_ns": pid_namespace(),
+        "boot_id": boot_id(),
+        "taken_by": os.getpid(),
+        "helper": helper,
+        "acquired_at": acquired_at,
+    }
 
 
 def pid_namespace() -> str:

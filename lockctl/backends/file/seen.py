@@ -11,28 +11,43 @@ import stat
 import time
 
 from lockctl import documents
-from lockctl.backends.file import place
+from lockctl.backends.file import place, ranges
 from lockctl.backends.file import record as records
 from lockctl.backends.file.record import boot_id, pid_namespace
-from lockctl.model import Holder, LockInfo, Waiter
+from lockctl.model import SHARED, Holder, LockInfo, Waiter
 from lockctl.names import ALLOWED
 from lockctl.supervise import tree
 from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from lockctl.backends.file.record import Record
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, a fixed number of the kernel
 WAITER_NAME = b"lockctl-wait"  # what the helper process of a waiting lockctl is called
-LocksByInode = dict[tuple[int, int, int], tuple[list[int], list[int]]]
+
+
+class Locks:
+    """The pids that have to do with one file, in the kernel's order."""
+
+    __slots__ = ("holding", "shared", "waiting")
+
+    def __init__(self) -> None:
+        """Nobody yet."""
+        self.holding: list[int] = []
+        self.shared: set[int] = set()  # those of them that let others in beside them
+        self.waiting: list[int] = []
+
+
+LocksByInode = dict[tuple[int, int, int], Locks]
 
 
 def kernel_locks() -> LocksByInode:
-    """(major, minor, inode) -> pids that hold a flock, pids that wait for one, in the kernel's order."""
+    """(major, minor, inode) -> who holds a flock, and who waits for one or is a waiting lockctl."""
     locks: LocksByInode = {}
+    registered = str(ranges.WAITERS)
     try:
         with open("/proc/locks", encoding="ascii", errors="replace") as file:
             lines = file.readlines()
@@ -43,11 +58,25 @@ def kernel_locks() -> LocksByInode:
         waiting = len(fields) > 1 and fields[1] == "->"
         if waiting:
             del fields[1]
-        if len(fields) < 6 or fields[1] != "FLOCK":
+        if len(fields) < 8 or fields[5].count(":") != 2:
+            continue
+        if fields[1] == "POSIX" and fields[6:8] == [registered, registered]:
+            waiting = True
+        elif fields[1] != "FLOCK":
             continue
         major, minor, inode = fields[5].split(":")
-        entry = locks.setdefault((int(major, 16), int(minor, 16), int(inode)), ([], []))
-        entry[waiting].append(int(fields[4]))
+        entry = locks.setdefault((int(major, 16), int(minor, 16), int(inode)), Locks())
+        pid = int(fields[4])
+        if waiting:
+            if pid not in entry.waiting:
+                entry.waiting.append(pid)
+            continue
+        entry.holding.append(pid)
+        if fields[3] == "READ":
+            entry.shared.add(pid)
+    for entry in locks.values():
+        # the first in line of those who wait for a slot tries, too
+        entry.holding = [pid for pid in entry.holding if pid not in entry.waiting]
     return locks
 
 
@@ -92,46 +121,80 @@ def find(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
 
 def look(name: str, key: str, descriptor: int, locks: LocksByInode) -> LockInfo:
     """One lock file, open for reading, as an operator sees it."""
-    holding, waiting = _of_inode(locks, os.fstat(descriptor))
+    there = _of_inode(locks, os.fstat(descriptor))
     try:
         record = records.read(descriptor)
     except records.NotARecord:
         record = None
-    holders: tuple[Holder, ...] = ()
-    state = "free"
-    if holding or _hidden_holder(record):
-        holder = _own_holder(record, holding)
-        state = "held" if holder else "foreign"
-        holders = (holder or _foreign_holder(holding[0]),)
-    return _info(name, key, state, holders, waiting)
+    if record is not None and record.document.startswith(records.SHARING):
+        beside = _beside(name, key, descriptor, record, there)
+        if beside is not None:
+            return beside
+    left = _hold_left(record)
+    if left > 0 and record is not None:
+        kept = documents.holder(record.holder or {}, token=record.token, expires_in=left)
+        return _info(name, key, "held", (kept,), there.waiting)
+    if there.holding or _hidden_holder(record):
+        own = _own_holder(record, there.holding)
+        if own is not None:
+            return _info(name, key, "held", (own,), there.waiting)
+    return _info(name, key, "foreign" if there.holding else "free", _strangers(there), there.waiting)
+
+
+def _beside(name: str, key: str, descriptor: int, record: Record, there: Locks) -> LockInfo | None:
+    """A lock whose holders are not alone; ``None`` if there are none now."""
+    from lockctl.backends.file import sharing
+
+    state, inside = sharing.state(record), sharing.seats_taken(descriptor)
+    if state is None or not inside:
+        return None
+    found = [(number, records.read_page(descriptor, number)) for number in inside]
+    pages = sorted((page.token, number, page.holder) for number, page in found if page and page.token >= state.first)
+    holders = [documents.holder(written, token=token, expires_in=None) for token, _, written in pages if written]
+    if not holders:
+        # the first of them has not written yet who it is, or another hand has taken the pages away
+        holders = [replace(documents.foreign_holder(), mode=state.mode)]
+    elif len(holders) == len(inside) and not ranges.is_taken(descriptor, ranges.MUTEX, ranges.MUTEX + 1):
+        written = [document for _, _, document in pages if document]
+        if all(document.get("pid_ns") == pid_namespace() for document in written):
+            ours = [document.get("taken_by") for document in written]
+            holders += _strangers(there, ours)
+    return _info(name, key, "held", tuple(holders), there.waiting, state.slots)
+
+
+def _hold_left(record: Record | None) -> float:
+    if record is None or records.ENDED not in record.document:
+        return 0.0
+    from lockctl.backends.file import hold
+
+    return hold.left(record)
 
 
 def look_from_outside(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
     """A lock file that this user may not read: the kernel still says whether it is held, and by which pid."""
     try:
-        holding, waiting = _of_inode(locks, os.stat(key, follow_symlinks=False))
+        there = _of_inode(locks, os.stat(key, follow_symlinks=False))
     except FileNotFoundError:
         return None
     except OSError as failure:
         place.refuse(key, failure)
-    holders = (_foreign_holder(holding[0]),) if holding else ()
-    return _info(name, key, "held" if holding else "free", holders, waiting)
+    return _info(name, key, "held" if there.holding else "free", _strangers(there), there.waiting)
 
 
-def _of_inode(locks: LocksByInode, seen: os.stat_result) -> tuple[list[int], list[int]]:
-    return locks.get((os.major(seen.st_dev), os.minor(seen.st_dev), seen.st_ino), ([], []))
+def _of_inode(locks: LocksByInode, seen: os.stat_result) -> Locks:
+    return locks.get((os.major(seen.st_dev), os.minor(seen.st_dev), seen.st_ino)) or Locks()
 
 
-def _info(name: str, key: str, state: str, holders: tuple[Holder, ...], waiting: list[int]) -> LockInfo:
+def _info(name: str, key: str, state: str, holders: tuple[Holder, ...], waiting: list[int], slots: int = 1) -> LockInfo:
     return LockInfo(
         name=name,
         backend="file",
         key=key,
         state=state,
         fencing="strict",
-        slots=1,
+        slots=slots,
         holders=holders,
-        waiters=tuple(_waiter(pid) for pid in waiting),
+        waiters=tuple(sorted(map(_waiter, waiting), key=lambda waiter: waiter.since or 0.0)),
         last_run=None,
     )
 
@@ -160,7 +223,7 @@ def _hidden_holder(record: Record | None) -> bool:
 
 def _own_holder(record: Record | None, holding: list[int]) -> Holder | None:
     written = record.holder if record else None
-    if not written or record is None:
+    if not written or record is None or "ended_at" in written:
         return None
     same_namespace = written.get("pid_ns") == pid_namespace()
     if holding and same_namespace and written.get("taken_by") not in holding and written.get("helper") not in holding:
@@ -168,9 +231,14 @@ def _own_holder(record: Record | None, holding: list[int]) -> Holder | None:
     return documents.holder(written, token=record.token, expires_in=None)
 
 
-def _foreign_holder(pid: int) -> Holder:
+def _strangers(there: Locks, known: Collection[object] = ()) -> tuple[Holder, ...]:
+    """The other programs that hold a file: all whose pids are not *known* as ours."""
+    return tuple(_stranger(pid, shared=pid in there.shared) for pid in there.holding if pid not in known)
+
+
+def _stranger(pid: int, *, shared: bool) -> Holder:
     found = documents.foreign_holder(host=os.uname().nodename, pid=pid or None, user=_user_of(pid))
-    return replace(found, command=_command_of(pid))
+    return replace(found, command=_command_of(pid), mode=SHARED if shared else found.mode)
 
 
 def _waiter(pid: int) -> Waiter:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from lockctl.backends.postgresql.address import PARAMETERS, from_url
 from lockctl.backends.postgresql.fence import Fence
 from lockctl.backends.postgresql.observer import Observer
-from lockctl.backends.postgresql.session import SessionGone
+from lockctl.backends.postgresql.session import SessionGone, SqlError
 from lockctl.backends.postgresql.tenure import Tenure
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.model import Capabilities, Grant
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.backends.postgresql.address import Address
-    from lockctl.model import Claim, Holder, LockInfo
+    from lockctl.model import Claim, Holder, LockInfo, Run
     from lockctl.url import Url
 
 OPENING_LIMIT = 10.0  # seconds for a connection, inside a wait that may be longer
@@ -51,6 +51,10 @@ class PostgresqlBackend:
         " lost (fsync=off, failover to a replica that lags) while that clock goes back",
         survives="a server that stands still for less than the ttl; a restart or failover ends locks and jobs",
         clocks="no clock's time of day counts; the server's must not run faster than ours by more than 0.2 %",
+        period_clock="the server's",
+        slots=True,
+        shared=True,
+        hold_by="record",
         connection_held=True,
     )
 
@@ -99,9 +103,21 @@ class PostgresqlBackend:
             raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
         return grant
 
-    def release(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``."""
-        self.withdraw(grant.claim, timeout=timeout)
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        """See ``Backend``. Where the hold cannot be written down, the lock is freed and the reason is raised."""
+        deadline = Deadline(timeout)
+        refusal: LockctlError | None = None
+        tenure = self._tenures.get(grant.claim.owner)
+        if hold > 0 and tenure is not None:
+            try:
+                tenure.begin_rest(grant, hold, deadline.sooner(deadline.left() * 0.7))
+            except SessionGone:
+                pass  # the lock is not ours any more
+            except (SqlError, ConfigError) as failure:
+                refusal = failure
+        self.withdraw(grant.claim, timeout=deadline.left())
+        if refusal is not None:
+            raise refusal
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """See ``Backend``. The server queues waiters in their order, and the lock is taken when this returns."""
@@ -113,7 +129,11 @@ class PostgresqlBackend:
                     return
                 tenure = self._open(claim, deadline.sooner(OPENING_LIMIT))
             if not tenure.locked:
-                self._await(tenure, deadline)
+                self._await(tenure, claim, deadline)
+            elif tenure.rests_for() > 0:
+                from lockctl.backends.postgresql.resting import sit_out
+
+                sit_out(tenure, deadline)
         except RequestInterrupted:
             return
         except (BackendUnavailable, ConfigError):
@@ -125,14 +145,18 @@ class PostgresqlBackend:
         deadline = Deadline(timeout)
         tenure = self._tenures.pop(claim.owner, None)
         if tenure is not None:
+            spare = None
             try:
                 tenure.free(deadline.sooner(deadline.left() / 2))
+                spare = tenure.spare()
             except SessionGone:
                 pass  # and with it whatever it held
             except BackendUnavailable:
                 self._doubtful[claim.owner] = tenure.pid
             finally:
-                tenure.close()
+                tenure.close(spare)
+            if spare is not None:
+                self._observer.adopt(spare)
         self._bury(claim, deadline)
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
@@ -147,10 +171,47 @@ class PostgresqlBackend:
         """See ``Backend``. With *now* the server ends the holder's session."""
         deadline = Deadline(timeout)
         if now:
-            return self._observer.end(name, seen, deadline)
-        if seen.owner is None:
+            ended = self._observer.end(name, seen, deadline)
+        elif seen.owner is None:
             raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
-        return self._observer.ask(name, seen, printable(by), printable(reason), deadline)
+        else:
+            ended = self._observer.ask(name, seen, printable(by), printable(reason), deadline)
+        if ended is None and seen.owner is not None:
+            ended = self._observer.end_rest(name, seen, now=now, deadline=deadline)
+        return ended
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        from lockctl.backends.postgresql import past
+
+        deadline, key = Deadline(timeout), self._address.key_of(name)
+        return self._observer.with_session(
+            lambda session: past.last_success(self._fence, session, key, deadline), deadline
+        )
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``. The session of the lock is left to its renewals."""
+        from lockctl.backends.postgresql import past
+
+        deadline, name = Deadline(timeout), grant.claim.name
+        key, full_name = self._address.key_of(name), self._address.full_name(name)
+        self._observer.with_session(
+            lambda session: past.note_success(self._fence, session, key, full_name, grant, deadline), deadline
+        )
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.postgresql import past
+
+        deadline, key = Deadline(timeout), self._address.key_of(name)
+        self._observer.with_session(lambda session: past.remember(self._fence, session, key, run, deadline), deadline)
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        from lockctl.backends.postgresql import past
+
+        deadline, key = Deadline(timeout), self._address.key_of(name)
+        return self._observer.with_session(lambda session: past.runs(self._fence, session, key, deadline), deadline)
 
     def close(self) -> None:
         """See ``Backend``: the server frees what was held as soon as it sees the connections end."""
@@ -160,10 +221,17 @@ class PostgresqlBackend:
 
     def _grant(self, claim: Claim, deadline: Deadline) -> Grant | None:
         tenure = self._tenures.get(claim.owner) or self._open(claim, deadline)
-        if not tenure.take(deadline):
+        if not tenure.take(deadline) or not tenure.draw(deadline):
             return None
+        assert tenure.token is not None
         return Grant(
-            claim, tenure.draw(deadline), tenure.domain, tenure.key.text, claim.ttl, descriptor=tenure.session.fileno()
+            claim=claim,
+            token=tenure.token,
+            domain=tenure.domain,
+            key=tenure.key.text,
+            ttl=claim.ttl,
+            at=tenure.at,
+            descriptor=tenure.session.fileno(),
         )
 
     def _open(self, claim: Claim, deadline: Deadline) -> Tenure:
@@ -173,7 +241,7 @@ class PostgresqlBackend:
         self._tenures[claim.owner] = tenure
         return tenure
 
-    def _await(self, tenure: Tenure, deadline: Deadline) -> None:
+    def _await(self, tenure: Tenure, claim: Claim, deadline: Deadline) -> None:
         while True:
             try:
                 tenure.queue(deadline.sooner(WATCH))
@@ -184,12 +252,12 @@ class PostgresqlBackend:
                 return
             if deadline.left() <= 0:
                 return
-            self._check_place(tenure, deadline)
+            self._check_place(tenure, claim, deadline)
 
-    def _check_place(self, tenure: Tenure, deadline: Deadline) -> None:
+    def _check_place(self, tenure: Tenure, claim: Claim, deadline: Deadline) -> None:
         """Raise ``BackendUnavailable`` if the answer that the lock was granted can never come."""
         where = tenure.session.where
-        granted = self._observer.place(tenure.key, tenure.session.pid, deadline.sooner(OPENING_LIMIT))
+        granted = self._observer.place(claim.name, tenure.session.pid, deadline.sooner(OPENING_LIMIT))
         if granted is None:
             raise BackendUnavailable(f"{where}: the place in the queue is lost")
         if granted:
@@ -209,6 +277,5 @@ class PostgresqlBackend:
     def _bury(self, claim: Claim, deadline: Deadline) -> None:
         """End what an earlier session of this claim may have left at the server."""
         if claim.owner in self._doubtful:
-            key = self._address.key_of(claim.name)
-            self._observer.bury(claim.owner, key, self._doubtful[claim.owner], deadline)
+            self._observer.bury(claim.owner, claim.name, self._doubtful[claim.owner], deadline)
             del self._doubtful[claim.owner]

@@ -58,6 +58,14 @@ class Address(Value):
         """The advisory key of the lock *name*."""
         return self.key or keys.of_name(self.prefix + name)
 
+    def turnstile_of(self, name: str) -> Key:
+        """The key before which those wait who want a slot of the lock *name*."""
+        return keys.turnstile(f"{self.key.text}#" if self.key is not None else self.prefix + name)
+
+    def full_name(self, name: str) -> str | None:
+        """The lock *name* as the tables have it: with the prefix; ``None`` where all names are one lock."""
+        return None if self.key is not None else self.prefix + name
+
 
 def from_url(url: Url) -> Address:
     """Read *url*; raises ``ConfigError``."""

@@ -4,6 +4,11 @@ PostgreSQL has two key spaces that do not overlap: one ``bigint``, or a pair of 
 first eight bytes of the SHA-256 of prefix and name, read as a signed big-endian number; the same in SQL::
 
     ('x' || left(encode(sha256('lockctl:nightly'), 'hex'), 16))::bit(64)::bigint
+
+Who shares a lock by slots needs more keys: the turnstile of those who wait, and one for each slot. These are
+65536 numbers that follow each other. The first is the turnstile, in SQL::
+
+    ('x' || left(encode(sha256('lockctl:nightly#'), 'hex'), 12) || '0000')::bit(64)::bigint
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from lockctl.value import Value
 
 BIGINT, PAIR = 1, 2  # how pg_locks.objsubid tells the two key spaces apart
 HALF = 1 << 32
+MOST_SLOTS = (1 << 16) - 1  # keys that follow a turnstile
 
 
 class Key(Value):
@@ -33,6 +39,15 @@ def of_name(name: str) -> Key:
     from hashlib import sha256  # the driver that comes along with it is slower to load
 
     return bigint(int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True))
+
+
+def turnstile(name: str) -> Key:
+    """The key that is followed by those of the slots of a lock, from its *name* with its prefix.
+
+    No name ends with the character that makes it another one's hash.
+    """
+    number = of_name(f"{name}#")
+    return bigint(_signed((number.classid << 32) | (number.objid & ~MOST_SLOTS), 64))
 
 
 def parse(text: str) -> Key | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
 
+ALONE, TOGETHER = "exclusive", "shared"  # modes of seats
 OURS = "lockctl:"  # the application name is this, the owner, a colon and the lock's name
 LONGEST_APPLICATION = 63  # bytes that the server keeps
 COMMENT = "/* lockctl "  # before a waiter's document, which is followed by " */"
@@ -37,7 +38,7 @@ class Seat(Value):
 
     key: str
     granted: bool
-    mode: str  # exclusive or shared
+    mode: str  # ALONE or TOGETHER
     pid: int | None  # of the server process; None: a prepared transaction
     since: float | None  # waiting since, wall clock of the server
     owner: str | None  # a session of lockctl
@@ -63,19 +64,48 @@ def comment(claim: Claim, wall: float) -> str:
     return COMMENT + document.replace("*", "\\u002a") + " */ "
 
 
-def seats(session: Session, key: Key | None, deadline: Deadline) -> list[Seat]:
-    """Who holds *key* (or any key) and who waits for it, in the order in which they will be served."""
+def seats(session: Session, wanted: tuple[Key, ...] | None, deadline: Deadline) -> list[Seat]:
+    """Who holds one of the *wanted* keys (or any key) and who waits for it, in the order of their service."""
+    which = is_key(None) if wanted is None else is_one_of(wanted)
     since = "extract(epoch FROM l.waitstart)::float8" if session.version >= IDLE_SESSION else "NULL"
     sql = (
         "SELECT l.classid::bigint, l.objid::bigint, l.objsubid::int, l.granted, l.mode, l.pid,"
         f" {since}, a.application_name, a.usename, pg_catalog.host(a.client_addr),"
         " CASE WHEN a.state IS NULL THEN NULL WHEN a.state LIKE 'idle%' THEN"
         " extract(epoch FROM pg_catalog.clock_timestamp() - a.state_change)::float8 ELSE 0 END,"
-        f" CASE WHEN l.granted THEN NULL ELSE left(a.query, {2 * ROOM}) END"
+        f" CASE WHEN left(a.query, {len(COMMENT)}) = '{COMMENT}' THEN left(a.query, {2 * ROOM}) END"
         " FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
-        f" WHERE {is_key(key)} ORDER BY 7 NULLS LAST, l.pid LIMIT {MANY}"
+        f" WHERE {which} ORDER BY 7 NULLS LAST, l.pid LIMIT {MANY}"
     )
     return [_seat(row) for row in session.ask(sql, deadline)]
+
+
+def is_one_of(wanted: tuple[Key, ...]) -> str:
+    """The condition that a row *l* of pg_locks is about one of these keys."""
+    return " OR ".join([f"({is_key(key)})" for key in wanted])
+
+
+def divided(seats: list[Seat], turnstile: Key, resting_after: str | None) -> tuple[list[Seat], list[Seat]]:
+    """Who of those at a key and its *turnstile* is inside, and who waits.
+
+    *resting_after* is the last owner of a lock that rests: who of lockctl has the key then keeps a place.
+    """
+    behind = [seat for seat in seats if seat.key == turnstile.text and seat.owner is not None]
+    # one looks for a slot, and has the key itself already; who has the turnstile shared does not wait
+    queue = [seat for seat in behind if seat.mode == ALONE and seat.granted]
+    queue += [seat for seat in behind if seat.mode == ALONE and not seat.granted]
+    waiting = {seat.pid for seat in queue}
+    inside: list[Seat] = []
+    outside: list[Seat] = []
+    for seat in seats:
+        if seat.key == turnstile.text or seat.pid in waiting:
+            continue
+        kept = resting_after is not None and seat.owner not in (None, resting_after)
+        (inside if seat.granted and not kept else outside).append(seat)
+    outside.sort(key=lambda seat: not seat.granted)
+    if resting_after is not None:
+        inside = [seat for seat in inside if seat.owner is None]
+    return inside, outside + queue
 
 
 def holder(seat: Seat, entry: Entry | None) -> Holder:
@@ -89,6 +119,20 @@ def holder(seat: Seat, entry: Entry | None) -> Holder:
     ttl = documents.seconds(document.get("ttl"))
     left = None if ttl is None or seat.silent_for is None else min(ttl, max(0.0, ttl - seat.silent_for))
     return documents.holder(document, token=entry.token, expires_in=left, acquired_at=entry.taken_at)
+
+
+def rest(entry: Entry) -> Holder:
+    """Who held a lock last that rests."""
+    document = documents.read(entry.document)
+    if document is None or document["owner"] != entry.owner:
+        return Holder(entry.owner, None, None, None, None, entry.token, ALONE, entry.taken_at, entry.rests_for)
+    return documents.holder(document, token=entry.token, expires_in=entry.rests_for, acquired_at=entry.taken_at)
+
+
+def slots(seat: Seat, entry: Entry | None) -> int:
+    """How many can be inside, as who sits in a seat that was granted said."""
+    document = documents.read(entry.document) if entry is not None and entry.owner == seat.owner else None
+    return 1 if document is None or seat.owner is None else documents.slots(document)
 
 
 def waiter(seat: Seat) -> Waiter:
@@ -115,7 +159,7 @@ def _seat(row: Row) -> Seat:
     return Seat(
         key=keys.seen(int(classid), int(objid), int(objsubid)),
         granted=bool(granted),
-        mode="shared" if text(mode) == "ShareLock" else "exclusive",
+        mode=TOGETHER if text(mode) == "ShareLock" else ALONE,
         pid=pid,
         since=documents.seconds(since),
         owner=name[len(OURS) :].partition(":")[0] or None if name.startswith(OURS) else None,

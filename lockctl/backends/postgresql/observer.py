@@ -7,14 +7,15 @@ from __future__ import annotations
 import _thread
 
 from lockctl.backends.postgresql import look
-from lockctl.backends.postgresql.fence import FORBIDDEN, NO_TABLE
+from lockctl.backends.postgresql.fence import FORBIDDEN
 from lockctl.backends.postgresql.scope import is_key
 from lockctl.backends.postgresql.session import SessionGone, SqlError
 from lockctl.backends.postgresql.tenure import open_side
 from lockctl.documents import describe_revocation
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
-from lockctl.model import LockInfo
+from lockctl.model import EXCLUSIVE, LockInfo
 from lockctl.names import check_name
+from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from lockctl.backends.postgresql.fence import Entry, Fence
     from lockctl.backends.postgresql.key import Key
     from lockctl.backends.postgresql.look import Seat
+    from lockctl.backends.postgresql.session import Row
     from lockctl.model import Holder
     from lockctl.wire.deadline import Deadline
 
@@ -56,16 +58,22 @@ class Observer:
         """One lock as it is now."""
         key = self._address.key_of(name)
 
+        turnstile = self._address.turnstile_of(name)
+
         def ask(session: Opened) -> LockInfo:
+            from lockctl.backends.postgresql import past
+
             for _ in range(LOOKS):
                 entry = self._fence.read(session, key, deadline)
-                seats = look.seats(session, key, deadline)
-                owners = {seat.owner for seat in seats if seat.granted}
-                if owners <= {None} or (entry is not None and entry.owner in owners):
+                seats = look.seats(session, (key, turnstile), deadline)
+                sharers = self._sharers(session, seats, deadline)
+                owners = {seat.owner for seat in seats if seat.granted and seat.mode == look.ALONE}
+                if owners <= {None} or (entry is not None and (entry.owner in owners or entry.rests_for is not None)):
                     break
-            return self._info(name, key, seats, entry)
+            info = self._info(name, key, look.divided(seats, turnstile, _resting(entry)), entry, sharers)
+            return replace(info, last_run=past.last_run(self._fence, session, key, deadline))
 
-        return self._with_session(ask, deadline)
+        return self.with_session(ask, deadline)
 
     def matching(self, pattern: str, deadline: Deadline) -> list[LockInfo]:
         """All locks that lockctl ever took and whose name matches, in the order of their names."""
@@ -73,66 +81,93 @@ class Observer:
 
         def ask(session: Opened) -> list[LockInfo]:
             entries = self._entries(session, deadline)
+            seats = look.seats(session, None, deadline)
+            sharers = self._sharers(session, seats, deadline)
             by_key: dict[str, list[Seat]] = {}
-            for seat in look.seats(session, self._address.key, deadline):
+            for seat in seats:
                 by_key.setdefault(seat.key, []).append(seat)
-            return [
-                self._info(name, key, by_key.get(key.text, []), entry)
-                for name, key, entry in entries
-                if fnmatchcase(name, pattern)
-            ]
+            found = []
+            for name, key, entry in entries:
+                if fnmatchcase(name, pattern):
+                    turnstile = self._address.turnstile_of(name)
+                    here = by_key.get(key.text, []) + by_key.get(turnstile.text, [])
+                    found.append(self._info(name, key, look.divided(here, turnstile, _resting(entry)), entry, sharers))
+            return found
 
-        return self._with_session(ask, deadline)
+        return self.with_session(ask, deadline)
 
-    def place(self, key: Key, pid: int, deadline: Deadline) -> bool | None:
-        """Whether the session with this server process holds *key*; ``None``: it does not even wait for it."""
+    def place(self, name: str, pid: int, deadline: Deadline) -> bool | None:
+        """Whether the session with this server process has the lock; ``None``: it does not even wait for it."""
+        key, turnstile = self._address.key_of(name), self._address.turnstile_of(name)
 
         def ask(session: Opened) -> bool | None:
-            found = [seat.granted for seat in look.seats(session, key, deadline) if seat.pid == pid]
-            return any(found) if found else None
+            found = [seat for seat in look.seats(session, (key, turnstile), deadline) if seat.pid == pid]
+            waiting = any(seat.key == turnstile.text or not seat.granted for seat in found)
+            return not waiting if found else None
 
-        return self._with_session(ask, deadline)
+        return self.with_session(ask, deadline)
 
-    def bury(self, owner: str, key: Key, pid: int | None, deadline: Deadline) -> None:
-        """End every session of *owner* that holds *key* or waits for it, and the server process *pid* if it has it.
+    def bury(self, owner: str, name: str, pid: int | None, deadline: Deadline) -> None:
+        """End every session of *owner* that holds the lock or waits for it, and the server process *pid* if it does.
 
         They are gone when this returns.
         """
         mark = look.mark(owner)
+        keys = (self._address.key_of(name), self._address.turnstile_of(name))
         sql = (
             "SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_activity a WHERE"
             " (left(a.application_name, %s) = %s OR a.pid = %s) AND EXISTS"
-            f" (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = a.pid AND {is_key(key)})"
+            f" (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = a.pid AND ({look.is_one_of(keys)}))"
         )
 
         def ask(session: Opened) -> None:
             while session.ask(sql, deadline, (len(mark), mark, pid)):
                 session.ask(PAUSE, deadline)
 
-        self._with_session(ask, deadline)
+        self.with_session(ask, deadline)
 
     def ask(self, name: str, seen: Holder, by: str, reason: str, deadline: Deadline) -> int | None:
         """Leave a request for *seen* to give the lock back; ``None`` if it is not the holder any more."""
         key = self._address.key_of(name)
         mark = look.mark(seen.owner or "")
+        fence = self._fence
         sql = (
-            f"UPDATE {self._fence.quoted} SET revocation = %s WHERE key = %s AND owner = %s AND token = %s AND EXISTS"
-            f" (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
-            f" WHERE {is_key(key)} AND l.granted AND left(a.application_name, %s) = %s) RETURNING token"
+            "UPDATE {} AS h SET revocation = %s WHERE h.key = %s AND h.owner = %s AND h.token = %s AND EXISTS"
+            " (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
+            f" WHERE {is_key(key)} AND l.granted AND left(a.application_name, %s) = %s)"
+            " RETURNING GREATEST(h.token, (SELECT max(f.token) FROM {} f WHERE f.key = h.key))"
         )
         document = describe_revocation(seen.owner or "", by, reason).decode()
 
         def ask(session: Opened) -> int | None:
             values = (document, key.text, seen.owner, seen.token, len(mark), mark)
-            try:
-                rows = session.ask(sql, deadline, values)
-            except SqlError as error:
-                if error.code == NO_TABLE:
-                    return None
-                raise self._fence.explained(error, session) from None
-            return int(rows[0][0]) + 1 if rows else None
+            for table in self._tables(seen):
+                rows = fence.select(session, sql.format(table, fence.quoted), values, deadline)
+                if rows:
+                    return int(rows[0][0]) + 1
+            return None
 
-        return self._with_session(ask, deadline)
+        return self.with_session(ask, deadline)
+
+    def end_rest(self, name: str, seen: Holder, *, now: bool, deadline: Deadline) -> int | None:
+        """End the rest of a lock after *seen*; ``None`` if it does not rest after that holder.
+
+        Raises ``LockctlError`` unless it is to end *now*: there is nobody who could be asked.
+        """
+        from lockctl.backends.postgresql import resting
+
+        key = self._address.key_of(name)
+
+        def ask(session: Opened) -> int | None:
+            if now:
+                token = resting.end(self._fence, session, key, seen, deadline)
+                return None if token is None else token + 1
+            entry = self._fence.read(session, key, deadline)
+            if entry is None or entry.rests_for is None or (entry.owner, entry.token) != (seen.owner, seen.token):
+                return None
+            raise LockctlError(f"{name} is kept by --min-hold, and its job has ended: use --now to free it")
+
+        return self.with_session(ask, deadline)
 
     def end(self, name: str, seen: Holder, deadline: Deadline) -> int | None:
         """End the session of *seen* if it is still the holder, and raise the token in the same step."""
@@ -145,11 +180,11 @@ class Observer:
             if found is None:
                 return None
             pid, token = found
-            while any(seat.granted and seat.pid == pid for seat in look.seats(session, key, deadline)):
+            while any(seat.granted and seat.pid == pid for seat in look.seats(session, (key,), deadline)):
                 session.ask(PAUSE, deadline)
             return token + 1
 
-        return self._with_session(ask, deadline)
+        return self.with_session(ask, deadline)
 
     def _terminate(
         self, session: Opened, name: str, key: Key, seen: Holder, deadline: Deadline
@@ -159,18 +194,21 @@ class Observer:
         else:
             mark = look.mark(seen.owner)
             who, values = "left(a.application_name, %s) = %s", [len(mark), mark]
-        if seen.token is not None:
-            who += (
-                f" AND EXISTS (SELECT FROM {self._fence.quoted} f WHERE f.key = %s AND f.owner = %s AND f.token = %s)"
-            )
-            values += [key.text, seen.owner, seen.token]
         holder = (
             "SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
-            f" WHERE {is_key(key)} AND l.granted AND {who} LIMIT 1"
+            f" WHERE {is_key(key)} AND l.granted AND {who}{{}} LIMIT 1"
         )
-        full_name = None if self._address.key is not None else self._address.prefix + name
+        written = " AND EXISTS (SELECT FROM {} h WHERE h.key = %s AND h.owner = %s AND h.token = %s)"
+        conditions = [""]
+        if seen.token is not None:
+            conditions = [written.format(table) for table in self._tables(seen)]
+            values += [key.text, seen.owner, seen.token]
+        full_name = self._address.full_name(name)
         try:
-            rows = self._fence.bump(session, key, full_name, holder, tuple(values), deadline)
+            rows: list[Row] = []
+            for condition in conditions:
+                query = holder.format(condition)
+                rows = rows or self._fence.bump(session, key, full_name, query, tuple(values), seen.owner, deadline)
         except SqlError as error:
             if error.code == FORBIDDEN:
                 raise ConfigError(
@@ -179,6 +217,23 @@ class Observer:
                 ) from None
             raise
         return (int(rows[0][0]), int(rows[0][1])) if rows else None
+
+    def _tables(self, seen: Holder) -> list[str]:
+        """Where a holder like *seen* may have written what it is: alone, or among several."""
+        if seen.mode == EXCLUSIVE:
+            return [self._fence.quoted]
+        from lockctl.backends.postgresql import sharing
+
+        return [self._fence.quoted, sharing.table(self._fence)]
+
+    def _sharers(self, session: Opened, seats: list[Seat], deadline: Deadline) -> dict[tuple[str, str], Entry]:
+        """What is known of those in *seats* who share a lock."""
+        keys = {seat.key for seat in seats if seat.granted and seat.mode == look.TOGETHER and seat.owner is not None}
+        if not keys:
+            return {}
+        from lockctl.backends.postgresql import sharing
+
+        return sharing.entries(self._fence, session, sorted(keys), deadline)
 
     def _entries(self, session: Opened, deadline: Deadline) -> list[tuple[str, Key, Entry]]:
         address = self._address
@@ -197,21 +252,41 @@ class Observer:
                     found.append((name, address.key_of(name), entry))
         return found
 
-    def _info(self, name: str, key: Key, seats: list[Seat], entry: Entry | None) -> LockInfo:
-        holders = tuple(look.holder(seat, entry) for seat in seats if seat.granted)
+    def _info(
+        self,
+        name: str,
+        key: Key,
+        divided: tuple[list[Seat], list[Seat]],
+        entry: Entry | None,
+        sharers: dict[tuple[str, str], Entry],
+    ) -> LockInfo:
+        inside, outside = divided
+        known = [(seat, sharers.get((seat.key, seat.owner or "")) or entry) for seat in inside]
+        holders = [look.holder(seat, written) for seat, written in known]
+        if entry is not None and _resting(entry) is not None:
+            holders.insert(0, look.rest(entry))
         return LockInfo(
             name=name,
             backend="postgresql",
             key=key.text,
-            state="free" if not holders else "held" if holders[0].owner else "foreign",
+            state="free" if not holders else "held" if any(holder.owner for holder in holders) else "foreign",
             fencing=FENCING,
-            slots=1,
-            holders=holders,
-            waiters=tuple(look.waiter(seat) for seat in seats if not seat.granted),
+            slots=max([1, *(look.slots(seat, written) for seat, written in known)]),
+            holders=tuple(holders),
+            waiters=tuple(look.waiter(seat) for seat in outside),
             last_run=None,
         )
 
-    def _with_session(self, ask: Callable[[Opened], T], deadline: Deadline) -> T:
+    def adopt(self, session: Opened) -> None:
+        """Use *session*, which holds nothing, instead of another that would have to be opened; or close it."""
+        if self._session is None and self._mutex.acquire(blocking=False):
+            self._session = session
+            self._mutex.release()
+        else:
+            session.close()
+
+    def with_session(self, ask: Callable[[Opened], T], deadline: Deadline) -> T:
+        """What *ask* finds out with a connection; a second time with another if the first one had ended meanwhile."""
         if not self._mutex.acquire(timeout=min(deadline.left(), 60.0)):
             raise BackendUnavailable("postgresql: another request has not ended yet")
         try:
@@ -232,6 +307,11 @@ class Observer:
                     raise
         finally:
             self._mutex.release()
+
+
+def _resting(entry: Entry | None) -> str | None:
+    """The last holder of a lock that rests."""
+    return None if entry is None or entry.rests_for is None else entry.owner
 
 
 def _valid(name: str) -> str | None:

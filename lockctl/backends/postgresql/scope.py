@@ -8,6 +8,8 @@ In both the server ends a session that is silent for longer than the lease, and 
 else may end it earlier: keepalives that were set shorter at the server are set to the lease as well.
 """
 
+# ruff: noqa: S608 - numbers of keys cannot be parameters of a statement
+
 from __future__ import annotations
 
 from lockctl.backends.postgresql.pooler import WHICH, explained
@@ -37,6 +39,19 @@ class Scope(Value):
     take: str
     wait: str
     free: str
+
+
+class Ways(Value):
+    """How one claim takes and keeps its lock, as statements.
+
+    *take* and *wait* answer with one row: the server process, then what is true if the lock is ours now. In the row
+    of *take* a third one is true if it may have been refused because others share it.
+    """
+
+    take: str
+    wait: str
+    free: str
+    holds: str  # a condition
 
 
 SESSION = Scope(
@@ -72,7 +87,7 @@ def prepare(scope: Scope, session: Session, ttl: float, application: str, deadli
         settings["default_transaction_read_only"] = "off"
     if scope is TRANSACTION or session.version >= IDLE_SESSION:
         settings[scope.idle_limit] = str(lease)
-    if scope is TRANSACTION and session.version >= TRANSACTION_LIMIT:
+    if session.version >= TRANSACTION_LIMIT:  # the wait for a session's lock is a transaction, too
         settings["transaction_timeout"] = "0"
     lines = [f"{scope.setting} {name} = {content}" for name, content in settings.items()]
     try:
@@ -98,6 +113,20 @@ def prepare(scope: Scope, session: Session, ttl: float, application: str, deadli
     except SqlError:
         if scope is TRANSACTION:
             session.ask("ROLLBACK TO SAVEPOINT lockctl", deadline)
+
+
+def alone(scope: Scope, key: Key) -> Ways:
+    """The ways of a claim that shares its lock with nobody."""
+    number = key.text
+    return Ways(
+        # that others share it is seen by sharing it too, for a moment in which nobody alone could have had it
+        take="SELECT pg_catalog.pg_backend_pid(), t.taken, CASE WHEN t.taken THEN false"
+        f" WHEN pg_catalog.pg_try_advisory_lock_shared({number}) THEN pg_catalog.pg_advisory_unlock_shared({number})"
+        f" ELSE false END FROM (SELECT {scope.take}({number}) AS taken OFFSET 0) t",
+        wait=f"SELECT pg_catalog.pg_backend_pid(), {scope.wait}({number}) IS NOT NULL",
+        free=scope.free.format(number),
+        holds=holds(key),
+    )
 
 
 def holds(key: Key) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from lockctl.backends.postgresql import look, pooler, scope
 from lockctl.backends.postgresql.connect import connect
+from lockctl.backends.postgresql.fence import Resting
 from lockctl.backends.postgresql.session import SessionGone, SqlError
 from lockctl.clock import wall
 from lockctl.documents import read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.model import SHARED
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
 
     from lockctl.backends.postgresql.address import Address
     from lockctl.backends.postgresql.connect import Opened
-    from lockctl.backends.postgresql.fence import Fence
-    from lockctl.backends.postgresql.scope import Scope
+    from lockctl.backends.postgresql.fence import Drawn, Fence
+    from lockctl.backends.postgresql.scope import Scope, Ways
     from lockctl.backends.postgresql.session import Row
-    from lockctl.model import Claim
+    from lockctl.model import Claim, Grant
 
 APPLICATION = "lockctl"  # what the server shows for a connection that holds no lock
 PATIENCE = 10.0  # seconds without an acknowledgement until the kernel gives such a connection up
@@ -38,11 +40,13 @@ class Tenure:
     """
 
     def __init__(self, address: Address, fence: Fence, claim: Claim) -> None:
-        """Nothing is opened yet."""
+        """Nothing is opened yet. Raises ``ConfigError`` for a number of slots that cannot be."""
         self.key = address.key_of(claim.name)
+        self.ttl = claim.ttl
         self.locked = False
         self.waiting = False  # the statement that waits for the lock was sent
         self.token: int | None = None
+        self.at = 0.0  # when the token was drawn: wall clock of the server, seconds since the epoch
         self.domain = ""
         self.session: Opened  # holds the lock, and does nothing that could end it
         self._side: Opened | None = None  # for the table, where the session has a transaction open
@@ -50,6 +54,16 @@ class Tenure:
         self._scope: Scope = scope.SCOPES[address.scope]
         self._fence = fence
         self._claim = claim
+        self._shares = claim.mode == SHARED or claim.slots > 1
+        self._rest: Deadline | None = None  # until when the lock rests that we were given
+        self._who = ""  # a comment before the statements of a waiter
+        self._ways: Ways
+        if self._shares:
+            from lockctl.backends.postgresql import sharing
+
+            self._ways = sharing.ways(self._scope, self.key, address.turnstile_of(claim.name), claim)
+        else:
+            self._ways = scope.alone(self._scope, self.key)
 
     def open(self, deadline: Deadline) -> None:
         """Connect, refuse what cannot hold a lock, and have the server end the session when it falls silent."""
@@ -66,9 +80,10 @@ class Tenure:
             session.close()
             raise
 
-    def close(self) -> None:
-        """End the sessions; the server frees what they held when it sees this."""
-        self.session.close()
+    def close(self, spare: Opened | None = None) -> None:
+        """End the sessions but *spare*; the server frees what they held when it sees this."""
+        if self.session is not spare:
+            self.session.close()
         self._close_side()
 
     @property
@@ -84,7 +99,8 @@ class Tenure:
     def take(self, deadline: Deadline) -> bool:
         """Take the lock if it is free, or see whether the wait for it was answered; whether it is ours now.
 
-        Raises ``ConfigError`` too, as :meth:`queue` and :meth:`draw` do.
+        Raises ``ConfigError`` too, as :meth:`queue` and :meth:`draw` do: also when those who have it say another
+        number of slots.
         """
         if self.waiting:
             try:
@@ -94,37 +110,92 @@ class Tenure:
                     return False
                 raise
         if not self.locked:
-            taking = f"SELECT pg_catalog.pg_backend_pid(), {self._scope.take}({self.key.text})"
-            rows = self.session.ask(taking, deadline)
+            rows = self.session.ask(self._ways.take, deadline)
             if rows[0][1]:
                 self._granted(rows)
+            elif rows[0][2]:
+                from lockctl.backends.postgresql import sharing
+
+                if self._claim.slots > 1:
+                    self._give_back(deadline)  # it may have the key, and no slot
+                sharing.check_agrees(self._fence, self._desk(deadline), self.key, self._claim, deadline)
         return self.locked
 
     def queue(self, deadline: Deadline) -> None:
         """Take a place in the server's queue, and wait there until the lock is ours. The place is kept."""
         if not self.waiting:
-            who = look.comment(self._claim, wall())
-            self.session.send(f"{who}SELECT pg_catalog.pg_backend_pid(), {self._scope.wait}({self.key.text})")
+            self._who = look.comment(self._claim, wall())
+            self.session.send(self._who + self._ways.wait)
             self.waiting = True
         self._granted(self.session.finish(deadline))
 
-    def draw(self, deadline: Deadline) -> int:
-        """The token of the lock, which is ours; the lease counts anew."""
+    def draw(self, deadline: Deadline) -> bool:
+        """Draw the token of the lock, which is ours; the lease counts anew.
+
+        False if the lock rests: who came to wait keeps it then as a place in the queue, others give it back.
+        """
+        self._collect(deadline)
         if self.token is not None:
             self._check(deadline)
-            return self.token
-        claim = self._claim
-        name = None if self._address.key is not None else self._address.prefix + claim.name
+            return True
+        try:
+            drawn = self._drawn(deadline)
+        except Resting as resting:
+            self._rest = Deadline(resting.seconds)
+            if not self._who:
+                self._give_back(deadline)
+            return False
+        except ConfigError:
+            try:
+                self._give_back(deadline)
+            except BackendUnavailable:
+                pass  # then the end of the session does
+            raise
         if self._scope is scope.SESSION:
-            token, pid = self._fence.take(self.session, self.key, name, claim, wall(), deadline)
-            self._expect(pid)
+            self._expect(drawn.pid)
         else:
-            # what the long transaction writes nobody would see before its end, and the row would be locked until then
-            self._side = self._side or open_side(self._address, deadline)
-            token, _ = self._fence.take(self._side, self.key, name, claim, wall(), deadline)
             self._check(deadline)
-        self.token = token
-        return token
+        self.token, self.at, self._rest = drawn.token, drawn.at, None
+        return True
+
+    def rests_for(self) -> float:
+        """Seconds for which the lock rests that we were given, as far as we know."""
+        return 0.0 if self._rest is None else self._rest.left()
+
+    def look_at_rest(self, deadline: Deadline) -> None:
+        """See for how long the lock still rests, and keep the server from ending a session that is silent."""
+        from lockctl.backends.postgresql import resting
+
+        self._collect(deadline)
+        if self._scope is scope.TRANSACTION:
+            self._check(deadline)
+        try:
+            left = resting.still(self._fence, self._desk(deadline), self.key, self._who, deadline)
+        except BackendUnavailable:
+            self._close_side()
+            raise
+        self._rest = Deadline(left)
+
+    def begin_rest(self, grant: Grant, hold: float, deadline: Deadline) -> None:
+        """Have the lock rest for *hold* seconds after *grant*, if it is still ours. Raises ``ConfigError`` too."""
+        if not self.locked:
+            return
+        from lockctl.backends.postgresql import resting
+
+        self._collect(deadline)
+        if self._scope is scope.TRANSACTION:
+            self._check(deadline)
+        name = self._address.full_name(grant.claim.name)
+        try:
+            resting.begin(self._fence, self._desk(deadline), self.key, name, grant, hold, deadline)
+        except SessionGone as gone:
+            if self._scope is scope.SESSION:
+                raise
+            self._close_side()
+            raise BackendUnavailable(str(gone)) from None  # the lock's own session is still there
+        except BackendUnavailable:
+            self._close_side()
+            raise
 
     def renew(self, deadline: Deadline) -> tuple[str, str] | None:
         """Have the lease count anew, if the lock is still ours; who asked for it, and why, if somebody did."""
@@ -137,8 +208,7 @@ class Tenure:
                 raise _aborted(error) from None
             return self._asked_back(deadline)
         try:
-            column = self._fence.revocation_column()
-            return read_revocation(self._check(deadline, column, (self.key.text, owner)), owner)
+            return read_revocation(self._check(deadline, self._revocation_column(), self._mine), owner)
         except SqlError:
             self._check(deadline)  # somebody dropped the table, or forbade it: the lock is held all the same
             return None
@@ -148,8 +218,49 @@ class Tenure:
         if self.waiting:
             raise BackendUnavailable(f"{self.session.where}: the lock may be granted at any moment")
         self._collect(deadline)
-        if self.locked:
-            self.session.ask(self._scope.free.format(self.key.text), deadline)
+        if self.locked and self._shares and self.token is not None:
+            from lockctl.backends.postgresql import sharing
+
+            sharing.leave(self._fence, self.session, self._ways.free, self._mine, deadline)
+        elif self.locked:
+            self.session.ask(self._ways.free, deadline)
+        self.locked, self.token = False, None
+
+    def spare(self) -> Opened | None:
+        """A connection that holds nothing any more and can be of use to others, once everything was given back."""
+        if self._scope is scope.TRANSACTION:
+            side, self._side = self._side, None
+            return side
+        return None if self.is_in_doubt else self.session
+
+    @property
+    def _mine(self) -> tuple[str, str]:
+        """By which the tables find the row of the claim."""
+        return self.key.text, self._claim.owner
+
+    def _drawn(self, deadline: Deadline) -> Drawn:
+        # what a long transaction writes nobody would see before its end, and the row would be locked until then
+        desk, claim = self._desk(deadline), self._claim
+        name = self._address.full_name(claim.name)
+        if not self._shares:
+            return self._fence.take(desk, self.key, name, claim, wall(), deadline)
+        from lockctl.backends.postgresql import sharing
+
+        return sharing.join(self._fence, desk, self.key, name, claim, wall(), deadline)
+
+    def _desk(self, deadline: Deadline) -> Opened:
+        """The connection for statements on tables."""
+        if self._scope is scope.SESSION:
+            return self.session
+        self._side = self._side or open_side(self._address, deadline)
+        return self._side
+
+    def _give_back(self, deadline: Deadline) -> None:
+        """Hold nothing any more, with the session as it was when it was opened."""
+        self.session.ask(self._ways.free, deadline)
+        self.locked = False
+        if self._scope is scope.TRANSACTION:
+            scope.prepare(self._scope, self.session, self.ttl, look.application(self._claim), deadline)
 
     def _granted(self, rows: list[Row]) -> None:
         self.waiting, self.locked = False, True
@@ -170,9 +281,17 @@ class Tenure:
                 if self._scope is scope.TRANSACTION:
                     raise _aborted(error) from None
 
+    def _revocation_column(self) -> str:
+        if not self._shares:
+            return self._fence.revocation_column()
+        from lockctl.backends.postgresql import sharing
+
+        return sharing.revocation_column(self._fence)
+
     def _check(self, deadline: Deadline, more: str = "NULL", values: tuple[str, ...] = ()) -> Any:
         """Have the lease count anew, if the lock is still ours; the value of *more*, an expression."""
-        sql = f"SELECT pg_catalog.pg_backend_pid(), {scope.holds(self.key)}, {more}"
+        who = self._who if self.token is None else ""
+        sql = f"{who}SELECT pg_catalog.pg_backend_pid(), {self._ways.holds}, {more}"
         ((pid, held, found),) = self.session.ask(sql, deadline, values or None)
         if pid != self.session.pid or not held:
             raise SessionGone(f"{self.session.where}: the session does not hold the lock any more")
@@ -181,8 +300,9 @@ class Tenure:
     def _asked_back(self, deadline: Deadline) -> tuple[str, str] | None:
         """Whether somebody asked for the lock. What cannot be read now is read at the next renewal."""
         try:
-            self._side = self._side or open_side(self._address, deadline)
-            return self._fence.revocation(self._side, self.key, self._claim.owner, deadline)
+            sql = f"SELECT {self._revocation_column()}"
+            rows = self._fence.select(self._desk(deadline), sql, self._mine, deadline)
+            return read_revocation(rows[0][0], self._claim.owner) if rows else None
         except (BackendUnavailable, ConfigError):
             self._close_side()
             return None

@@ -14,7 +14,7 @@ from lockctl.backends.redis.keys import keys_of
 from lockctl.backends.redis.session import Session
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
-from lockctl.model import Capabilities, Grant, LockInfo
+from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable
 from lockctl.wire.deadline import Deadline
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.backends.redis.address import Address
-    from lockctl.backends.redis.record import Seen
+    from lockctl.backends.redis.session import Words
     from lockctl.backends.redis.waiting import Queue
-    from lockctl.model import Claim, Holder
+    from lockctl.model import Claim, Holder, LockInfo, Run
     from lockctl.url import Url
 
 LISTED = 200  # locks that a list reads ahead
@@ -51,6 +51,10 @@ class RedisBackend:
         " lost writes (failover, restart without AOF) break it if the clock is also behind",
         survives="restarts of the server, if it writes to disk (AOF); a failover may lose the newest lock",
         clocks="the server's wall clock must not jump: it ends the leases",
+        period_clock="the server's",
+        slots=True,
+        shared=True,
+        hold_by="lease",
     )
     parameters: ClassVar[dict[str, str]] = {**TCP_PARAMETERS, **UNIX_PARAMETERS, **SENTINEL_PARAMETERS}
 
@@ -69,29 +73,43 @@ class RedisBackend:
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """See ``Backend``: one round trip, also on a new connection."""
-        document = documents.describe(claim, {"acquired_at": wall()})
         keys = keys_of(self._prefix, claim.name, claim.owner)
+        ttl, where = milliseconds(claim.ttl), self._session.where
+        script = scripts.ACQUIRE
+        if claim.mode == EXCLUSIVE:
+            words: Words = [claim.owner, ttl, documents.describe(claim, {"acquired_at": wall()})]
+        else:
+            from lockctl.backends.redis import sharing
+
+            script, words = sharing.acquiring(claim, ttl, wall())
         try:
-            reply = self._session.run(
-                scripts.ACQUIRE, keys, [claim.owner, milliseconds(claim.ttl), document], Deadline(timeout, interrupt)
-            )
+            reply = self._session.run(script, keys, words, Deadline(timeout, interrupt))
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
-        granted, text = record.answer(reply, self._session.where, 2)
+        granted, text, more = record.answer(reply, where, 3)
         if granted != 1:
+            if more or claim.mode != EXCLUSIVE:
+                from lockctl.backends.redis import sharing
+
+                sharing.refuse_disagreement(keys[0], text, more, claim)
             return None
         if self._queue is not None:
             self._queue.close()
-        token = record.token(text, self._session.where)
-        return Grant(claim, token, self._address.domain, keys[0], claim.ttl)
+        token, at = record.token(text, where), record.seconds(more, where)
+        return Grant(claim, token, self._address.domain, keys[0], claim.ttl, at)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``."""
         claim = grant.claim
-        words: list[bytes | str | int] = [record.beginning(claim.owner, grant.token), milliseconds(grant.ttl)]
+        script = scripts.RENEW
+        words: Words = [record.beginning(claim.owner, grant.token), milliseconds(grant.ttl)]
+        if claim.mode != EXCLUSIVE:
+            from lockctl.backends.redis import sharing
+
+            script, words = sharing.renewing(grant, milliseconds(grant.ttl))
         try:
-            reply = self._session.run(scripts.RENEW, keys_of(self._prefix, claim.name), words, Deadline(timeout))
+            reply = self._session.run(script, keys_of(self._prefix, claim.name), words, Deadline(timeout))
         except ConfigError as refused:
             raise BackendUnavailable(str(refused)) from None  # not known: the job lives on until its deadline
         kept, more = record.answer(reply, self._session.where, 2)
@@ -102,9 +120,18 @@ class RedisBackend:
             raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
         return grant
 
-    def release(self, grant: Grant, *, timeout: float) -> None:
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         """See ``Backend``."""
-        self._leave(grant.claim, timeout)
+        if not hold:
+            self._leave(grant.claim, timeout)
+            return
+        from lockctl.backends.redis import holding
+
+        claim, document = grant.claim, holding.document_of(grant, {})
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        refuse_for, until = self._refuse_for(claim), Deadline(timeout)
+        holding.hold(self._session, keys, grant, document, milliseconds(hold), refuse_for, until)
+        self._doubted.discard(claim.owner)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
@@ -114,10 +141,17 @@ class RedisBackend:
 
     def _leave(self, claim: Claim, timeout: float) -> None:
         """Leave nothing of *claim*; if a request may still be on its way, the server is told to refuse it."""
-        refuse_for = milliseconds(claim.ttl) if claim.owner in self._doubted else 0
-        keys = keys_of(self._prefix, claim.name, claim.owner)
-        self._session.run(scripts.LEAVE, keys, [claim.owner, refuse_for], Deadline(timeout))
+        script = scripts.LEAVE
+        words: Words = [claim.owner, self._refuse_for(claim)]
+        if claim.mode != EXCLUSIVE:
+            from lockctl.backends.redis import sharing
+
+            script, words = sharing.leaving(claim, self._refuse_for(claim))
+        self._session.run(script, keys_of(self._prefix, claim.name, claim.owner), words, Deadline(timeout))
         self._doubted.discard(claim.owner)
+
+    def _refuse_for(self, claim: Claim) -> int:
+        return milliseconds(claim.ttl) if claim.owner in self._doubted else 0
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """See ``Backend``."""
@@ -133,21 +167,21 @@ class RedisBackend:
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """See ``Backend``."""
-        from lockctl.backends.redis.looking import look
+        from lockctl.backends.redis.looking import info, look
 
-        (seen,) = look(self._session, self._prefix, [name], Deadline(timeout))
-        return self._info(name, seen)
+        (seen,) = look(self._session, self._prefix, [name], Deadline(timeout), with_run=True)
+        return info(self.capabilities, self._prefix, name, seen)
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         """See ``Backend``: by SCAN, so that the locks of other programs under our prefix are found, too."""
-        from lockctl.backends.redis.looking import look, names_of
+        from lockctl.backends.redis.looking import info, look, names_of
 
         deadline = Deadline(timeout)
         names = sorted(names_of(self._session, self._prefix, pattern, deadline))
         for start in range(0, len(names), LISTED):
             part = names[start : start + LISTED]
             for name, seen in zip(part, look(self._session, self._prefix, part, deadline), strict=True):
-                yield self._info(name, seen)
+                yield info(self.capabilities, self._prefix, name, seen)
 
     def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
         """See ``Backend``."""
@@ -155,25 +189,37 @@ class RedisBackend:
 
         return revoke(self._session, self._prefix, name, seen, Deadline(timeout), now=now, by=by, reason=reason)
 
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        from lockctl.backends.redis.remembering import last_success
+
+        return last_success(self._session, self._prefix, name, Deadline(timeout))
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``: as durable as a write to this server is."""
+        from lockctl.backends.redis.remembering import note_success
+
+        note_success(self._session, self._prefix, grant.claim.name, grant.at, Deadline(timeout))
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.redis.remembering import remember
+
+        remember(self._session, self._prefix, name, run, Deadline(timeout))
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        from lockctl import history
+        from lockctl.backends.redis.remembering import runs
+
+        found = runs(self._session, self._prefix, name, Deadline(timeout))
+        return history.in_order(filter(None, map(history.read, found)))
+
     def close(self) -> None:
         """See ``Backend``."""
         self._session.close()
         if self._queue is not None:
             self._queue.close()
-
-    def _info(self, name: str, seen: Seen) -> LockInfo:
-        holder = record.holder(seen)
-        return LockInfo(
-            name=name,
-            backend=self.capabilities.scheme,
-            key=self._prefix + name,
-            state="free" if holder is None else "foreign" if holder.owner is None else "held",
-            fencing=self.capabilities.fencing,
-            slots=1,
-            holders=() if holder is None else (holder,),
-            waiters=seen.waiters,
-            last_run=None,
-        )
 
 
 def milliseconds(seconds: float) -> int:

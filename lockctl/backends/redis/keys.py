@@ -2,14 +2,16 @@
 
 The lock itself is the plain key ``prefix`` + name, which any other program can be given. Its companions are
 ``{that key}:word``: the braces put them into the same slot of a cluster, and no lock's name can have any.
+What is remembered of a lock is among them, so that nothing takes it for one.
 """
 
 from __future__ import annotations
 
 from lockctl.names import check_name
 
-FENCE, QUEUE, LIVE, WHO, REVOKE = "fence", "queue", "live", "who", "revoke"
-COMPANIONS = (FENCE, QUEUE, LIVE, WHO, REVOKE)
+FENCE, QUEUE, LIVE, WHO, REVOKE, HOLDERS = "fence", "queue", "live", "who", "revoke", "holders"
+COMPANIONS = (FENCE, QUEUE, LIVE, WHO, REVOKE, HOLDERS)
+RUNS, REFUSED, SUCCESS = "runs", "refused", "success"  # companions that no script for the lock itself needs
 SHOWN_BY = (FENCE, QUEUE)  # companions that outlive the lock, by which a free lock is known
 PREFIX = "lockctl:"  # unless the URL names another
 
@@ -18,6 +20,11 @@ def keys_of(prefix: str, name: str, owner: str = "") -> tuple[str, ...]:
     """The keys of a lock as the scripts want them; the last one belongs to *owner* alone."""
     key = prefix + name
     return (key, *[f"{{{key}}}:{word}" for word in COMPANIONS], f"{{{key}}}:gone:{owner}")
+
+
+def remembered(prefix: str, name: str, word: str) -> str:
+    """The key under which *word* of what is remembered of a lock stands."""
+    return f"{{{prefix}{name}}}:{word}"
 
 
 def wake_channel(key: str, owner: str) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from lockctl import documents, history
 from lockctl.backends.redis import keys as names
 from lockctl.backends.redis import record
+from lockctl.backends.redis.record import Seen
 from lockctl.backends.redis.scripts import INSPECT
+from lockctl.model import EXCLUSIVE, LockInfo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lockctl.backends.redis.record import Seen
-    from lockctl.backends.redis.session import Session
+    from lockctl.backends.redis.session import Session, Words
+    from lockctl.model import Capabilities, Holder
     from lockctl.wire.deadline import Deadline
+    from lockctl.wire.resp import Reply
 
 SCANNED = 1000  # keys of the database for one step of SCAN: less than a millisecond of the server
 INSPECTED = 200  # locks for one request
@@ -39,13 +43,73 @@ def names_of(session: Session, prefix: str, pattern: str, deadline: Deadline) ->
         deadline.check(session.where)
 
 
-def look(session: Session, prefix: str, wanted: Iterable[str], deadline: Deadline) -> list[Seen]:
-    """What the server says about some locks, in the order of their names as given."""
-    calls: list[tuple[tuple[str, ...], list[bytes | str | int]]] = [
-        (names.keys_of(prefix, name), []) for name in wanted
-    ]
+def look(
+    session: Session, prefix: str, wanted: Iterable[str], deadline: Deadline, *, with_run: bool = False
+) -> list[Seen]:
+    """What the server says about some locks, in the order of their names as given; with their last runs if asked."""
+    calls: list[tuple[tuple[str, ...], Words]] = []
+    for name in wanted:
+        keys = names.keys_of(prefix, name)
+        calls.append(((*keys, names.remembered(prefix, name, names.RUNS)) if with_run else keys, []))
     found: list[Seen] = []
     for start in range(0, len(calls), INSPECTED):
         replies = session.run_many(INSPECT, calls[start : start + INSPECTED], deadline)
-        found += [record.seen(reply, session.where) for reply in replies]
+        found += [_seen(reply, session.where) for reply in replies]
     return found
+
+
+def _seen(reply: Reply, where: str) -> Seen:
+    """The answer of ``INSPECT``; raises ``BackendUnavailable`` if it is none."""
+    value, left, waiting, run, kind, sharing = record.answer(reply, where, 6)
+    texts = all(text is None or isinstance(text, bytes) for text in (value, run, kind))
+    if not texts or not isinstance(left, int) or not isinstance(waiting, list) or not isinstance(sharing, list):
+        raise record.no_answer(where)
+    waiters = []
+    for text in waiting:
+        document = documents.read(text if isinstance(text, bytes) else None)
+        if document is not None:
+            waiters.append(documents.waiter(document))
+    sharers = sorted((_sharer(each, kind, where) for each in sharing), key=lambda holder: holder.token or 0)
+    return Seen(value, left / 1000 if left >= 0 else None, tuple(waiters), run, kind, tuple(sharers))
+
+
+def _sharer(said: Reply, kind: bytes | None, where: str) -> Holder:
+    """One of several holders; of one whose document cannot be read, what the server itself knows."""
+    owner, left, text = record.answer(said, where, 3)
+    if not isinstance(owner, bytes) or not isinstance(left, int) or not isinstance(text, bytes):
+        raise record.no_answer(where)
+    found = record.read(owner + b"|" + text)
+    mode = (kind or b"").partition(b"|")[0].decode("ascii", "replace")
+    document = {**(found.document if found else {}), "owner": owner.decode("utf-8", "replace"), "mode": mode}
+    return documents.holder(document, token=found.token if found else None, expires_in=left / 1000)
+
+
+def holders(seen: Seen) -> tuple[Holder, ...]:
+    """Who holds the lock."""
+    if seen.value is None:
+        return ()
+    if seen.kind is not None:
+        return seen.sharers
+    found = seen.record
+    if found is None:
+        return (documents.foreign_holder(expires_in=seen.left),)
+    document = {**found.document, "mode": EXCLUSIVE}  # that of the key, whatever is written in it
+    if not seen.value.startswith(record.ENDED):
+        document.pop("ended_at", None)
+    return (documents.holder(document, token=found.token, expires_in=seen.left),)
+
+
+def info(capabilities: Capabilities, prefix: str, name: str, seen: Seen) -> LockInfo:
+    """One lock as an operator sees it."""
+    inside = holders(seen)
+    return LockInfo(
+        name=name,
+        backend=capabilities.scheme,
+        key=prefix + name,
+        state="free" if not inside else "foreign" if inside[0].owner is None else "held",
+        fencing=capabilities.fencing,
+        slots=record.slots_of(seen.kind),
+        holders=inside,
+        waiters=seen.waiters,
+        last_run=history.read(seen.last_run),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.errors import BackendUnavailable
+from lockctl.model import SLOT
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from lockctl.wire.resp import Reply
 
 LARGEST_TOKEN = 1 << 53  # exact in the double numbers of the server's scripts
+ENDED = b"ended:"  # how the value begins when the lock is only kept for a while after its job
 
 
 class Record(Value):
@@ -30,6 +32,9 @@ class Seen(Value):
     value: bytes | None  # None: free
     left: float | None  # seconds to live; None: for ever
     waiters: tuple[Waiter, ...]
+    last_run: bytes | None = None  # its document, if it was asked for
+    kind: bytes | None = None  # of those who share it: "shared|1", "slot|3"
+    sharers: tuple[Holder, ...] = ()
 
     @property
     def record(self) -> Record | None:
@@ -44,7 +49,7 @@ def beginning(owner: str, token: int) -> str:
 
 def read(value: bytes | None) -> Record | None:
     """The record in the value of a lock key; ``None``: another program's, or nothing."""
-    parts = (value or b"").split(b"|", 2)
+    parts = (value or b"").removeprefix(ENDED).split(b"|", 2)
     if len(parts) != 3 or not parts[1].isdigit() or len(parts[1]) > 16 or int(parts[1]) > LARGEST_TOKEN:
         return None
     document = documents.read(parts[2])
@@ -53,27 +58,10 @@ def read(value: bytes | None) -> Record | None:
     return Record(document["owner"], int(parts[1]), document)
 
 
-def seen(reply: Reply, where: str) -> Seen:
-    """The answer of ``INSPECT``; raises ``BackendUnavailable`` if it is none."""
-    value, left, waiting = answer(reply, where, 3)
-    if not (value is None or isinstance(value, bytes)) or not isinstance(left, int) or not isinstance(waiting, list):
-        raise no_answer(where)
-    waiters = []
-    for text in waiting:
-        document = documents.read(text if isinstance(text, bytes) else None)
-        if document is not None:
-            waiters.append(documents.waiter(document))
-    return Seen(value, left / 1000 if left >= 0 else None, tuple(waiters))
-
-
-def holder(found: Seen) -> Holder | None:
-    """Who holds the lock."""
-    if found.value is None:
-        return None
-    record = found.record
-    if record is None:
-        return documents.foreign_holder(expires_in=found.left)
-    return documents.holder(record.document, token=record.token, expires_in=found.left)
+def slots_of(text: object) -> int:
+    """How many may hold a lock whose holders are of this kind."""
+    mode, _, number = text.decode("ascii", "replace").partition("|") if isinstance(text, bytes) else ("", "", "")
+    return int(number) if mode == SLOT and number.isdigit() and 0 < len(number) < 10 else 1
 
 
 def token(text: object, where: str) -> int:
@@ -81,6 +69,11 @@ def token(text: object, where: str) -> int:
     if not isinstance(text, bytes) or not text.isdigit() or len(text) > 16:
         raise no_answer(where)
     return int(text)
+
+
+def seconds(text: object, where: str) -> float:
+    """A time in microseconds in an answer, as seconds since the epoch; raises ``BackendUnavailable``."""
+    return token(text, where) / 1_000_000
 
 
 def answer(reply: Reply, where: str, length: int) -> list[Reply]:

@@ -7,10 +7,11 @@ from lockctl.backends.redis import record, scripts
 from lockctl.backends.redis.keys import keys_of
 from lockctl.backends.redis.looking import look
 from lockctl.errors import LockctlError
+from lockctl.model import SHARED, SLOT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.backends.redis.session import Session
+    from lockctl.backends.redis.session import Session, Words
     from lockctl.model import Holder
     from lockctl.wire.deadline import Deadline
 
@@ -19,6 +20,11 @@ def revoke(
     session: Session, prefix: str, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
 ) -> int | None:
     """See ``Backend.revoke``, for one server."""
+    if seen.mode in (SHARED, SLOT):
+        from lockctl.backends.redis import sharing
+
+        return sharing.revoke(session, prefix, name, seen, deadline, now=now, by=by, reason=reason)
+    refuse_to_tell_the_ended(name, seen, now=now)
     if seen.owner is not None and seen.token is not None:
         expected = record.beginning(seen.owner, seen.token).encode()
         return ask(session, prefix, name, seen, expected, deadline, now=now, by=by, reason=reason)
@@ -33,6 +39,12 @@ def refuse_to_tell(name: str, *, now: bool) -> None:
     """Raise ``LockctlError``: another program's lock can only be taken away."""
     if not now:
         raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
+
+
+def refuse_to_tell_the_ended(name: str, seen: Holder, *, now: bool) -> None:
+    """Raise ``LockctlError`` if nobody is there who could be told."""
+    if seen.ended_at is not None and not now:
+        raise LockctlError(f"{name} is only kept until its --min-hold ends, its job has ended: to free it, use --now")
 
 
 def ask(
@@ -51,7 +63,7 @@ def ask(
     foreign = seen.owner is None
     floor = (seen.token or 0) + 1
     document = documents.describe_revocation(seen.owner or "", by, reason)
-    words: list[bytes | str | int] = [expected, int(foreign), int(now), document, floor]
+    words: Words = [expected, int(foreign), int(now), document, floor]
     reply = session.run(scripts.REVOKE, keys_of(prefix, name), words, deadline)
     if record.answer(reply, session.where, 1)[0] != 1:
         return None

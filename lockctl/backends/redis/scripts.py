@@ -4,9 +4,14 @@ All take the keys of :mod:`lockctl.backends.redis.keys` in the same order, touch
 idempotent, so that a request whose answer was lost may be sent again. The server's clock decides. They run
 on Redis 5 and later, and on what is compatible with it.
 
-A lock is a string ``owner|token|document`` with a time to live, under the key that other programs use, too.
+A lock is a string ``owner|token|document`` with a time to live, under the key that other programs use, too;
+with ``ended:`` before it when it is only kept for a while after its job (:mod:`lockctl.backends.redis.holding`),
+and a sorted set when several may hold it (:mod:`lockctl.backends.redis.sharing_scripts`).
 Who waits has a place in a sorted set, alive until a time in a second one; a waiter that is dead is
 passed over when it comes to the head. One waiter is woken for each lock that gets free.
+
+A server whose memory is full refuses what could need more, unless the script has written before. So scripts
+that keep a lock or give it back begin with a write that needs none.
 """
 
 from __future__ import annotations
@@ -15,6 +20,8 @@ from lockctl.value import Value
 
 READ = 8192  # bytes of a lock's value that are looked at: ours are shorter
 LONGEST_QUEUE_SHOWN = 1000  # waiters
+MOST_HOLDERS_SHOWN = 1000
+NEVER = "9e15"  # milliseconds since the epoch: no lease ends then, and scripts can still count so far
 QUEUE_KEPT = 60_000  # milliseconds: longer than any place in the queue lives without being refreshed
 
 
@@ -25,7 +32,8 @@ class Script(Value):
     sha: str
 
 
-def _script(body: str) -> Script:
+def script(body: str) -> Script:
+    """A script that does *body* after what is common to all."""
     text = _PRELUDE + body
     try:
         from _sha1 import sha1  # type: ignore[import-not-found,unused-ignore] # hashlib takes long to load
@@ -36,16 +44,30 @@ def _script(body: str) -> Script:
 
 _PRELUDE = f"""
 if redis.replicate_commands then redis.replicate_commands() end
-local LOCK, FENCE, QUEUE, LIVE, WHO, REVOKE, GONE = unpack(KEYS)
+local LOCK, FENCE, QUEUE, LIVE, WHO, REVOKE, HOLDERS, GONE = unpack(KEYS)
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now = math.floor(now_us / 1000)
 
+local function kind_in(member)
+  local mode, slots = string.match(string.sub(member, 1, 32), '^(%l+)|([1-9]%d*)|')
+  if mode == 'shared' and slots == '1' or mode == 'slot' and #slots < 10 then return mode .. '|' .. slots end
+end
+
+-- the value or '?type', and of our readers or slots their kind: 'shared|1', 'slot|3'
 local function held()
-  local kind = redis.call('TYPE', LOCK).ok
-  if kind == 'none' then return nil end
-  if kind == 'string' then return redis.call('GETRANGE', LOCK, 0, {READ - 1}) end
-  return '?' .. kind
+  local type_of = redis.call('TYPE', LOCK).ok
+  if type_of == 'none' then return nil end
+  if type_of == 'string' then return redis.call('GETRANGE', LOCK, 0, {READ - 1}) end
+  if type_of == 'zset' then
+    local last = redis.call('ZREVRANGE', LOCK, 0, 0, 'WITHSCORES')
+    local kind, ends = kind_in(redis.call('ZRANGE', LOCK, 0, 0)[1]), tonumber(last[2])
+    if kind and kind == kind_in(last[1]) and ends < {NEVER} then
+      if ends <= now then return nil end
+      return '?zset', kind
+    end
+  end
+  return '?' .. type_of
 end
 
 local function starts(text, with)
@@ -85,29 +107,30 @@ local function wake(owner)
 end
 """
 
-# ARGV: owner, ttl in ms, document -> {1, token} | {0, what holds the lock}
-ACQUIRE = _script("""
+# ARGV: owner, ttl in ms, document ->
+# {1, token, now in microseconds} | {0, what holds the lock, kind of those who share it or ''}
+ACQUIRE = script("""
 local owner = ARGV[1]
-if redis.call('EXISTS', GONE) == 1 then return {0, ''} end
-local value = held()
+if redis.call('EXISTS', GONE) == 1 then return {0, '', ''} end
+local value, kind = held()
 if starts(value, owner .. '|') then
   redis.call('PEXPIRE', LOCK, ARGV[2])
-  return {1, string.match(value, '^[^|]*|(%d+)|')}
+  return {1, string.match(value, '^[^|]*|(%d+)|'), string.format('%.0f', now_us)}
 end
 local first = head(owner)
 if value or (first and first ~= owner) then
   if not value then wake(first) end
-  return {0, value or ''}
+  return {0, value or '', kind or ''}
 end
 local token = string.format('%.0f', raise_fence(0))
 redis.call('SET', LOCK, owner .. '|' .. token .. '|' .. ARGV[3], 'PX', ARGV[2])
-redis.call('DEL', REVOKE)
+redis.call('DEL', REVOKE, HOLDERS)
 forget(owner)
-return {1, token}
+return {1, token, string.format('%.0f', now_us)}
 """)
 
 # ARGV: "owner|token|", ttl in ms -> {1, revocation or ''} | {0, what holds the lock}
-RENEW = _script("""
+RENEW = script("""
 local value = held()
 if not starts(value, ARGV[1]) then return {0, value or ''} end
 redis.call('PEXPIRE', LOCK, ARGV[2])
@@ -117,44 +140,55 @@ return {1, type(asked) == 'string' and asked or ''}
 """)
 
 # ARGV: owner, how long in ms a late request of this owner is refused (0: none can come) -> {1 | 0: freed or not}
-LEAVE = _script("""
-local owner = ARGV[1]
-if ARGV[2] ~= '0' then redis.call('SET', GONE, '1', 'PX', ARGV[2]) end
-local value, freed = held(), 0
+LEAVE = script("""
+local owner, freed = ARGV[1], 0
+local value, kind = held()
 if starts(value, owner .. '|') then
   redis.call('DEL', LOCK, REVOKE)
   value, freed = nil, 1
 end
 local was_first = redis.call('ZRANGE', QUEUE, 0, 0)[1] == owner
 forget(owner)
-if not value and (freed == 1 or was_first) then wake(head()) end
+if ARGV[2] ~= '0' then redis.call('SET', GONE, '1', 'PX', ARGV[2]) end
+-- where a writer gave up, the next may be a reader that can go in to the others
+if freed == 1 or (was_first and (kind or not value)) then wake(head()) end
 return {freed}
 """)
 
+# for a script whose ARGV is: owner, life of the place in ms, document
+TAKE_PLACE = f"""
+if not redis.call('ZSCORE', QUEUE, ARGV[1]) then
+  local last = redis.call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')
+  redis.call('ZADD', QUEUE, tonumber(last[2] or '0') + 1, ARGV[1])
+  redis.call('HSET', WHO, ARGV[1], ARGV[3])
+end
+redis.call('ZADD', LIVE, now + ARGV[2], ARGV[1])
+for _, key in ipairs({{QUEUE, LIVE, WHO}}) do redis.call('PEXPIRE', key, {QUEUE_KEPT}) end
+"""
+
 # ARGV: owner, life of the place in ms, document ->
 # {1 if it may acquire, how many are before it, ms that the lock, or else the life of the first, still has}
-JOIN = _script(f"""
+JOIN = script(
+    """
 local owner, value = ARGV[1], held()
-if redis.call('EXISTS', GONE) == 1 then return {{0, 0, -1}} end
-if starts(value, owner .. '|') then return {{1, 0, 0}} end
-if not redis.call('ZSCORE', QUEUE, owner) then
-  local last = redis.call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')
-  redis.call('ZADD', QUEUE, tonumber(last[2] or '0') + 1, owner)
-  redis.call('HSET', WHO, owner, ARGV[3])
-end
-redis.call('ZADD', LIVE, now + ARGV[2], owner)
-for _, key in ipairs({{QUEUE, LIVE, WHO}}) do redis.call('PEXPIRE', key, {QUEUE_KEPT}) end
+if redis.call('EXISTS', GONE) == 1 then return {0, 0, -1} end
+if starts(value, owner .. '|') then return {1, 0, 0} end
+"""
+    + TAKE_PLACE
+    + """
 local first = head(owner)
-if first == owner then return {{value and 0 or 1, 0, redis.call('PTTL', LOCK)}} end
+if first == owner then return {value and 0 or 1, 0, redis.call('PTTL', LOCK)} end
 if not value then wake(first) end
-return {{0, redis.call('ZRANK', QUEUE, owner), redis.call('ZSCORE', LIVE, first) - now}}
-""")
+return {0, redis.call('ZRANK', QUEUE, owner), redis.call('ZSCORE', LIVE, first) - now}
+"""
+)
 
 # ARGV: expected value, 1 if it is the whole value and not only its beginning, 1 to free the lock now,
 # document of the revocation, the least token -> {1, smallest later token or '0'} | {0}
-REVOKE = _script(f"""
-local value = held()
-if not value or not starts(value, ARGV[1]) or (ARGV[2] == '1' and value ~= ARGV[1]) then return {{0}} end
+REVOKE = script(f"""
+local value, kind = held()
+if ARGV[2] == '0' and ARGV[3] == '1' and starts(value, 'ended:') then value = string.sub(value, 7) end
+if kind or not starts(value, ARGV[1]) or (ARGV[2] == '1' and value ~= ARGV[1]) then return {{0}} end
 if ARGV[3] == '1' then
   redis.call('DEL', LOCK, REVOKE)
   local token = raise_fence(tonumber(ARGV[5]))
@@ -167,8 +201,10 @@ redis.call('SET', REVOKE, ARGV[4], 'PX', left)
 return {{1, '0'}}
 """)
 
-# no ARGV -> {what holds the lock or nil, its PTTL, documents of the waiters in their order}
-INSPECT = _script(f"""
+# KEYS has the runs of the lock as a ninth, if the last one is wanted; no ARGV ->
+# {what holds the lock or nil, its PTTL, documents of the waiters in their order, the last run or nil,
+# kind of those who share it or nil, of each its owner, the ms it has left, and its "token|document"}
+INSPECT = script(f"""
 local waiters, queue = {{}}, redis.pcall('ZRANGE', QUEUE, 0, {LONGEST_QUEUE_SHOWN - 1})
 for _, owner in ipairs(queue) do
   local alive = redis.pcall('ZSCORE', LIVE, owner)
@@ -177,11 +213,25 @@ for _, owner in ipairs(queue) do
     if type(document) == 'string' then waiters[#waiters + 1] = document end
   end
 end
-return {{held() or false, redis.call('PTTL', LOCK), waiters}}
+local value, kind = held()
+local holders, members = {{}}, {{}}
+if kind then
+  local after = string.format('(%.0f', now)
+  members = redis.call('ZRANGEBYSCORE', LOCK, after, '+inf', 'WITHSCORES', 'LIMIT', 0, {MOST_HOLDERS_SHOWN})
+end
+for i = 1, #members, 2 do
+  local owner = string.sub(members[i], #kind + 2)
+  local document = redis.pcall('HGET', HOLDERS, owner)
+  document = type(document) == 'string' and string.sub(document, 1, {READ}) or ''
+  holders[#holders + 1] = {{owner, members[i + 1] - now, document}}
+end
+local run = KEYS[9] and redis.pcall('LINDEX', KEYS[9], 0)
+if type(run) ~= 'string' or #run > {READ} then run = false end
+return {{value or false, redis.call('PTTL', LOCK), waiters, run, kind or false, holders}}
 """)
 
 # ARGV: "owner|token of this node|", "owner|", token of the grant -> {1} | {0}: the token is not kept here
-CONFIRM = _script("""
+CONFIRM = script("""
 local value, left = held(), redis.call('PTTL', LOCK)
 if left <= 0 or not starts(value, ARGV[1]) then return {0} end
 if fence() < tonumber(ARGV[3]) then redis.call('SET', FENCE, ARGV[3]) end

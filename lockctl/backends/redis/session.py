@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lockctl.wire.resp import Reply
 
     Command = tuple[bytes | str | int, ...]
+    Words = list[bytes | str | int]  # what a script is given
 
 NO_PRIMARY = "the sentinels name a server that is no primary (yet)"
 
@@ -32,13 +33,11 @@ class Session:
         self._login = login
         self._connection: Connection | None = None
 
-    def run(self, script: Script, keys: tuple[str, ...], words: list[bytes | str | int], deadline: Deadline) -> Reply:
+    def run(self, script: Script, keys: tuple[str, ...], words: Words, deadline: Deadline) -> Reply:
         """The answer of a script. Raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``."""
         return self.run_many(script, [(keys, words)], deadline)[0]
 
-    def run_many(
-        self, script: Script, calls: list[tuple[tuple[str, ...], list[bytes | str | int]]], deadline: Deadline
-    ) -> list[Reply]:
+    def run_many(self, script: Script, calls: list[tuple[tuple[str, ...], Words]], deadline: Deadline) -> list[Reply]:
         """The answers of a script to several calls that are sent together."""
 
         def commands(verb: str, name: str) -> list[Command]:
@@ -53,9 +52,14 @@ class Session:
 
     def call(self, *words: bytes | str | int, deadline: Deadline) -> Reply:
         """The answer of one command."""
-        reply = self.ask([words], deadline)[0]
-        self._refuse_error(reply)
-        return reply
+        return self.calls([words], deadline)[0]
+
+    def calls(self, commands: list[Command], deadline: Deadline) -> list[Reply]:
+        """The answers of some commands that are sent together."""
+        replies = self.ask(commands, deadline)
+        for reply in replies:
+            self._refuse_error(reply)
+        return replies
 
     def ask(self, commands: list[Command], deadline: Deadline) -> list[Reply]:
         """The answers of some commands; errors among them are given back."""

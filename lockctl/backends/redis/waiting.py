@@ -1,8 +1,9 @@
 """Waiting for one's turn: a place in the queue, a channel on which the server tells, and naps between looks.
 
-Only the waiter at the head is told of a release, so that one wakes and not all. It also looks by itself
-every second and when the holder's lease ends, because a holder that dies, another program, or a server that
-restarts tells nobody. So do the next few, for a waiter at the head that dies.
+Only the waiter at the head is told of a release, so that one wakes and not all; who gets in beside others tells the
+next that may go in, too. The head also looks by itself every second and when the holder's lease ends, because a
+holder that dies, another program, or a server that restarts tells nobody. So do the next few, for a waiter at the
+head that dies.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from lockctl.backends.redis import record
 from lockctl.backends.redis.scripts import JOIN
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, RequestInterrupted
+from lockctl.model import EXCLUSIVE
 from lockctl.wire.deadline import READABLE, Deadline
 from lockctl.wire.resp import ReplyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.backends.redis.session import Session
+    from lockctl.backends.redis.session import Session, Words
     from lockctl.model import Claim
     from lockctl.wire.resp import Connection
 
@@ -76,7 +78,13 @@ class Queue:
         life = min(LIFE_PER_TTL * claim.ttl, LONGEST_LIFE)
         document = documents.describe(claim, {"since": wall()}, ROOM)
         keys = names.keys_of(self._prefix, claim.name, claim.owner)
-        reply = self._session.run(JOIN, keys, [claim.owner, int(life * 1000), document], deadline)
+        script = JOIN
+        words: Words = [claim.owner, int(life * 1000), document]
+        if claim.mode != EXCLUSIVE:
+            from lockctl.backends.redis import sharing
+
+            script, words = sharing.joining(claim, int(life * 1000), document)
+        reply = self._session.run(script, keys, words, deadline)
         turn, before, left = record.answer(reply, self._session.where, 3)
         if not all(isinstance(each, int) for each in (turn, before, left)):
             raise record.no_answer(self._session.where)

@@ -16,10 +16,10 @@ from lockctl import documents
 from lockctl.backends.redis import milliseconds, record
 from lockctl.backends.redis.address import TCP_PARAMETERS
 from lockctl.backends.redlock import tally
-from lockctl.backends.redlock.nodes import PATIENCE, Node, ask_all, from_url
+from lockctl.backends.redlock.nodes import PATIENCE, Attempt, Node, ask_all, from_url
 from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
-from lockctl.model import Capabilities, Grant
+from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable
 from lockctl.wire.deadline import READABLE, Deadline
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.backends.redlock.nodes import Members
-    from lockctl.model import Claim, Holder, LockInfo
+    from lockctl.model import Claim, Holder, LockInfo, Run
     from lockctl.url import Url
 
 LONGEST_ROUND = 2.0  # seconds that a majority has for one step of an attempt
@@ -58,6 +58,10 @@ class RedlockBackend:
         " counters lost on nodes whose clocks are also behind break it",
         survives="the failure of a minority of the nodes",
         clocks="the wall clocks of a majority must not jump: they end the leases",
+        period_clock="the middle one of the servers that granted",
+        slots=False,
+        shared=False,
+        hold_by="lease",
     )
     parameters: ClassVar[dict[str, str]] = TCP_PARAMETERS
 
@@ -77,14 +81,19 @@ class RedlockBackend:
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """See ``Backend``: one attempt. Who loses it gives back at once what it got."""
+        if claim.mode != EXCLUSIVE:
+            raise ConfigError(
+                "redlock: a majority of independent servers cannot count readers or slots: for --shared and --slots"
+                " use one server (redis://) or another backend"
+            )
         deadline = Deadline(timeout, interrupt)
         started = boottime()
         document = documents.describe(claim, {"acquired_at": wall(), "nodes": self._identity})
         ttl = milliseconds(claim.ttl)
         needed, spare = self._quorum, len(self._nodes) - self._quorum
 
-        def settled(so_far: list[tuple[int | None, bytes]]) -> float | None:
-            given = sum(token is not None for token, _ in so_far)
+        def settled(so_far: list[Attempt]) -> float | None:
+            given = sum(answer.token is not None for answer in so_far)
             return 0.0 if len(so_far) - given > spare else self._patience(claim.ttl) if given >= needed else None
 
         answers = ask_all(
@@ -94,9 +103,9 @@ class RedlockBackend:
             settled,
         )
         given = {
-            node: answer[0]
+            node: answer.token
             for node, answer in zip(self._nodes, answers, strict=True)
-            if isinstance(answer, tuple) and answer[0] is not None
+            if isinstance(answer, Attempt) and answer.token is not None
         }
         if len(given) < needed:
             self._lose(claim, answers, any_given=bool(given))
@@ -117,15 +126,14 @@ class RedlockBackend:
             self._give_back(claim)
             return None
         self._draws.pop(claim.owner, None)
-        return Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl)
+        at = tally.middle([answer.at for answer in tally.usable(answers) if answer.token is not None])
+        return Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl, at)
 
-    def _lose(
-        self, claim: Claim, answers: list[tuple[int | None, bytes] | LockctlError | None], *, any_given: bool
-    ) -> None:
+    def _lose(self, claim: Claim, answers: list[Attempt | LockctlError | None], *, any_given: bool) -> None:
         if any_given or len(tally.usable(answers)) < len(answers):
             self._give_back(claim)
         for answer in tally.usable(answers):
-            found = record.read(answer[1])
+            found = record.read(answer.value)
             other = documents.text(found.document.get("nodes")) if found else None
             if other is not None and other != self._identity:
                 raise ConfigError(
@@ -163,9 +171,28 @@ class RedlockBackend:
                 raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
         return grant
 
-    def release(self, grant: Grant, *, timeout: float) -> None:
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         """See ``Backend``."""
-        self._leave(grant.claim, timeout)
+        if hold:
+            self._hold(grant, hold, timeout)
+        else:
+            self._leave(grant.claim, timeout)
+
+    def _hold(self, grant: Grant, seconds: float, timeout: float) -> None:
+        from lockctl.backends.redis.holding import document_of
+
+        document = document_of(grant, {"nodes": self._identity})
+        kept, ttl = milliseconds(seconds), milliseconds(grant.claim.ttl)
+        answers = ask_all(
+            self._nodes,
+            lambda node, until: node.hold(grant, document, kept, ttl, until),
+            Deadline(timeout),
+            lambda so_far: self._patience(grant.claim.ttl) if sum(so_far) >= self._quorum else None,
+        )
+        said = tally.usable(answers)
+        # as with a renewal: where a majority says that it is lost, there is nothing to keep
+        if sum(said) < self._quorum and len(said) - sum(said) <= len(self._nodes) - self._quorum:
+            raise tally.too_few(answers, "kept the lock for its hold", self._quorum)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
@@ -220,7 +247,8 @@ class RedlockBackend:
         """See ``Backend``."""
         from lockctl.backends.redlock.looking import inspect
 
-        (info,) = inspect(self._nodes, self._prefix, [name], Deadline(timeout), self._quorum, self.capabilities)
+        until = Deadline(timeout)
+        (info,) = inspect(self._nodes, self._prefix, [name], until, self._quorum, self.capabilities, with_run=True)
         return info
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
@@ -240,6 +268,30 @@ class RedlockBackend:
         return revoke(
             self._nodes, self._prefix, name, seen, Deadline(timeout), self._quorum, now=now, by=by, reason=reason
         )
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``: the latest that a majority knows."""
+        from lockctl.backends.redlock.remembering import last_success
+
+        return last_success(self._nodes, self._prefix, name, Deadline(timeout), self._quorum)
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.redlock.remembering import note_success
+
+        note_success(self._nodes, self._prefix, grant.claim.name, grant.at, Deadline(timeout), self._quorum)
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.redlock.remembering import remember
+
+        remember(self._nodes, self._prefix, name, run, Deadline(timeout), self._quorum)
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``: what any node of a majority remembers."""
+        from lockctl.backends.redlock.remembering import history
+
+        return history(self._nodes, self._prefix, name, Deadline(timeout), self._quorum)
 
     def close(self) -> None:
         """See ``Backend``."""

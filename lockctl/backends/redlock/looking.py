@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from lockctl.backends.redis import looking, record
+from lockctl import history
+from lockctl.backends.redis import looking
 from lockctl.backends.redlock import tally
 from lockctl.backends.redlock.nodes import PATIENCE, ask_all
-from lockctl.model import LockInfo
+from lockctl.backends.redlock.remembering import newness
+from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,17 +16,24 @@ if TYPE_CHECKING:
     from lockctl.backends.redis.record import Seen
     from lockctl.backends.redlock.nodes import Node
     from lockctl.errors import LockctlError
-    from lockctl.model import Capabilities
+    from lockctl.model import Capabilities, LockInfo
     from lockctl.wire.deadline import Deadline
 
 
 def look_at(
-    nodes: list[Node], prefix: str, names: list[str], deadline: Deadline, quorum: int, *, patience: float
+    nodes: list[Node],
+    prefix: str,
+    names: list[str],
+    deadline: Deadline,
+    quorum: int,
+    *,
+    patience: float,
+    with_run: bool = False,
 ) -> list[list[Seen] | LockctlError | None]:
-    """What each node says about some locks. Raises when less than a majority answers."""
+    """What each node says about some locks, with their last runs if asked. Raises when less than a majority answers."""
     answers = ask_all(
         nodes,
-        lambda node, until: looking.look(node.session, prefix, names, until),
+        lambda node, until: looking.look(node.session, prefix, names, until, with_run=with_run),
         deadline,
         lambda so_far: patience if len(so_far) >= quorum else None,
     )
@@ -48,21 +57,19 @@ def names_of(nodes: list[Node], prefix: str, pattern: str, deadline: Deadline, q
 
 
 def inspect(
-    nodes: list[Node], prefix: str, names: list[str], deadline: Deadline, quorum: int, capabilities: Capabilities
+    nodes: list[Node],
+    prefix: str,
+    names: list[str],
+    deadline: Deadline,
+    quorum: int,
+    capabilities: Capabilities,
+    *,
+    with_run: bool = False,
 ) -> Iterator[LockInfo]:
-    """Some locks as a majority sees them."""
-    answers = look_at(nodes, prefix, names, deadline, quorum, patience=PATIENCE)
+    """Some locks as a majority sees them, with the newest of their last runs if asked."""
+    answers = look_at(nodes, prefix, names, deadline, quorum, patience=PATIENCE, with_run=with_run)
     for number, name in enumerate(names):
         each_says = [answer[number] if isinstance(answer, list) else None for answer in answers]
-        holder = record.holder(tally.combine(each_says, quorum))
-        yield LockInfo(
-            name=name,
-            backend=capabilities.scheme,
-            key=prefix + name,
-            state="free" if holder is None else "foreign" if holder.owner is None else "held",
-            fencing=capabilities.fencing,
-            slots=1,
-            holders=() if holder is None else (holder,),
-            waiters=None,
-            last_run=None,
-        )
+        info = looking.info(capabilities, prefix, name, tally.combine(each_says, quorum))
+        runs = filter(None, (history.read(each.last_run) for each in each_says if each is not None))
+        yield replace(info, waiters=None, last_run=max(runs, key=newness, default=None))

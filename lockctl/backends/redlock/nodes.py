@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from lockctl.backends.redis.address import Login
-    from lockctl.model import Claim
+    from lockctl.model import Claim, Grant
     from lockctl.url import Url
     from lockctl.wire.resp import Reply
     from lockctl.wire.stream import Endpoint
@@ -56,6 +56,14 @@ def from_url(url: Url) -> Members:
     return Members(places, login, prefix, f"{remainder(','.join(shown).encode()):08x}")
 
 
+class Attempt(Value):
+    """What one node says to a claim."""
+
+    token: int | None  # None: refused
+    at: float  # its clock when it granted: seconds since the epoch
+    value: bytes  # what holds the lock, if it refused
+
+
 class Node:
     """One server. Its requests are made one after the other, also when a round went on without it."""
 
@@ -68,18 +76,18 @@ class Node:
         self._prefix = prefix
         self._doubted: set[str] = set()  # owners of which a request may still be on its way
 
-    def acquire(self, claim: Claim, document: bytes, ttl: int, deadline: Deadline) -> tuple[int | None, bytes]:
-        """The token that this node gives, or ``None``; and the value that holds the lock."""
+    def acquire(self, claim: Claim, document: bytes, ttl: int, deadline: Deadline) -> Attempt:
+        """What this node says to a claim; *ttl* in milliseconds."""
         keys = keys_of(self._prefix, claim.name, claim.owner)
         try:
             reply = self.session.run(scripts.ACQUIRE, keys, [claim.owner, ttl, document], deadline)
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
-        granted, text = record.answer(reply, self.where, 2)
+        granted, text, at = record.answer(reply, self.where, 3)
         if granted == 1:
-            return record.token(text, self.where), b""
-        return None, text if isinstance(text, bytes) else b""
+            return Attempt(record.token(text, self.where), record.seconds(at, self.where), b"")
+        return Attempt(None, 0.0, text if isinstance(text, bytes) else b"")
 
     def confirm(self, claim: Claim, mine: int, token: int, deadline: Deadline) -> bool:
         """Whether the node keeps *token* for the lock that it gave with its own token *mine*."""
@@ -100,6 +108,17 @@ class Node:
         reply = self.session.run(scripts.LEAVE, keys, [claim.owner, refuse_for], deadline)
         self._doubted.discard(claim.owner)
         return self._said_yes(reply)
+
+    def hold(self, grant: Grant, document: bytes, kept: int, ttl: int, deadline: Deadline) -> bool:
+        """Whether the lock was still this grant's here, and is kept for *kept* milliseconds now."""
+        from lockctl.backends.redis import holding
+
+        claim = grant.claim
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        refuse_for = ttl if claim.owner in self._doubted else 0
+        said = holding.hold(self.session, keys, grant, document, kept, refuse_for, deadline)
+        self._doubted.discard(claim.owner)
+        return said
 
     def alone(self, call: Callable[[], T], timeout: float) -> T | None:
         """The result of a call while no other one uses this node; ``None``: one did for the whole time."""

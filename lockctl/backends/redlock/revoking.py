@@ -27,6 +27,7 @@ def revoke(
     reason: str,
 ) -> int | None:
     """See ``Backend.revoke``; each node compares before it acts."""
+    revoking.refuse_to_tell_the_ended(name, seen, now=now)
     if seen.owner is None:
         answers = look_at(nodes, prefix, [name], deadline, quorum, patience=PATIENCE)
         present = tally.combine([answer[0] if isinstance(answer, list) else None for answer in answers], quorum)

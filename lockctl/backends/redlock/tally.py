@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.backends.redis.record import Seen
+from lockctl.backends.redis.record import ENDED, Seen
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 
 TYPE_CHECKING = False
@@ -44,10 +44,20 @@ def combine(answers: Sequence[Seen | None], quorum: int) -> Seen:
     most = max(holders.values(), key=len, default=[])
     if not most or len(most) + silent < quorum:
         return Seen(None, None, ())
-    newest = max(most, key=lambda each: each.record.token if each.record else 0)
+    # among equals the one whose hold has begun: the others did not hear of it yet
+    newest = max(most, key=lambda each: (each.record.token, _is_kept(each)) if each.record else (0, False))
     lives = sorted((FOR_EVER if each.left is None else each.left for each in most), reverse=True)
     left = lives[min(quorum, len(lives)) - 1]
     return Seen(newest.value, None if left == FOR_EVER else left, ())
+
+
+def _is_kept(each: Seen) -> bool:
+    return each.value is not None and each.value.startswith(ENDED)
+
+
+def middle(clocks: list[float]) -> float:
+    """The middle one of what some clocks say: between two right ones while more than half of them are right."""
+    return sorted(clocks)[len(clocks) // 2]
 
 
 def certain_floor(floors: list[int], nodes: int, quorum: int) -> int:

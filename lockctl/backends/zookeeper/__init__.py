@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import ClassVar, TypeVar
 
-    from lockctl.model import Claim, Grant, Holder, LockInfo
+    from lockctl.model import Claim, Grant, Holder, LockInfo, Run
     from lockctl.url import Url
 
     T = TypeVar("T")
@@ -48,7 +48,14 @@ class ZooKeeperBackend:
             " or restored from an old snapshot"
         ),
         survives="the failure of a minority of the servers",
-        clocks="servers and hosts must not run faster than each other by more than 0.2 %; wall clocks may be wrong",
+        clocks=(
+            "servers and hosts must not run faster than each other by more than 0.2 %; wall clocks may be wrong, but"
+            " those of servers that lead in turn are compared by --min-hold and --once-per"
+        ),
+        period_clock="the leader's",
+        slots=True,
+        shared=True,
+        hold_by="record",
     )
 
     def __init__(self, place: Place) -> None:
@@ -58,7 +65,7 @@ class ZooKeeperBackend:
 
     @classmethod
     def from_url(cls, url: Url) -> ZooKeeperBackend:
-        """``zookeeper://H1:2181,H2:2181/ROOT?layout=kazoo|curator``; raises ``ConfigError``."""
+        """``zookeeper://H1:2181,H2:2181/ROOT?layout=kazoo|curator|curator-rw``; raises ``ConfigError``."""
         place = read_url(url)
         client_class()  # now: loading it takes a part of a short lease that would else be counted
         return cls(place)
@@ -77,11 +84,14 @@ class ZooKeeperBackend:
         except ConfigError as refusal:
             raise BackendUnavailable(str(refusal)) from None  # not a word about whose the lock is
 
-    def release(self, grant: Grant, *, timeout: float) -> None:
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         """See ``Backend``."""
         candidate = self._candidates.get(grant.claim.owner)
         if candidate is not None and candidate.token == grant.token:
-            candidate.end(Deadline(timeout))
+            deadline = Deadline(timeout)
+            if hold:
+                candidate.hold(grant, hold, deadline)
+            candidate.end(deadline)
             del self._candidates[grant.claim.owner]
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
@@ -110,8 +120,7 @@ class ZooKeeperBackend:
         from lockctl.backends.zookeeper import looking
 
         def ask(session: Session, deadline: Deadline) -> LockInfo:
-            (lock,) = looking.look(session, self._place, [name], self.capabilities, deadline)
-            return lock
+            return looking.look_closely(session, self._place, name, self.capabilities, deadline)
 
         return self._look(ask, timeout)
 
@@ -137,6 +146,30 @@ class ZooKeeperBackend:
 
         return self._look(ask, timeout)
 
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        from lockctl.backends.zookeeper import past
+
+        return self._beside(name, lambda session, deadline: past.last_success(session, name, deadline), timeout)
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.zookeeper import past
+
+        self._beside(grant.claim.name, lambda session, deadline: past.note_success(session, grant, deadline), timeout)
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.backends.zookeeper import past
+
+        self._beside(name, lambda session, deadline: past.remember(session, name, run, deadline), timeout)
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        from lockctl.backends.zookeeper import past
+
+        return self._look(lambda session, deadline: past.runs_of(session, name, deadline), timeout)
+
     def close(self) -> None:
         """See ``Backend``."""
         while self._candidates:
@@ -145,6 +178,21 @@ class ZooKeeperBackend:
     def _candidate(self, claim: Claim) -> Candidate:
         return self._candidates.setdefault(claim.owner, Candidate(self._place, claim))
 
+    def _beside(self, name: str, ask: Callable[[Session, Deadline], T], timeout: float) -> T:
+        """The answer of *ask* in the session that holds this lock, which saves another one; else as :meth:`_look`."""
+        for candidate in tuple(self._candidates.values()):
+            if candidate.claim.name == name and candidate.held_in is not None:
+                deadline = Deadline(timeout)
+                try:
+                    candidate.held_in.refresh(deadline)
+                    return ask(candidate.held_in, deadline)
+                except SessionLost:
+                    raise self._ended() from None
+        return self._look(ask, timeout)
+
+    def _ended(self) -> BackendUnavailable:
+        return BackendUnavailable(f"{self._place}: the server ended the session")
+
     def _look(self, ask: Callable[[Session, Deadline], T], timeout: float) -> T:
         """The answer of *ask* in a session that is ended afterwards, so that looking leaves nothing."""
         deadline = Deadline(timeout)
@@ -152,8 +200,7 @@ class ZooKeeperBackend:
         try:
             return ask(session, deadline)
         except SessionLost:
-            message = f"{self._place}: the server ended the session"
-            raise BackendUnavailable(message) from None
+            raise self._ended() from None
         finally:
             try:
                 if session.connected:

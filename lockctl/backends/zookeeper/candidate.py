@@ -12,8 +12,8 @@ from lockctl import documents
 from lockctl.backends.zookeeper import queue
 from lockctl.backends.zookeeper.session import Session, SessionLost
 from lockctl.clock import wall
-from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
-from lockctl.model import Grant
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
+from lockctl.model import EXCLUSIVE, Grant
 from lockctl.names import printable
 
 TYPE_CHECKING = False
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.backends.zookeeper.place import Place
-    from lockctl.backends.zookeeper.session import Bell
+    from lockctl.backends.zookeeper.session import Call
     from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
 
@@ -35,33 +35,39 @@ class Candidate:
     def __init__(self, place: Place, claim: Claim) -> None:
         """Nothing is sent yet."""
         self.claim = claim
-        self._place = place
-        self._parent = place.key(claim.name)
+        self.place = place
+        self.parent = place.key(claim.name)
+        self.record = place.kept(claim.name)
+        self.node: str | None = None  # the name of our node, once its creation was answered
+        self.token: int | None = None  # once granted
         self._session: Session | None = None
         self._stem = ""
-        self._node: str | None = None  # the name of our node, once its creation was answered
         self._version = -1
         self._data = b""
         self._acquired_at: float | None = None
         self._asked: tuple[str, str] | None = None
-        self.token: int | None = None  # once granted
+        self._created = 0  # the czxid of our node
+        self._leader_time = 0  # milliseconds since the epoch by the leader's clock, at our last write
+        self._granted_at = 0
 
     def take(self, deadline: Deadline) -> Grant | None:
         """See ``Backend.try_acquire``."""
         while True:
             try:
                 return self._take(self._open(), deadline)
-            except (SessionLost, _Vanished):
-                deadline.check(str(self._place))
+            except (SessionLost, Vanished):
+                deadline.check(str(self.place))
 
     def wait(self, deadline: Deadline) -> None:
         """See ``Backend.wait``; returns early, or when the deadline has passed."""
+        from lockctl.backends.zookeeper import waiting
+
         session = self._open()
         session.keep_alive(wanted=True)
         bell = session.bell()
         try:
-            self._wait(session, deadline, bell)
-        except (SessionLost, _Vanished):
+            waiting.wait(self, session, deadline, bell)
+        except (SessionLost, Vanished):
             pass  # a new place in the queue is needed: the next attempt sees to it
         finally:
             session.unhang(bell)
@@ -69,7 +75,7 @@ class Candidate:
 
     def renew(self, grant: Grant, deadline: Deadline) -> Grant:
         """See ``Backend.renew``."""
-        if self._session is None or self._node is None or self.token != grant.token:
+        if self._session is None or self.node is None or self.token != grant.token:
             raise LeaseLost("the lock was given back")
         session = self._session
         try:
@@ -77,11 +83,11 @@ class Candidate:
             self._write(session, deadline, self._data)
         except SessionLost:
             raise LeaseLost("the server has ended the session: it had not heard of us for too long") from None
-        except _Vanished:
+        except Vanished:
             raise LeaseLost("the node of the lock was deleted") from None
         if self._asked is not None:
             raise LeaseRevoked(*self._asked)
-        return Grant(grant.claim, grant.token, grant.domain, grant.key, session.timeout * SAFE_PART)
+        return Grant(grant.claim, grant.token, grant.domain, grant.key, session.timeout * SAFE_PART, grant.at)
 
     def end(self, deadline: Deadline) -> None:
         """Leave nothing at the server. Raises ``BackendUnavailable``, ``ConfigError``; may be repeated."""
@@ -89,11 +95,24 @@ class Candidate:
             self._session.end(deadline)
             self._forget()
 
+    def hold(self, grant: Grant, seconds: float, deadline: Deadline) -> None:
+        """Remove our node and keep everybody out for so long, but keep the session; raises as :meth:`end`."""
+        if self._session is not None and self.node is not None:
+            from lockctl.backends.zookeeper import hold
+
+            hold.begin(self._session, grant, f"{self.parent}/{self.node}", seconds, deadline)
+
     def abandon(self) -> None:
         """Tell nobody: what there is ends with the session."""
         if self._session is not None:
             self._session.abandon()
             self._forget()
+
+    @property
+    def held_in(self) -> Session | None:
+        """The session in which the lock is held, as far as is known."""
+        session = self._session
+        return None if session is None or self.token is None or session.expired else session
 
     def _open(self) -> Session:
         """The session; a new one if there is none, or the server ended it."""
@@ -101,157 +120,205 @@ class Candidate:
             self._session.abandon()
             self._forget()
         if self._session is None:
-            self._session = Session(self._place, self.claim.ttl / SAFE_PART)
+            self._session = Session(self.place, self.claim.ttl / SAFE_PART)
             # new for each session, so that a node by this name is ours and no other's
-            self._stem = queue.prefix(os.urandom(16).hex(), self._place.layout)
+            self._stem = queue.prefix(os.urandom(16).hex(), self.place.layout, self.claim.mode, self.claim.slots)
         return self._session
 
     def _forget(self) -> None:
-        self._session = self._node = self.token = None
+        self._session = self.node = self.token = None
         self._version = -1
+        self._leader_time = 0  # the next leader may have another clock
 
     def _take(self, session: Session, deadline: Deadline) -> Grant | None:
         session.refresh(deadline)
         from kazoo.exceptions import NoNodeError
 
-        names, root = session.ask(
-            deadline,
-            lambda client: client.get_children_async(self._parent),
-            lambda client: client.exists_async(self._place.root),
-        )
+        calls: list[Call] = [
+            lambda client: client.get_children_async(self.parent),
+            lambda client: client.exists_async(self.place.root),
+        ]
+        if self.node is not None:
+            calls.append(self.ask_record)  # it has waited: now may be its turn
+        names, root, *record = session.ask(deadline, *calls)
         line = [] if isinstance(names, NoNodeError) else queue.in_order(names)
-        self._node = queue.mine(line, self._stem)
-        if self._node is None:
+        self.node = queue.mine(line, self._stem)
+        ahead = self.ahead(line)
+        if not self.is_open(ahead):
             # what a follower shows may be old: nobody is refused for that
-            if line and self._line(session, deadline):
+            line, record = self.line(session, deadline), []
+            self.node = queue.mine(line, self._stem)
+            ahead = self.ahead(line)
+            if not self.is_open(ahead):
+                self._check_slots(session, deadline, ahead)
                 return None
-            stat = self._create(session, deadline, granted=True)
-            if stat is None:
-                return None
-        elif line[0] != self._node:
-            return None
+        if self.node is None:
+            taken = self.create(session, deadline, granted=True)
         else:
-            stat = self._write(session, deadline, self._describe(granted=True))
+            taken = self._confirm(session, deadline, *(record or session.ask(deadline, self.ask_record)))
+        if not taken:
+            return None
         if root is None or isinstance(root, Exception):
-            (root,) = session.ask(deadline, lambda client: client.exists_async(self._place.root))
+            (root,) = session.ask(deadline, lambda client: client.exists_async(self.place.root))
             if root is None:
-                raise _Vanished
-        self.token = stat.czxid
+                raise Vanished
+        if self.token is None:
+            self.token, self._granted_at = self._created, self._leader_time
         # the node above all locks is as old as the ensemble's data: made anew after a loss, it is another
         domain = f"zookeeper:{root.czxid:x}-{root.ctime:x}"
-        return Grant(self.claim, stat.czxid, domain, self._parent, session.timeout * SAFE_PART)
+        lease = session.timeout * SAFE_PART
+        return Grant(self.claim, self.token, domain, self.parent, lease, self._granted_at / 1000)
 
-    def _wait(self, session: Session, deadline: Deadline, bell: Bell) -> None:
-        from kazoo.exceptions import NoNodeError
+    def _confirm(self, session: Session, deadline: Deadline, record: Any) -> bool:
+        """Whether nothing keeps us out when nobody is before our node; then the node says that we hold the lock."""
+        if self.kept_out(session, deadline, record):
+            return False
+        fresh = self._write(session, deadline, self._describe(granted=True))
+        while not fresh:  # so that the lock is held at the time of a write of ours
+            fresh = self._write(session, deadline, self._data)
+        return True
 
-        line = self._line(session, deadline)
-        self._node = queue.mine(line, self._stem)
-        if self._node is None:
-            self._create(session, deadline, granted=False)
-        while True:
-            line = self._line(session, deadline)
-            if self._node not in line:
-                raise _Vanished
-            position = line.index(self._node)
-            if position == 0:
-                return
-            # only the one before us: when it leaves, it wakes nobody else
-            before = f"{self._parent}/{line[position - 1]}"
-            (found,) = session.ask(deadline, lambda client: client.get_async(before, watch=bell.ring))  # noqa: B023
-            if isinstance(found, NoNodeError):
-                continue
-            bell.wait(deadline, str(self._place))
-            self._outlast(session, deadline, bell)
+    def is_open(self, ahead: list[str]) -> bool:
+        """Whether the lock is ours with these before us."""
+        if not ahead or self.claim.mode == EXCLUSIVE:
+            return not ahead
+        from lockctl.backends.zookeeper import sharing
 
-    def _outlast(self, session: Session, deadline: Deadline, bell: Bell) -> None:
-        """Wait until there is a connection again, for as long as the session may still be there."""
-        if session.connected or session.expired:
-            return
-        patience = deadline.sooner(session.timeout)
-        while not session.connected and not session.expired:
-            bell.wait(patience, str(self._place))
+        return sharing.admits(ahead, self.claim)
 
-    def _line(self, session: Session, deadline: Deadline) -> list[str]:
+    def ahead(self, line: list[str]) -> list[str]:
+        """Those before us in a queue; all, if we have no place in it."""
+        return line if self.node is None else line[: line.index(self.node)]
+
+    def ask_record(self, client: Any) -> Any:
+        """Ask for what is kept of the lock, for ``Session.ask``."""
+        return client.get_async(self.record)
+
+    def kept_out(self, session: Session, deadline: Deadline, record: Any) -> float:
+        """How many seconds the hold in *record*, an answer to :meth:`ask_record`, still lasts by the leader's clock."""
+        until = self._hold_until(session, record)
+        while until > self._leader_time:
+            # our last write may be long ago: only another one tells what time it is there
+            if self._write(session, deadline, self._data or self._describe(granted=False)):
+                break
+        return max(0, until - self._leader_time) / 1000
+
+    def _hold_until(self, session: Session, record: Any) -> int:
+        """When the hold in *record* ends, in milliseconds of the leader's clock; 0: there is none."""
+        if isinstance(record, Exception):
+            from kazoo.exceptions import NoNodeError
+
+            if isinstance(record, NoNodeError):
+                return 0
+            raise session.strange(record, self.record)
+        data, stat = record
+        if not data:
+            return 0
+        from lockctl.backends.zookeeper import hold
+
+        return hold.until(data, stat)
+
+    def _check_slots(self, session: Session, deadline: Deadline, ahead: list[str]) -> None:
+        """Raise ``ConfigError`` if the holder has another number of slots than we."""
+        from lockctl.backends.zookeeper import sharing
+
+        data = None
+        if self.claim.slots > 1:
+            path = f"{self.parent}/{ahead[0]}"
+            (found,) = session.ask(deadline, lambda client: client.get_async(path))
+            data = None if isinstance(found, Exception) else found[0]
+        wrong = sharing.disagreement(self.parent, ahead[0], data, self.claim)
+        if wrong:
+            raise ConfigError(wrong)
+
+    def line(self, session: Session, deadline: Deadline) -> list[str]:
         """The queue as the leader knows it."""
         from kazoo.exceptions import NoNodeError
 
         _, names = session.ask(
             deadline,
-            lambda client: client.sync_async(self._parent),
-            lambda client: client.get_children_async(self._parent),
+            lambda client: client.sync_async(self.parent),
+            lambda client: client.get_children_async(self.parent),
         )
         return [] if isinstance(names, NoNodeError) else queue.in_order(names)
 
-    def _create(self, session: Session, deadline: Deadline, *, granted: bool) -> Any:
-        """Make our node. With *granted*: its stat if it is the first; else it is removed again, and ``None``."""
+    def find(self, line: list[str]) -> bool:
+        """Whether we have a place in a queue."""
+        self.node = queue.mine(line, self._stem)
+        return self.node is not None
+
+    def create(self, session: Session, deadline: Deadline, *, granted: bool) -> bool:
+        """Make our node. With *granted*: false if the lock is not ours with it; then it is removed again."""
         from kazoo.exceptions import KazooException, NoNodeError
 
         self._acquired_at = self._asked = None  # of an earlier node, if there was one
         data = self._describe(granted=granted)
-        path = f"{self._parent}/{self._stem}"
+        path = f"{self.parent}/{self._stem}"
+        calls: list[Call] = [
+            lambda client: client.create_async(path, data, ephemeral=True, sequence=True, include_data=True),
+            lambda client: client.get_children_async(self.parent),
+        ]
+        if granted:
+            calls.append(self.ask_record)
         while True:
-            made, names = session.ask(
-                deadline,
-                lambda client: client.create_async(path, data, ephemeral=True, sequence=True, include_data=True),
-                lambda client: client.get_children_async(self._parent),
-            )
+            made, names, *record = session.ask(deadline, *calls)
             if not isinstance(made, NoNodeError):
                 break
-            self._make_parents(session, deadline)
+            session.make(self.parent, deadline)
         if isinstance(made, KazooException):
-            message = f"{self._place}: cannot make a node below {self._parent}: {type(made).__name__}"
+            message = f"{self.place}: cannot make a node below {self.parent}: {type(made).__name__}"
             raise BackendUnavailable(message)
         full, stat = made
-        self._node = full.rpartition("/")[2]
+        self.node = full.rpartition("/")[2]
         self._data, self._version = data, stat.version
-        if isinstance(names, KazooException):
-            raise _Vanished
-        if granted and queue.in_order(names)[:1] != [self._node]:
+        self._created, self._leader_time = stat.czxid, stat.ctime
+        if not granted:
+            return True
+        line = [] if isinstance(names, KazooException) else queue.in_order(names)
+        if queue.mine(line, self._stem) != self.node:
+            # deleted already; or not the first of ours: an earlier answer was lost, and a follower was behind
             session.ask(deadline, lambda client: client.delete_async(full))
-            self._node = None
-            return None
-        return stat
+            raise Vanished
+        ahead = self.ahead(line)
+        if self.is_open(ahead) and self._hold_until(session, record[0]) <= self._leader_time:
+            return True
+        session.ask(deadline, lambda client: client.delete_async(full))
+        self.node = None
+        if not self.is_open(ahead):
+            self._check_slots(session, deadline, ahead)
+        return False
 
-    def _make_parents(self, session: Session, deadline: Deadline) -> None:
-        """Make the lock's own node, and what is missing above: only that, for there we may not be allowed to."""
-        from kazoo.exceptions import NoNodeError
+    def _write(self, session: Session, deadline: Deadline, data: bytes) -> bool:
+        """Renew the session by a write to our node; notices a revocation. False: it was refused, as the node changed.
 
-        parts = self._parent[1:].split("/")
-        missing = ["/" + "/".join(parts[: count + 1]) for count in range(len(parts))]
-        wanted = len(missing) - 1
-        while 0 <= wanted < len(missing):
-            path = missing[wanted]
-            (answer,) = session.ask(deadline, lambda client: client.create_async(path))  # noqa: B023
-            wanted += -1 if isinstance(answer, NoNodeError) else 1  # one that is there already answers so
-
-    def _write(self, session: Session, deadline: Deadline, data: bytes) -> Any:
-        """Renew the session by a write to our node, whose stat is given back; notices a revocation.
-
-        Raises ``_Vanished`` when the node is not there, and what ``Session.ask`` raises.
+        Raises ``Vanished`` when the node is not there, and what ``Session.ask`` raises.
         """
         from kazoo.exceptions import BadVersionError, NoNodeError
 
-        path = f"{self._parent}/{self._node}"
+        path = f"{self.parent}/{self.node}"
         version, self._data = self._version, data
         (stat,) = session.ask(deadline, lambda client: client.set_async(path, data, version))
-        if isinstance(stat, BadVersionError):
+        written = not isinstance(stat, BadVersionError)
+        if not written:
             # a write of ours whose answer was lost, or a revocation: the refusal renewed the session all the same
             (found,) = session.ask(deadline, lambda client: client.get_async(path))
             if isinstance(found, NoNodeError):
-                raise _Vanished
+                raise Vanished
             if isinstance(found, Exception):
-                raise self._strange(found)
+                raise session.strange(found, path)
             there, stat = found
             asked = revocation(there, self.claim.owner)
             if asked is not None:
                 self._asked = asked
                 self._data = with_revocation(data, self.claim.owner, *asked)  # for others to see
         elif isinstance(stat, NoNodeError):
-            raise _Vanished
+            raise Vanished
         elif isinstance(stat, Exception):
-            raise self._strange(stat)
-        self._version = stat.version
-        return stat
+            raise session.strange(stat, path)
+        else:
+            self._leader_time = stat.mtime
+        self._version, self._created = stat.version, stat.czxid
+        return written
 
     def _describe(self, *, granted: bool) -> bytes:
         if not granted:
@@ -260,11 +327,8 @@ class Candidate:
             self._acquired_at = wall()
         return documents.describe(self.claim, {"acquired_at": self._acquired_at})
 
-    def _strange(self, failure: Exception) -> BackendUnavailable:
-        return BackendUnavailable(f"{self._place}: {type(failure).__name__}")
 
-
-class _Vanished(Exception):
+class Vanished(Exception):
     """Our node, or what is above it, is not there any more."""
 
 

@@ -56,10 +56,12 @@ PING_PART = 8  # of the session timeout: see `session` for why pings are so dens
 LARGEST_ANSWER = 64 << 20  # bytes: the names of more locks than a parent node should have
 RECONNECT = {"delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 0.25}  # seconds between two rounds
 SESSION_REQUIRES_AUTH = -124  # an error that kazoo does not know; it says so by closing the connection
+QUOTA_EXCEEDED = -125  # one that older kazoos do not know: inside of a transaction it would end the connection
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: discard what was not sent yet, so that no request arrives late
 
 logging.getLogger("kazoo").addHandler(logging.NullHandler())  # else its warnings end up on stderr
 logging.getLogger("kazoo").propagate = False
+EXCEPTIONS.setdefault(QUOTA_EXCEEDED, SystemZookeeperError)
 
 
 class _Silence:

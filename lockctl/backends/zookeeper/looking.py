@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.backends.zookeeper import queue
+from lockctl.backends.zookeeper import hold, past, queue, sharing
 from lockctl.backends.zookeeper.candidate import with_revocation
-from lockctl.errors import BackendUnavailable, LockctlError
-from lockctl.model import LockInfo, Waiter
+from lockctl.clock import wall
+from lockctl.errors import LockctlError
+from lockctl.model import SHARED, LockInfo, Waiter
 from lockctl.names import check_name, printable
+from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.backends.zookeeper.place import Place
-    from lockctl.backends.zookeeper.session import Call, Session
+    from lockctl.backends.zookeeper.session import Session
     from lockctl.model import Capabilities, Holder
     from lockctl.wire.deadline import Deadline
 
@@ -25,7 +27,11 @@ LONGEST_IDENTIFIER = 128  # characters of what another tool says about itself
 
 def names_below(session: Session, place: Place, deadline: Deadline) -> list[str]:
     """The names of all locks that anybody ever took."""
-    names = _children(session, deadline, [place.root])[0]
+    _, names = session.ask(
+        deadline, lambda client: client.sync_async(place.root), lambda client: client.get_children_async(place.root)
+    )
+    if isinstance(names, Exception):
+        return []
     found = []
     for name in names:
         try:
@@ -35,24 +41,63 @@ def names_below(session: Session, place: Place, deadline: Deadline) -> list[str]
     return sorted(found)
 
 
+class _Sight:
+    """One lock as it was found: who holds it, who waits, and the record of a hold."""
+
+    def __init__(self, line: list[str], nodes: dict[str, Any], record: tuple[bytes, Any] | None) -> None:
+        """*nodes* are data and stat of those in *line* that were still there."""
+        there = [(name, *nodes[name]) for name in line if nodes.get(name) is not None]
+        inside = set(sharing.holders([name for name, _, _ in there]))
+        self.changed = len(there) < len(line)  # while it was looked at: others may have moved up unseen
+        self.record = record
+        self.kept: Holder | None = None
+        if record is not None and record[0]:
+            # every stat has the leader's clock: one that is ahead of ours shows that a hold is over
+            now = max([wall(), *(stat.mtime / 1000 for _, _, stat in there)])
+            self.kept = hold.holder(*record, now)
+        if self.kept is not None:
+            # ours wait for the end of the hold; another program does not know of it
+            inside = {name for name, data, _ in there if name in inside and _document(data) is None}
+        self.inside = [each for each in there if each[0] in inside]
+        self.waiting = [each for each in there if each[0] not in inside]
+
+    def lock(self, name: str, place: Place, promised: Capabilities) -> LockInfo:
+        """As an operator sees it."""
+        holders = [_holder(*each) for each in self.inside]
+        if self.kept is not None:
+            holders.insert(0, self.kept)
+        state = "free" if not holders else "foreign" if any(each.owner is None for each in holders) else "held"
+        slots = 1 if self.kept is not None or not self.inside else max(sharing.kind(self.inside[0][0]), 1)
+        waiters = tuple(_waiter(data, stat) for _, data, stat in self.waiting)
+        key = place.key(name)
+        return LockInfo(name, promised.scheme, key, state, promised.fencing, slots, tuple(holders), waiters, None)
+
+
 def look(
     session: Session, place: Place, names: list[str], promised: Capabilities, deadline: Deadline
 ) -> list[LockInfo]:
-    """The locks of these names as they are now."""
+    """The locks of these names as they are now, without their last runs."""
     found = []
     for start in range(0, len(names), AT_ONCE):
         some = names[start : start + AT_ONCE]
-        queues = [queue.in_order(line) for line in _children(session, deadline, [place.key(name) for name in some])]
-        paths = [
-            f"{place.key(name)}/{node}"
-            for name, line in zip(some, queues, strict=True)
-            for node in line[: MOST_WAITERS + 1]
-        ]
-        nodes = _read(session, deadline, paths)
-        for name, line in zip(some, queues, strict=True):
-            there = [nodes[f"{place.key(name)}/{node}"] for node in line[: MOST_WAITERS + 1]]
-            found.append(_lock(name, place, promised, [node for node in there if node is not None]))
+        sights, _ = _see(session, place, some, deadline)
+        found += [sight.lock(name, place, promised) for name, sight in zip(some, sights, strict=True)]
     return found
+
+
+def look_closely(session: Session, place: Place, name: str, promised: Capabilities, deadline: Deadline) -> LockInfo:
+    """One lock as it is now, with its last run."""
+    runs = past.container(session, name)
+    (sight,), (names,) = _see(session, place, [name], deadline, beside=(runs,))
+    lock = sight.lock(name, place, promised)
+    started = past.in_order(names, past.STARTED)
+    for node in reversed(started[-2:]):  # the second if somebody removed the newest meanwhile, or spoilt it
+        path = f"{runs}/{node}"
+        (found,) = session.ask(deadline, lambda client: client.get_async(path))  # noqa: B023
+        last = past.read(found)
+        if last is not None:
+            return replace(lock, last_run=last)
+    return lock
 
 
 def take_away(
@@ -62,19 +107,23 @@ def take_away(
     from kazoo.exceptions import BadVersionError, NoNodeError
 
     while True:
-        (names,) = _children(session, deadline, [place.key(name)])
-        paths = [f"{place.key(name)}/{node}" for node in queue.in_order(names)[:2]]
-        nodes = _read(session, deadline, paths)
-        there = [(path, nodes[path]) for path in paths if nodes[path] is not None]
-        if not there:
-            return None
-        path, (data, stat) = there[0]
-        holder = _holder(data, stat)
-        same = (holder.owner, holder.token, holder.acquired_at) == (seen.owner, seen.token, seen.acquired_at)
-        if not same and (holder.owner is None or (holder.owner, holder.token) != (seen.owner, seen.token)):
-            return None
+        (sight,), _ = _see(session, place, [name], deadline, waiters=1)
+        if sight.changed:
+            continue
         # whoever waits has a token already; who comes later gets one after the last transaction that was seen
-        floor = there[1][1][1].czxid if len(there) > 1 else session.last_zxid + 1
+        floor = int(sight.waiting[0][2].czxid) if sight.waiting else session.last_zxid + 1
+        if sight.kept is not None and _same(sight.kept, seen) and sight.record is not None:
+            if not now:
+                message = f"the job of {name} has ended, and --min-hold keeps the lock: nobody can be told; use --now"
+                raise LockctlError(message)
+            if hold.end(session, place.kept(name), sight.record[1], deadline):
+                return floor
+            continue
+        held = next((each for each in sight.inside if _same(_holder(*each), seen)), None)
+        if held is None:
+            return None
+        node, data, stat = held
+        path, holder = f"{place.key(name)}/{node}", _holder(*held)
         if now:
             # the path is of this holder alone, so this compares and deletes; its renewals change the version
             (answer,) = session.ask(deadline, lambda client: client.delete_async(path))  # noqa: B023
@@ -89,17 +138,46 @@ def take_away(
         if isinstance(answer, BadVersionError):
             continue  # it renewed meanwhile
         if isinstance(answer, Exception):
-            message = f"{place}: {type(answer).__name__}"
-            raise BackendUnavailable(message)
-        return int(floor)
+            raise session.strange(answer, path)
+        return floor
 
 
-def _children(session: Session, deadline: Deadline, paths: list[str]) -> list[list[str]]:
-    """The names below each of some nodes, as the leader knows them; none below a node that is not there."""
-    calls: list[Call] = [lambda client: client.sync_async(paths[0])]
-    calls += [lambda client, path=path: client.get_children_async(path) for path in paths]  # type: ignore[misc]
-    answers = session.ask(deadline, *calls)[1:]
-    return [[] if isinstance(answer, Exception) else answer for answer in answers]
+def _same(holder: Holder, seen: Holder) -> bool:
+    """Whether it is the holder that was seen; another program is known by when it came."""
+    if holder.owner is None:
+        return (seen.owner, seen.token, seen.acquired_at) == (None, None, holder.acquired_at)
+    return (holder.owner, holder.token) == (seen.owner, seen.token)
+
+
+def _see(
+    session: Session,
+    place: Place,
+    names: list[str],
+    deadline: Deadline,
+    *,
+    waiters: int = MOST_WAITERS,
+    beside: tuple[str, ...] = (),
+) -> tuple[list[_Sight], list[list[str]]]:
+    """Some locks, in two round trips, and the names below the nodes *beside*, which are read with the first."""
+    lines = [place.key(name) for name in names]
+    records = [place.kept(name) for name in names]
+    # a record after the queue, or a holder that makes way for a hold could be missing in both
+    answers = session.ask(
+        deadline,
+        lambda client: client.sync_async(place.root),
+        *[lambda client, path=path: client.get_children_async(path) for path in (*lines, *beside)],
+        *[lambda client, path=path: client.get_async(path) for path in records],
+    )[1:]
+    found = [[] if isinstance(answer, Exception) else answer for answer in answers]
+    queues = [queue.in_order(line) for line in found[: len(lines)]]
+    shown = [line[: len(sharing.holders(line)) + waiters] for line in queues]
+    paths = [f"{path}/{node}" for path, line in zip(lines, shown, strict=True) for node in line]
+    nodes = _read(session, deadline, paths)
+    sights = [
+        _Sight(line, {node: nodes[f"{path}/{node}"] for node in line}, record or None)
+        for path, line, record in zip(lines, shown, found[len(lines) + len(beside) :], strict=True)
+    ]
+    return sights, found[len(lines) : len(lines) + len(beside)]
 
 
 def _read(session: Session, deadline: Deadline, paths: list[str]) -> dict[str, Any]:
@@ -114,23 +192,22 @@ def _read(session: Session, deadline: Deadline, paths: list[str]) -> dict[str, A
     return nodes
 
 
-def _lock(name: str, place: Place, promised: Capabilities, nodes: list[tuple[bytes, Any]]) -> LockInfo:
-    holders = tuple(_holder(*node) for node in nodes[:1])
-    state = "free" if not holders else "held" if holders[0].owner is not None else "foreign"
-    waiters = tuple(_waiter(*node) for node in nodes[1:])
-    return LockInfo(name, promised.scheme, place.key(name), state, promised.fencing, 1, holders, waiters, None)
+def _document(data: bytes) -> dict[str, Any] | None:
+    """What one of ours wrote into its node, without a request to give the lock back."""
+    return documents.read(data.partition(b"\n")[0])
 
 
-def _holder(data: bytes, stat: Any) -> Holder:
-    document = documents.read(data.partition(b"\n")[0])
+def _holder(name: str, data: bytes, stat: Any) -> Holder:
+    document = _document(data)
     if document is None:
-        return documents.foreign_holder(host=_identifier(data), acquired_at=stat.ctime / 1000)
+        found = documents.foreign_holder(host=_identifier(data), acquired_at=stat.ctime / 1000)
+        return replace(found, mode=SHARED) if sharing.kind(name) == sharing.READERS else found
     # when it renewed last is known by the leader's clock alone, which may differ from ours
     return documents.holder(document, token=stat.czxid, expires_in=None)
 
 
 def _waiter(data: bytes, stat: Any) -> Waiter:
-    document = documents.read(data.partition(b"\n")[0])
+    document = _document(data)
     since = stat.ctime / 1000
     if document is None:
         return Waiter(_identifier(data), None, None, since)

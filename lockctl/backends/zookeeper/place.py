@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 PORT = 2181
 TLS_PORT = 2281  # the usual secureClientPort
 ROOT = "/lockctl"
-LAYOUTS = ("kazoo", "curator")
+KEPT = ".kept"  # below ROOT: what outlives a holder; no lock can have this name
+LAYOUTS = ("kazoo", "curator", "curator-rw")
 USUAL = {"layout": LAYOUTS[0], **PARAMETERS}  # the parameters of a URL
 
 
@@ -45,12 +46,16 @@ class Place(Value):
         """The node of a lock: what another tool must be given."""
         return f"{self.root}/{name}"
 
+    def kept(self, name: str) -> str:
+        """The node for what is kept of a lock without a holder: outside of the lock, where no tool looks for one."""
+        return f"{self.root}/{KEPT}/{name}"
+
 
 def read_url(url: Url) -> Place:
     """The place that a URL names; raises ``ConfigError``, whose text never repeats a secret."""
     params = take_params(url, USUAL)
     if params["layout"] not in LAYOUTS:
-        message = f"{url.scheme}: layout is {' or '.join(LAYOUTS)}: the tool whose locks these are"
+        message = f"{url.scheme}: layout is {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}: the tool whose locks these are"
         raise ConfigError(message)
     secured = url.scheme.endswith("s")
     if secured:

@@ -174,10 +174,7 @@ class Session:
             if isinstance(failure, AuthFailedError):
                 raise self._refused()
             if isinstance(failure, (NoAuthError, InvalidACLError)):
-                message = (
-                    f"{self.place}: no permission below {self.place.root}: check user, password and the ACLs there"
-                )
-                raise ConfigError(message)
+                raise self.forbidden()
             if isinstance(failure, (ConnectionLoss, ConnectionClosedError)) or (
                 failure is not None and not isinstance(failure, KazooException)
             ):
@@ -185,6 +182,27 @@ class Session:
                 raise BackendUnavailable(message)
             answers.append(result.value if failure is None else failure)
         return answers
+
+    def make(self, node: str, deadline: Deadline) -> None:
+        """Make a node, and what is missing above it: only that, for there we may not be allowed to.
+
+        Raises as :meth:`ask`, and ``BackendUnavailable`` when the server refuses for another reason.
+        """
+        from kazoo.exceptions import NodeExistsError, NoNodeError
+
+        parts = node[1:].split("/")
+        missing = ["/" + "/".join(parts[: count + 1]) for count in range(len(parts))]
+        wanted = len(missing) - 1
+        while 0 <= wanted < len(missing):
+            path = missing[wanted]
+            (answer,) = self.ask(deadline, lambda client: client.create_async(path))  # noqa: B023
+            if isinstance(answer, Exception) and not isinstance(answer, (NodeExistsError, NoNodeError)):
+                raise self.strange(answer, path)
+            wanted += -1 if isinstance(answer, NoNodeError) else 1
+
+    def strange(self, failure: Exception, path: str) -> BackendUnavailable:
+        """The error that says how the server refused a request for a node, for no reason that has a remedy."""
+        return BackendUnavailable(f"{self.place}: the server refuses {printable(path)}: {type(failure).__name__}")
 
     def refresh(self, deadline: Deadline) -> None:
         """Make the connection anew if it was silent for too long to count on it; raises as :meth:`ask`."""
@@ -248,6 +266,12 @@ class Session:
             except BackendUnavailable as late:
                 failures = dict(self._client.link.failures)
                 raise BackendUnavailable(f"{late}: {_in_words(failures)}" if failures else str(late)) from None
+
+    def forbidden(self) -> ConfigError:
+        """The error that says that the ACL of a node keeps us out."""
+        return ConfigError(
+            f"{self.place}: no permission below {self.place.root}: check user, password and the ACLs there"
+        )
 
     def _refused(self) -> ConfigError:
         if self.place.user is None:

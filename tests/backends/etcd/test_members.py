@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable
-from tests.backends.etcd.claims import TTL, attempt, claim, holder_of
+from tests.backends.etcd.claims import TTL, attempt, claim, holder_of, one_of, reader
 from tests.contract.harness import LIMIT, Background, refused, take
 from tests.jobs import eventually
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.backends.etcd import EtcdBackend
+    from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
     from tests.servers.etcd import EtcdCluster
 
@@ -110,24 +111,26 @@ class TestMembers:
                 assert told.renew(grant, timeout=0.3).token == grant.token
         awake.release(grant, timeout=LIMIT)
 
+    @pytest.mark.parametrize("mine", [claim(), reader(), one_of(2)], ids=["alone", "reader", "slot"])
     @pytest.mark.parametrize("stale", [{"TTL": "0"}, {"header": {"raft_term": "1"}}], ids=["no lease", "old term"])
     def test_what_a_leader_says_that_was_deposed_is_neither_yes_nor_no(
-        self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, stale: dict[str, Any]
+        self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, stale: dict[str, Any], mine: Claim
     ) -> None:
         """Such a leader needs a disk that hangs: its answer is made here from that of the real one."""
-        mine = claim()
         grant = take(backend, mine)
-        truly, answers = backend.cluster.call, iter([stale] * 2)
+        truly, answers, asked = backend.cluster.call, iter([stale] * 2), 0
 
         def call(path: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+            nonlocal asked
             answer = truly(path, request, deadline)
+            asked += path.endswith("keepalive")
             return {**answer, **next(answers, {})} if path.endswith("keepalive") else answer
 
         monkeypatch.setattr(backend.cluster, "call", call)
         with pytest.raises(BackendUnavailable):
             backend.renew(grant, timeout=LIMIT)
         assert take(backend, mine).token == grant.token, "it asks until the answers agree"
-        assert next(answers, None) is None
+        assert asked == 3, "the third answer is not stale any more"
         assert backend.renew(grant, timeout=LIMIT).token == grant.token
 
     def test_a_minority_says_so_at_once(self, etcd_three: EtcdCluster, connect: Open) -> None:

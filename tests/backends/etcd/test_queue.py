@@ -32,7 +32,8 @@ class TestQueue:
         grant = take(backend, claim())
         etcd_server.command("compaction", str(grant.token))
         key = backend.layout.place("nightly", 1)
-        late = waiting.Place(key=key, lease=1, before=key, revision=2, beat=9.0, next_beat=time.monotonic() + 1e6)
+        view = waiting.View(before=key, inside=(), writes=False, revision=2)
+        late = waiting.Place(claim(), key, 1, grant.token, view, beat=9.0, next_beat=time.monotonic() + 1e6)
         assert waiting._watch(backend, late, Deadline(5.0)) is False
 
     def test_a_waiter_whose_key_was_deleted_comes_to_the_end_of_the_queue(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, RequestInterrupted
-from tests.backends.etcd.claims import claim, holder_of
+from tests.backends.etcd.claims import claim, holder_of, one_of, reader
 from tests.contract.harness import LIMIT, Background, refused, take
 from tests.jobs import eventually
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.backends.etcd import EtcdBackend
+    from lockctl.model import Claim
     from tests.servers.etcd import Etcd
     from tests.servers.proxy import Proxy
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 class TestRequests:
     """What a lock costs."""
 
+    @pytest.mark.parametrize("mine", [claim(), reader(), one_of(3)], ids=["alone", "reader", "slot"])
     def test_taking_and_giving_back_are_three_requests_on_one_connection(
-        self, etcd_server: Etcd, connect: Open, start_proxy: Callable[..., Proxy]
+        self, etcd_server: Etcd, connect: Open, start_proxy: Callable[..., Proxy], mine: Claim
     ) -> None:
         def handled() -> dict[str, float]:
             _, text = etcd_server.request("/metrics")
@@ -42,7 +44,7 @@ class TestRequests:
         proxy = start_proxy(etcd_server)
         client = connect(proxy.address)
         before = handled()
-        client.release(take(client, claim()), timeout=LIMIT)
+        client.release(take(client, mine), timeout=LIMIT)
         after = handled()
         assert {
             method: after[method] - before.get(method, 0) for method in after if after[method] != before[method]
@@ -77,8 +79,9 @@ class TestRequests:
             "random",
         }
         assert heavy.isdisjoint(loaded)
-        lazy = {"lockctl.backends.etcd.waiting", "lockctl.backends.etcd.looking", "lockctl.backends.etcd.diagnosis"}
-        assert lazy.isdisjoint(loaded)
+        lazy = ("waiting", "looking", "diagnosis", "sharing", "holding", "remembering")
+        assert {f"lockctl.backends.etcd.{module}" for module in lazy}.isdisjoint(loaded)
+        assert "lockctl.history" not in loaded
 
     def test_nothing_is_left_after_a_release_that_followed_a_revocation(
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
@@ -114,10 +117,10 @@ class TestLostAnswers:
         assert refused(backend, claim())
         assert shaky.renew(grant, timeout=LIMIT).token == grant.token
 
+    @pytest.mark.parametrize("mine", [claim(), reader(), one_of(2)], ids=["alone", "reader", "slot"])
     def test_the_same_claim_finds_the_lock_whose_grant_was_not_answered(
-        self, shaky: EtcdBackend, proxy: Proxy, backend: EtcdBackend
+        self, shaky: EtcdBackend, proxy: Proxy, backend: EtcdBackend, mine: Claim
     ) -> None:
-        mine = claim()
         lost = take(shaky, mine)  # and then its answer never came
         proxy.mode = "drop_replies"
         with pytest.raises(BackendUnavailable):

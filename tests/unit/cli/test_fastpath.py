@@ -104,7 +104,7 @@ def test_the_fast_path_reads_every_setting_in_every_usual_form(setting: Any) -> 
             forms = [([flag, "75"], "75"), (glued, "75")]
         for words, content in forms:
             for dashes in ([], ["--"]):
-                expected = ({setting.name: content}, command)
+                expected = ({setting.name: content}, command, ())
                 assert fastpath.read([*words, *dashes, *command]) == expected
                 assert by_click([*words, *dashes, *command]) == expected
 
@@ -128,7 +128,13 @@ def test_what_is_unusual_is_left_to_click(words: list[str]) -> None:
     assert fastpath.read(words) is None
 
 
+def test_locks_can_be_named_several_times() -> None:
+    words = ["-l", "b", "--lock=a", "-t", "5s", "-lc", "--", "true"]
+    assert fastpath.read(words) == ({"lock": "b", "ttl": "5s"}, ("true",), ("a", "c"))
+    assert by_click(words) == fastpath.read(words)
+
+
 def test_options_after_the_command_are_the_commands() -> None:
-    assert fastpath.read(["-v", "backup", "-v", "--", "-t"]) == ({"verbose": True}, ("backup", "-v", "--", "-t"))
-    assert fastpath.read(["--", "-v"]) == ({}, ("-v",))
-    assert fastpath.read(["-"]) == ({}, ("-",))
+    assert fastpath.read(["-v", "backup", "-v", "--", "-t"]) == ({"verbose": True}, ("backup", "-v", "--", "-t"), ())
+    assert fastpath.read(["--", "-v"]) == ({}, ("-v",), ())
+    assert fastpath.read(["-"]) == ({}, ("-",), ())

@@ -41,9 +41,9 @@ class SlowBackend(MemoryBackend):
         self.now += self.delays.pop(0) if self.delays else 0.0
         return grant
 
-    def release(self, grant: Grant, *, timeout: float) -> None:
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         self.released.append(grant.token)
-        super().release(grant, timeout=timeout)
+        super().release(grant, timeout=timeout, hold=hold)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def lease_of(
 def untouched(server: MemoryServer) -> bool:
     """Nobody holds the lock and nobody is in its queue."""
     lock = server.lock("nightly")
-    return lock.holder is None and not lock.queue
+    return not lock.tenures and not lock.queue
 
 
 def test_a_free_lock_is_a_lease_whose_deadline_counts_from_before_the_request(server: MemoryServer) -> None:

@@ -146,7 +146,7 @@ def test_a_clear_no_is_reported_once_and_ends_the_thread(
     renewer: Renewer, backend: Scripted, server: MemoryServer
 ) -> None:
     with server.mutex:
-        server.lock("nightly").free()
+        server.lock("nightly").tenures.clear()
     renewer.renew_now()
     (report,) = reports(renewer)
     assert isinstance(report, LeaseEnded)

@@ -32,11 +32,11 @@ def test_frames_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None
         assert one.send(channel.START, payload)
     assert one.send(channel.SIGNAL, b"15")
     assert other.receive() == [
-        (channel.START, b"", None),
-        (channel.START, b"x", None),
-        (channel.START, b"A=1\0B=\0", None),
-        (channel.START, b"y" * 60_000, None),
-        (channel.SIGNAL, b"15", None),
+        (channel.START, b"", ()),
+        (channel.START, b"x", ()),
+        (channel.START, b"A=1\0B=\0", ()),
+        (channel.START, b"y" * 60_000, ()),
+        (channel.SIGNAL, b"15", ()),
     ]
     assert one.receive() == []
     assert one.open
@@ -46,21 +46,24 @@ def test_both_directions_are_separate(ends: tuple[Channel, Channel]) -> None:
     one, other = ends
     one.send(channel.DEADLINE, b"1")
     other.send(channel.ACK, b"1")
-    assert (one.receive(), other.receive()) == ([(channel.ACK, b"1", None)], [(channel.DEADLINE, b"1", None)])
+    assert (one.receive(), other.receive()) == ([(channel.ACK, b"1", ())], [(channel.DEADLINE, b"1", ())])
 
 
-def test_a_descriptor_arrives_as_the_same_open_file_and_is_not_inherited(ends: tuple[Channel, Channel]) -> None:
+@pytest.mark.parametrize("count", [1, 2, channel.MOST_DESCRIPTORS])
+def test_descriptors_arrive_as_the_same_open_files_and_are_not_inherited(
+    ends: tuple[Channel, Channel], count: int
+) -> None:
     one, other = ends
     readable, writable = os.pipe()
-    assert one.send(channel.START, b"A=1", writable)
+    assert one.send(channel.START, b"A=1", (writable,) * count)
     os.close(writable)
     ((kind, payload, received),) = other.receive()
-    assert (kind, payload) == (channel.START, b"A=1")
-    assert received is not None
-    assert not os.get_inheritable(received)
-    os.write(received, b"through")
-    os.close(received)
-    assert os.read(readable, 100) == b"through"
+    assert (kind, payload, len(received)) == (channel.START, b"A=1", count)
+    for descriptor in received:
+        assert not os.get_inheritable(descriptor)
+        os.write(descriptor, b".")
+        os.close(descriptor)
+    assert os.read(readable, 1000) == b"." * count
     os.close(readable)
 
 
@@ -75,7 +78,7 @@ def test_the_end_of_one_side_wakes_and_is_seen_by_the_other_after_what_it_had_se
     one.send(channel.FINISHED, b"lost")
     one.close()
     assert select.select([other.fileno], [], [], 5.0)[0]
-    assert other.receive() == [(channel.FINISHED, b"lost", None)]
+    assert other.receive() == [(channel.FINISHED, b"lost", ())]
     assert not other.open
     assert other.receive() == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import itertools
 import threading
 import time
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from lockctl.errors import BackendUnavailable
 from lockctl.wire.deadline import Deadline
-from lockctl.wire.http import Client, Malformed, Parser, Response
+from lockctl.wire.http import Client, Malformed, Parser, Response, seconds
 from lockctl.wire.stream import Closed, Endpoint
 from tests.unit.wire.servers import LIMIT, answering, serving
 
@@ -226,3 +227,60 @@ def test_a_body_that_is_not_json_is_said_so() -> None:
     with pytest.raises(Malformed, match="not JSON"):
         Response(200, {}, b"<html>").json()
     assert Response(500, {}, b"\x1b[2J no\r\nleader \xff").excerpt().isprintable()
+
+
+@given(st.integers(0, 253402300799))
+def test_the_date_of_an_answer_is_read_to_the_second(moment: int) -> None:
+    assert seconds(email.utils.formatdate(moment, usegmt=True)) == moment
+
+
+@pytest.mark.parametrize(
+    ("date", "moment"),
+    [
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 784111777.0),
+        ("Thu, 29 Feb 2024 00:00:00 GMT", 1709164800.0),
+        ("Sat, 31 Dec 2016 23:59:60 GMT", 1483228800.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+    ],
+)
+def test_a_date_may_be_any_that_the_calendar_has(date: str, moment: float) -> None:
+    assert Response(200, {"date": date}, b"").date == moment
+
+
+@pytest.mark.parametrize(
+    "date",
+    [
+        "",
+        "784111777",
+        "Sunday, 06-Nov-94 08:49:37 GMT",
+        "Sun Nov  6 08:49:37 1994",
+        "Mon, 06 Nov 1994 08:49:37 GMT",
+        "Sun, 06 nov 1994 08:49:37 GMT",
+        "Sun, 06 Nov 1994 08:49:37 UTC",
+        "Sun, 06 Nov 1994 08:49:37 GMT ",
+        "Sun, 06 Nov 1994 08:49:37",
+        "Sun,  6 Nov 1994 08:49:37 GMT",
+        "Sun, +6 Nov 1994 08:49:37 GMT",
+        "Sun, 00 Nov 1994 08:49:37 GMT",
+        "Fri, 30 Feb 2024 00:00:00 GMT",
+        "Wed, 29 Feb 2023 00:00:00 GMT",
+        "Sun, 06 Nov 1994 24:00:00 GMT",
+        "Sun, 06 Nov 1994 08:60:00 GMT",
+        "Sun, 06 Nov 1994 08:49:61 GMT",
+        "Wed, 31 Dec 1969 23:59:59 GMT",
+        "Sun, 0\N{ARABIC-INDIC DIGIT SIX} Nov 1994 08:49:37 GMT",
+        "Sun, 06 Nov 1994 08:49:37 GMT\x00",
+    ],
+)
+def test_a_date_that_is_none_is_not_believed(date: str) -> None:
+    assert Response(200, {"date": date}, b"").date is None
+
+
+def test_an_answer_without_a_date_has_none() -> None:
+    assert Response(200, {}, b"").date is None
+
+
+@given(st.text(max_size=40))
+def test_any_text_in_place_of_a_date_is_borne(text: str) -> None:
+    moment = seconds(text)
+    assert moment is None or moment >= 0

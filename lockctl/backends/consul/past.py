@@ -1,0 +1,70 @@
+"""What is kept of a lock when nobody holds it: the last success, and the last runs. All of it is beside the locks."""
+
+from __future__ import annotations
+
+import os
+
+from lockctl import clock, documents, history, json_text
+from lockctl.backends.consul.agent import MOST_OPERATIONS, encoded
+from lockctl.errors import BackendUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.backends.consul.agent import Agent
+    from lockctl.model import Run
+    from lockctl.wire.deadline import Deadline
+
+SUCCESSES = ".lockctl/success/"  # below the prefix, by the name of a lock, when the run began that succeeded last
+RUNS = ".lockctl/runs/"  # below it, NAME/started/TIME-ID and NAME/refused/TIME-ID: one key for each run
+SPARE = 20  # runs more than are kept, so that not every run must remove one
+LATEST = documents.LATEST * 1000 - 1  # milliseconds since the epoch
+
+
+def last_success(agent: Agent, prefix: str, name: str, deadline: Deadline) -> float | None:
+    """When the run began that was noted last; ``None``: there is none, or nothing that can be read."""
+    entry = agent.get(prefix + SUCCESSES + name, deadline)
+    if entry is None or len(entry.value) > documents.LONGEST_NAME:
+        return None
+    try:
+        return documents.seconds(json_text.parse(entry.value))
+    except ValueError:
+        return None
+
+
+def note_success(agent: Agent, prefix: str, name: str, at: float, deadline: Deadline) -> None:
+    """Write it."""
+    _write(agent, prefix + SUCCESSES + name, documents.plain(at).encode(), deadline)
+
+
+def remember(agent: Agent, prefix: str, name: str, run: Run, deadline: Deadline) -> None:
+    """Add a run, and remove the oldest of its kind when there are too many."""
+    folder = f"{prefix}{RUNS}{name}/{'started' if run.started else 'refused'}/"
+    ended = clock.wall() if run.ended_at is None else run.ended_at
+    stamp = min(max(int(ended * 1000), 0), LATEST)
+    _write(agent, f"{folder}{stamp:015}-{os.urandom(8).hex()}", history.describe(run), deadline)
+    keys = sorted(key for key in agent.keys(folder, deadline) if key.startswith(folder))
+    if len(keys) > history.KEPT + SPARE:
+        oldest = keys[: -history.KEPT]
+        for start in range(0, len(oldest), MOST_OPERATIONS):
+            piece: list[dict[str, Any]] = [
+                {"Verb": "delete", "Key": key} for key in oldest[start : start + MOST_OPERATIONS]
+            ]
+            agent.transact(piece, deadline)
+
+
+def runs(agent: Agent, prefix: str, name: str, deadline: Deadline, kind: str = "") -> tuple[Run, ...]:
+    """What is remembered, of one *kind* (``started/``) or both, the newest first."""
+    folder = f"{prefix}{RUNS}{name}/"
+    found = agent.tree(folder + kind, deadline)
+    if not found:
+        agent.get(folder, deadline)  # refused without the right to read, which would make the past an empty one
+    newest_first = sorted(found, key=lambda entry: entry.index, reverse=True)  # whatever the clocks of hosts say
+    return history.in_order(filter(None, [history.read(entry.value) for entry in newest_first]))
+
+
+def _write(agent: Agent, key: str, value: bytes, deadline: Deadline) -> None:
+    outcome = agent.transact([{"Verb": "set", "Key": key, "Value": encoded(value), "Flags": 0}], deadline)
+    if outcome.results is None:
+        raise BackendUnavailable(f"{agent.where}: not written: {'; '.join(outcome.refusals.values())}")

@@ -1,0 +1,88 @@
+"""What is kept of a lock when nobody holds it: when a run last succeeded, and the last runs.
+
+It lies beside the locks, where neither lockctl nor another program takes it for one. All of it is attached to a
+lease of the lock that lasts a year from the last time that something was written, so what nobody uses any more goes.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lockctl import documents, history
+from lockctl.backends.etcd import wording
+from lockctl.backends.etcd.cluster import LeaseGone
+from lockctl.errors import BackendUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from lockctl.backends.etcd import EtcdBackend
+    from lockctl.model import Grant, Run
+    from lockctl.wire.deadline import Deadline
+
+SPARE = 20  # runs above the number that is kept at which the oldest are deleted: once for so many
+AT_ONCE = 100  # runs that are deleted at once, if others left so many: etcd allows 128 steps
+
+
+def last_success(backend: EtcdBackend, name: str, deadline: Deadline) -> float | None:
+    """See ``Backend``. What is no time that we noted counts as none."""
+    answer = backend.cluster.call("/v3/kv/range", wording.only(backend.layout.success(name)), deadline)
+    found = wording.entries(answer)
+    content = documents.an_object(found[0].value) if found else None
+    return documents.seconds(content.get("at")) if content is not None else None
+
+
+def note_success(backend: EtcdBackend, grant: Grant, lease: int, deadline: Deadline) -> None:
+    """See ``Backend``: only while the key of the lock, whose name *lease* is in, is that grant's."""
+    claim = grant.claim
+    place = backend.layout.place(claim.name, lease, wording.room(claim.mode, claim.slots))
+    value = f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode()
+
+    def note(attached: int) -> dict[str, Any]:
+        return {
+            "compare": [wording.is_created_at(place, grant.token)],
+            "success": [wording.put(backend.layout.success(claim.name), value, attached)],
+        }
+
+    if _write(backend, claim.name, note, deadline).get("succeeded") is not True:
+        raise BackendUnavailable(f"{backend.cluster.where}: the lock is not ours any more: no success was noted")
+
+
+def remember(backend: EtcdBackend, name: str, run: Run, deadline: Deadline) -> None:
+    """See ``Backend``: a key for each run. The order is that of their writing, whatever the clocks of hosts say."""
+    directory = backend.layout.history(name, started=run.started)
+    key, value = directory + os.urandom(8).hex().encode(), history.describe(run)
+
+    def add(attached: int) -> dict[str, Any]:
+        most = history.KEPT + SPARE + AT_ONCE
+        return {"success": [wording.put(key, value, attached), wording.oldest(wording.below(directory), most)]}
+
+    _, kept = wording.steps(_write(backend, name, add, deadline), 2)
+    if len(kept) >= history.KEPT + SPARE:
+        surplus = [wording.delete(entry.key) for entry in kept[: len(kept) - history.KEPT]]
+        backend.cluster.call("/v3/kv/txn", {"success": surplus[:AT_ONCE]}, deadline)
+
+
+def read_history(backend: EtcdBackend, name: str, deadline: Deadline) -> tuple[Run, ...]:
+    """See ``Backend``."""
+    most = history.KEPT + SPARE
+    steps = [wording.newest(backend.layout.history(name, started=started), most) for started in (True, False)]
+    answer = backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline)
+    started, refused = wording.steps(answer, len(steps))
+    return history.in_order(filter(None, [history.read(entry.value) for entry in started + refused]))
+
+
+def _write(
+    backend: EtcdBackend, name: str, request: Callable[[int], dict[str, Any]], deadline: Deadline
+) -> dict[str, Any]:
+    """Have the lease of what is kept of a lock run from now on, and write something that is attached to it."""
+    lease = wording.lease_id(f"{backend.layout.prefix}{name}", 0)
+    while True:
+        if backend.keep_alive(lease, deadline)[0] <= 0:
+            backend.fresh_lease(history.AGE, lease, deadline)
+        try:
+            return backend.cluster.call("/v3/kv/txn", request(lease), deadline)
+        except LeaseGone:
+            backend.lease_ended(lease)  # revoked by another hand, or at its end

@@ -1,0 +1,51 @@
+"""What one server keeps of a lock when nobody holds it: when the last success began, and the last runs."""
+
+from __future__ import annotations
+
+from lockctl import documents, history
+from lockctl.backends.redis import record
+from lockctl.backends.redis.keys import REFUSED, RUNS, SUCCESS, remembered
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.backends.redis.session import Session
+    from lockctl.model import Run
+    from lockctl.wire.deadline import Deadline
+
+
+def last_success(session: Session, prefix: str, name: str, deadline: Deadline) -> float | None:
+    """See ``Backend.last_success``; what is no time counts as never."""
+    text = session.call("GET", remembered(prefix, name, SUCCESS), deadline=deadline)
+    try:
+        return documents.seconds(float(text)) if isinstance(text, bytes) else None
+    except ValueError:
+        return None
+
+
+def note_success(session: Session, prefix: str, name: str, at: float, deadline: Deadline) -> None:
+    """See ``Backend.note_success``; *at* in seconds since the epoch. It does not expire."""
+    session.call("SET", remembered(prefix, name, SUCCESS), f"{at:.6f}", deadline=deadline)
+
+
+def remember(session: Session, prefix: str, name: str, run: Run, deadline: Deadline) -> None:
+    """See ``Backend.remember``. A run that is sent twice is remembered once."""
+    key = remembered(prefix, name, RUNS if run.started else REFUSED)
+    document = history.describe(run)
+    session.calls(
+        [
+            ("LREM", key, 0, document),
+            ("LPUSH", key, document),
+            ("LTRIM", key, 0, history.KEPT - 1),
+            ("EXPIRE", key, history.AGE),
+        ],
+        deadline,
+    )
+
+
+def runs(session: Session, prefix: str, name: str, deadline: Deadline) -> list[bytes]:
+    """The documents of the runs that this server remembers, of both kinds."""
+    keys = [remembered(prefix, name, word) for word in (RUNS, REFUSED)]
+    replies = session.calls([("LRANGE", key, 0, history.KEPT - 1) for key in keys], deadline)
+    if not all(isinstance(reply, list) for reply in replies):
+        raise record.no_answer(session.where)
+    return [text for reply in replies for text in reply if isinstance(text, bytes)]

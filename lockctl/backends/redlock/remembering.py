@@ -1,0 +1,97 @@
+"""What a majority of the nodes keeps of a lock when nobody holds it: when the last success began, the last runs."""
+
+from __future__ import annotations
+
+from lockctl import history as runs
+from lockctl.backends.redis import remembering
+from lockctl.backends.redlock import tally
+from lockctl.backends.redlock.nodes import PATIENCE, ask_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from lockctl.backends.redlock.nodes import Node
+    from lockctl.model import Run
+    from lockctl.wire.deadline import Deadline
+
+    T = TypeVar("T")
+
+NEVER = 0.0  # seconds since the epoch: earlier than any success
+
+
+def last_success(nodes: list[Node], prefix: str, name: str, deadline: Deadline, quorum: int) -> float | None:
+    """See ``Backend.last_success``. Any majority has a node of the one that took the newest."""
+    said = _majority(
+        nodes,
+        lambda node, until: remembering.last_success(node.session, prefix, name, until) or NEVER,
+        deadline,
+        quorum,
+        "answered",
+    )
+    return max(said) or None
+
+
+def note_success(nodes: list[Node], prefix: str, name: str, at: float, deadline: Deadline, quorum: int) -> None:
+    """See ``Backend.note_success``; *at* in seconds since the epoch."""
+
+    def note(node: Node, until: Deadline) -> bool:
+        remembering.note_success(node.session, prefix, name, at, until)
+        return True
+
+    _majority(nodes, note, deadline, quorum, "noted the success")
+
+
+def remember(nodes: list[Node], prefix: str, name: str, run: Run, deadline: Deadline, quorum: int) -> None:
+    """See ``Backend.remember``."""
+
+    def note(node: Node, until: Deadline) -> bool:
+        remembering.remember(node.session, prefix, name, run, until)
+        return True
+
+    _majority(nodes, note, deadline, quorum, "remembered the run")
+
+
+def history(nodes: list[Node], prefix: str, name: str, deadline: Deadline, quorum: int) -> tuple[Run, ...]:
+    """See ``Backend.history``: what the nodes of a majority remember, each run once."""
+    said = _majority(
+        nodes,
+        lambda node, until: remembering.runs(node.session, prefix, name, until),
+        deadline,
+        quorum,
+        "answered",
+    )
+    known = {document: run for each in said for document in each if (run := runs.read(document)) is not None}
+    found: list[Run] = []
+    for started in (True, False):
+        orders = [[text for text in each if text in known and known[text].started is started] for each in said]
+        found += _merged(orders, known)[: runs.KEPT]
+    return runs.in_order(found)
+
+
+def _merged(orders: list[list[bytes]], known: dict[bytes, Run]) -> list[Run]:
+    """Each run of several lists once, in an order that contradicts none of them unless they contradict each other."""
+    merged = []
+    while heads := {order[0] for order in orders if order}:
+        free = [text for text in heads if not any(text in order[1:] for order in orders)]
+        newest = max(free or heads, key=lambda text: newness(known[text]))
+        merged.append(known[newest])
+        orders = [[text for text in order if text != newest] for order in orders]
+    return merged
+
+
+def newness(run: Run) -> tuple[int, float]:
+    """The greater, the newer: by the token, which rises whatever the clocks of the hosts say, then by those."""
+    return run.token or 0, run.ended_at or 0.0
+
+
+def _majority(
+    nodes: list[Node], ask: Callable[[Node, Deadline], T], deadline: Deadline, quorum: int, what: str
+) -> list[T]:
+    """The answers of the nodes that have one; raises when they are less than a majority."""
+    answers = ask_all(nodes, ask, deadline, lambda so_far: PATIENCE if len(so_far) >= quorum else None)
+    said = tally.usable(answers)
+    if len(said) < quorum:
+        raise tally.too_few(answers, what, quorum)
+    return said

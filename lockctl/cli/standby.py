@@ -1,0 +1,104 @@
+"""``run --restart``: a standby that becomes the leader, again and again.
+
+Each campaign is a process image of its own, with the same pid: when one has ended, lockctl executes itself anew.
+So nothing is carried over, neither a stuck thread nor a connection, a standby does not grow in months, and it
+takes up a new version of itself. Signals stay blocked all the while, so none is lost between two campaigns.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+
+from lockctl import clock as clocks
+from lockctl.cli import exit_status
+from lockctl.supervise.signals import Signals, signal_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lockctl.cli.talk import Talk
+    from lockctl.model import Outcome
+    from lockctl.supervise.fork import GuardProcess
+
+VARIABLE = "LOCKCTL_STANDBY"  # failures, ignored SIGCHLD, mask of signals: what the next campaign must know
+FIRST_PAUSE = 1.0  # seconds before the next campaign, doubled with each tenure that was short, up to
+LONGEST_PAUSE = 30.0
+STEADY = 10.0  # seconds of a tenure that count as success
+MOST_FAILURES = 99
+GUARD_TIMEOUT = 1.0  # seconds for our own guard to end
+AGAIN = ("exited", "signaled", "lost", "revoked", "timed_out", "unavailable")
+
+
+def again(
+    status: int,
+    outcome: Outcome,
+    failures: int,
+    environment: dict[str, str],
+    signals: Signals,
+    guard: GuardProcess,
+    talk: Talk,
+) -> int:
+    """Campaign again after a pause; returns a status only when this standby is to end.
+
+    It ends when it was told to (TERM, INT, QUIT; while waiting also HUP), when the command cannot be executed, and
+    when another held the lock longer than ``--wait`` allowed.
+    """
+    if outcome.kind not in AGAIN or outcome.interrupted is not None or outcome.asked_to_end:
+        return status
+    steady = outcome.duration is not None and outcome.duration >= STEADY
+    failures = 0 if steady else min(failures + 1, MOST_FAILURES)
+    pause = min(FIRST_PAUSE * 2 ** max(failures - 1, 0), LONGEST_PAUSE) * (0.8 + 0.4 * os.urandom(1)[0] / 255)
+    talk("info", f"campaigning again in {pause:.1f} s (the last tenure ended with status {status})")
+    signum = _sleep(pause, signals)
+    if signum is None:
+        _await_end(guard.pid)
+        mask = ",".join(map(str, sorted(signals.original_mask)))
+        environment[VARIABLE] = f"{failures};{int(signals.child_ignored)};{mask}"
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    talk("info", f"{signal_name(signum)} ended the standby")
+    return exit_status.SIGNALED + signum
+
+
+def resume(
+    given: dict[str, str | bool], words: tuple[str, ...], environ: Mapping[str, str], more_locks: tuple[str, ...]
+) -> int:
+    """Run the next campaign, in the image that :func:`again` executed."""
+    from lockctl.cli.run import execute
+
+    try:
+        failures, child_ignored, mask = environ[VARIABLE].split(";")
+        numbers = frozenset(int(number) for number in mask.split(",") if number)
+        state = (numbers, child_ignored == "1")
+        before = min(max(int(failures), 0), MOST_FAILURES)
+    except ValueError:  # not ours: somebody set it by hand
+        return execute(given, words, environ, Signals(), more_locks=more_locks)
+    return execute(given, words, environ, Signals(state), more_locks=more_locks, failures=before)
+
+
+def _sleep(pause: float, signals: Signals) -> int | None:
+    """The signal that ends the pause early, if one came."""
+    until = clocks.boottime() + pause
+    poll = select.poll()
+    poll.register(signals.descriptor, select.POLLIN)
+    while (left := until - clocks.boottime()) > 0:
+        poll.poll(min(left, 1.0) * 1000 + 1)
+        signum = signals.ending()
+        if signum is not None:
+            return signum
+    return signals.ending()
+
+
+def _await_end(guard: int) -> None:
+    """The guard was dismissed and ends by itself; the next campaign must not find it among its children."""
+    until = time.monotonic() + GUARD_TIMEOUT
+    while time.monotonic() < until:
+        try:
+            if os.waitpid(guard, os.WNOHANG)[0]:
+                return
+        except ChildProcessError:
+            return
+        time.sleep(0.005)

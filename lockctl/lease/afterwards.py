@@ -1,0 +1,118 @@
+"""What becomes of a lock when the job has ended: successes, holds, the release, and the history.
+
+Loaded when the command has ended, or when a run may be skipped: not before a command starts.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lockctl import clock as clocks
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.lease import period
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT, GIVE_BACK_TIMEOUT, MINIMUM
+from lockctl.model import Run
+from lockctl.value import Value, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.backend import Backend
+    from lockctl.clock import Clock
+    from lockctl.lease.acquire import Lease
+    from lockctl.model import Grant, Outcome
+
+REMEMBER_TIMEOUT = 1.0  # seconds: a history is worth no more
+GONE = ("lost", "revoked")  # outcomes after which the lock is another's, or was asked for by one
+
+
+class Plan(Value):
+    """What was asked for; points of time in seconds on the clock of the run."""
+
+    note_success: bool  # for --once-per
+    keep_until: float  # by --min-hold
+    deadline: float  # of the lease
+
+
+def skip(
+    backend: Backend, lease: Lease, outcome: Outcome, span: float, clock: Clock, note: Callable[[str, str], None]
+) -> Outcome | None:
+    """The outcome of a run whose command already succeeded in this period of *span* seconds; ``None``: it may run.
+
+    Asked while the lock is held, so that nobody can succeed between the question and the run. What the store
+    says in too long a time is not believed: then ``BackendUnavailable`` is raised, with nothing held.
+    """
+    grant = lease.grant
+    timeout = min(max(lease.schedule.signal_at(lease.deadline) - clock(), MINIMUM), ACQUIRE_TIMEOUT)
+    try:
+        last = backend.last_success(outcome.name, timeout=timeout)
+    except BaseException:
+        _release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, note)
+        raise
+    if not period.is_done(last, grant.at, span):
+        return None
+    detail = f"it already succeeded in the period since {clocks.utc(period.start_of(grant.at, span))}"
+    outcome = replace(outcome, detail=detail)
+    _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, note)
+    _remember(backend, grant, outcome, note)
+    return outcome
+
+
+def conclude(
+    backend: Backend, grant: Grant, outcome: Outcome, plan: Plan, clock: Clock, note: Callable[[str, str], None]
+) -> None:
+    """Note a success, give the lock back or keep it by --min-hold, and add the run to the history."""
+
+    def patience() -> float:
+        # past its deadline the lease ends by itself: then it is not worth a long wait for the answer
+        return min(max(plan.deadline - clock(), GIVE_BACK_TIMEOUT), ACQUIRE_TIMEOUT)
+
+    if plan.note_success and outcome.kind == "exited" and outcome.status == 0:
+        try:
+            backend.note_success(grant, timeout=patience())
+        except (BackendUnavailable, ConfigError) as failure:
+            note("warning", f"could not note the success, another run in this period is possible: {failure}")
+    hold = max(plan.keep_until - clock(), 0.0)
+    if outcome.kind in GONE or outcome.error:
+        hold = 0.0
+    if _release(backend, grant, patience(), hold, note):
+        _remember(backend, grant, outcome, note)
+
+
+def _release(backend: Backend, grant: Grant, timeout: float, hold: float, note: Callable[[str, str], None]) -> bool:
+    try:
+        backend.release(grant, timeout=timeout, hold=hold)
+    except (BackendUnavailable, ConfigError) as failure:
+        note("warning", f"could not release the lock, it ends with its lease: {failure}")
+        return False
+    return True
+
+
+def _remember(backend: Backend, grant: Grant, outcome: Outcome, note: Callable[[str, str], None]) -> None:
+    started = outcome.started_at is not None and not outcome.error
+    run = Run(
+        host=outcome.host,
+        user=grant.claim.user,
+        command=outcome.words,
+        token=outcome.token,
+        started_at=outcome.started_at if started else None,
+        ended_at=clocks.wall(),
+        duration=outcome.duration,
+        waited=outcome.waited,
+        outcome=outcome.kind,
+        exit_code=None if outcome.status is None else _exit_code(outcome.status),
+        detail=outcome.detail or None,
+    )
+    try:
+        for part in grant.parts or (grant,):
+            own = run if run.token is None else replace(run, token=part.token)
+            backend.remember(part.claim.name, own, timeout=REMEMBER_TIMEOUT)
+    except (BackendUnavailable, ConfigError) as failure:
+        note("info", f"the run is missing in the history: {failure}")
+
+
+def _exit_code(status: int) -> int:
+    """As a shell has it: 128+N for a signal."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,178 @@
+"""Several locks as one: taken in one fixed order, all or none, under one deadline.
+
+All programs that take several locks take them in the order of their names, so that none waits for one that
+waits for it (the ordered-resources rule; Havender 1968). While a later lock is waited for, the earlier ones
+are kept and renewed; when one of them is lost or asked for, all are given back and the taking begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.value import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lockctl.backend import Backend
+    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Run
+
+LEAST = 0.05  # seconds that a request gets at least: with less it could not succeed
+
+
+class Together:
+    """A ``Backend`` whose locks are several of another backend; a claim's own name only says which is the first.
+
+    A grant is that of the first lock, with the least ttl of all, and has all of them as its ``parts``.
+    """
+
+    def __init__(self, names: tuple[str, ...], open_backend: Callable[[], Backend], interval: float) -> None:
+        """*open_backend* is called for each lock; *interval*: seconds between two renewals while waiting."""
+        self._names = tuple(sorted(set(names)))
+        self._clients = {name: open_backend() for name in self._names}
+        self._interval = interval
+        self._grants: dict[str, Grant] = {}
+        self._owners: dict[str, str] = {}
+        first = self._clients[self._names[0]]
+        self.capabilities: Capabilities = first.capabilities
+        self.parameters = first.parameters
+        self.refused = self._names[0]  # the lock that was held when an attempt was refused
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``. Refused, it keeps what it has, for a wait to go on from there, until :meth:`withdraw`.
+
+        All locks that were taken before are renewed in the same call, so that one deadline, counted from
+        the time of this call, holds for all of them.
+        """
+        give_up = time.monotonic() + timeout
+        for name in self._names:
+            backend, part = self._clients[name], self._part(claim, name)
+            try:
+                if name in self._grants:
+                    self._grants[name] = backend.renew(self._grants[name], timeout=_left(give_up))
+                    continue
+            except (LeaseLost, LeaseRevoked):
+                self._give_all_back(claim, _left(give_up))
+                self.refused = name
+                return None
+            grant = backend.try_acquire(part, timeout=_left(give_up), interrupt=interrupt)
+            if grant is None:
+                self.refused = name
+                return None
+            self._grants[name] = grant
+        return self._whole(claim)
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """See ``Backend``: lost as soon as one of them is lost, not known as soon as that is not known of one."""
+        give_up = time.monotonic() + timeout
+        asked: LeaseRevoked | None = None
+        unknown: LockctlError | None = None
+        for name in self._names:
+            try:
+                self._grants[name] = self._clients[name].renew(self._grants[name], timeout=_left(give_up))
+            except LeaseRevoked as wanted:
+                asked = wanted
+            except LeaseLost as lost:
+                raise LeaseLost(f"{name}: {lost}") from None
+            except (BackendUnavailable, ConfigError) as failure:
+                unknown = failure
+        if unknown is not None:
+            raise unknown
+        if asked is not None:
+            raise asked
+        return self._whole(grant.claim)
+
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        """See ``Backend``: all are tried, in the opposite order; the first failure is raised afterwards."""
+        give_up = time.monotonic() + timeout
+        first_failure: LockctlError | None = None
+        for part in sorted(grant.parts, key=lambda part: part.claim.name, reverse=True):
+            try:
+                self._clients[part.claim.name].release(part, timeout=_left(give_up), hold=hold)
+            except (BackendUnavailable, ConfigError) as failure:
+                first_failure = first_failure or failure
+                continue
+            self._grants.pop(part.claim.name, None)
+        if first_failure is not None:
+            raise first_failure
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``: waits for the lock that was refused, and keeps those that are already taken."""
+        wanted = self.refused
+        pause = min(timeout, self._interval) if self._grants else timeout
+        self._clients[wanted].wait(self._part(claim, wanted), timeout=pause, interrupt=interrupt)
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """See ``Backend``: gives back every place in a queue and every lock that was taken."""
+        failure = self._give_all_back(claim, timeout)
+        if failure is not None:
+            raise failure
+
+    def _give_all_back(self, claim: Claim, timeout: float) -> LockctlError | None:
+        give_up = time.monotonic() + timeout
+        first_failure: LockctlError | None = None
+        for name in reversed(self._names):
+            try:
+                if name in self._grants:
+                    self._clients[name].release(self._grants.pop(name), timeout=_left(give_up))
+                if name in self._owners:
+                    self._clients[name].withdraw(self._part(claim, name), timeout=_left(give_up))
+                    del self._owners[name]  # what comes late for it must not be taken for the next attempt's
+            except (BackendUnavailable, ConfigError) as failure:
+                first_failure = first_failure or failure
+        return first_failure
+
+    def _part(self, claim: Claim, name: str) -> Claim:
+        owner = self._owners.setdefault(name, os.urandom(16).hex())
+        return replace(claim, name=name, owner=owner)
+
+    def _whole(self, claim: Claim) -> Grant:
+        parts = tuple(self._grants.values())
+        first = self._grants[claim.name]
+        return replace(first, ttl=min(part.ttl for part in parts), at=max(part.at for part in parts), parts=parts)
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``; of any of the locks."""
+        return self._clients[name].inspect(name, timeout=timeout)
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``."""
+        return self._any.list(pattern, timeout=timeout)
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``."""
+        return self._any.revoke(name, seen, now=now, by=by, reason=reason, timeout=timeout)
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        return self._clients[name].last_success(name, timeout=timeout)
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``: of each of the locks."""
+        give_up = time.monotonic() + timeout
+        for part in grant.parts:
+            self._clients[part.claim.name].note_success(part, timeout=_left(give_up))
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        self._clients[name].remember(name, run, timeout=timeout)
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        return self._clients[name].history(name, timeout=timeout)
+
+    def close(self) -> None:
+        """See ``Backend``."""
+        for client in self._clients.values():
+            client.close()
+
+    @property
+    def _any(self) -> Backend:
+        return self._clients[self._names[0]]
+
+
+def _left(give_up: float) -> float:
+    return max(give_up - time.monotonic(), LEAST)

@@ -1,0 +1,121 @@
+"""Semaphores, readers and writers, through the command line."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl import registry
+from tests.faults.backends import PLACES, on_backends
+from tests.fleet.hosts import inspect
+from tests.jobs import LIMIT, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+
+WITH_SLOTS = [name for name in PLACES if registry.load(name).capabilities.slots]
+SHARED = [name for name in PLACES if registry.load(name).capabilities.shared]
+CONTENDERS = 50
+SLOTS = 3
+JOB = 0.4  # seconds inside
+INSIDE = 'date "+%s.%N + $1" >>"$0"; sleep SPAN; date "+%s.%N - $1" >>"$0"'.replace("SPAN", str(JOB))
+
+
+def occupation(log: Path) -> list[tuple[float, str, str]]:
+    """(time, + or -, who) in the order of time."""
+    events = [line.split() for line in log.read_text().splitlines()]
+    return sorted((float(moment), sign, who) for moment, sign, who in events)
+
+
+def test_there_are_backends_for_both() -> None:
+    assert len(WITH_SLOTS) >= 6
+    assert len(SHARED) >= 5
+
+
+@pytest.mark.parametrize("backend_name", on_backends(*WITH_SLOTS))
+def test_fifty_contenders_never_overbook_three_slots_and_leave_none_idle(lockctl: Lockctl, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    words = ("--slots", str(SLOTS), "--wait", "120s", "--", "sh", "-c", INSIDE, str(log))
+    jobs = [lockctl.start("run", "-l", "a", *words, str(number)) for number in range(CONTENDERS)]
+    assert [job.wait(120) for job in jobs] == [0] * CONTENDERS
+    inside, most, full, began = 0, 0, 0.0, 0.0
+    events = occupation(log)
+    last_entry = max(moment for moment, sign, _ in events if sign == "+")
+    for moment, sign, _ in events:
+        if inside == SLOTS:
+            full += min(moment, last_entry) - began
+        inside += 1 if sign == "+" else -1
+        most, began = max(most, inside), min(moment, last_entry)
+    assert most == SLOTS
+    work = last_entry - events[0][0]
+    assert full > 0.4 * work, f"{full:.1f} of {work:.1f} s all slots were taken; the rest is the start of processes"
+    assert inspect(lockctl, "a")["state"] == "free"
+
+
+@pytest.mark.parametrize("backend_name", on_backends(*SHARED))
+def test_a_writer_is_never_inside_with_anybody_and_is_not_starved(lockctl: Lockctl, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    words = ("--wait", "120s", "--", "sh", "-c", INSIDE, str(log))
+    jobs = [
+        lockctl.start("run", "-l", "a", *(() if number % 6 == 5 else ("--shared",)), *words, f"{number % 6}")
+        for number in range(24)
+    ]
+    assert [job.wait(120) for job in jobs] == [0] * 24
+    inside: list[str] = []
+    most = 0
+    for _, sign, who in occupation(log):
+        if sign == "+":
+            inside.append(who)
+        else:
+            inside.remove(who)
+        assert "5" not in inside or len(inside) == 1
+        most = max(most, len(inside))
+    assert most > 1
+
+
+@pytest.mark.parametrize("backend_name", on_backends(*SHARED))
+def test_a_stream_of_readers_does_not_starve_a_writer(lockctl: Lockctl, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    first = lockctl.start_holding("a", "--shared", "--", "sleep", "2")
+    writer = lockctl.start("run", "-l", "a", "--wait", "60s", "--", "touch", str(begun))
+    eventually(lambda: lockctl("run", "-l", "a", "--shared", "--", "true").returncode == 75)
+    readers = [lockctl.start("run", "-l", "a", "--shared", "--wait", "60s", "--", "sleep", "1") for _ in range(4)]
+    assert first.wait(LIMIT) == 0
+    assert writer.wait(LIMIT) == 0
+    assert begun.exists()
+    assert [reader.wait(LIMIT) for reader in readers] == [0] * 4
+
+
+@pytest.mark.parametrize("backend_name", on_backends(*WITH_SLOTS))
+def test_who_says_another_number_of_slots_is_refused_with_both_numbers(lockctl: Lockctl) -> None:
+    lockctl.start_holding("a", "--slots", "3")
+    for options in (("--slots", "4"), ()):
+        done = lockctl("run", "-l", "a", *options, "--", "true")
+        assert (done.returncode, done.stderr.count("\n")) == (78, 1)
+        assert "3 slots" in done.stderr
+    assert lockctl("run", "-l", "a", "--slots", "3", "--", "true").returncode == 0
+
+
+@pytest.mark.parametrize("backend_name", on_backends())
+def test_a_backend_that_does_not_have_it_says_so_before_anything_runs(lockctl: Lockctl, backend_name: str) -> None:
+    for option, there in ((("--slots", "2"), WITH_SLOTS), (("--shared",), SHARED)):
+        begin = time.monotonic()
+        done = lockctl("run", "-l", "a", *option, "--", "echo", "ran")
+        if backend_name in there:
+            assert (done.returncode, done.stdout) == (0, "ran\n")
+            continue
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (78, "", 1)
+        assert option[0] in done.stderr
+        assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("backend_name", on_backends("file"))
+@pytest.mark.parametrize("number", ["0", "-1", "1001", "x", "1.5", "99999999999"])
+def test_a_number_of_slots_that_is_none_is_refused(lockctl: Lockctl, number: str) -> None:
+    done = lockctl("run", "-l", "a", f"--slots={number}", "--", "true")
+    assert (done.returncode, done.stderr.count("\n")) == (64, 1)
+    assert "--slots" in done.stderr

@@ -1,0 +1,183 @@
+"""Leader election: standbys that take over from each other, and never run side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.supervise import tree
+from tests.faults.backends import on_backends
+from tests.fleet.hosts import history, inspect
+from tests.jobs import LIMIT, alive, eventually
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+    from tests.faults.backends import Place
+    from tests.jobs import Lockctl
+    from tests.servers.redis import Redis
+
+everywhere = pytest.mark.parametrize("backend_name", on_backends())
+on_files = pytest.mark.parametrize("backend_name", on_backends("file"))
+# the leader: says who it is, and fails when another one is at work
+LEADER = """
+import os, sys, time
+work, log = sys.argv[1], sys.argv[2]
+try:
+    os.mkdir(work)
+except FileExistsError:
+    other = open(log).read().split()[-1]
+    open(log, "a").write("BESIDE %s\\n" % other if os.path.exists("/proc/" + other) else "%d\\n" % os.getpid())
+else:
+    open(log, "a").write("%d\\n" % os.getpid())
+time.sleep(600)
+"""
+
+
+def line_count(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@everywhere
+def test_when_the_leader_is_killed_again_and_again_one_other_takes_over_within_a_lease(
+    lockctl: Lockctl, place: Place, tmp_path: Path
+) -> None:
+    program, work, log = tmp_path / "leader.py", tmp_path / "work", tmp_path / "log"
+    program.write_text(LEADER)
+    words = ("--restart", "-t", f"{place.ttl}s", "-k", "0.2s", "--", "python3", str(program), str(work), str(log))
+    standbys = [lockctl.start("run", "-l", "a", *words) for _ in range(3)]
+    for round_ in range(3):
+        eventually(lambda count=round_: line_count(log) > count, limit=20.0)  # type: ignore[misc]
+        holder = eventually(lambda: inspect(lockctl, "a")["holders"])[0]
+        assert holder["pid"] in [standby.pid for standby in standbys]
+        assert inspect(lockctl, "a")["holders"][0]["pid"] == holder["pid"]
+        command = int(log.read_text().split()[-1])
+        killed = time.monotonic()
+        os.kill(holder["pid"], signal.SIGKILL)
+        next(standby for standby in standbys if standby.pid == holder["pid"]).wait(LIMIT)
+        standbys.append(lockctl.start("run", "-l", "a", *words))
+        eventually(lambda count=round_: line_count(log) > count + 1, limit=20.0)  # type: ignore[misc]
+        took = time.monotonic() - killed
+        assert took < place.freed_within + 3.0, f"{took:.1f} s"
+        assert not alive(command)
+    assert "BESIDE" not in log.read_text()
+
+
+@everywhere
+def test_a_leader_whose_command_ends_campaigns_again_and_another_may_win(lockctl: Lockctl, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    words = ("run", "-l", "a", "--restart", "--", "sh", "-c", 'echo $PPID >>"$0"; sleep 0.1', str(log))
+    standbys = [lockctl.start(*words), lockctl.start(*words)]
+    eventually(lambda: len(set(log.read_text().split())) >= 2 if log.exists() else False, limit=20.0)
+    assert [standby.poll() for standby in standbys] == [None, None]
+    for standby in standbys:
+        standby.send_signal(signal.SIGTERM)
+    assert {standby.wait(LIMIT) for standby in standbys} <= {0, 143}
+    eventually(lambda: inspect(lockctl, "a")["state"] == "free")
+
+
+@on_files
+def test_each_tenure_finds_the_same_surroundings(lockctl: Lockctl, tmp_path: Path) -> None:
+    """Environment, mask of signals, descriptors and the pid of lockctl are those of the first tenure."""
+    log = tmp_path / "log"
+    look = 'env | grep -v "^LOCKCTL_\\(TOKEN\\|OWNER\\)=" | sort; grep Sig[BICP] /proc/self/status; ls /proc/self/fd; ps -o ppid= $PPID'
+    script = f'({look}) >"$0.$(date +%s%N)"'
+    standby = lockctl.start("run", "-l", "a", "--restart", "--", "sh", "-c", script, str(log), env={"LC_ALL": "C"})
+    eventually(lambda: len(list(tmp_path.glob("log.*"))) >= 3, limit=20.0)
+    standby.send_signal(signal.SIGTERM)
+    assert standby.wait(LIMIT) in (0, 143)
+    seen = [path.read_text() for path in sorted(tmp_path.glob("log.*"))]
+    assert seen[0] == seen[1] == seen[2]
+    assert "LOCKCTL_STANDBY" not in seen[1]
+
+
+@on_files
+def test_a_tenure_that_is_revoked_is_not_the_last(lockctl: Lockctl) -> None:
+    holder = lockctl.start_holding("a", "--restart", stderr=-1)
+    assert lockctl("force-release", "a", "--yes").returncode == 0
+    eventually(lambda: (inspect(lockctl, "a")["holders"] or [{}])[0].get("pid") == holder.pid)
+    assert holder.poll() is None
+    assert history(lockctl, "a")[-1]["outcome"] == "revoked"
+
+
+@on_files
+def test_tenures_that_are_short_are_followed_by_longer_pauses(lockctl: Lockctl, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    standby = lockctl.start(
+        "run", "-v", "-l", "a", "--restart", "--", "sh", "-c", 'date +%s.%N >>"$0"; exit 9', str(log)
+    )
+    eventually(lambda: line_count(log) >= 3, limit=20.0)
+    begun = [float(line) for line in log.read_text().splitlines()]
+    assert 0.8 <= begun[1] - begun[0] < 2.0
+    assert 1.6 <= begun[2] - begun[1] < 4.0
+    standby.send_signal(signal.SIGINT)
+    assert standby.wait(LIMIT) == 128 + signal.SIGINT
+
+
+@on_files
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_that_ends_programs_ends_a_leader_with_the_status_of_its_command(
+    lockctl: Lockctl, number: int
+) -> None:
+    trap = 'trap "exit 7" TERM INT QUIT; touch "$0"; while :; do sleep 0.05; done'
+    ready = lockctl.directory / ".trap"
+    leader = lockctl.start("run", "-l", "a", "--restart", "--", "sh", "-c", trap, str(ready))
+    eventually(ready.exists)
+    leader.send_signal(number)
+    assert leader.wait(LIMIT) == 7
+
+
+@on_files
+def test_a_standby_that_waits_ends_with_a_signal_at_once(lockctl: Lockctl) -> None:
+    lockctl.start_holding("a")
+    standby = lockctl.start("run", "-l", "a", "--restart", "--", "true")
+    eventually(lambda: inspect(lockctl, "a")["waiters"])
+    begin = time.monotonic()
+    standby.send_signal(signal.SIGTERM)
+    assert standby.wait(LIMIT) == 143
+    assert time.monotonic() - begin < 1.0
+
+
+@on_files
+def test_what_no_pause_can_mend_ends_a_standby(lockctl: Lockctl) -> None:
+    assert lockctl("run", "-l", "a", "--restart", "--", "/no/such/command").returncode == 127
+    lockctl.start_holding("a")
+    assert lockctl("run", "-l", "a", "--restart", "--wait", "200ms", "--", "true").returncode == 75
+    done = lockctl("run", "-l", "a", "--restart", "--on-unavailable", "run", "--", "true")
+    assert (done.returncode, done.stderr.count("\n")) == (64, 1)
+    assert lockctl("run", "-l", "a", "--restart", "-b", "redis://127.0.0.1/x?nonsense=1", "--", "true").returncode == 78
+
+
+@pytest.mark.parametrize("backend_name", on_backends("redis"))
+def test_a_standby_outlasts_a_server_that_is_away(lockctl: Lockctl, redis_server: Redis, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    redis_server.stop()
+    try:
+        standby: subprocess.Popen[str] = lockctl.start(
+            "run", "-v", "-l", "a", "--restart", "--", "sh", "-c", 'echo x >>"$0"; sleep 60', str(log), stderr=-1
+        )
+        assert standby.stderr is not None
+        lines = [standby.stderr.readline() for _ in range(2)]
+        assert re.search(r"campaigning again in [\d.]+ s", lines[1]), lines
+    finally:
+        redis_server.start()
+    eventually(log.exists, limit=20.0)
+    standby.send_signal(signal.SIGTERM)
+    assert standby.wait(LIMIT) == 143
+    assert not tree.descendants(standby.pid)
+
+
+@on_files
+def test_a_report_is_written_after_each_tenure(lockctl: Lockctl, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    leader = lockctl.start_holding("a", "--restart", "--report", str(report))
+    leader.send_signal(signal.SIGTERM)
+    assert leader.wait(LIMIT) == 143
+    assert json.loads(report.read_text())["outcome"] == "signaled"

@@ -1,0 +1,269 @@
+"""Readers and slots beside the locks of kazoo and Curator: who keeps whom out, in both directions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.interop.test_zookeeper import KAZOO, CuratorMutex, Run, has_it, let_go, queued
+from tests.jobs import LIMIT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.jobs import Lockctl
+    from tests.servers.zookeeper import ZooKeeper
+
+SLOTS = ("--slots", "3")
+
+
+class Sharing(Run):
+    """`lockctl` whose runs say how they share."""
+
+    def holding(self, *words: str) -> subprocess.Popen[str]:
+        return self.lockctl.start_holding("nightly", *self.options, *words)
+
+    def refused(self, *words: str) -> bool:
+        done = self(*words, "--", "true")
+        assert done.returncode in (0, 75), done.stderr
+        return done.returncode == 75
+
+
+@pytest.fixture
+def layout(lockctl: Lockctl, zookeeper_server: ZooKeeper) -> Callable[[str], Sharing]:
+    return lambda name: Sharing(lockctl, zookeeper_server, name)
+
+
+@pytest.fixture
+def kazoo(zookeeper_server: ZooKeeper) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a process that uses one of kazoo's locks."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(kind: str, path: str, mode: str = "wait") -> subprocess.Popen[str]:
+        words = [sys.executable, "-c", KAZOO, zookeeper_server.address, kind, path, mode]
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+        process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=nowhere, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=LIMIT)
+
+
+@pytest.fixture
+def admin(zookeeper_server: ZooKeeper) -> Iterator[KazooClient]:
+    client = KazooClient(hosts=zookeeper_server.address)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+# kazoo
+
+
+def test_readers_of_kazoo_and_of_lockctl_are_inside_together_and_keep_writers_of_both_out(
+    layout: Callable[[str], Sharing], kazoo: Callable[..., subprocess.Popen[str]]
+) -> None:
+    run = layout("kazoo")
+    reader = kazoo("ReadLock", run.path)
+    assert has_it(reader)
+    ours = run.holding("--shared")
+    seen = run.seen()
+    assert [(each["host"], each["mode"]) for each in seen["holders"]] == [
+        ("another program", "shared"),
+        (os.uname().nodename, "shared"),
+    ]
+    assert seen["state"] == "foreign"
+    let_go(reader)
+    assert run.refused()
+    assert kazoo("WriteLock", run.path, "try").wait(LIMIT) == 9
+    late = kazoo("ReadLock", run.path)
+    assert has_it(late)
+    ours.terminate()
+    ours.wait(LIMIT)
+    assert run.refused()
+    let_go(late)
+    assert not run.refused()
+
+
+@pytest.mark.parametrize("words", [("--shared",), SLOTS], ids=["shared", "slots"])
+@pytest.mark.parametrize("kind", ["Lock", "WriteLock"])
+def test_readers_and_slots_of_lockctl_are_refused_while_kazoo_holds(
+    layout: Callable[[str], Sharing], kazoo: Callable[..., subprocess.Popen[str]], kind: str, words: tuple[str, ...]
+) -> None:
+    run = layout("kazoo")
+    holder = kazoo(kind, run.path)
+    assert has_it(holder)
+    assert run.refused(*words)
+    waiter = run.lockctl.start("run", *run.options, "-l", "nightly", "-w", "30s", *words, "--", "true")
+    eventually(lambda: len(run.seen()["waiters"]) == 1)
+    let_go(holder)
+    assert waiter.wait(LIMIT) == 0
+
+
+@pytest.mark.parametrize("kind", ["Lock", "ReadLock", "WriteLock"])
+def test_slots_of_lockctl_keep_every_lock_of_kazoo_out(
+    layout: Callable[[str], Sharing], kazoo: Callable[..., subprocess.Popen[str]], kind: str
+) -> None:
+    run = layout("kazoo")
+    first, second = run.holding(*SLOTS), run.holding(*SLOTS)
+    waiter = kazoo(kind, run.path)
+    eventually(lambda: len(run.seen()["waiters"]) == 1)
+    assert run.refused(*SLOTS), "there is a slot, but kazoo came first"
+    first.terminate()
+    first.wait(LIMIT)
+    assert len(run.seen()["waiters"]) == 1
+    second.terminate()
+    assert has_it(waiter)
+
+
+def test_a_writer_of_kazoo_waits_for_readers_of_lockctl_and_is_not_overtaken_by_them(
+    layout: Callable[[str], Sharing], kazoo: Callable[..., subprocess.Popen[str]]
+) -> None:
+    run = layout("kazoo")
+    reader = run.holding("--shared")
+    writer = kazoo("WriteLock", run.path)
+    eventually(lambda: len(run.seen()["waiters"]) == 1)
+    assert run.refused("--shared")
+    reader.terminate()
+    assert has_it(writer)
+
+
+def test_kazoos_plain_lock_sees_no_readers_neither_its_own_nor_ours(
+    layout: Callable[[str], Sharing], kazoo: Callable[..., subprocess.Popen[str]]
+) -> None:
+    run = layout("kazoo")
+    run.holding("--shared")
+    assert has_it(kazoo("Lock", run.path)), "no limit any more: say so in the manual"
+
+
+# Curator
+
+
+class CuratorReadWriteLock(CuratorMutex):
+    """Curator's InterProcessReadWriteLock: SortingLockInternalsDriver and readLockPredicate."""
+
+    def __init__(self, client: KazooClient, path: str, marker: str) -> None:
+        super().__init__(client, path)
+        self.marker = marker
+
+    def join(self) -> None:
+        made = self.client.create(
+            f"{self.path}/_c_{uuid.uuid4()}-{self.marker}", b"10.0.0.7", ephemeral=True, sequence=True, makepath=True
+        )
+        self.node = made.rpartition("/")[2]
+
+    def ahead(self) -> str | None:
+        def fixed(name: str) -> str:
+            for marker in ("__READ__", "__WRIT__"):
+                _, found, rest = name.rpartition(marker)
+                name = rest if found else name
+            return name
+
+        line = sorted(self.client.get_children(self.path), key=fixed)
+        position = line.index(self.node)
+        if self.marker == "__WRIT__":
+            return line[position - 1] if position else None
+        return next((name for name in line[:position] if "__WRIT__" in name), None)
+
+
+@pytest.mark.parametrize("words", [("--shared",), SLOTS], ids=["shared", "slots"])
+def test_curators_mutex_and_readers_and_slots_of_lockctl_keep_each_other_out(
+    layout: Callable[[str], Sharing], admin: KazooClient, words: tuple[str, ...]
+) -> None:
+    run = layout("curator")
+    first, second = run.holding(*words), run.holding(*words)
+    mutex = CuratorMutex(admin, run.path)
+    assert not mutex.acquire(0.3)
+    assert run.refused(*words), "the mutex waits"
+    for holder in (first, second):
+        assert mutex.ahead() is not None
+        holder.terminate()
+        holder.wait(LIMIT)
+    assert mutex.acquire(LIMIT)
+    assert run.refused(*words)
+    mutex.release()
+    assert not run.refused(*words)
+
+
+def test_curators_read_write_lock_and_lockctl_share_and_exclude_in_its_layout(
+    layout: Callable[[str], Sharing], admin: KazooClient
+) -> None:
+    run = layout("curator-rw")
+    writer, reader = (CuratorReadWriteLock(admin, run.path, marker) for marker in ("__WRIT__", "__READ__"))
+    ours = run.holding("--shared")
+    assert reader.acquire(0.3)
+    assert not writer.acquire(0.3)
+    assert run.refused("--shared"), "the writer waits"
+    ours.terminate()
+    ours.wait(LIMIT)
+    reader.release()
+    assert writer.acquire(LIMIT)
+    assert run.refused()
+    assert run.refused("--shared")
+    assert run.refused(*SLOTS)
+    writer.release()
+    for words in ((), SLOTS):
+        ours = run.holding(*words)
+        assert not CuratorReadWriteLock(admin, run.path, "__READ__").acquire(0.3)
+        waiting = CuratorReadWriteLock(admin, run.path, "__WRIT__")
+        assert not waiting.acquire(0.3)
+        ours.terminate()
+        ours.wait(LIMIT)
+        for node in admin.get_children(run.path):
+            admin.delete(f"{run.path}/{node}")
+
+
+def test_curators_reader_is_served_in_the_order_of_one_queue_with_ours(
+    layout: Callable[[str], Sharing], admin: KazooClient
+) -> None:
+    run = layout("curator-rw")
+    reader = CuratorReadWriteLock(admin, run.path, "__READ__")
+    assert reader.acquire(LIMIT)
+    writer = run.waiting("true")
+    eventually(lambda: queued(admin, run) == 2)
+    late = CuratorReadWriteLock(admin, run.path, "__READ__")
+    assert not late.acquire(0.3)
+    reader.release()
+    assert writer.wait(LIMIT) == 0
+    assert late.acquire(LIMIT)
+
+
+# What other programs do not know of
+
+
+def test_a_hold_is_not_seen_by_kazoo_and_both_are_shown(
+    layout: Callable[[str], Sharing], kazoo: Callable[..., subprocess.Popen[str]]
+) -> None:
+    run = layout("kazoo")
+    assert run("--min-hold", "60s", "--", "true").returncode == 0
+    assert run.refused()
+    holder = kazoo("Lock", run.path)
+    assert has_it(holder), "no limit any more: say so in the manual"
+    seen = run.seen()
+    assert (seen["state"], len(seen["holders"])) == ("foreign", 2)
+    let_go(holder)
+    assert run.seen()["state"] == "held"
+    assert run.refused()
+
+
+def test_what_is_kept_is_no_child_of_a_lock_and_a_kazoo_semaphore_keeps_its_number(
+    layout: Callable[[str], Sharing], admin: KazooClient
+) -> None:
+    run = layout("kazoo")
+    semaphore = admin.Semaphore(run.path, "another program", max_leases=2)
+    assert semaphore.acquire(timeout=LIMIT)
+    semaphore.release()
+    assert run("--min-hold", "60s", "--once-per", "1h", "--", "true").returncode == 0
+    assert admin.get(run.path)[0] == b"2"
+    assert admin.get_children(run.path) == []
+    assert sorted(admin.get_children(f"{run.root}/.kept/nightly")) == ["runs", "success"]
