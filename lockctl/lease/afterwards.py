@@ -52,7 +52,7 @@ def skip(
         raise
     if not period.is_done(last, grant.at, span):
         return None
-    detail = f"it already succeeded in the period since {clocks.utc(period.start_of(grant.at, span))}"
+    detail = f"skipped, it already succeeded in the period since {clocks.utc(period.start_of(grant.at, span))}"
     outcome = replace(outcome, detail=detail)
     _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, note)
     _remember(backend, grant, outcome, note)
