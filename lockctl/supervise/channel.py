@@ -21,13 +21,13 @@ ROOM_BESIDE = 64 + 4 * MOST_DESCRIPTORS
 START = b"S"  # environment, NUL-separated; the descriptors of the locks beside it, if they have any
 DEADLINE = b"D"  # nanoseconds
 STOP = b"X"  # cause, and "!" before it when without grace
-SIGNAL = b"F"  # number
+SIGNAL = b"F"  # number, and how many stops of the command its sender knew of
 DISMISSED = b"Q"  # the guard is not needed any more: the keeper is awake and releases the lock itself
 # guard to keeper
 STARTED = b"P"  # pid of the command
 FAILED = b"E"  # errno of the exec that failed
 ACK = b"A"  # nanoseconds: this deadline is now the guard's
-HALTED = b"T"  # the command was stopped by this signal
+HALTED = b"T"  # the command was stopped: the signal, and how often it was stopped by now
 LEFTOVERS = b"L"  # how many processes outlived the command and are being stopped
 ENDED = b"W"  # status of the command
 FINISHED = b"G"  # cause, or nothing: no process of the job is left

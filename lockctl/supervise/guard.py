@@ -61,6 +61,7 @@ class Guard:
         self._kernel_held = False
         self._pid = 0
         self._halted = False
+        self._halts = 0  # how often the command was stopped
         self._on_terminal = on_terminal
         self._child: Child | None = None
         self._deadline = 0.0
@@ -155,14 +156,14 @@ class Guard:
                 self._feed(events.StopJob(payload.lstrip(b"!").decode(), at_once))
             elif kind == wire.SIGNAL:
                 self._reap()  # what the command did in the meantime decides where the signal goes
-                self._pass(int(payload))
+                self._pass(*map(int, payload.split()))
         if was_open and not self._link.open:
             self._say("the process that holds the lease is gone: stopping the command")
             self._feed(events.KeeperGone())
 
-    def _pass(self, signum: int) -> None:
-        if signum == SIGCONT and self._on_terminal and not self._halted:
-            return  # the shell's `fg` reached the command directly
+    def _pass(self, signum: int, halts: int) -> None:
+        if signum == SIGCONT and self._on_terminal and not (self._halted and halts == self._halts):
+            return  # the shell's `fg` reached the command directly, and Ctrl-Z may have stopped it again since
         self._feed(events.PassSignal(signum))
 
     def _reap(self) -> None:
@@ -179,7 +180,8 @@ class Guard:
                 continue
             if os.WIFSTOPPED(status):
                 self._halted = True
-                self._link.send(wire.HALTED, b"%d" % os.WSTOPSIG(status))
+                self._halts += 1
+                self._link.send(wire.HALTED, b"%d %d" % (os.WSTOPSIG(status), self._halts))
                 self._feed(events.CommandStopped(os.WSTOPSIG(status)))
             elif os.WIFCONTINUED(status):
                 self._halted = False

@@ -84,6 +84,7 @@ class Keeper:
         self._error = 0
         self._leftovers = 0
         self._asked_to_end = False
+        self._halts = 0
         self._finished = False
         self._doubt = False
         self._stopping = False
@@ -130,7 +131,7 @@ class Keeper:
                 self._error = int(payload)
                 self._finished = True
             elif kind == wire.HALTED:
-                halted = int(payload)
+                halted, self._halts = map(int, payload.split())
             elif kind == wire.LEFTOVERS:
                 self._leftovers = int(payload)
             elif kind == wire.ENDED:
@@ -169,7 +170,7 @@ class Keeper:
                 continue
             else:
                 self._note("debug", f"passing on signal {signum}")
-                self._link.send(wire.SIGNAL, b"%d" % signum)
+                self._link.send(wire.SIGNAL, b"%d %d" % (signum, self._halts))
         return continued
 
     def _is_ours_alone(self, signum: int, code: int, sender: int) -> bool:

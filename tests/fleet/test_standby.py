@@ -118,7 +118,7 @@ def test_tenures_that_are_short_are_followed_by_longer_pauses(lockctl: Lockctl, 
     assert 0.8 <= begun[1] - begun[0] < 2.0
     assert 1.6 <= begun[2] - begun[1] < 4.0
     standby.send_signal(signal.SIGINT)
-    assert standby.wait(LIMIT) == 128 + signal.SIGINT
+    assert standby.wait(LIMIT) in (9, 128 + signal.SIGINT)  # during the third tenure, or after it
 
 
 @on_files

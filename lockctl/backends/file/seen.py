@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lockctl.backends.file.record import Record
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, a fixed number of the kernel
+RECORD_WITHIN = 0.05  # seconds in which a holder of ours that the kernel shows has written its record
+LOOK_PAUSE = 0.01  # seconds between two looks at a record that is missing
 WAITER_NAME = b"lockctl-wait"  # what the helper process of a waiting lockctl is called
 
 
@@ -41,12 +43,18 @@ class Locks:
         self.waiting: list[int] = []
 
 
-LocksByInode = dict[tuple[int, int, int], Locks]
+class LocksByInode(dict[tuple[int, int, int], Locks]):
+    """The locks of the kernel as they were at one moment: (major, minor, inode) of a file -> who."""
+
+    def __init__(self) -> None:
+        """As they are now."""
+        super().__init__()
+        self.taken_at = time.monotonic()
 
 
 def kernel_locks() -> LocksByInode:
     """(major, minor, inode) -> who holds a flock, and who waits for one or is a waiting lockctl."""
-    locks: LocksByInode = {}
+    locks = LocksByInode()
     registered = str(ranges.WAITERS)
     try:
         with open("/proc/locks", encoding="ascii", errors="replace") as file:
@@ -122,10 +130,7 @@ def find(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
 def look(name: str, key: str, descriptor: int, locks: LocksByInode) -> LockInfo:
     """One lock file, open for reading, as an operator sees it."""
     there = _of_inode(locks, os.fstat(descriptor))
-    try:
-        record = records.read(descriptor)
-    except records.NotARecord:
-        record = None
+    record = _record(descriptor)
     if record is not None and record.document.startswith(records.SHARING):
         beside = _beside(name, key, descriptor, record, there)
         if beside is not None:
@@ -136,6 +141,10 @@ def look(name: str, key: str, descriptor: int, locks: LocksByInode) -> LockInfo:
         return _info(name, key, "held", (kept,), there.waiting)
     if there.holding or _hidden_holder(record):
         own = _own_holder(record, there.holding)
+        # a holder of ours has the lock a moment before its record; of a whole list, only the first looks must wait
+        while own is None and time.monotonic() < locks.taken_at + RECORD_WITHIN:
+            time.sleep(LOOK_PAUSE)
+            own = _own_holder(_record(descriptor), there.holding)
         if own is not None:
             return _info(name, key, "held", (own,), there.waiting)
     return _info(name, key, "foreign" if there.holding else "free", _strangers(there), there.waiting)
@@ -160,6 +169,13 @@ def _beside(name: str, key: str, descriptor: int, record: Record, there: Locks) 
             ours = [document.get("taken_by") for document in written]
             holders += _strangers(there, ours)
     return _info(name, key, "held", tuple(holders), there.waiting, state.slots)
+
+
+def _record(descriptor: int) -> Record | None:
+    try:
+        return records.read(descriptor)
+    except records.NotARecord:
+        return None
 
 
 def _hold_left(record: Record | None) -> float:
