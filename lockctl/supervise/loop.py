@@ -113,6 +113,8 @@ class Watch:
         self._continued(now)
         if self._phase != RUNNING:
             return []
+        if now >= self._deadline and not self._orders.kernel_held:
+            self.cause = events.LOST  # all of us were paused: its last steps may have been under another's lock
         if self._orders.leftover == "leave":
             self._phase = FINISHED
             return [events.Finish()]

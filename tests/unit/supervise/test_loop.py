@@ -322,3 +322,17 @@ def test_nothing_happens_after_the_end() -> None:
     replay.at(105.0, CommandEnded(0), NobodyLeft())
     assert replay.at(300.0, Due(), StopJob(LOST, at_once=True), PassSignal(15), KeeperGone(), NobodyLeft()) == []
     assert replay.watch.cause is None
+
+
+@pytest.mark.parametrize(
+    ("kernel_held", "moment", "cause"),
+    [(False, DEADLINE - 0.1, None), (False, DEADLINE, LOST), (False, DEADLINE + 60, LOST), (True, DEADLINE + 60, None)],
+)
+def test_a_command_that_ended_by_itself_after_the_lease_has_lost_it(
+    *, kernel_held: bool, moment: float, cause: str | None
+) -> None:
+    """The whole machine was paused: the guard learns of the end when it wakes, and of nothing else before."""
+    watch = Watch(orders(kernel_held=kernel_held), SCHEDULE, now=START, deadline=DEADLINE)
+    watch.on(CommandEnded(0), moment)
+    watch.on(NobodyLeft(), moment)
+    assert (watch.finished, watch.cause, watch.status) == (True, cause, 0)
