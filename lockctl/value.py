@@ -47,15 +47,23 @@ class Value(metaclass=_Fields):
             for name, content in zip(fields, args, strict=True):
                 put(self, name, content)
             return
-        given = {**self.__defaults__, **dict(zip(fields, args, strict=False)), **kwargs}  # type: ignore[attr-defined]
-        if len(given) != len(fields) or len(args) > len(fields) or not kwargs.keys().isdisjoint(fields[: len(args)]):
-            message = f"{type(self).__name__} takes {', '.join(fields)}"
-            raise TypeError(message)
-        for name in fields:
-            if name not in given:
+        defaults = self.__defaults__  # type: ignore[attr-defined]
+        used = 0
+        for number, name in enumerate(fields):
+            if number < len(args):
+                content = args[number]
+            elif name in kwargs:
+                content = kwargs[name]
+                used += 1
+            elif name in defaults:
+                content = defaults[name]
+            else:
                 message = f"{type(self).__name__} needs {name}"
                 raise TypeError(message)
-            put(self, name, given[name])
+            put(self, name, content)
+        if used != len(kwargs) or len(args) > len(fields):
+            message = f"{type(self).__name__} takes {', '.join(fields)}"
+            raise TypeError(message)
 
     def __setattr__(self, name: str, content: object) -> None:
         message = f"{type(self).__name__}.{name} cannot change"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.jobs import Lockctl
     from tests.servers.consul import Consul
 
-TRIES = 12  # a busy machine is slow at one thing for a while, not at all times
+TRIES = 24  # a busy machine is slow at one thing for a while, not at all times
 FACTOR = 2.0
 
 

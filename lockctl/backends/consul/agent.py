@@ -36,6 +36,9 @@ class Outcome(Value):
 class Agent:
     """One connection to an agent. Methods raise ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``."""
 
+    # what the token must allow, for messages
+    rights = 'key_prefix "{prefix}" {{ policy = "write" }} and session_prefix "" {{ policy = "write" }}'
+
     def __init__(self, settings: Settings) -> None:
         """Nothing is sent yet."""
         self._settings = settings
@@ -215,7 +218,7 @@ class Agent:
         where, prefix = self.where, self._settings.prefix
         if b"ACL not found" in answer.body:
             return ConfigError(f"{where}: the token is not known there")
-        needed = f'key_prefix "{prefix}" {{ policy = "write" }} and session_prefix "" {{ policy = "write" }}'
+        needed = self.rights.format(prefix=prefix)
         if self._settings.token is None:
             return ConfigError(f"{where}: a token is needed (token_file=FILE) that has {needed}")
         return ConfigError(f"{where}: {self._said(answer)}: the token needs {needed}")

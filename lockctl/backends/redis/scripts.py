@@ -34,7 +34,11 @@ class Script(Value):
 
 def script(body: str) -> Script:
     """A script that does *body* after what is common to all."""
-    text = _PRELUDE + body
+    return named(_PRELUDE + body)
+
+
+def named(text: str) -> Script:
+    """A script that is just this text."""
     try:
         from _sha1 import sha1  # type: ignore[import-not-found,unused-ignore] # hashlib takes long to load
     except ImportError:
