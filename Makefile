@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 
-.PHONY: demo test lint format docs bench coverage matrix tools clean
+.PHONY: demo test lint format docs bench lostupdate coverage matrix tools clean
 
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
@@ -31,6 +31,10 @@ docs: $(VENV)/dev
 
 bench: $(VENV)/dev tools
 	$(BIN)/python -m tests.bench.bench
+
+# how many acknowledged updates a paused holder destroys, with and without a fence: six minutes
+lostupdate: $(VENV)/dev tools
+	$(BIN)/python -m tests.lostupdate
 
 coverage: $(VENV)/dev
 	$(BIN)/coverage erase

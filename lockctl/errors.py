@@ -17,6 +17,10 @@ class BackendUnavailable(LockctlError):
     """The backend gave no usable answer in time: whether the lock is ours is *not known*."""
 
 
+class TokenRefused(LockctlError):
+    """A resource has seen a newer fencing token than the one that was shown: it was not touched."""
+
+
 class LeaseLost(LockctlError):
     """The backend said clearly that the lease is not ours any more."""
 

@@ -140,4 +140,5 @@ class Outcome(Value):
     seen: LockInfo | None = None  # who held it
     detail: str = ""
     leftovers: int = 0
+    fence: str = ""  # why --fence kept the command from starting: "stale", "unavailable" or "config"
     asked_to_end: bool = False  # somebody sent lockctl a signal that ends programs

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from lockctl.clock import Clock
+    from lockctl.fence.entrance import Entrance
     from lockctl.lease.acquire import Lease
     from lockctl.lease.renew import Renewer
     from lockctl.lease.schedule import Schedule
@@ -56,6 +57,8 @@ class Request(Value):
     slots: int
     min_hold: float
     once_per: float | None
+    fence: str | None  # the resource that is shown the token before the command starts
+    pgoptions: str  # $PGOPTIONS as lockctl was given it
 
     @property
     def name(self) -> str:
@@ -68,6 +71,11 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
     capabilities = registry.capabilities_of(request.url)
     _check_guarantee(request, capabilities)
     _check_carried(request, capabilities)
+    fence = None
+    if request.fence is not None:
+        from lockctl.fence.entrance import Entrance
+
+        fence = Entrance(request.fence, signals.descriptor, signals.ending)
     clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
     outcome = Outcome("held", request.name, capabilities.scheme, request.words, request.host, 0.0)
     orders = Orders(
@@ -91,7 +99,7 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
             note=note,
         )
 
-    return _under_lock(request, outcome, capabilities, clock, signals, guard, start, note)
+    return _under_lock(request, outcome, capabilities, clock, signals, guard, start, note, fence)
 
 
 def _under_lock(
@@ -103,6 +111,7 @@ def _under_lock(
     guard: GuardProcess,
     start: Callable[[Schedule, list[str], tuple[int, ...]], Keeper],
     note: Callable[[str, str], None],
+    fence: Entrance | None,
 ) -> Outcome:
     started_waiting = clock()
     lease: Lease | None = None
@@ -128,6 +137,13 @@ def _under_lock(
             skipped = afterwards.skip(backend, lease, outcome, request.once_per, clock, note)
             if skipped is not None:
                 return skipped
+        if lease is not None and fence is not None:
+            from lockctl.lease import afterwards
+
+            outcome = replace(outcome, waited=taken_at - started_waiting)
+            fenced_off = afterwards.show_token(backend, lease, outcome, fence, clock, note)
+            if fenced_off is not None:
+                return fenced_off
     except Interrupted as stop:
         return replace(outcome, interrupted=stop.signum, waited=clock() - started_waiting, detail=str(stop))
     except BackendUnavailable as unknown:
@@ -145,7 +161,11 @@ def _under_lock(
     guard.tell_deadline(lease.deadline)
     held = [part.descriptor for part in grant.parts or (grant,)]
     descriptors = tuple([descriptor for descriptor in held if descriptor is not None])
-    keeper = start(lease.schedule, _environment(request, capabilities, grant), descriptors)
+    variables = _environment(request, capabilities, grant)
+    if fence is not None:
+        variables += fence.variables(grant.domain, grant.token, request.pgoptions)
+    keeper = start(lease.schedule, variables, descriptors)
+    from lockctl.lease import afterwards  # while another processor starts the command
 
     def make_renewer() -> Renewer:
         from lockctl.lease.renew import Renewer
@@ -158,8 +178,6 @@ def _under_lock(
     if not keeper.stop_renewing(lease.schedule.request_timeout + lease.schedule.margin):
         note("warning", "a renewal is stuck: the lock was not released, it ends with its lease")
         return outcome
-    from lockctl.lease import afterwards  # when the command has ended, a moment more holds nobody up
-
     deadline = lease.deadline if keeper.deadline is None else keeper.deadline
     plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline)
     afterwards.conclude(backend, grant, outcome, plan, clock, note)

@@ -207,6 +207,15 @@ SETTINGS = (
         in_config=False,
     ),
     Setting(
+        "fence",
+        ("--fence",),
+        FILE,
+        "",
+        "Show the token to this resource before the command starts, so that it refuses older ones: a path, or a URL of"
+        " lockctl-fence(1). If that fails, nothing runs (77).",
+        metavar="RESOURCE",
+    ),
+    Setting(
         "report",
         ("--report",),
         FILE,

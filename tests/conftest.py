@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytest_plugins = ["tests.servers.fixtures"]
-SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql")
+SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysql")
 IN_CI = bool(os.environ.get("CI"))
 
 

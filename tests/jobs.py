@@ -74,7 +74,8 @@ class Lockctl:
         """Run to the end; stdout and stderr as text unless *options* say otherwise."""
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
-        options.setdefault("stdin", subprocess.DEVNULL)
+        if "input" not in options:
+            options.setdefault("stdin", subprocess.DEVNULL)
         return subprocess.run(
             [self.command, *words], env=self.environment(env), timeout=limit, text=True, check=False, **options
         )

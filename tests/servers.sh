@@ -8,7 +8,8 @@ place=$PWD/.servers
 
 # program:package, as Debian names them
 needed="redis-server:redis-server etcd:etcd-server etcdctl:etcd-client java:default-jre-headless
-    zookeeper.jar:libzookeeper-java postgres:postgresql pgbouncer:pgbouncer consul:consul openssl:openssl"
+    zookeeper.jar:libzookeeper-java postgres:postgresql pgbouncer:pgbouncer consul:consul
+    openssl:openssl mariadbd:mariadb-server-core mariadb:mariadb-client-core lighttpd:lighttpd-mod-webdav"
 
 # Where programs are below the root directory $1. The same places are known to tests/servers/programs.py.
 is_below() {

@@ -10,6 +10,8 @@ import click
 
 from lockctl import __version__, config, registry
 from lockctl.cli import exit_status
+from lockctl.cli.fence_commands import fence_
+from lockctl.cli.parameters import CommandWord, Words
 from lockctl.cli.talk import Talk
 from lockctl.errors import Interrupted, LockctlError, UsageError
 from lockctl.settings import FLAG, SETTINGS
@@ -72,27 +74,6 @@ class LockName(click.ParamType[str]):
             return []
 
 
-class CommandWord(click.ParamType[str]):
-    """The command of ``run``: completed from the PATH, and from files."""
-
-    name = "command"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Executables for the first word, files after it."""
-        from click.shell_completion import CompletionItem
-
-        if "/" in incomplete or ctx.params.get(param.name or ""):
-            return [CompletionItem(incomplete, type="file")]
-        found: set[str] = set()
-        for directory in os.environ.get("PATH", "").split(":"):
-            try:
-                entries = os.listdir(directory or ".")
-            except OSError:
-                continue
-            found.update(entry for entry in entries if entry.startswith(incomplete))
-        return [CompletionItem(name) for name in sorted(found)]
-
-
 def option(setting: Setting) -> click.Option:
     """One setting as an option of click. Values stay text: ``lockctl.settings`` alone reads them."""
     kind: click.ParamType[Any] = click.STRING
@@ -113,22 +94,6 @@ def option(setting: Setting) -> click.Option:
         metavar=setting.metavar,
         help=help_text,
     )
-
-
-class Words(click.ParamType[str]):
-    """One of a few words, for completion; checked where all settings are."""
-
-    name = "word"
-
-    def __init__(self, words: tuple[str, ...]) -> None:
-        """Complete to these."""
-        self.words = words
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Those that begin with what is there."""
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
 
 
 def open_backend(word: str | None, config_file: str | None, lock: str | None = None) -> Backend:
@@ -330,6 +295,7 @@ def completion_(shell: str) -> int:
     return completion.print_script(shell)
 
 
+cli.add_command(fence_)
 for verb in (list_, inspect_, history_, watch_, force_release_, config_show, config_check):
     with_settings(verb, "backend", "config")
 with_settings(config_path, "config")

@@ -13,6 +13,7 @@ from lockctl.config_file import at
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.settings import BY_NAME, shown
+from lockctl.url import parse_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def show(lock: str | None, config_file: str | None, backend: str | None, *, as_j
         content = shown(BY_NAME[name], setting.content)
         if name == "backend":
             content = str(config.backend_url(setting, os.environ, file))
+        elif name == "fence" and "://" in content:
+            content = str(parse_url(content))
         rows.append((name, printable(content), printable(setting.source)))
     if as_json:
         print_data(json.dumps({name: {"value": content, "source": source} for name, content, source in rows}, indent=2))

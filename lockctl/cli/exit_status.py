@@ -32,6 +32,7 @@ MEANINGS = (
     (str(BUG), "a bug in lockctl, with a report on stderr"),
     (str(HELD), "held by another (-E changes it): nothing ran"),
     (str(LOST), "the lease was lost or revoked: the command was stopped"),
+    (str(STALE), "the resource has seen a newer token and was not touched (fence, run --fence: nothing ran)"),
     (str(CONFIG), "wrong configuration, a place that cannot be used, or --guarantee not met: nothing ran"),
     (str(TIMED_OUT), "--max-runtime reached: the command was stopped"),
     (f"{NOT_EXECUTABLE} / {NOT_FOUND}", "the command is not executable / was not found; the lock was released"),
@@ -44,6 +45,7 @@ def of_error(error: errors.LockctlError) -> int:
         (errors.UsageError, USAGE),
         (errors.ConfigError, CONFIG),
         (errors.BackendUnavailable, UNAVAILABLE),
+        (errors.TokenRefused, STALE),
     ):
         if isinstance(error, kind):
             return status
@@ -58,14 +60,21 @@ def of_outcome(outcome: Outcome, *, conflict: int) -> int:
         return SIGNALED + outcome.interrupted
     if outcome.kind == "held":
         return conflict
+    if outcome.fence:
+        return STALE
     if outcome.kind == "not_executed":
-        return NOT_FOUND if outcome.error in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
+        return of_exec(outcome.error)
     fixed = {"unavailable": UNAVAILABLE, "lost": LOST, "revoked": LOST, "timed_out": TIMED_OUT}
     if outcome.kind in fixed:
         return fixed[outcome.kind]
     if outcome.status is None:
         return SIGNALED + 9  # the guard was killed, and the kernel killed the command with it
     return of_wait_status(outcome.status)
+
+
+def of_exec(error: int) -> int:
+    """For a command that could not be executed, with this errno."""
+    return NOT_FOUND if error in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
 
 
 def of_wait_status(status: int) -> int:

@@ -52,7 +52,7 @@ def execute(
         locks = (talk.lock, *map(_checked_name, more_locks))
         if len(locks) > MOST_LOCKS:
             raise UsageError(f"--lock: {len(locks)} locks are too many for one run: at most {MOST_LOCKS}")
-        _hold_standard_descriptors()
+        hold_standard_descriptors()
         patient = {"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys()
         environment = _environment(environ)
         guard = fork_guard(words, environment, signals, lambda text: talk("warning", text), eager=not patient)
@@ -168,6 +168,8 @@ def _request(
         slots=content["slots"],
         min_hold=content["min_hold"],
         once_per=content["once_per"],
+        fence=content["fence"],
+        pgoptions=environ.get("PGOPTIONS", ""),
     )
 
 
@@ -178,6 +180,9 @@ CONTRADICTIONS = (
     ("once_per", "shared", "several who run at once would all find that nobody has succeeded yet"),
     ("once_per", "slots", "several who run at once would all find that nobody has succeeded yet"),
     ("restart", "once_per", "a standby runs whenever it can"),
+    ("fence", "on_unavailable", "without a lock there is no token to show"),
+    ("fence", "shared", "each reader would have the resource refuse the tokens of those before it"),
+    ("fence", "slots", "each holder would have the resource refuse the tokens of those before it"),
     ("restart", "on_unavailable", "two standbys that cannot reach the backend would both run"),
 )
 
@@ -241,8 +246,9 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     environment = given_environment(environ)
     environment.pop(config.PASSWORD, None)
     environment.pop("LOCKCTL_STANDBY", None)
-    if "@" in environment.get("LOCKCTL_BACKEND", ""):
-        del environment["LOCKCTL_BACKEND"]
+    for variable in ("LOCKCTL_BACKEND", "LOCKCTL_FENCE"):
+        if "@" in environment.get(variable, ""):
+            del environment[variable]
     return environment
 
 
@@ -263,7 +269,7 @@ def given_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-def _hold_standard_descriptors() -> None:
+def hold_standard_descriptors() -> None:
     """If 0, 1 or 2 is closed, keep the number busy: a lock file there would be written to as stderr."""
     for number in range(3):
         try:
@@ -291,6 +297,8 @@ def _tell(outcome: Outcome, talk: Talk, *, silent_when_held: bool) -> None:
         talk("warning", f"the lock was revoked, the command was stopped: {outcome.detail}")
     elif outcome.kind == "timed_out":
         talk("warning", "--max-runtime was reached, the command was stopped")
+    elif outcome.fence:
+        talk("error", f"the command was not started: {outcome.detail}")
     elif outcome.kind == "not_executed":
         talk("error", f"cannot run {names.command_line(outcome.words[:1])}: {os.strerror(outcome.error)}")
     if outcome.leftovers:

@@ -30,6 +30,7 @@ LONGEST_PAUSE = 30.0
 STEADY = 10.0  # seconds of a tenure that count as success
 MOST_FAILURES = 99
 GUARD_TIMEOUT = 1.0  # seconds for our own guard to end
+FENCED_OFF = ("stale", "unavailable")  # a later tenure has a higher token, and the store may be back by then
 AGAIN = ("exited", "signaled", "lost", "revoked", "timed_out", "unavailable")
 
 
@@ -47,7 +48,8 @@ def again(
     It ends when it was told to (TERM, INT, QUIT; while waiting also HUP), when the command cannot be executed, and
     when another held the lock longer than ``--wait`` allowed.
     """
-    if outcome.kind not in AGAIN or outcome.interrupted is not None or outcome.asked_to_end:
+    over = outcome.kind not in AGAIN and outcome.fence not in FENCED_OFF
+    if over or outcome.interrupted is not None or outcome.asked_to_end:
         return status
     steady = outcome.duration is not None and outcome.duration >= STEADY
     failures = 0 if steady else min(failures + 1, MOST_FAILURES)

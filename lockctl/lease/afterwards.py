@@ -1,6 +1,6 @@
 """What becomes of a lock when the job has ended: successes, holds, the release, and the history.
 
-Loaded when the command has ended, or when a run may be skipped: not before a command starts.
+Loaded beside the start of the command, or before it when a run may be skipped.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from lockctl import clock as clocks
+from lockctl import history  # noqa: F401 - backends need it afterwards, and now nobody waits
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.lease import period
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, GIVE_BACK_TIMEOUT, MINIMUM
 from lockctl.model import Run
 from lockctl.value import Value, replace
@@ -50,12 +50,42 @@ def skip(
     except BaseException:
         _release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, note)
         raise
+    from lockctl.lease import period
+
     if not period.is_done(last, grant.at, span):
         return None
     detail = f"skipped, it already succeeded in the period since {clocks.utc(period.start_of(grant.at, span))}"
     outcome = replace(outcome, detail=detail)
     _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, note)
     _remember(backend, grant, outcome, note)
+    return outcome
+
+
+def show_token(
+    backend: Backend,
+    lease: Lease,
+    outcome: Outcome,
+    fence: Callable[[str, int, float], tuple[str, str] | None],
+    clock: Clock,
+    note: Callable[[str, str], None],
+) -> Outcome | None:
+    """The outcome of a run whose token was not accepted by the resource of --fence; ``None``: it may run.
+
+    *fence* takes domain, token and a time limit in seconds, and gives the reason and one line about it if it failed.
+    Whatever it raises is raised with nothing held.
+    """
+    grant = lease.grant
+    timeout = min(max(lease.schedule.signal_at(lease.deadline) - clock(), MINIMUM), ACQUIRE_TIMEOUT)
+    try:
+        failed = fence(grant.domain, grant.token, timeout)
+    except BaseException:
+        _release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, note)
+        raise
+    if failed is None:
+        return None
+    outcome = replace(outcome, kind="not_executed", token=grant.token, fence=failed[0], detail=failed[1])
+    if _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, note):
+        _remember(backend, grant, outcome, note)
     return outcome
 
 

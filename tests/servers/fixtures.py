@@ -22,6 +22,7 @@ import pytest
 from tests.servers.certificates import Certificates
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd, EtcdCluster
+from tests.servers.mariadb import MariaDb
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Postgres
 from tests.servers.process import Group, Server
@@ -57,6 +58,7 @@ MAKERS: dict[str, Callable[[Path], Server | Group]] = {
     "zookeeper_three": ZooKeeperEnsemble,
     "consul_server": Consul,
     "postgres_server": Postgres,
+    "mariadb_server": MariaDb,
 }
 NAMES = {*MAKERS, *POOLERS}
 
@@ -199,6 +201,12 @@ def consul_server(request: pytest.FixtureRequest) -> Consul:
 def postgres_server(request: pytest.FixtureRequest) -> Postgres:
     """One PostgreSQL server that asks for no password."""
     return _wait_for(request, "postgres_server", Postgres)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(request: pytest.FixtureRequest) -> MariaDb:
+    """One MariaDB server without TLS, whose user has a password."""
+    return _wait_for(request, "mariadb_server", MariaDb)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ import pytest
 from tests.servers import programs, resp, web
 from tests.servers.consul import Consul, ConsulRefused
 from tests.servers.etcd import Etcd
+from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
 from tests.servers.process import Server, ServerError, descendants, free_port, wait_until
 from tests.servers.redis import Redis, RedisSentinel
@@ -42,6 +43,11 @@ LIVES: dict[type[Server], tuple[dict[str, Any], Callable[[Any], Any], Callable[[
     ZooKeeper: ({}, lambda s: s.command("create", "/kept", ""), lambda s: s.command("ls", "/")),
     Consul: ({}, lambda s: s.command("kv", "put", "k", "kept"), lambda s: s.command("kv", "get", "k")),
     Postgres: (
+        {},
+        lambda s: s.command("create table t as select 'kept' as v"),
+        lambda s: s.command("select v from t"),
+    ),
+    MariaDb: (
         {},
         lambda s: s.command("create table t as select 'kept' as v"),
         lambda s: s.command("select v from t"),

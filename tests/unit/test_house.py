@@ -44,12 +44,13 @@ ROOMS: dict[str, set[str]] = {
     "registry": {"secret"},  # a backend is loaded by its name
     "wire": set(),
     "backends": {"wire"},
+    "fence": {"wire", "backends", "secret"},
     "config_file": {"settings"},
     "config": {"settings", "registry", "config_file"},
     "lease": set(),
     "supervise": {"lease"},
-    "runner": {"registry", "lease", "supervise"},
-    "cli": {"settings", "registry", "config", "config_file", "lease", "supervise", "runner"},
+    "runner": {"registry", "lease", "supervise", "fence"},
+    "cli": {"settings", "registry", "config", "config_file", "lease", "supervise", "runner", "fence"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -117,3 +118,4 @@ def test_a_run_on_files_loads_no_module_that_costs_more_than_the_lock(lockctl: L
     assert "lockctl.backends.file" in by_run
     assert "lockctl.supervise.guard" in by_run
     assert not by_run & SLOW
+    assert not any(module.startswith("lockctl.fence") for module in by_run)

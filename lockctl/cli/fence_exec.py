@@ -1,0 +1,115 @@
+"""``lockctl fence exec``: a command that runs while nobody can advance the mark of its resource."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from lockctl import clock, config
+from lockctl.cli import exit_status
+from lockctl.cli.run import given_environment, hold_standard_descriptors
+from lockctl.cli.talk import Talk
+from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
+from lockctl.fence.entrance import interruptible
+from lockctl.lease.schedule import Schedule
+from lockctl.names import command_line
+from lockctl.supervise.fork import JOB_VARIABLES, Orders, fork_guard
+from lockctl.supervise.signals import NAMES, Signals
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NoReturn
+
+    from lockctl.cli.fence import Order
+    from lockctl.fence import Mark
+    from lockctl.supervise.fork import GuardProcess
+    from lockctl.supervise.keeper import Ending
+
+GRACE = 5.0  # seconds for what the command leaves behind, between the first signal and SIGKILL
+ABSENT = 0.0  # there is no lease, so nothing is renewed
+NEVER = 1e9  # seconds to the deadline, about 30 years: a mark that is held does not end by itself
+
+
+def fence_exec(order: Order, words: tuple[str, ...]) -> NoReturn:
+    """Run a command under the mark, and end with its status; see :func:`run`."""
+    if words[:1] == ("--",):
+        words = words[1:]
+    if not words:
+        raise UsageError("no command: lockctl fence exec [OPTIONS] RESOURCE -- COMMAND [ARG]...")
+    if words[0].startswith("-"):
+        raise UsageError("options stand before RESOURCE: lockctl fence exec [OPTIONS] RESOURCE -- COMMAND [ARG]...")
+    mark, limit, place = order.mark(os.environ), order.seconds(), order.place()
+    if not place.store.lockable:
+        message = f"{order.scheme}: this store cannot hold a mark while a command runs: use check in the command"
+        raise ConfigError(message)
+    talk = Talk()
+    hold_standard_descriptors()
+    signals = Signals()  # from here on each is a value that waits to be read: so this process ends here, whatever is
+    try:
+        guard = fork_guard(words, _environment(os.environ), signals, lambda text: talk("warning", text), eager=False)
+        hold = place.store.holding(place.resource, mark, timeout=limit)
+        interruptible(hold.__enter__, limit, signals.descriptor, signals.ending)
+        ending = _watch(guard, signals, talk, mark, getattr(place.store, "descriptor", None))
+        status = _status(ending, words, talk)
+        if ending.leftovers:
+            talk("warning", f"stopped {ending.leftovers} of the processes that the command had left behind")
+        try:
+            hold.__exit__(None, None, None)
+        except LockctlError as lost:
+            talk("error", f"the mark was not held until the command had ended: {lost}")
+            status = exit_status.LOST
+    except LockctlError as error:
+        if not isinstance(error, Interrupted):
+            talk("error", str(error))
+        status = exit_status.of_error(error)
+    except OSError as failure:  # no more processes or descriptors
+        talk("error", f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something")
+        status = exit_status.NOT_EXECUTABLE
+    os._exit(status)
+
+
+def _watch(guard: GuardProcess, signals: Signals, talk: Talk, mark: Mark, descriptor: int | None) -> Ending:
+    """Run the command with everything that belongs to it, until nothing of it is left.
+
+    A mark that the kernel holds is held through *descriptor*, which the command gets, too: so it is held as long as
+    a process of the command lives. Any other ends with this process: then nothing of the command gets any grace.
+    """
+    kernel_held = descriptor is not None
+    orders = Orders(
+        first_signal=NAMES["TERM"],
+        leftover="kill",
+        max_runtime=None,
+        kernel_held=kernel_held,
+        on_terminal=guard.on_terminal,
+    )
+    schedule = Schedule(
+        ttl=ABSENT,
+        grace=GRACE if kernel_held else 0.0,
+        margin=ABSENT,
+        interval=ABSENT,
+        request_timeout=ABSENT,
+        rate_error=ABSENT,
+    )
+    variables = [f"{name}={os.environ[name]}" for name in JOB_VARIABLES if name in os.environ]
+    variables += [f"LOCKCTL_TOKEN={mark.token}", f"LOCKCTL_TOKEN_DOMAIN={mark.domain}"]  # what was shown, in the end
+    watch = clock.monotonic if kernel_held else clock.boottime
+    guard.tell_deadline(watch() + NEVER)
+    guard.start(orders.encode(schedule), variables, () if descriptor is None else (descriptor,))
+    from lockctl.supervise.keeper import Keeper  # while the guard starts the command
+
+    return Keeper(guard, signals, watch, schedule, kill_on_loss=True, note=talk).run(None, None)
+
+
+def _status(ending: Ending, words: tuple[str, ...], talk: Talk) -> int:
+    if ending.error:
+        talk("error", f"cannot run {command_line(words[:1])}: {os.strerror(ending.error)}")
+        return exit_status.of_exec(ending.error)
+    if ending.status is None:
+        return exit_status.SIGNALED + NAMES["KILL"]
+    return exit_status.of_wait_status(ending.status)
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    environment = given_environment(environ)
+    environment.pop(config.PASSWORD, None)
+    return environment

@@ -1,0 +1,172 @@
+"""An ASGI middleware that lets a request in only with a fencing token that is not stale."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+from lockctl.fence.gate import SAFE, Gate, report, too_late
+from lockctl.fence.http import HEADER, MissingToken, mark_of, refusal
+from lockctl.fence.places import check_name
+from lockctl.fence.tenure import TIMEOUT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, MutableMapping
+    from concurrent.futures import Future
+    from typing import Any
+
+    from lockctl.fence.gate import Passage
+    from lockctl.fence.mark import Mark
+    from lockctl.fence.places import Place
+
+    Scope = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+    Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+FIELD = HEADER.lower().encode()
+MARK = "lockctl.mark"  # in the scope of the application: the Mark of the request, or None
+THREADS = 32  # that wait for stores, and as many that give marks back
+GRACE = 1.0  # seconds that a store may be late before it is not waited for any more
+REFUSED_BY_POLICY = 1008  # the code that ends a WebSocket
+
+
+class FenceMiddleware:
+    """Asks for ``X-Fencing-Token``, compares it with the mark of the resource, records it, and only then goes on.
+
+    ::
+
+        def resource(scope):
+            return "stock" if scope["path"].startswith("/stock/") else None
+
+        application = FenceMiddleware(application, "file:///var/lib/shop/marks", resource)
+
+    Answers, order, stores that are lockable and those that are not (with them what is promised holds within **one
+    process only**; the handler finds its mark in ``scope["lockctl.mark"]``) and where to put it: all as in
+    :class:`lockctl.fence.wsgi.FenceMiddleware`.
+
+    The mark is recorded durably before the application is called, and is given back when its call has ended, also by
+    an error or a cancellation: after the last part of the response, and after what it does in the background of a
+    request. A client that disconnects ends nothing by itself: an application that goes on may still write. The store
+    is used in threads; the event loop, that of asyncio, never waits for it. A WebSocket to a fenced resource is
+    refused: it has no request whose token could be compared each time.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        marks: str | Callable[[str], Place],
+        resource: Callable[[Scope], str | None],
+        *,
+        optional: Collection[str] = SAFE,
+        timeout: float = TIMEOUT,
+        threads: int = THREADS,
+    ) -> None:
+        """Nothing is opened before the first request, so that a server may fork.
+
+        *marks*: the URL of a store, or a function from the name of a resource to its place (``open_place``), which
+        is called in a thread for each request. *resource*: the name of what a request is about, ``None``: it is not
+        fenced. *optional*: methods that may come without a token. *timeout*: seconds until the handler has begun.
+        *threads*: how many requests, all of different resources, can wait for their marks at once.
+        """
+        self._app = app
+        self._gate = Gate(marks, timeout)
+        self._resource = resource
+        self._optional = frozenset(optional)
+        self._entering = ThreadPoolExecutor(threads, "lockctl-fence-enter")
+        # of their own: those who wait for marks must not stop those who give them back
+        self._leaving = ThreadPoolExecutor(threads, "lockctl-fence-leave")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        name = None if scope["type"] == "lifespan" else self._resource(scope)
+        if name is None:
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": REFUSED_BY_POLICY, "reason": "this resource is fenced"})
+            return
+        if scope["type"] != "http":
+            raise ValueError(f"cannot fence {scope['type']!r}")
+        try:
+            mark = self._mark(name, scope)
+            passage = None if mark is None else await self._admit(name, mark, scope["method"])
+        except LockctlError as error:
+            if isinstance(error, (BackendUnavailable, ConfigError)):
+                report("a request was refused", error)
+            await _answer(error, name, scope, send)
+            return
+        try:
+            await self._app({**scope, MARK: mark}, receive, send)
+        finally:
+            if passage is not None:
+                await self._leave(passage)
+
+    def close(self) -> None:
+        """Close the stores that are idle: when the server ends."""
+        self._gate.close()
+
+    def _mark(self, name: str, scope: Scope) -> Mark | None:
+        """The mark of a request; ``None``: it has none and needs none. Raises the refusal."""
+        check_name(name)
+        found = [content.decode("latin-1") for field, content in scope["headers"] if field.lower() == FIELD]
+        mark = mark_of(found)
+        if mark is None and scope["method"] not in self._optional:
+            raise MissingToken(f"{scope['method']} needs {HEADER}: DOMAIN;TOKEN")
+        return mark
+
+    async def _admit(self, name: str, mark: Mark, method: str) -> Passage | None:
+        """Wait for the turn and the mark of a request; ``None``: it does not keep them. Raises the refusal."""
+        until = time.monotonic() + self._gate.timeout
+        turn = self._gate.turns.join(name)
+        try:
+            if not turn.ours.done() and not await _done(turn.ours, self._gate.timeout):
+                raise too_late(name)
+            held = method not in SAFE
+            entering = self._entering.submit(self._gate.enter, turn, name, mark, held=held, until=until)
+        except BaseException:
+            turn.leave()
+            raise
+        # from here on the thread has the turn, unless it never begins
+        try:
+            if not await _done(entering, max(0.0, until - time.monotonic()) + GRACE):
+                raise too_late(name)
+        except BaseException:
+            if entering.cancel():
+                turn.leave()
+            else:
+                entering.add_done_callback(self._give_back)
+            raise
+        passage = entering.result()
+        if held:
+            return passage
+        await self._leave(passage)
+        return None
+
+    def _give_back(self, entered: Future[Passage]) -> None:
+        """Somebody got in who had gone meanwhile."""
+        if entered.exception() is None:
+            self._leaving.submit(entered.result().leave)
+
+    async def _leave(self, passage: Passage) -> None:
+        """Give back, whatever happens to the task that asks for it; to be sure, wait until it is done."""
+        await asyncio.shield(asyncio.wrap_future(self._leaving.submit(passage.leave)))
+
+
+async def _done(future: Future[Any], seconds: float) -> bool:
+    """Wait for what threads do, and never cancel it; whether it is done."""
+    ours = asyncio.wrap_future(future)
+    ours.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # asked, or asyncio complains
+    await asyncio.wait([ours], timeout=seconds)
+    return future.done()
+
+
+async def _answer(error: LockctlError, name: str, scope: Scope, send: Send) -> None:
+    answer = refusal(error, name)
+    fields = [(field.lower().encode(), content.encode()) for field, content in answer.fields]
+    await send({"type": "http.response.start", "status": answer.status, "headers": fields})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})

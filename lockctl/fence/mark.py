@@ -1,0 +1,78 @@
+"""Marks: which token a resource has seen last, of which counter; and the one rule that compares them."""
+
+from __future__ import annotations
+
+from lockctl.errors import TokenRefused
+from lockctl.names import printable
+from lockctl.value import Value
+
+LARGEST = 2**63 - 1  # the largest token: every store keeps it in a signed number of 64 bits
+LONGEST_DOMAIN = 300  # characters
+DIGITS = 19
+
+
+class Mark(Value):
+    """A fencing token, and the domain of its counter: tokens of two domains cannot be compared."""
+
+    domain: str
+    token: int
+
+    def __str__(self) -> str:
+        """``DOMAIN;TOKEN``; for a header of HTTP see ``lockctl.fence.http``, which escapes what it must."""
+        return f"{self.domain};{self.token}"
+
+
+class Stale(TokenRefused):
+    """A resource refused a token, and was not touched: it has seen a higher one, or one of another domain."""
+
+    def __init__(self, resource: str, offered: Mark, current: Mark) -> None:
+        """*current* is the mark that refused *offered*."""
+        if current.domain != offered.domain:
+            reason = (
+                f"its mark is of another domain, {printable(current.domain)} and not {printable(offered.domain)}:"
+                " if the lock has moved for good, use: lockctl fence reset"
+            )
+        else:
+            reason = f"it has already seen token {current.token}"
+        super().__init__(f"{printable(resource)} refuses token {offered.token}: {reason}")
+        self.resource = resource
+        self.offered = offered
+        self.current = current
+
+
+def accept(resource: str, current: Mark | None, offered: Mark) -> bool:
+    """Whether *offered* must be recorded (``True``) or is the mark already (``False``). Raises ``Stale``.
+
+    The rule: the same domain, and a token that is not lower. To be used inside of the store's atomic step.
+    """
+    if current is None:
+        return True
+    if current.domain != offered.domain or offered.token < current.token:
+        raise Stale(resource, offered, current)
+    return offered.token > current.token
+
+
+def parse_token(text: str) -> int:
+    """A token as it stands in ``LOCKCTL_TOKEN``: 1 to 19 decimal digits, above 0. Raises ``ValueError``, one line."""
+    plain = text.isascii() and text.isdigit() and len(text) <= DIGITS
+    if not plain or not 0 < int(text) <= LARGEST:
+        message = f"{text[:40]!r} is not a fencing token: a decimal number from 1 to {LARGEST}"
+        raise ValueError(message)
+    return int(text)
+
+
+def parse_domain(text: str) -> str:
+    """A domain as it stands in ``LOCKCTL_TOKEN_DOMAIN``: printable text. Raises ``ValueError`` with one line."""
+    if not text or len(text) > LONGEST_DOMAIN or not text.isprintable():
+        message = f"{text[:40]!r} is not the domain of a token: see LOCKCTL_TOKEN_DOMAIN"
+        raise ValueError(message)
+    return text
+
+
+def parse_mark(text: str) -> Mark:
+    """``DOMAIN;TOKEN``, as :class:`Mark` prints it. Raises ``ValueError`` with one line."""
+    domain, semicolon, token = text.rpartition(";")
+    if not semicolon:
+        message = f"{text[:40]!r} is not DOMAIN;TOKEN"
+        raise ValueError(message)
+    return Mark(parse_domain(domain), parse_token(token))

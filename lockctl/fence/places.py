@@ -1,0 +1,94 @@
+"""Words of the user for a resource -> the store of its mark, and its name there."""
+
+from __future__ import annotations
+
+import os
+
+from lockctl import secret
+from lockctl.errors import ConfigError, UsageError
+from lockctl.names import printable
+from lockctl.url import parse_url, take_params
+from lockctl.value import Value, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.fence.store import Store
+    from lockctl.url import Url
+
+# scheme of a URL -> the class of the store; each has a class method ``from_url(url)``
+STORES = {
+    "file": "lockctl.fence.stores.sidecar:SidecarStore",
+    "sqlite": "lockctl.fence.stores.sqlite:SqliteStore",
+    "postgresql": "lockctl.fence.stores.postgresql:PostgresqlStore",
+    "mysql": "lockctl.fence.stores.mysql:MysqlStore",
+    "redis": "lockctl.fence.stores.redis:RedisStore",
+    "rediss": "lockctl.fence.stores.redis:RedisStore",
+    "redis+unix": "lockctl.fence.stores.redis:RedisStore",
+    "etcd": "lockctl.fence.stores.etcd:EtcdStore",
+    "etcds": "lockctl.fence.stores.etcd:EtcdStore",
+    "consul": "lockctl.fence.stores.consul:ConsulStore",
+    "consuls": "lockctl.fence.stores.consul:ConsulStore",
+    "zookeeper": "lockctl.fence.stores.zookeeper:ZooKeeperStore",
+    "zookeepers": "lockctl.fence.stores.zookeeper:ZooKeeperStore",
+    "s3": "lockctl.fence.stores.s3:S3Store",
+    "http": "lockctl.fence.stores.http:HttpStore",
+    "https": "lockctl.fence.stores.http:HttpStore",
+}
+OBJECTS = ("s3", "http", "https")  # the path of their URL is the resource itself
+LONGEST_NAME = 300  # characters of a resource
+USUAL_NAME = "default"  # the resource of a store whose URL names none with ``resource=``
+
+
+class Place(Value):
+    """A resource: where its mark is, and its name there."""
+
+    store: Store
+    resource: str
+
+
+def open_place(resource: str, store: str | None = None) -> Place:
+    """The place that the words of a user mean; nothing is connected yet. Raises ``UsageError`` or ``ConfigError``.
+
+    With *store*, a URL, the *resource* is a name in it. Without, it is a path, whose mark lies beside it in
+    ``PATH.fence``, or a URL: of a store, with the name as parameter ``resource``, or of an object.
+    """
+    if store is not None:
+        return Place(_open(_url(store)), check_name(resource))
+    if "://" not in resource:
+        if not resource or "\0" in resource:
+            raise UsageError("a resource is a path or a URL, and not empty")
+        return Place(_open(_url("file:///")), os.path.abspath(resource))
+    url = _url(resource)
+    if url.scheme == "file":
+        return Place(_open(replace(url, path="/")), check_name(url.path))
+    if url.scheme in OBJECTS:
+        return Place(_open(url), check_name(url.path))
+    names = [content for key, content in url.params if key == "resource"]
+    others = tuple(pair for pair in url.params if pair[0] != "resource")
+    return Place(_open(replace(url, params=others)), check_name(names[-1] if names else USUAL_NAME))
+
+
+def check_name(name: str) -> str:
+    """Give *name* back if it can be that of a resource; raises ``UsageError``."""
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        message = f"{printable(name[:40])!r} cannot name a resource: 1 to {LONGEST_NAME} printable characters"
+        raise UsageError(message)
+    return name
+
+
+def _url(text: str) -> Url:
+    url = parse_url(text)
+    if url.scheme not in STORES:
+        message = f"no store of marks for {printable(url.scheme)!r} URLs; there are: {', '.join(sorted(STORES))}"
+        raise ConfigError(message)
+    return url
+
+
+def _open(url: Url) -> Store:
+    module, _, name = STORES[url.scheme].partition(":")
+    found = getattr(__import__(module, fromlist=[name]), name)
+    if url.password is None:
+        url = secret.resolve(url)
+    take_params(url, found.parameters)
+    store: Store = found.from_url(url)
+    return store

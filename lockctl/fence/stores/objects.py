@@ -1,0 +1,268 @@
+"""Marks of objects that are replaced as a whole: S3, and HTTP servers that honour If-Match.
+
+The mark of the object KEY lies in an object beside it, ``KEY.lockctl-fence``, whose text is ``DOMAIN;TOKEN``. It is
+read with its ETag, compared, and replaced only if it still has that ETag (``If-Match``; ``If-None-Match: *`` where
+there is none yet): one atomic step, because whoever is slower is refused (412), reads again and decides again.
+
+Why not in the metadata of the object itself: the ETag of S3 is a hash of the content alone. A mark in the metadata
+could rise without a change of the ETag, and a slower writer with a lower token would not be refused. The content of
+``KEY.lockctl-fence`` *is* the mark: the same ETag means the same mark, whatever happened in between.
+
+The data is written with :meth:`ObjectStore.put`: the mark first, then the data on the condition that nobody replaced
+it since, then the mark once more. A write that was acknowledged therefore happened before any higher token came.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.fence.mark import Mark, Stale, accept, parse_mark
+from lockctl.names import printable
+from lockctl.value import Value
+from lockctl.wire.deadline import Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from typing import Any, ClassVar, Protocol
+
+else:
+
+    class Protocol:
+        """Stands in for ``typing.Protocol``, which only type checkers need."""
+
+
+SUFFIX = ".lockctl-fence"  # of the object with the mark
+LARGEST = 4096  # bytes of a mark: a longer object is none
+LONGEST_PAUSE = 0.1  # seconds before the next try, when another was faster
+
+
+class Seen(Value):
+    """An object as it was read."""
+
+    data: bytes
+    etag: str
+
+
+class Head(Value):
+    """An object without its content."""
+
+    etag: str
+    kept: dict[str, Any]  # what else is known of it and has to stay when the content is replaced
+
+
+class Space(Protocol):
+    """Where the objects are. All calls raise ``BackendUnavailable`` and ``ConfigError``, and obey the deadline."""
+
+    root: str  # the path in the URL: what names without a leading slash lie below
+    sizes: (
+        int  # how many sizes the object of a mark can have: more than 1 where an ETag tells no more than size and time
+    )
+
+    def shown(self, key: str) -> str:
+        """An object as messages name it."""
+
+    def read(self, key: str, limit: int, deadline: Deadline) -> Seen | None:
+        """The content, cut after *limit* bytes, with the ETag of the same answer; ``None``: there is no such object."""
+
+    def head(self, key: str, deadline: Deadline) -> Head | None:
+        """The same without the content."""
+
+    def write(
+        self, key: str, data: bytes, etag: str | None, deadline: Deadline, mark: Mark | None, like: Head | None = None
+    ) -> bool:
+        """Replace an object if it has *etag*, or make it if there is none (``None``); whether that was so.
+
+        *mark* goes with the data, for who reads them; *like* is what was there.
+        """
+
+    def remove(self, key: str, etag: str, deadline: Deadline) -> bool:
+        """Remove an object; ``False``: it has another ETag (``*`` is every one).
+
+        Some servers cannot compare here, and remove it.
+        """
+
+    def close(self) -> None:
+        """Close connections."""
+
+
+class ObjectStore:
+    """The marks of objects in one bucket or on one server, and the way to write those objects under a token."""
+
+    lockable: ClassVar[bool] = False
+    parameters: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, space: Space) -> None:
+        """Nothing is sent yet."""
+        self._space = space
+        self._matches = False  # whether it was seen that the server honours If-Match
+        self._creates = False  # the same for If-None-Match, and that ETags change with the content
+
+    def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
+        """See ``Store``."""
+        return self._advance(self._key(resource), mark, Deadline(timeout))
+
+    def current(self, resource: str, *, timeout: float) -> Mark | None:
+        """See ``Store``."""
+        key = self._key(resource)
+        return self._mark(key, self._space.read(key + SUFFIX, LARGEST, Deadline(timeout)))
+
+    def reset(self, resource: str, mark: Mark | None, *, timeout: float) -> Mark | None:
+        """See ``Store``."""
+        key, deadline = self._key(resource), Deadline(timeout)
+        while True:
+            seen = self._space.read(key + SUFFIX, LARGEST, deadline)
+            if seen is None and mark is None:
+                return None
+            try:
+                before = self._mark(key, seen)
+            except ConfigError:
+                before = None  # damaged: this is how it is repaired
+            if mark is None:
+                done = seen is None or self._space.remove(key + SUFFIX, seen.etag, deadline)
+            else:
+                done = self._record(key, mark, seen, deadline)
+            if done:
+                return before
+            self._pause(key, deadline)
+
+    def holding(self, resource: str, mark: Mark, *, timeout: float) -> AbstractContextManager[None]:
+        """See ``Store``: raises ``ConfigError``, there is nothing to lock in such a store."""
+        shown = self._space.shown(self._key(resource))
+        raise ConfigError(f"{shown}: the mark of an object cannot be held: use `lockctl fence write`, or fence.put()")
+
+    def put(self, resource: str, body: bytes, mark: Mark, *, timeout: float) -> None:
+        """Replace the data of *resource*, or make it, under the token of *mark*.
+
+        When this returns, the data was written before any higher token came, and no older writer can replace it.
+        Raises ``Stale`` (nothing was written), ``Overtaken`` (a higher token came while it was written: who has it
+        may have read the data before or after), ``ConfigError``, and ``BackendUnavailable`` (not known).
+        What else belongs to the object stays: its type, and on S3 its metadata; not its ACL and tags.
+        """
+        key, deadline = self._key(resource), Deadline(timeout)
+        shown = self._space.shown(key)
+        self._advance(key, mark, deadline)
+        self._prove(key, deadline, creating=True)
+        while True:
+            before = self._space.head(key, deadline)  # after the mark: what is read now is not older than the tenure
+            if self._space.write(key, body, before.etag if before else None, deadline, mark, before):
+                break
+            self._pause(key, deadline)
+            self._advance(key, mark, deadline)
+        now = self._mark(key, self._space.read(key + SUFFIX, LARGEST, deadline))
+        try:
+            accept(shown, now, mark)
+        except Stale as stale:
+            raise Overtaken(shown, mark, stale.current) from None
+
+    def close(self) -> None:
+        """See ``Store``."""
+        self._space.close()
+
+    def _key(self, resource: str) -> str:
+        """The path of a resource: that of its URL, or a name below the path of the store's URL."""
+        key = resource if resource.startswith("/") else f"{self._space.root.rstrip('/')}/{resource}"
+        parts = key.split("/")
+        if not parts[-1] or not {".", ".."}.isdisjoint(parts):
+            raise ConfigError(f"{self._space.shown(key)}: no object: the path must end with a name, without . and ..")
+        return key
+
+    def _advance(self, key: str, mark: Mark, deadline: Deadline) -> Mark:
+        while True:
+            seen = self._space.read(key + SUFFIX, LARGEST, deadline)
+            current = self._mark(key, seen)
+            if not accept(self._space.shown(key), current, mark) or self._record(key, mark, seen, deadline):
+                return mark
+            self._pause(key, deadline)
+
+    def _record(self, key: str, mark: Mark, seen: Seen | None, deadline: Deadline) -> bool:
+        self._prove(key, deadline, creating=seen is None)
+        data = _text(mark, self._space.sizes)
+        return self._space.write(key + SUFFIX, data, seen.etag if seen else None, deadline, mark)
+
+    def _mark(self, key: str, seen: Seen | None) -> Mark | None:
+        if seen is None:
+            return None
+        try:
+            return parse_mark(seen.data.decode("utf-8").rstrip(" \n"))
+        except ValueError:
+            where = self._space.shown(key + SUFFIX)
+            beginning = printable(seen.data[:40].decode("utf-8", "replace"))
+            raise ConfigError(
+                f"{where}: not a mark of lockctl, it begins with {beginning!r}:"
+                " look whose it is, then use: lockctl fence reset"
+            ) from None
+
+    def _prove(self, key: str, deadline: Deadline, *, creating: bool) -> None:
+        """See that the server does not ignore conditions, as some servers and proxies do silently; once per store.
+
+        All of it happens on an object of its own, which is there for a moment, and only if it must be.
+        """
+        probe = f"{key}{SUFFIX}-probe-{os.urandom(8).hex()}"
+        shown = self._space.shown(key)
+        if not self._matches:
+            if self._space.write(probe, b"1", f'"{os.urandom(16).hex()}"', deadline, None):
+                self._tidy(probe, deadline)
+                raise ConfigError(f"{shown}: the server, or a proxy before it, ignores If-Match: it cannot keep a mark")
+            self._matches = True
+        if not creating or self._creates:
+            return
+        try:
+            if not self._space.write(probe, b"1", None, deadline, None):
+                raise ConfigError(f"{shown}: If-None-Match: * is refused for an object that is not there")
+            if self._space.write(probe, b"2", None, deadline, None):
+                raise ConfigError(
+                    f"{shown}: the server, or a proxy before it, ignores If-None-Match: it cannot keep a mark"
+                )
+            first = self._space.head(probe, deadline)
+            if first is None or not self._space.write(probe, b"3", first.etag, deadline, None):
+                raise ConfigError(f"{shown}: the server refuses If-Match with the ETag that it gave")
+            second = self._space.head(probe, deadline)
+            if second is None or second.etag == first.etag:
+                raise ConfigError(
+                    f"{shown}: ETags stay the same when the content changes (an ETag must not be made of the size and"
+                    " of whole seconds): it cannot keep a mark"
+                )
+        finally:
+            self._tidy(probe, deadline)
+        self._creates = True
+
+    def _tidy(self, probe: str, deadline: Deadline) -> None:
+        try:
+            self._space.remove(probe, "*", deadline)
+        except (BackendUnavailable, ConfigError):
+            pass  # a few bytes that nobody reads; what went wrong is told by who called
+
+    def _pause(self, key: str, deadline: Deadline) -> None:
+        """Another was faster: wait a moment that differs from writer to writer."""
+        time.sleep(min(random.random() * LONGEST_PAUSE, deadline.left()))  # noqa: S311 - no secret
+        deadline.check(self._space.shown(key))
+
+
+class Overtaken(Stale):
+    """The data was replaced, but a higher token had come by then: this write must not be relied upon.
+
+    Its new holder may have read the data before it, and will then replace it; or after it.
+    """
+
+    def __init__(self, resource: str, offered: Mark, current: Mark) -> None:
+        """*current* is the mark that was found after the write."""
+        super().__init__(resource, offered, current)
+        self.args = (
+            f"{resource}: token {current.token} came while token {offered.token} wrote: do not rely on this write",
+        )
+
+
+def _text(mark: Mark, sizes: int) -> bytes:
+    """The content of the object of a mark. Raises ``ConfigError`` for one that could not be read again."""
+    text = str(mark)
+    try:
+        sound = parse_mark(text) == mark
+    except ValueError:
+        sound = False
+    if not sound:
+        raise ConfigError(f"{printable(text[:40])!r}: a mark is the printable domain of a counter, and a token from 1")
+    return (text + " " * (mark.token % sizes) + "\n").encode()

@@ -1,0 +1,302 @@
+"""Marks of files: in a file beside the resource, ``PATH.fence``, whose lock every step holds.
+
+The lock is flock(2) on that file itself, which is therefore never renamed or removed; what is written in it, and why
+a crash cannot lower the mark, is in ``slots``. A symbolic link is followed first: all names of a file that are
+links have one mark.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from contextlib import contextmanager
+
+from lockctl.backends.file import place
+from lockctl.errors import BackendUnavailable, ConfigError, UsageError
+from lockctl.fence.mark import accept
+from lockctl.fence.stores import slots
+from lockctl.names import printable
+from lockctl.url import take_params
+from lockctl.wire.deadline import Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import ClassVar
+
+    from lockctl.fence.mark import Mark
+    from lockctl.url import Url
+
+SUFFIX = ".fence"
+SHORTEST_NAP, LONGEST_NAP = 0.001, 0.02  # seconds between two tries to get a lock that somebody has
+LOOKS = 5  # readings of a file that somebody may be writing, before it is said to be damaged
+FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+HINTS = {
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOENT: "there is no such directory",
+    errno.ENOTDIR: "a part of the path is not a directory",
+    errno.ELOOP: "it is a symbolic link, or there is a loop of them",
+    errno.EISDIR: "it is a directory",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.ENXIO: "it is not a regular file",
+}
+
+
+class SidecarStore:
+    """Marks in files, see ``lockctl.fence.store``. The resource is a path, or a name in one directory."""
+
+    lockable: ClassVar[bool] = True
+    parameters: ClassVar[dict[str, str]] = {"any_filesystem": "no"}
+
+    def __init__(self, directory: str, *, any_filesystem: bool) -> None:
+        """Resources are relative to *directory*. *any_filesystem*: also one whose locks other hosts may not see."""
+        self._directory = directory
+        self._any_filesystem = any_filesystem
+        self.descriptor: int | None = None  # of the lock, while a mark is held: a child that has it keeps it
+
+    @classmethod
+    def from_url(cls, url: Url) -> SidecarStore:
+        """The store of ``file:///DIRECTORY``; raises ``ConfigError``."""
+        if url.hosts or url.user or url.password or not url.path.startswith("/"):
+            message = f"file: a URL has three slashes and an absolute path, such as file:///srv/stock.json, not {url}"
+            raise ConfigError(message)
+        params = take_params(url, cls.parameters)
+        if params["any_filesystem"] not in ("yes", "no"):
+            raise ConfigError("file: any_filesystem is yes or no")
+        return cls(url.path.rstrip("/") or "/", any_filesystem=params["any_filesystem"] == "yes")
+
+    def data_path(self, resource: str) -> str:
+        """The file that the resource is, whose mark lies beside it; raises ``UsageError``."""
+        if self._directory != "/" and ("/" in resource or resource in (".", "..")):
+            message = f"{printable(resource)!r} is not a name in the directory of the store: it must be without '/'"
+            raise UsageError(message)
+        return os.path.realpath(os.path.join(self._directory, resource))
+
+    def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
+        """See ``Store``."""
+        with self._locked(resource, timeout) as descriptor:
+            _advance(descriptor, resource, mark, self._path(resource))
+        return mark
+
+    def current(self, resource: str, *, timeout: float) -> Mark | None:
+        """See ``Store``. It takes no lock, so it answers while the mark is held, too."""
+        del timeout  # one reading of a file
+        path = self._path(resource)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | FLAGS)
+        except FileNotFoundError:
+            return None
+        except OSError as failure:
+            raise _refusal(path, failure) from None
+        try:
+            _check_regular(descriptor)
+            for _ in range(LOOKS):
+                newest = slots.read(descriptor).newest
+                if newest is not None:
+                    return newest.mark
+                time.sleep(SHORTEST_NAP)
+        except OSError as failure:
+            raise _refusal(path, failure) from None
+        finally:
+            os.close(descriptor)
+        raise _damaged(path)
+
+    def reset(self, resource: str, mark: Mark | None, *, timeout: float) -> Mark | None:
+        """See ``Store``. A file that is damaged is written anew."""
+        path = self._path(resource)
+        if mark is None and not os.path.lexists(path):
+            return None
+        with self._locked(resource, timeout) as descriptor:
+            before = slots.read(descriptor)
+            try:
+                slots.write(descriptor, before, mark)
+                os.ftruncate(descriptor, slots.SIZE)
+                os.fsync(descriptor)
+            except OSError as failure:
+                raise _refusal(path, failure) from None
+        return None if before.newest is None else before.newest.mark
+
+    @contextmanager
+    def holding(self, resource: str, mark: Mark, *, timeout: float) -> Iterator[None]:
+        """See ``Store``."""
+        with self._locked(resource, timeout) as descriptor:
+            _advance(descriptor, resource, mark, self._path(resource))
+            self.descriptor = descriptor
+            try:
+                yield
+            finally:
+                self.descriptor = None
+
+    def close(self) -> None:
+        """See ``Store``: nothing stays open."""
+
+    def _path(self, resource: str) -> str:
+        return self.data_path(resource) + SUFFIX
+
+    @contextmanager
+    def _locked(self, resource: str, timeout: float) -> Iterator[int]:
+        """The open file of the mark, made if it is missing, with its lock."""
+        deadline = Deadline(timeout)
+        path = self._path(resource)
+        try:
+            descriptor = self._open_locked(path, deadline)
+        except OSError as failure:
+            raise _refusal(path, failure) from None
+        try:
+            yield descriptor
+        finally:
+            # not by closing alone: whoever was forked in the meantime has the descriptor, too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    def _open_locked(self, path: str, deadline: Deadline) -> int:
+        while True:
+            descriptor = self._open(path)
+            try:
+                _lock(descriptor, path, deadline)
+                if place.same_file(path, descriptor):
+                    return descriptor
+                deadline.check(f"file: {printable(path)} is being replaced")
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # somebody put another file there: its lock is the one that counts
+
+    def _open(self, path: str) -> int:
+        try:
+            descriptor = os.open(path, os.O_RDWR | FLAGS)
+        except FileNotFoundError:
+            self._check_filesystem(path, os.stat(os.path.dirname(path)).st_dev)
+            _create(path)
+            descriptor = os.open(path, os.O_RDWR | FLAGS)
+        try:
+            _check_regular(descriptor)
+            seen = os.fstat(descriptor)
+            self._check_filesystem(path, seen.st_dev)
+            _check_owner(path, seen)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _check_filesystem(self, path: str, device: int) -> None:
+        if self._any_filesystem:
+            return
+        kind = place.filesystem(path, device)
+        if kind.startswith(place.SHARED):
+            shown = printable(path.removesuffix(SUFFIX))
+            message = (
+                f"file: {shown} is on {kind}, where a lock of another host may not count: keep its mark in a store"
+                f" (--store), or say file://{shown}?any_filesystem=yes if you know better"
+            )
+            raise ConfigError(message)
+
+
+def _advance(descriptor: int, resource: str, mark: Mark, path: str) -> None:
+    """Compare and record, under the lock."""
+    before = slots.read(descriptor)
+    if before.newest is None:
+        raise _damaged(path)
+    # the same mark again is written, too, unless it is known to be on the disk
+    if accept(resource, before.newest.mark, mark) or not before.settled:
+        try:
+            slots.write(descriptor, before, mark)
+        except OSError as failure:
+            raise _refusal(path, failure) from None
+
+
+def _lock(descriptor: int, path: str, deadline: Deadline) -> None:
+    nap = SHORTEST_NAP
+    while not place.try_flock(descriptor):
+        if deadline.left() <= 0:
+            message = f"file: the mark in {printable(path)} is held by another program: not free in time"
+            raise BackendUnavailable(message)
+        # a random part, so that of many who wait each has its chance
+        time.sleep(min(nap * (0.5 + os.urandom(1)[0] / 255), deadline.left()))
+        nap = min(2 * nap, LONGEST_NAP)
+
+
+def _create(path: str) -> None:
+    """Make the file of a resource without a mark, whole from the first moment on, or leave one that is there."""
+    directory, name = os.path.split(path)
+    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    temporary = f".{name[:200]}.{os.urandom(6).hex()}"
+    try:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | FLAGS, 0o666, dir_fd=parent)
+        try:
+            _be_like(descriptor, path.removesuffix(SUFFIX))
+            content = slots.empty()
+            if os.pwrite(descriptor, content, 0) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(descriptor)
+            try:
+                os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+            except FileExistsError:
+                pass  # another was faster
+        finally:
+            os.close(descriptor)
+            os.unlink(temporary, dir_fd=parent)
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def _be_like(descriptor: int, data: str) -> None:
+    """Whoever may write the data may advance its mark."""
+    try:
+        seen = os.stat(data)
+    except OSError:
+        return  # no data yet: what open(2) gave it
+    ours = os.fstat(descriptor)
+    if (seen.st_uid, seen.st_gid) != (ours.st_uid, ours.st_gid):
+        try:
+            os.fchown(descriptor, seen.st_uid, seen.st_gid)
+        except PermissionError:
+            pass  # only root can
+    os.fchmod(descriptor, seen.st_mode & 0o666 | 0o600)
+
+
+def _check_regular(descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+
+
+def _check_owner(path: str, seen: os.stat_result) -> None:
+    """Raise ``ConfigError`` if a stranger put the mark there before the owner of the data could.
+
+    That is possible in directories such as /tmp, where nobody can replace the data itself.
+    """
+    parent = os.stat(os.path.dirname(path))
+    if not parent.st_mode & stat.S_ISVTX:
+        return
+    trusted = {0, os.geteuid(), parent.st_uid}
+    try:
+        trusted.add(os.stat(path.removesuffix(SUFFIX)).st_uid)
+    except OSError:
+        pass  # no data yet
+    if seen.st_uid not in trusted:
+        message = (
+            f"file: {printable(path)} belongs to user {seen.st_uid}, who could lower the mark:"
+            " remove it, or use a directory that only its users can write to"
+        )
+        raise ConfigError(message)
+
+
+def _damaged(path: str) -> ConfigError:
+    return ConfigError(
+        f"file: {printable(path)} is damaged, or not a mark of lockctl: it is left as it is;"
+        " if the highest token is known from elsewhere, use: lockctl fence reset"
+    )
+
+
+def _refusal(path: str, failure: OSError) -> ConfigError | BackendUnavailable:
+    """What a person must change, or what may pass by itself."""
+    shown = printable(path)
+    if failure.errno in HINTS:
+        return ConfigError(f"file: cannot use {shown}: {HINTS[failure.errno]}")
+    return BackendUnavailable(f"file: cannot use {shown}: {failure.strerror}")

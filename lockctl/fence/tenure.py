@@ -1,0 +1,83 @@
+"""What a holder says to a resource: its own token, out of the environment that ``lockctl run`` gave it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from lockctl.errors import UsageError
+from lockctl.fence.mark import Mark, parse_domain, parse_token
+from lockctl.fence.places import open_place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+TIMEOUT = 10.0  # seconds for one step at a store
+
+
+def own_mark(environ: Mapping[str, str]) -> Mark:
+    """The mark of ``LOCKCTL_TOKEN`` and ``LOCKCTL_TOKEN_DOMAIN``; raises ``UsageError``: missing or wrong."""
+    if "LOCKCTL_TOKEN" not in environ:
+        raise UsageError("there is no LOCKCTL_TOKEN: run this under `lockctl run`, or say --token and --domain")
+    try:
+        return Mark(parse_domain(environ.get("LOCKCTL_TOKEN_DOMAIN", "")), parse_token(environ["LOCKCTL_TOKEN"]))
+    except ValueError as wrong:
+        message = f"$LOCKCTL_TOKEN or $LOCKCTL_TOKEN_DOMAIN: {wrong}"
+        raise UsageError(message) from None
+
+
+def advance(resource: str, mark: Mark, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark:
+    """Show the token at the start of a tenure, before the first read; the mark as it is then. Raises ``Stale``."""
+    place = open_place(resource, store)
+    try:
+        return place.store.advance(place.resource, mark, timeout=timeout)
+    finally:
+        place.store.close()
+
+
+check = advance  # with a write: the same step under the name of its purpose
+
+
+def put(resource: str, body: bytes, mark: Mark, *, store: str | None = None, timeout: float = TIMEOUT) -> None:
+    """Replace the data of an object (``s3://...``, ``https://...``) under a token: see ``ObjectStore.put``.
+
+    Raises ``Stale``, and ``UsageError`` for a resource that is no object.
+    """
+    from lockctl.fence.stores.objects import ObjectStore
+
+    place = open_place(resource, store)
+    try:
+        if not isinstance(place.store, ObjectStore):
+            raise UsageError("not an object: those are s3://BUCKET/KEY, https:// and http://")
+        place.store.put(place.resource, body, mark, timeout=timeout)
+    finally:
+        place.store.close()
+
+
+def current(resource: str, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark | None:
+    """The mark of a resource."""
+    place = open_place(resource, store)
+    try:
+        return place.store.current(place.resource, timeout=timeout)
+    finally:
+        place.store.close()
+
+
+def reset(resource: str, mark: Mark | None, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark | None:
+    """Set or remove the mark without a comparison; the one before."""
+    place = open_place(resource, store)
+    try:
+        return place.store.reset(place.resource, mark, timeout=timeout)
+    finally:
+        place.store.close()
+
+
+@contextmanager
+def holding(resource: str, mark: Mark, *, store: str | None = None, timeout: float = TIMEOUT) -> Iterator[None]:
+    """A block in which nobody else can advance the mark; raises ``Stale`` before it begins."""
+    place = open_place(resource, store)
+    try:
+        with place.store.holding(place.resource, mark, timeout=timeout):
+            yield
+    finally:
+        place.store.close()

@@ -1,0 +1,398 @@
+"""`lockctl fence` as people and scripts use it: statuses, the one line, JSON, and many processes at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import random
+import signal
+import sqlite3
+import stat
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.fence import sql
+from lockctl.fence.stores.slots import SIZE
+from tests.jobs import LIMIT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+
+DOMAIN = "etcd:14841639068965178418"
+KEYS = ["resource", "store", "accepted", "token", "domain", "current"]
+Shown = tuple[int, str, str]
+
+
+@pytest.fixture
+def stock(locks: Path) -> Path:
+    path = locks / "stock.json"
+    path.write_text("old\n")
+    return path
+
+
+@pytest.fixture
+def fence(lockctl: Lockctl) -> Callable[..., Shown]:
+    """Runs one verb: (status, stdout, the one line of stderr)."""
+
+    def run(*words: str, token: int | None = None, **options: Any) -> Shown:
+        env = {} if token is None else {"LOCKCTL_TOKEN": str(token), "LOCKCTL_TOKEN_DOMAIN": DOMAIN}
+        done = lockctl("fence", *words, env={**env, **options.pop("env", {})}, **options)
+        assert done.stderr.count("\n") <= 1, done.stderr
+        assert "Traceback" not in done.stderr
+        assert not done.stderr or done.stderr.startswith("lockctl: ")
+        return done.returncode, done.stdout, done.stderr.rstrip("\n")
+
+    return run
+
+
+@pytest.fixture
+def database(locks: Path) -> str:
+    with contextlib.closing(sqlite3.connect(locks / "shop.db")) as base:
+        base.executescript(sql.text("sqlite"))
+    return f"sqlite://{locks}/shop.db"
+
+
+def seen(fence: Callable[..., Shown], resource: Path | str) -> str:
+    status, out, said = fence("show", str(resource))
+    assert status == 0
+    assert bool(out) is not bool(said)
+    return out.strip()
+
+
+@pytest.mark.parametrize("verb", ["advance", "check"])
+def test_a_token_is_taken_from_the_environment_and_an_old_one_is_77(
+    verb: str, fence: Callable[..., Shown], stock: Path
+) -> None:
+    assert seen(fence, stock) == ""
+    assert fence(verb, str(stock), token=33) == (0, "", "")
+    assert seen(fence, stock) == f"{DOMAIN};33"
+    assert fence(verb, str(stock), token=34) == (0, "", "")
+    assert fence(verb, str(stock), token=34) == (0, "", "")
+    status, out, said = fence(verb, str(stock), token=33)
+    assert (status, out) == (77, "")
+    assert said == f"lockctl: {stock} refuses token 33: it has already seen token 34"
+    assert seen(fence, stock) == f"{DOMAIN};34"
+
+
+def test_options_count_more_than_the_environment(fence: Callable[..., Shown], stock: Path) -> None:
+    assert fence("check", str(stock), "--token", "40", token=33)[0] == 0
+    assert seen(fence, stock) == f"{DOMAIN};40"
+    status, _, said = fence("check", str(stock), "--token", "41", "--domain", "other", token=50)
+    assert status == 77
+    assert "another domain" in said
+    assert "lockctl fence reset" in said
+    assert fence("check", str(stock), "--token", "41", "--domain", DOMAIN)[0] == 0
+    assert seen(fence, stock) == f"{DOMAIN};41"
+
+
+@pytest.mark.parametrize(
+    "token", ["", "0", "-5", "+5", " 5", "5 ", "five", "0x5", "5.0", "1e3", "1_000", "9" * 20, str(2**63), "\u0665"]
+)
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_what_is_not_a_token_is_64_and_writes_nothing(
+    token: str, way: str, fence: Callable[..., Shown], stock: Path
+) -> None:
+    for verb in ("check", "write"):
+        if way == "option":
+            done = fence(verb, str(stock), f"--token={token}", "--domain", DOMAIN)
+        else:
+            done = fence(verb, str(stock), env={"LOCKCTL_TOKEN": token, "LOCKCTL_TOKEN_DOMAIN": DOMAIN})
+        assert done[:2] == (64, "")
+        assert "is not a fencing token" in done[2]
+    assert stock.read_text() == "old\n"
+    assert not os.path.exists(f"{stock}.fence")
+
+
+@pytest.mark.parametrize(
+    ("env", "words", "said"),
+    [
+        ({}, [], "there is no LOCKCTL_TOKEN"),
+        ({"LOCKCTL_TOKEN": "5"}, [], "is not the domain of a token"),
+        ({}, ["--token", "5"], "--token without --domain"),
+        ({}, ["--domain", "x"], "there is no LOCKCTL_TOKEN"),
+        ({"LOCKCTL_TOKEN": "5", "LOCKCTL_TOKEN_DOMAIN": "a\nb"}, [], "is not the domain of a token"),
+        ({}, ["--token", "5", "--domain", ""], "--domain: '' is not the domain"),
+        ({}, ["--token", "5", "--domain", "x" * 301], "is not the domain"),
+        ({}, ["--token", "5", "--domain", "x", "--timeout", "soon"], "--timeout:"),
+        ({}, ["--token", "5", "--domain", "x", "--timeout", "0"], "--timeout:"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_64(
+    env: dict[str, str], words: list[str], said: str, fence: Callable[..., Shown], stock: Path
+) -> None:
+    status, out, line = fence("check", str(stock), *words, env=env)
+    assert (status, out) == (64, "")
+    assert said in line
+    assert not os.path.exists(f"{stock}.fence")
+
+
+@pytest.mark.parametrize(
+    ("resource", "status", "said"),
+    [
+        ("banana://a/b", 78, "no store of marks for 'banana'"),
+        ("sqlite:///no/such.db", 78, "no such database"),
+        ("file://host/a", 78, "three slashes"),
+        ("", 64, "not empty"),
+        ("/no/such/directory/a", 78, "no such directory"),
+        ("/dev/null/a", 78, "not a directory"),
+    ],
+)
+def test_a_resource_that_cannot_be_is_one_line(
+    resource: str, status: int, said: str, fence: Callable[..., Shown]
+) -> None:
+    done = fence("check", resource, token=5)
+    assert done[:2] == (status, "")
+    assert said in done[2]
+
+
+def test_json_has_the_same_keys_whatever_the_answer_is(fence: Callable[..., Shown], stock: Path, database: str) -> None:
+    def document(status: int, *words: str, token: int | None = None) -> dict[str, Any]:
+        found, out, _ = fence(*words, "--json", token=token)
+        assert found == status
+        read: dict[str, Any] = json.loads(out)
+        assert list(read) == KEYS
+        return read
+
+    empty = document(0, "show", str(stock))
+    assert empty == dict.fromkeys(KEYS) | {"resource": str(stock), "store": "file"}
+    large = 2**53 + 1
+    current = {"domain": DOMAIN, "token": large}
+    assert document(0, "advance", str(stock), token=large) == {
+        "resource": str(stock),
+        "store": "file",
+        "accepted": True,
+        "token": large,
+        "domain": DOMAIN,
+        "current": current,
+    }
+    stale = document(77, "check", str(stock), token=large - 1)
+    assert (stale["accepted"], stale["token"], stale["current"]) == (False, large - 1, current)
+    assert document(0, "show", str(stock))["current"] == current
+    named = document(0, "check", "stock", "--store", database, token=5)
+    assert (named["resource"], named["store"]) == ("stock", "sqlite")
+    assert document(0, "show", f"{database}?resource=stock")["current"] == {"domain": DOMAIN, "token": 5}
+
+
+def test_of_64_processes_with_shuffled_tokens_none_with_an_older_one_is_let_in_after_a_newer(
+    fence: Callable[..., Shown], stock: Path
+) -> None:
+    tokens = list(range(1, 65))
+    random.Random(5).shuffle(tokens)
+
+    def show(token: int) -> tuple[float, float, int, int]:
+        begun = time.monotonic()
+        status, _, _ = fence("check", str(stock), token=token, limit=100)
+        return begun, time.monotonic(), token, status
+
+    with ThreadPoolExecutor(64) as pool:
+        shown = list(pool.map(show, tokens))
+    assert {status for *_, status in shown} <= {0, 77}
+    assert next(status for *_, token, status in shown if token == 64) == 0
+    for _, ended, token, status in shown:
+        if status == 0:
+            assert all(other >= token or late == 77 for begun, _, other, late in shown if begun > ended)
+    assert seen(fence, stock) == f"{DOMAIN};64"
+    assert os.path.getsize(f"{stock}.fence") == SIZE
+
+
+def test_a_reset_needs_a_yes_and_says_what_was_there(fence: Callable[..., Shown], stock: Path) -> None:
+    assert fence("reset", str(stock)) == (0, "", f"lockctl: {stock} has no mark: nothing to do")
+    fence("check", str(stock), token=33)
+    status, _, said = fence("reset", str(stock))
+    assert status == 64
+    assert f"has seen token 33 of {DOMAIN}" in said
+    assert "--yes" in said
+    assert seen(fence, stock) == f"{DOMAIN};33"
+    # the token of the environment is never what a reset is about
+    assert fence("reset", str(stock), "--yes", token=99)[0] == 0
+    assert seen(fence, stock) == ""
+    assert fence("reset", str(stock), "--yes", "--token", "7", "--domain", "new")[0] == 0
+    assert seen(fence, stock) == "new;7"
+    for half in (["--token", "7"], ["--domain", "new"]):
+        assert fence("reset", str(stock), "--yes", *half, token=99)[0] == 64
+    assert seen(fence, stock) == "new;7"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "left"), [("y", 0, ""), ("n", 64, f"{DOMAIN};33"), ("", 64, f"{DOMAIN};33")]
+)
+def test_a_reset_asks_on_a_terminal(
+    answer: str, status: int, left: str, fence: Callable[..., Shown], lockctl: Lockctl, stock: Path
+) -> None:
+    fence("check", str(stock), token=33)
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, f"{answer}\n".encode())
+        done = lockctl("fence", "reset", str(stock), stdin=theirs, stderr=theirs)
+        assert done.returncode == status
+        assert "[y/N]" in os.read(ours, 10000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert seen(fence, stock) == left
+
+
+def test_a_damaged_mark_is_78_until_a_reset(fence: Callable[..., Shown], stock: Path) -> None:
+    fence("check", str(stock), token=33)
+    with open(f"{stock}.fence", "w", encoding="ascii") as file:
+        file.write("7\n")
+    for verb in ("check", "advance", "show"):
+        status, _, said = fence(verb, str(stock), token=99)
+        assert status == 78
+        assert "damaged" in said
+    assert fence("reset", str(stock), "--yes", "--token", "34", "--domain", DOMAIN)[0] == 0
+    assert fence("check", str(stock), token=33)[0] == 77
+    assert fence("check", str(stock), token=34)[0] == 0
+
+
+@pytest.mark.parametrize("dialect", ["postgresql", "sqlite", "mysql"])
+def test_the_sql_of_a_dialect_is_printed(dialect: str, fence: Callable[..., Shown]) -> None:
+    assert fence("sql", "--dialect", dialect) == (0, sql.text(dialect), "")
+    assert fence("sql", "--dialect", dialect, "--resource", "it's") == (0, sql.text(dialect, "it's"), "")
+
+
+def test_sql_of_no_dialect_is_64(fence: Callable[..., Shown]) -> None:
+    assert fence("sql", "--dialect", "oracle")[:2] == (64, "")
+    assert fence("sql")[:2] == (64, "")
+
+
+def test_the_table_that_is_printed_is_the_one_that_is_used(fence: Callable[..., Shown], locks: Path) -> None:
+    with contextlib.closing(sqlite3.connect(locks / "shop.db")) as base:
+        base.executescript(fence("sql", "--dialect", "sqlite")[1])
+        assert fence("check", f"sqlite://{locks}/shop.db?resource=stock", token=5) == (0, "", "")
+        assert base.execute("SELECT * FROM lockctl_mark").fetchall() == [("stock", DOMAIN, 5)]
+
+
+def entries(directory: Path) -> set[str]:
+    return {name for name in os.listdir(directory) if name.lstrip(".").startswith("stock")}
+
+
+def write(fence: Callable[..., Shown], path: Path | str, content: str, token: int, **options: Any) -> Shown:
+    reading, writing = os.pipe()
+    os.write(writing, content.encode())
+    os.close(writing)
+    try:
+        return fence("write", str(path), token=token, stdin=reading, **options)
+    finally:
+        os.close(reading)
+
+
+def test_a_file_is_replaced_under_a_current_token_and_left_alone_under_an_old_one(
+    fence: Callable[..., Shown], stock: Path
+) -> None:
+    stock.chmod(0o640)
+    before = stock.stat()
+    assert write(fence, stock, "new\n", 33) == (0, "", "")
+    assert stock.read_text() == "new\n"
+    after = stock.stat()
+    assert after.st_ino != before.st_ino
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    status, _, said = write(fence, stock, "stale\n", 32)
+    assert status == 77
+    assert "token 33" in said
+    assert stock.read_text() == "new\n"
+    assert entries(stock.parent) == {"stock.json", "stock.json.fence"}
+    assert seen(fence, stock) == f"{DOMAIN};33"
+
+
+def test_a_file_that_does_not_exist_is_made_as_the_umask_says(fence: Callable[..., Shown], locks: Path) -> None:
+    content = bytes(range(256)) * 20_000
+    (locks / "source").write_bytes(content)
+    before = os.umask(0o027)
+    try:
+        with open(locks / "source", "rb") as source:
+            assert fence("write", str(locks / "stock.new"), token=33, stdin=source) == (0, "", "")
+    finally:
+        os.umask(before)
+    assert (locks / "stock.new").read_bytes() == content
+    assert stat.S_IMODE((locks / "stock.new").stat().st_mode) == 0o640
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_owner_special_bits_and_attributes_stay(fence: Callable[..., Shown], stock: Path) -> None:
+    os.chown(stock, 1234, 1235)
+    stock.chmod(0o6755)
+    with contextlib.suppress(OSError):  # not every file system has them
+        os.setxattr(stock, "user.origin", b"here")
+    attributes = os.listxattr(stock)
+    assert write(fence, stock, "new\n", 33)[0] == 0
+    after = stock.stat()
+    assert (after.st_uid, after.st_gid, stat.S_IMODE(after.st_mode)) == (1234, 1235, 0o6755)
+    assert os.listxattr(stock) == attributes
+
+
+def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(fence: Callable[..., Shown], stock: Path) -> None:
+    link = stock.parent / "link"
+    link.symlink_to(stock.name)
+    assert write(fence, link, "new\n", 33)[0] == 0
+    assert link.is_symlink()
+    assert stock.read_text() == "new\n"
+    assert write(fence, stock, "stale\n", 32)[0] == 77
+
+
+def test_what_cannot_be_replaced_is_refused_before_stdin_is_read(
+    fence: Callable[..., Shown], stock: Path, database: str
+) -> None:
+    os.link(stock, stock.parent / "second")
+    os.mkfifo(stock.parent / "pipe")
+    refusals = [
+        (stock, 78, "hard links"),
+        (stock.parent / "pipe", 78, "not a regular file"),
+        (stock.parent, 78, "not a regular file"),
+        (f"{stock}.fence", 64, "is the mark of a file"),
+        (f"{database}?resource=a", 64, "FILE is a path"),
+    ]
+    for path, status, said in refusals:
+        reading, writing = os.pipe()
+        os.write(writing, b"new")
+        found, _, line = fence("write", str(path), token=33, stdin=reading)
+        assert (found, said in line) == (status, True), line
+        os.close(writing)
+        assert os.read(reading, 10) == b"new"
+        os.close(reading)
+    assert stock.read_text() == "old\n"
+    done = fence("write", str(stock), "--store", database, token=33)
+    assert done[0] == 64
+
+
+def test_a_newer_holder_that_comes_while_stdin_is_read_is_not_kept_waiting_and_wins(
+    fence: Callable[..., Shown], lockctl: Lockctl, stock: Path
+) -> None:
+    env = {"LOCKCTL_TOKEN": "33", "LOCKCTL_TOKEN_DOMAIN": DOMAIN}
+    slow = lockctl.start("fence", "write", str(stock), env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert slow.stdin is not None
+    slow.stdin.write("stale\n")
+    slow.stdin.flush()
+    eventually(lambda: os.path.exists(f"{stock}.fence") and seen(fence, stock))
+    assert write(fence, stock, "new\n", 34, limit=5) == (0, "", "")
+    _, said = slow.communicate(timeout=LIMIT)
+    assert slow.returncode == 77
+    assert "refuses token 33" in said
+    assert stock.read_text() == "new\n"
+    assert entries(stock.parent) == {"stock.json", "stock.json.fence"}
+
+
+@pytest.mark.parametrize("signal_name", ["KILL", "TERM", "INT"])
+def test_a_write_that_is_killed_leaves_the_file_as_it_was_and_nothing_beside_it(
+    signal_name: str, fence: Callable[..., Shown], lockctl: Lockctl, stock: Path
+) -> None:
+    env = {"LOCKCTL_TOKEN": "33", "LOCKCTL_TOKEN_DOMAIN": DOMAIN}
+    slow = lockctl.start("fence", "write", str(stock), env=env, stdin=subprocess.PIPE)
+    assert slow.stdin is not None
+    slow.stdin.write("half")
+    slow.stdin.flush()
+    eventually(lambda: os.path.exists(f"{stock}.fence") and seen(fence, stock))
+    slow.send_signal(getattr(signal, "SIG" + signal_name))
+    slow.wait(timeout=LIMIT)
+    assert slow.returncode != 0
+    assert stock.read_text() == "old\n"
+    assert entries(stock.parent) == {"stock.json", "stock.json.fence"}

@@ -1,0 +1,349 @@
+"""Marks in MariaDB, over the protocol of MySQL: the contract, and what only a database can do to a mark."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.fence import Stale, open_place, sql
+from lockctl.fence.stores.mysql_session import from_url
+from lockctl.url import parse_url
+from tests.fence.contract import HOLD, LIMIT, Client, StoreContract, mark, running
+from tests.fence.databases import MysqlHarness
+from tests.jobs import eventually
+from tests.servers.mariadb import MariaDb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.servers.certificates import Certificates
+
+
+@pytest.fixture
+def harness(mariadb_server: MariaDb) -> Iterator[MysqlHarness]:
+    made = MysqlHarness(mariadb_server)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(harness: MysqlHarness) -> Iterator[Client]:
+    made = Client(harness)
+    yield made
+    made.store.close()
+
+
+class TestMysql(StoreContract):
+    """Every promise, held by rows."""
+
+
+def test_a_resource_can_be_a_url(harness: MysqlHarness, client: Client) -> None:
+    place = open_place(harness.url("?resource=stock"))
+    assert place.store.advance(place.resource, mark(33), timeout=LIMIT) == mark(33)
+    assert client.current() == mark(33)
+    place.store.close()
+
+
+def test_the_mark_of_a_holder_that_was_killed_stays_recorded(harness: MysqlHarness, client: Client) -> None:
+    client.advance(mark(32))
+    with running(harness, HOLD, 33) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "inside\n"
+        process.kill()
+        process.wait(LIMIT)
+    assert client.current() == mark(33)
+    assert not client.accepts(mark(32))
+
+
+def test_what_came_too_late_is_not_committed_later(harness: MysqlHarness, client: Client) -> None:
+    other = Client(harness)
+    here = f"from information_schema.processlist where db = '{harness.database}'"
+    waiting = f"select count(*) {here} and info like 'INSERT INTO lockctl_mark%'"
+    with client.store.holding(client.resource, mark(33), timeout=LIMIT):
+        with pytest.raises(BackendUnavailable):
+            other.advance(mark(99), timeout=0.5)
+        assert harness.command(waiting) == "1"  # the server counts in seconds, and lets it wait for one
+    eventually(lambda: harness.command(waiting) == "0")
+    threads = f"select count(*) {here} and user = '{harness.server.user}'"
+    eventually(lambda: harness.command(threads) == "0")
+    assert client.current() == mark(33)
+    other.store.close()
+
+
+def test_a_mark_stays_held_where_idle_connections_are_ended(harness: MysqlHarness, client: Client) -> None:
+    before = harness.command("select @@global.wait_timeout, @@global.idle_transaction_timeout").split()
+    harness.command("set global wait_timeout = 1, global idle_transaction_timeout = 1")
+    try:
+        other = Client(harness)
+        with client.store.holding(client.resource, mark(33), timeout=LIMIT):
+            with pytest.raises(BackendUnavailable, match="held by somebody else"):
+                other.advance(mark(34), timeout=2.9)
+            with pytest.raises(BackendUnavailable):
+                other.advance(mark(34), timeout=0.3)
+        other.store.close()
+    finally:
+        harness.command(f"set global wait_timeout = {before[0]}, global idle_transaction_timeout = {before[1]}")
+
+
+def test_a_hold_that_the_server_has_ended_is_told_at_its_end(harness: MysqlHarness, client: Client) -> None:
+    hold = client.store.holding(client.resource, mark(33), timeout=LIMIT)
+    hold.__enter__()
+    (thread,) = harness.command(
+        f"select id from information_schema.processlist where db = '{harness.database}' and user = 'lockctl'"
+    ).split()
+    harness.command(f"kill {thread}")
+    with pytest.raises(BackendUnavailable, match="not held until the end"):
+        hold.__exit__(None, None, None)
+
+
+def test_what_a_block_raises_is_not_hidden(client: Client) -> None:
+    with pytest.raises(ZeroDivisionError), client.store.holding(client.resource, mark(33), timeout=LIMIT):
+        raise ZeroDivisionError
+    assert client.accepts(mark(34))
+
+
+@pytest.mark.parametrize("level", ["read uncommitted", "read committed", "serializable"])
+def test_the_usual_isolation_of_a_server_does_not_matter(harness: MysqlHarness, client: Client, level: str) -> None:
+    harness.command(f"set global transaction isolation level {level}")
+    try:
+        other = Client(harness)
+        client.advance(mark(33))
+        with client.store.holding(client.resource, mark(33), timeout=LIMIT):
+            assert other.current() == mark(33)
+            with pytest.raises(BackendUnavailable):
+                other.advance(mark(34), timeout=0.3)
+        assert other.accepts(mark(34))
+        assert not client.accepts(mark(33))
+        other.store.close()
+    finally:
+        harness.command("set global transaction isolation level repeatable read")
+
+
+def test_a_table_that_knows_no_locks_is_not_held(harness: MysqlHarness, client: Client) -> None:
+    harness.command("alter table lockctl_mark engine = Aria")
+    with pytest.raises(ConfigError, match="InnoDB"), client.store.holding("stock", mark(33), timeout=LIMIT):
+        pytest.fail("it was let in")
+
+
+def test_a_missing_table_or_database_names_what_prints_it(mariadb_server: MariaDb) -> None:
+    with contextlib.closing(MysqlHarness(mariadb_server, table=False)) as harness:
+        client = Client(harness)
+        for step in (lambda: client.advance(mark(33)), client.current, lambda: client.reset(mark(33))):
+            with pytest.raises(ConfigError, match="lockctl fence sql --dialect mysql") as told:
+                step()
+            assert "\n" not in str(told.value)
+        with pytest.raises(ConfigError), client.store.holding("stock", mark(33), timeout=LIMIT):
+            pytest.fail("it was let in")
+        mariadb_server.client([], database=harness.database, text=sql.text("mysql"))
+        assert client.accepts(mark(33))
+        client.store.close()
+
+
+def test_a_user_without_rights_is_told_which_are_missing(harness: MysqlHarness, client: Client) -> None:
+    user = harness.server.user
+    harness.command(f"revoke all on {harness.database}.* from {user}; grant select on {harness.database}.* to {user}")
+    with pytest.raises(ConfigError, match="GRANT SELECT, INSERT, UPDATE, DELETE") as told:
+        client.advance(mark(33))
+    assert client.current() is None
+    harness.command(f"GRANT {str(told.value).partition('GRANT ')[2]} to {user}")
+    client.store.close()
+    assert client.accepts(mark(33))
+    assert client.reset(None) == mark(33)
+
+
+def test_a_wrong_password_is_said_to_be_and_not_shown(harness: MysqlHarness) -> None:
+    url = harness.url().replace(harness.server.password, "sesame")
+    place = open_place("stock", url)
+    with pytest.raises(ConfigError, match="Access denied") as told:
+        place.store.current("stock", timeout=LIMIT)
+    assert "sesame" not in str(told.value)
+    assert "sesame" not in repr(from_url(parse_url(url)))
+
+
+def test_a_server_that_is_read_only_is_said_to_be(harness: MysqlHarness, client: Client) -> None:
+    client.advance(mark(33))
+    harness.command("set global read_only = on")
+    try:
+        for step in (lambda: client.advance(mark(34)), lambda: client.reset(None)):
+            with pytest.raises(ConfigError, match="read-only"):
+                step()
+        assert client.current() == mark(33)
+    finally:
+        harness.command("set global read_only = off")
+
+
+GARBAGE = {
+    "token 0": "token = 0",
+    "no token": "token = null",
+    "no domain": "domain = ''",
+    "null": "domain = null",
+    "two lines": "domain = 'a\\nb'",
+    "longer than any": "domain = repeat('x', 2000000)",
+}
+
+
+@pytest.mark.parametrize("what", GARBAGE)
+def test_a_row_that_is_no_mark_is_never_believed(harness: MysqlHarness, client: Client, what: str) -> None:
+    client.advance(mark(33))
+    harness.command(
+        "alter table lockctl_mark modify domain longtext character set utf8mb4 collate utf8mb4_bin,"
+        f" modify token bigint; set check_constraint_checks = off; update lockctl_mark set {GARBAGE[what]}"
+    )
+    before = harness.command("select md5(concat_ws(';', domain, token)) from lockctl_mark")
+    for step in (client.current, lambda: client.advance(mark(10**18))):
+        with pytest.raises(ConfigError, match="fence reset") as told:
+            step()
+        assert len(str(told.value)) < 500
+    assert harness.command("select md5(concat_ws(';', domain, token)) from lockctl_mark") == before
+    assert client.reset(mark(34)) is None
+    assert client.current() == mark(34)
+
+
+SHAPES = {
+    "token as text": "(resource varchar(300) primary key, domain varchar(300), token varchar(20))",
+    "token as decimal": "(resource varchar(300) primary key, domain varchar(300), token decimal(20))",
+    "other columns": "(id int)",
+    "short": "(resource varchar(300) primary key, domain varchar(3), token int)",
+    "small": "(resource varchar(300) primary key, domain varchar(300), token tinyint)",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_table_of_another_shape_is_not_used(harness: MysqlHarness, client: Client, shape: str) -> None:
+    harness.command(f"drop table lockctl_mark; create table lockctl_mark {SHAPES[shape]}")
+    with pytest.raises(ConfigError):
+        client.advance(mark(333))
+
+
+def test_names_that_are_the_same_to_the_table_only_are_told(harness: MysqlHarness, client: Client) -> None:
+    client.advance(mark(33))
+    with pytest.raises(ConfigError, match="the same as another"):
+        Client(harness, "stock ").current()
+    with pytest.raises(ConfigError, match="the same as another"):
+        Client(harness, "stock ").advance(mark(34))
+    assert client.current() == mark(33)
+    assert Client(harness, "STOCK").current() is None
+
+
+def test_a_connection_that_ended_between_two_steps_is_made_anew(harness: MysqlHarness, client: Client) -> None:
+    client.advance(mark(33))
+    harness.proxy.mode = "reset"
+    harness.proxy.mode = "pass"
+    assert client.advance(mark(34)) == mark(34)
+
+
+@pytest.mark.parametrize("mode", ["blackhole", "drop_replies", "trickle", "refuse", "reset"])
+def test_no_network_keeps_a_step_longer_than_its_time(harness: MysqlHarness, client: Client, mode: str) -> None:
+    client.advance(mark(33))
+    harness.proxy.mode = mode
+    before = time.monotonic()
+    for each in (client, Client(harness)):
+        with pytest.raises(BackendUnavailable):
+            each.advance(mark(34), timeout=0.7)
+    assert time.monotonic() - before < 2.5
+    harness.proxy.mode = "pass"
+    assert client.advance(mark(35)) == mark(35)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\x00\x00\x00\xffabcd", b"\x01\x00\x00\x00\n", bytes(64)]
+)
+def test_a_server_that_speaks_something_else_is_no_server(garbage: bytes) -> None:
+    import socket
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(garbage)
+                connection.recv(4096)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        place = open_place("stock", f"mysql://u@127.0.0.1:{listener.getsockname()[1]}/db")
+        with pytest.raises(BackendUnavailable) as told:
+            place.store.current("stock", timeout=1.0)
+        assert "\n" not in str(told.value)
+        place.store.close()
+        thread.join(LIMIT)
+
+
+def test_a_mark_outlives_a_server_that_is_killed_and_waits_for_one_that_stands_still(
+    start_server: Callable[..., Any],
+) -> None:
+    server: MariaDb = start_server(MariaDb)
+    server.client([], text=sql.text("mysql"))
+    place = open_place("stock", server.url)
+    for token in range(1, 20):
+        place.store.advance("stock", mark(token), timeout=LIMIT)
+    server.pause()
+    with pytest.raises(BackendUnavailable):
+        place.store.advance("stock", mark(20), timeout=0.5)
+    server.resume()
+    assert place.store.current("stock", timeout=LIMIT) == mark(19)
+    server.kill()
+    server.start()
+    assert place.store.current("stock", timeout=LIMIT) == mark(19)
+    with pytest.raises(Stale):
+        place.store.advance("stock", mark(18), timeout=LIMIT)
+    place.store.close()
+
+
+def test_tls_is_verified_and_never_given_up(
+    start_server: Callable[..., Any], mariadb_server: MariaDb, certificates: Certificates, tmp_path: Any
+) -> None:
+    server: MariaDb = start_server(MariaDb, tls=certificates)
+    server.client([], text=sql.text("mysql"))
+    server.command(f"alter user {server.user} require x509")
+    secret = tmp_path / "secret"
+    secret.write_text(server.password + "\n")
+    url = f"{server.url.replace(':' + server.password, '')}?password_file={secret}"
+    ours = f"&cert={certificates.client_cert}&key={certificates.client_key}"
+    place = open_place("stock", f"{url}&ca={certificates.ca}{ours}")
+    assert place.store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
+    place.store.close()
+    refused = {
+        f"{url}&ca={certificates.other_ca}{ours}": "certificate is not accepted",
+        f"{url}&ca={certificates.ca}{ours}&tls_name=elsewhere.example": "certificate is not accepted",
+        f"{url}&ca={certificates.ca}": "Access denied",
+        f"{url}&tls=no": "Access denied",
+        f"{mariadb_server.url}?tls=yes": "offers no TLS",
+        f"{mariadb_server.url}?ca={certificates.ca}": "offers no TLS",
+    }
+    for wrong, reason in refused.items():
+        place = open_place("stock", wrong)
+        with pytest.raises(ConfigError, match=reason) as told:
+            place.store.current("stock", timeout=LIMIT)
+        assert server.password not in str(told.value)
+        place.store.close()
+
+
+def test_a_socket_of_the_machine_is_a_host(harness: MysqlHarness, client: Client) -> None:
+    path = str(harness.server.socket).replace("/", "%2F")
+    place = open_place("stock", harness.url().replace(harness.proxy.address, path))
+    assert place.store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
+    assert client.current() == mark(33)
+    place.store.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://h/",
+        "mysql:///db",
+        "mysql://a,b/db",
+        "mysql://h/db?tls=maybe",
+        "mysql://h/db?tls=no&ca=/x",
+        "mysql://h/db?key=/x",
+        "mysql://h/db?port=1",
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        open_place("stock", url)

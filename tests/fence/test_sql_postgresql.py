@@ -1,0 +1,218 @@
+"""What `lockctl fence sql --dialect postgresql` prints runs as it is printed, and refuses what is stale."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import psycopg2
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from lockctl.fence import LARGEST, sql
+from tests.fence.contract import LIMIT, OTHER, Client, mark
+from tests.fence.databases import PostgresqlHarness
+from tests.fence.printed import NAME, STOCK, examples, starting
+from tests.jobs import eventually
+from tests.servers import programs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lockctl.fence import Mark
+    from tests.servers.postgres import Postgres
+
+
+def search_path(harness: PostgresqlHarness) -> str:
+    """The settings of a user before ours."""
+    return '-c search_path="' + harness.schema.replace(" ", "\\ ") + '"'
+
+
+class Psql:
+    """A program that knows nothing of tokens, as an ordinary user."""
+
+    def __init__(self, harness: PostgresqlHarness, directory: Path) -> None:
+        self.harness = harness
+        self.file = directory / "program.sql"
+
+    def run(self, statements: str, shown: Mark | None = None) -> str:
+        """What psql prints. Raises ``RuntimeError``, with what it says."""
+        self.file.write_text(statements)
+        options = search_path(self.harness)
+        whole = options if shown is None else sql.pgoptions(shown, options)
+        server = self.harness.server
+        command = [str(server.bin / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", server.url, "-f", str(self.file)]
+        return programs.run(command, PGOPTIONS=whole).strip()
+
+    def amount(self) -> str:
+        """What is in the table."""
+        return self.harness.command("select amount from stock where id = 1")
+
+
+@pytest.fixture
+def psql(postgres_server: Postgres, tmp_path: Path) -> Iterator[Psql]:
+    with contextlib.closing(PostgresqlHarness(postgres_server, table=False)) as harness:
+        made = Psql(harness, tmp_path)
+        made.run(sql.text("postgresql", NAME))
+        made.run(sql.text("postgresql", NAME))
+        made.run(STOCK)
+        yield made
+
+
+def test_postgresql_runs_all_that_is_printed(psql: Psql) -> None:
+    printed = psql.run("".join(examples(sql.text("postgresql", NAME))), mark(33))
+    assert printed.splitlines() == ["33"]
+    assert psql.amount() == "9"
+    assert psql.harness.command("select * from lockctl_mark") == f"{NAME}|{mark(33).domain}|33"
+    assert psql.harness.command("select fence_domain, fence_token from stock") == f"{mark(33).domain}|33"
+
+
+CHANGES = {
+    "insert": "insert into stock values (2, 5)",
+    "update": "update stock set amount = 7",
+    "delete": "delete from stock",
+    "truncate": "truncate stock",
+    "copy": "copy stock from stdin;\n3\t4\n\\.\n",
+    "update of nothing": "update stock set amount = 8 where false",
+    "merge": "with gone as (delete from stock returning id) select count(*) from gone",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_postgresql_trigger_fences_a_program_that_knows_nothing(psql: Psql, change: str) -> None:
+    psql.run("".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER")))
+    client = Client(psql.harness, NAME)
+    client.advance(mark(33))
+    before = psql.harness.command("select md5(string_agg(stock::text, ',')) from stock")
+    for offered, reason in (
+        (None, "refuses a change without a fencing token"),
+        (mark(32), "refuses token 32: it has already seen token 33"),
+        (mark(34, OTHER), f"its mark is of another domain, {mark(33).domain} and not {OTHER}"),
+    ):
+        with pytest.raises(RuntimeError) as refused:
+            psql.run(CHANGES[change], offered)
+        assert NAME in str(refused.value)
+        assert reason in str(refused.value)
+    assert psql.harness.command("select md5(string_agg(stock::text, ',')) from stock") == before
+    psql.run(CHANGES[change], mark(33))
+    psql.run("select * from stock")
+    psql.run("delete from stock", mark(34))
+    assert client.current() == mark(34)
+    client.store.close()
+
+
+@pytest.mark.parametrize("token", ["", "x", "-1", "0", "33 ", "1e3", "0x21", str(LARGEST + 1), "9" * 30])
+def test_a_postgresql_trigger_takes_nothing_for_a_token_that_is_none(psql: Psql, token: str) -> None:
+    psql.run("".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER")))
+    with pytest.raises(RuntimeError, match="ERROR"):
+        psql.run(f"set lockctl.token = '{token}'; set lockctl.token_domain = 'd'; delete from stock")
+    with pytest.raises(RuntimeError, match="without a fencing token"):
+        psql.run("set lockctl.token = '33'; delete from stock")
+    assert psql.amount() == "10"
+    psql.run(f"set lockctl.token = '{LARGEST}'; set lockctl.token_domain = 'd'; delete from stock")
+
+
+def test_a_postgresql_setting_of_one_transaction_is_gone_after_it(psql: Psql) -> None:
+    """As behind a pooler: there a setting that was once local is an empty text, not unset."""
+    psql.run("".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER")))
+    local = "begin; set local lockctl.token = '33'; set local lockctl.token_domain = 'd'; delete from stock; commit;"
+    psql.run(local)
+    with pytest.raises(RuntimeError, match="without a fencing token"):
+        psql.run(f"{local} insert into stock values (1, 10)")
+
+
+def waits_for_a_row(harness: PostgresqlHarness) -> bool:
+    found = (
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query not like '%pg_stat_activity%'"
+    )
+    return harness.command(found) != "0"
+
+
+def test_an_old_postgresql_writer_that_waits_for_a_newer_one_is_refused(psql: Psql) -> None:
+    psql.run("".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER")))
+    psql.run("update stock set amount = 20", mark(33))
+    newer = connected(psql.harness, mark(34))
+    with newer.cursor() as cursor, ThreadPoolExecutor(1) as pool:
+        cursor.execute("update stock set amount = amount + 1 where id = 1")
+        older = pool.submit(psql.run, "update stock set amount = 99", mark(33))
+        eventually(lambda: waits_for_a_row(psql.harness))
+        newer.commit()
+        with pytest.raises(RuntimeError, match="already seen token 34"):
+            older.result(LIMIT)
+    newer.close()
+    assert psql.amount() == "21"
+
+
+def connected(harness: PostgresqlHarness, shown: Mark) -> Any:
+    """A transaction of READ COMMITTED, as psycopg2 opens it."""
+    return psycopg2.connect(harness.server.url, options=sql.pgoptions(shown, search_path(harness)))
+
+
+def test_no_newer_holder_comes_between_check_and_commit_in_postgresql(psql: Psql) -> None:
+    (upsert,) = starting(sql.text("postgresql", NAME), "INSERT INTO lockctl_mark")
+    older, newer = connected(psql.harness, mark(33)), connected(psql.harness, mark(34))
+    with older.cursor() as one, newer.cursor() as two, ThreadPoolExecutor(1) as pool:
+        one.execute(upsert)
+        assert one.fetchall() == [(33,)]
+        one.execute("update stock set amount = 33")
+        advancing = pool.submit(two.execute, upsert)
+        eventually(lambda: waits_for_a_row(psql.harness))
+        assert not advancing.done()
+        older.commit()
+        advancing.result(LIMIT)
+        assert two.fetchall() == [(34,)]
+        two.execute("select amount from stock")
+        assert two.fetchall() == [(33,)]
+        newer.commit()
+        one.execute(upsert)
+        assert one.fetchall() == []
+    older.close()
+    newer.close()
+
+
+def test_a_row_with_its_own_mark_in_postgresql_refuses_older_tokens(psql: Psql) -> None:
+    text = sql.text("postgresql", NAME)
+    psql.run("".join(starting(text, "ALTER TABLE")))
+    show, write = starting(text, "UPDATE stock")
+    counts = []
+    for offered in (mark(33), mark(34), mark(34), mark(33), mark(35, OTHER)):
+        connection = connected(psql.harness, offered)
+        with connection.cursor() as cursor:
+            for statement in (show, write):
+                cursor.execute(statement)
+                counts.append(cursor.rowcount)
+        connection.commit()
+        connection.close()
+    assert counts == [1, 1, 1, 1, 1, 1, 0, 0, 0, 0]
+    assert psql.amount() == "7"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    domain=st.text(min_size=1, max_size=40).filter(lambda text: text.isprintable()),
+    before=st.sampled_from(
+        ["", "-c work_mem=123kB", "  -c  work_mem=123kB ", "-c work_mem=123kB\\", "-c application_name=a\\\\"]
+    ),
+)
+@example(domain="file:host:/a b\\c\\ d\u2003e", before="")
+@example(domain="\\", before="-c work_mem=123kB")
+def test_settings_for_libpq_arrive_as_they_are(postgres_server: Postgres, domain: str, before: str) -> None:
+    offered = mark(2**53 + 1, domain)
+    options = sql.pgoptions(mark(34), before)
+    connection = psycopg2.connect(postgres_server.url, options=sql.pgoptions(offered, options))
+    with contextlib.closing(connection), connection.cursor() as cursor:
+        cursor.execute(
+            "select current_setting('lockctl.token'), current_setting('lockctl.token_domain'),"
+            " current_setting('work_mem'), current_setting('application_name')"
+        )
+        assert cursor.fetchall() == [
+            (
+                str(offered.token),
+                domain,
+                "123kB" if "work_mem" in before else "4MB",
+                "a\\" if "name" in before else "",
+            )
+        ]

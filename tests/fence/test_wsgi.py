@@ -1,0 +1,76 @@
+"""The WSGI middleware behind real servers: one process with threads, and several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.fence import Mark, sql
+from tests.fence.web import WebContract, check_writers
+from tests.fence.webserver import DOMAIN, serving
+from tests.jobs import eventually
+from tests.servers.redis import Redis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.fence.webserver import WebServer
+
+WAITRESS = ("waitress", "--listen=127.0.0.1:{port}", "--threads=16", "--call", "tests.fence.shop:wsgi")
+GUNICORN = ["gunicorn", "--bind=127.0.0.1:{port}", "--workers=3", "--threads=8", "--worker-class=gthread"]
+GUNICORN += ["--no-control-socket", "tests.fence.shop:wsgi()"]
+
+
+class TestWaitress(WebContract):
+    @pytest.fixture
+    def start(self, locks: Path) -> Iterator[Callable[..., WebServer]]:
+        yield from serving(locks, *WAITRESS)
+
+    def test_a_store_that_cannot_hold_marks_keeps_the_order_within_the_process_and_may_be_restarted(
+        self, start: Callable[..., WebServer], start_server: Callable[..., Redis]
+    ) -> None:
+        redis = start_server(Redis, fsync=True)
+        shop = start(SHOP_STORE=redis.url, SHOP_TIMEOUT="5")
+        check_writers(shop, mark_of=lambda name: shop.mark(name, redis.url))
+        redis.restart()  # all idle connections are dead
+        assert shop.put(33).status == 200
+        redis.stop()
+        ran = len(shop.journal())
+        began = time.monotonic()
+        refused = shop.put(34)
+        assert time.monotonic() - began < 8
+        assert (refused.status, refused.problem()["error"]) == (503, "unavailable")
+        assert redis.address not in refused.body.decode()
+        assert len(shop.journal()) == ran
+        redis.start()
+        assert shop.put(32).status == 412
+        assert shop.put(34).status == 200
+        assert shop.mark("a", redis.url) == Mark(DOMAIN, 34)
+        assert "several processes" not in shop.log()
+
+    def test_servers_may_share_marks_in_a_database_of_their_own(
+        self, start: Callable[..., WebServer], locks: Path
+    ) -> None:
+        with contextlib.closing(sqlite3.connect(locks / "marks.db")) as database:
+            database.executescript(sql.text("sqlite"))
+        store = f"sqlite://{locks}/marks.db"
+        first, second = start(SHOP_STORE=store), start(SHOP_STORE=store)
+        check_writers(first, second, mark_of=lambda name: first.mark(name, store))
+
+
+class TestGunicorn(WebContract):
+    @pytest.fixture
+    def start(self, locks: Path) -> Iterator[Callable[..., WebServer]]:
+        yield from serving(locks, *GUNICORN)
+
+    def test_its_operator_is_warned_when_the_store_cannot_hold_a_mark_between_its_processes(
+        self, start: Callable[..., WebServer], redis_server: Redis
+    ) -> None:
+        shop = start(SHOP_STORE=f"{redis_server.url}/0?prefix=warn:")
+        assert shop.put(1).status == 200
+        eventually(lambda: "several processes" in shop.log())

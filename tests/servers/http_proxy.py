@@ -1,0 +1,103 @@
+"""An HTTP proxy before a server that looks at each request: what real proxies lose, and what happens in between."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    Answer = tuple[int, list[tuple[str, str]], bytes]  # status, header fields, body
+    # what it may do with a request: change the header fields, take its time, or answer itself
+    Look = Callable[["Request"], "Answer | None"]
+
+HOP = {"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"}
+LIMIT = 10.0  # seconds for one request to the server
+
+
+class Request:
+    """One request on its way."""
+
+    def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
+        """The names of *headers* are in lower case."""
+        self.method = method
+        self.path = path
+        self.headers = headers
+        self.body = body
+
+
+class HttpProxy:
+    """Listens on a free port of 127.0.0.1 between ``with`` and its end."""
+
+    def __init__(self, target: str, look: Look = lambda _: None) -> None:
+        """*target* is ``HOST:PORT``; *look* is called with each request, and may be changed at any time."""
+        self.look = look
+        self.look_back: Callable[[Request, Answer], Answer] = lambda _, answer: answer  # the same with each answer
+        self.lose_answer = False  # the server does what is asked, and nobody hears of it
+        self.seen: list[tuple[str, str]] = []  # method and path
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                headers = {name.lower(): content for name, content in self.headers.items()}
+                request = Request(self.command, self.path, headers, body)
+                proxy.seen.append((request.method, request.path))
+                answer = proxy.look(request) or self.ask(request)
+                status, fields, content = proxy.look_back(request, answer)
+                if proxy.lose_answer:
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                for name, text in fields:
+                    if name.lower() not in HOP:
+                        self.send_header(name, text)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                if request.method != "HEAD":
+                    self.wfile.write(content)
+
+            def ask(self, request: Request) -> Answer:
+                connection = http.client.HTTPConnection(target, timeout=LIMIT)
+                try:
+                    connection.request(request.method, request.path, body=request.body, headers=request.headers)
+                    got = connection.getresponse()
+                    return got.status, got.getheaders(), got.read()
+                finally:
+                    connection.close()
+
+            do_GET = do_HEAD = do_PUT = do_DELETE = pass_on  # noqa: N815 - the names of http.server
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """``http://`` and the address."""
+        return f"http://{self.address}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def without_conditions(request: Request) -> None:
+    """What some proxies and servers do with conditions: drop them silently."""
+    request.headers.pop("if-match", None)
+    request.headers.pop("if-none-match", None)

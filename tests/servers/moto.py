@@ -1,0 +1,86 @@
+"""An S3 server: moto's, which keeps objects in memory and honours If-Match and If-None-Match on PUT."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tests.servers import web
+from tests.servers.process import Server
+from tests.servers.programs import ProgramMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.servers.certificates import Certificates
+
+# S3 compares and writes in one step. moto does it in two, so it is given one request at a time.
+PROGRAM = """
+import io, sys, threading
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+moto, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+def one_at_a_time(environ, start_response):
+    environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
+    with turn:
+        return list(moto(environ, start_response))
+
+run_simple("127.0.0.1", int(sys.argv[1]), one_at_a_time, threaded=True, ssl_context=tuple(sys.argv[2:]) or None)
+"""
+
+
+class Moto(Server):
+    """S3 for tests, path-style: ``http://ADDRESS/BUCKET/KEY``."""
+
+    programs = ()
+
+    def __init__(self, directory: Path, *, verified_after: int | None = None, tls: Certificates | None = None) -> None:
+        """*verified_after* this many requests, credentials and permissions are checked; else everybody may do all.
+
+        With *tls* the port speaks TLS only.
+        """
+        if importlib.util.find_spec("moto") is None:
+            raise ProgramMissing("moto is not here: install the group dev")
+        super().__init__(directory)
+        self._verified_after = verified_after
+        self._tls = tls
+
+    @property
+    def url(self) -> str:
+        """``http://`` or ``https://``, and the address."""
+        return f"{'https' if self._tls else 'http'}://{self.address}"
+
+    def _configure(self) -> None:
+        """It reads no files."""
+
+    def _words(self) -> Sequence[str]:
+        files = [self._tls.server_cert, self._tls.server_key] if self._tls else []
+        return [sys.executable, "-c", PROGRAM, str(self.port), *map(str, files)]
+
+    def _variables(self) -> dict[str, str]:
+        # the question whether it answers is no request to AWS, and not counted
+        return {} if self._verified_after is None else {"INITIAL_NO_AUTH_ACTION_COUNT": str(self._verified_after)}
+
+    def _answers(self) -> bool:
+        context = self._tls.context() if self._tls else None
+        return web.request(self.address, "GET", "/moto-api/data.json", timeout=20.0, context=context)[0] == 200
+
+    def client(self, service: str = "s3", key: str = "test", secret: str = "test") -> Any:
+        """A client of botocore for it, with these credentials."""
+        import botocore.session
+        from botocore.config import Config
+
+        session = botocore.session.Session()
+        return session.create_client(
+            service,
+            region_name="us-east-1",
+            endpoint_url=self.url,
+            verify=str(self._tls.ca) if self._tls else None,
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+            config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
+        )
