@@ -136,14 +136,20 @@ def reset(order: Order) -> int:
             before, has = None, f"cannot be read ({damaged})"
         else:
             if before == mark:
-                talk("info", f"{place.resource} {has}: nothing to do")
+                if order.as_json:
+                    print_data(document(order, place, None, mark, accepted=None))
+                else:
+                    talk("info", f"{place.resource} {has}: nothing to do")
                 return exit_status.OK
         _confirm(order, place, has, mark)
         place.store.reset(place.resource, mark, timeout=limit)
     finally:
         place.store.close()
-    now = "has no mark any more" if mark is None else f"has the mark {mark} now"
-    talk("info", f"{place.resource} {now}")
+    if order.as_json:
+        print_data(document(order, place, None, mark, accepted=None))
+    else:
+        now = "has no mark any more" if mark is None else f"has the mark {mark} now"
+        talk("info", f"{place.resource} {now}")
     return exit_status.OK
 
 

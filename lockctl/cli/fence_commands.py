@@ -101,7 +101,7 @@ def fence_exec(words: tuple[str, ...], **given: Any) -> int:
 @click.option("--token", metavar="N", help="Set the mark to this token; without it the mark is removed.")
 @click.option("--domain", metavar="TEXT", help="The domain of that token.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask; needed where no terminal is.")
-@with_options(*TO_RESOURCE)
+@with_options(*TO_RESOURCE, AS_JSON)
 def fence_reset(**given: Any) -> int:
     """Set or remove the mark without a comparison: when a lock has moved to another backend for good."""
     from lockctl.cli import fence

@@ -222,6 +222,20 @@ def test_a_reset_needs_a_yes_and_says_what_was_there(fence: Callable[..., Shown]
     assert seen(fence, stock) == "new;7"
 
 
+def test_a_reset_can_answer_as_json(fence: Callable[..., Shown], stock: Path) -> None:
+    for words, current in (
+        (("--token", "7", "--domain", "new"), {"domain": "new", "token": 7}),
+        (("--token", "7", "--domain", "new"), {"domain": "new", "token": 7}),
+        ((), None),
+        ((), None),
+    ):
+        status, shown, said = fence("reset", str(stock), "--yes", "--json", *words)
+        assert (status, said) == (0, "")
+        document = json.loads(shown)
+        assert document["current"] == current
+        assert list(document) == list(json.loads(fence("show", str(stock), "--json")[1]))
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "left"), [("y", 0, ""), ("n", 64, f"{DOMAIN};33"), ("", 64, f"{DOMAIN};33")]
 )
