@@ -14,7 +14,7 @@ demo: $(VENV)/installed
 # most tests wait for leases to end: several beside each other, except those that measure or fork without a pause
 ALONE := tests/bench tests/faults/test_overlap.py tests/faults/test_contention.py tests/faults/test_signal_storm.py
 test: lint tools
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ALONE:%=--ignore %)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup $(ALONE:%=--ignore %)
 	$(BIN)/python -m pytest $(ALONE)
 
 lint: $(VENV)/dev

@@ -134,9 +134,9 @@ def test_a_server_that_stands_still_for_half_a_lease_costs_no_job_its_life(
 ) -> None:
     server = start_server(Postgres)
     harness = PostgresqlHarness(server)
-    holder = lockctl.start_holding("nightly", "-b", url_of(harness), "-t", "4s", "--", "sleep", "4")
+    holder = lockctl.start_holding("nightly", "-b", url_of(harness), "-t", "6s", "-k", "0.2s", "--", "sleep", "6")
     server.pause()
-    time.sleep(2.0)
+    time.sleep(3.0)
     server.resume()
     assert holder.wait(LIMIT) == 0
     harness.close()
