@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
-import os
-import select
-
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, TokenRefused
 from lockctl.fence.mark import Mark
 from lockctl.fence.places import open_place
-from lockctl.wire.deadline import NAP, READABLE, Deadline
+from lockctl.wire.deadline import Deadline, bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,38 +71,10 @@ def interruptible(call: Callable[[], T], timeout: float, interrupt: int, ending_
     It runs in a thread of its own, which is left to its fate when a signal ends the wait (``Interrupted``), or
     when it takes longer all the same (``BackendUnavailable``), as the system calls of a dead file system do.
     """
-    try:
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-    except OSError as failure:
-        raise BackendUnavailable(f"the mark: {failure.strerror}") from None
-    results: list[T] = []
-    errors: list[BaseException] = []
 
-    def run() -> None:
-        try:
-            results.append(call())
-        except BaseException as error:  # noqa: BLE001 - it is raised again where somebody waits for it
-            errors.append(error)
-        os.close(writing)  # the other end becomes readable
+    def stop_if_asked() -> None:
+        signum = ending_signal()
+        if signum is not None:
+            raise Interrupted(signum)
 
-    deadline = Deadline(timeout + PATIENCE)
-    poll = select.poll()
-    poll.register(reading, READABLE)
-    poll.register(interrupt, READABLE)
-    _thread.start_new_thread(run, ())
-    try:
-        while True:
-            left = deadline.left()
-            ready = {number for number, _ in poll.poll(min(left, NAP) * 1000 + 1)}
-            if reading in ready:
-                break
-            signum = ending_signal() if interrupt in ready else None
-            if signum is not None:
-                raise Interrupted(signum)
-            if left <= 0:
-                raise deadline.passed("the mark")
-    finally:
-        os.close(reading)
-    if errors:
-        raise errors[0]
-    return results[0]
+    return bounded(call, Deadline(timeout + PATIENCE, interrupt), "the mark", interrupted=stop_if_asked)

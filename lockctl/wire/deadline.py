@@ -79,10 +79,13 @@ class Deadline:
                 raise self.passed(where)
 
 
-def bounded(call: Callable[[], T], deadline: Deadline, where: str) -> T:
+def bounded(
+    call: Callable[[], T], deadline: Deadline, where: str, *, interrupted: Callable[[], None] | None = None
+) -> T:
     """The result of a call that obeys no deadline, such as name resolution; its error is raised here.
 
-    It runs in a thread of its own, which is left to its fate when the deadline has passed.
+    It runs in a thread of its own, which is left to its fate when the deadline has passed. *interrupted* is called
+    when the deadline's interrupt is readable: it raises, or the wait goes on. Without it, that ends the wait.
     """
     try:
         reading, writing = os.pipe2(os.O_CLOEXEC)
@@ -100,7 +103,15 @@ def bounded(call: Callable[[], T], deadline: Deadline, where: str) -> T:
 
     _thread.start_new_thread(run, ())
     try:
-        deadline.wait(reading, READABLE, where)
+        while True:
+            try:
+                deadline.wait(reading, READABLE, where)
+            except RequestInterrupted:
+                if interrupted is None:
+                    raise
+                interrupted()
+            else:
+                break
     finally:
         os.close(reading)
     if errors:
