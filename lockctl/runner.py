@@ -7,7 +7,6 @@ run when it has ended).
 from __future__ import annotations
 
 import os
-import select
 
 from lockctl import clock as clocks
 from lockctl import registry
@@ -290,11 +289,6 @@ def _look(backend: Backend, name: str) -> LockInfo | None:
 def _sleep(splay: float, signals: Signals) -> None:
     if not splay:
         return
-    until = clocks.boottime() + splay * int.from_bytes(os.urandom(4), "little") / 0xFFFFFFFF
-    poll = select.poll()
-    poll.register(signals.descriptor, select.POLLIN)
-    while (left := until - clocks.boottime()) > 0:
-        poll.poll(min(left, 1.0) * 1000 + 1)
-        signum = signals.ending()
-        if signum is not None:
-            raise Interrupted(signum)
+    signum = signals.pause(splay * int.from_bytes(os.urandom(4), "little") / 0xFFFFFFFF)
+    if signum is not None:
+        raise Interrupted(signum)

@@ -8,11 +8,9 @@ takes up a new version of itself. Signals stay blocked all the while, so none is
 from __future__ import annotations
 
 import os
-import select
 import sys
 import time
 
-from lockctl import clock as clocks
 from lockctl.cli import exit_status
 from lockctl.supervise.signals import Signals, signal_name
 
@@ -55,7 +53,7 @@ def again(
     failures = 0 if steady else min(failures + 1, MOST_FAILURES)
     pause = min(FIRST_PAUSE * 2 ** max(failures - 1, 0), LONGEST_PAUSE) * (0.8 + 0.4 * os.urandom(1)[0] / 255)
     talk("info", f"campaigning again in {pause:.1f} s (the last tenure ended with status {status})")
-    signum = _sleep(pause, signals)
+    signum = signals.pause(pause) or signals.ending()
     if signum is None:
         _await_end(guard.pid)
         mask = ",".join(map(str, sorted(signals.original_mask)))
@@ -79,19 +77,6 @@ def resume(
     except ValueError:  # not ours: somebody set it by hand
         return execute(given, words, environ, Signals(), more_locks=more_locks)
     return execute(given, words, environ, Signals(state), more_locks=more_locks, failures=before)
-
-
-def _sleep(pause: float, signals: Signals) -> int | None:
-    """The signal that ends the pause early, if one came."""
-    until = clocks.boottime() + pause
-    poll = select.poll()
-    poll.register(signals.descriptor, select.POLLIN)
-    while (left := until - clocks.boottime()) > 0:
-        poll.poll(min(left, 1.0) * 1000 + 1)
-        signum = signals.ending()
-        if signum is not None:
-            return signum
-    return signals.ending()
 
 
 def _await_end(guard: int) -> None:

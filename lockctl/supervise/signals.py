@@ -73,6 +73,22 @@ class Signals:
                 suspend(signum)
         return None
 
+    def pause(self, seconds: float) -> int | None:
+        """Let time pass, suspend included; the signal that ended the pause early, or ``None``."""
+        import select
+
+        from lockctl.clock import boottime
+
+        until = boottime() + seconds
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        while (left := until - boottime()) > 0:
+            poll.poll(min(left, 1.0) * 1000 + 1)
+            signum = self.ending()
+            if signum is not None:
+                return signum
+        return None
+
     def restore_for_command(self) -> None:
         """In the child, before exec: the mask and dispositions that lockctl itself was started with.
 
