@@ -12,7 +12,8 @@ demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
 
 # most tests wait for leases to end: several beside each other, except those that measure or fork without a pause
-ALONE := tests/bench tests/faults/test_overlap.py tests/faults/test_contention.py tests/faults/test_signal_storm.py
+ALONE := tests/bench tests/faults/test_overlap.py tests/faults/test_contention.py tests/faults/test_signal_storm.py \
+	tests/fleet/test_no_slot_idle.py
 test: lint tools
 	$(BIN)/python -m pytest -n 4 --dist loadgroup $(ALONE:%=--ignore %)
 	$(BIN)/python -m pytest $(ALONE)

@@ -9,7 +9,7 @@ import pytest
 
 from lockctl import registry
 from tests.faults.backends import PLACES, on_backends
-from tests.fleet.hosts import inspect
+from tests.fleet.visits import INSIDE, visits
 from tests.jobs import LIMIT, eventually
 
 if TYPE_CHECKING:
@@ -19,41 +19,11 @@ if TYPE_CHECKING:
 
 WITH_SLOTS = [name for name in PLACES if registry.load(name).capabilities.slots]
 SHARED = [name for name in PLACES if registry.load(name).capabilities.shared]
-CONTENDERS = 50
-SLOTS = 3
-JOB = 0.4  # seconds inside
-INSIDE = 'date "+%s.%N + $1" >>"$0"; sleep SPAN; date "+%s.%N - $1" >>"$0"'.replace("SPAN", str(JOB))
-
-
-def occupation(log: Path) -> list[tuple[float, str, str]]:
-    """(time, + or -, who) in the order of time."""
-    events = [line.split() for line in log.read_text().splitlines()]
-    return sorted((float(moment), sign, who) for moment, sign, who in events)
 
 
 def test_there_are_backends_for_both() -> None:
     assert len(WITH_SLOTS) >= 6
     assert len(SHARED) >= 5
-
-
-@pytest.mark.parametrize("backend_name", on_backends(*WITH_SLOTS))
-def test_fifty_contenders_never_overbook_three_slots_and_leave_none_idle(lockctl: Lockctl, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    words = ("--slots", str(SLOTS), "--wait", "120s", "--", "sh", "-c", INSIDE, str(log))
-    jobs = [lockctl.start("run", "-l", "a", *words, str(number)) for number in range(CONTENDERS)]
-    assert [job.wait(120) for job in jobs] == [0] * CONTENDERS
-    inside, most, full, began = 0, 0, 0.0, 0.0
-    events = occupation(log)
-    last_entry = max(moment for moment, sign, _ in events if sign == "+")
-    for moment, sign, _ in events:
-        if inside == SLOTS:
-            full += min(moment, last_entry) - began
-        inside += 1 if sign == "+" else -1
-        most, began = max(most, inside), min(moment, last_entry)
-    assert most == SLOTS
-    work = last_entry - events[0][0]
-    assert full > 0.4 * work, f"{full:.1f} of {work:.1f} s all slots were taken; the rest is the start of processes"
-    assert inspect(lockctl, "a")["state"] == "free"
 
 
 @pytest.mark.parametrize("backend_name", on_backends(*SHARED))
@@ -67,7 +37,7 @@ def test_a_writer_is_never_inside_with_anybody_and_is_not_starved(lockctl: Lockc
     assert [job.wait(120) for job in jobs] == [0] * 24
     inside: list[str] = []
     most = 0
-    for _, sign, who in occupation(log):
+    for _, sign, who in visits(log):
         if sign == "+":
             inside.append(who)
         else:

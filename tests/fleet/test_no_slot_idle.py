@@ -1,0 +1,44 @@
+"""A semaphore with more contenders than slots: never too many inside, and no slot empty while somebody waits.
+
+On a machine that does other things beside it the start of fifty processes is what is measured: this runs alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl import registry
+from tests.faults.backends import PLACES, on_backends
+from tests.fleet.hosts import inspect
+from tests.fleet.visits import INSIDE, visits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+
+WITH_SLOTS = [name for name in PLACES if registry.load(name).capabilities.slots]
+CONTENDERS = 50
+SLOTS = 3
+
+
+@pytest.mark.parametrize("backend_name", on_backends(*WITH_SLOTS))
+def test_fifty_contenders_never_overbook_three_slots_and_leave_none_idle(lockctl: Lockctl, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    words = ("--slots", str(SLOTS), "--wait", "120s", "--", "sh", "-c", INSIDE, str(log))
+    jobs = [lockctl.start("run", "-l", "a", *words, str(number)) for number in range(CONTENDERS)]
+    assert [job.wait(120) for job in jobs] == [0] * CONTENDERS
+    inside, most, full, began = 0, 0, 0.0, 0.0
+    events = visits(log)
+    last_entry = max(moment for moment, sign, _ in events if sign == "+")
+    for moment, sign, _ in events:
+        if inside == SLOTS:
+            full += min(moment, last_entry) - began
+        inside += 1 if sign == "+" else -1
+        most, began = max(most, inside), min(moment, last_entry)
+    assert most == SLOTS
+    work = last_entry - events[0][0]
+    assert full > 0.4 * work, f"{full:.1f} of {work:.1f} s all slots were taken; the rest is the start of processes"
+    assert inspect(lockctl, "a")["state"] == "free"
