@@ -109,14 +109,33 @@ def clear_timer(descriptor: int) -> None:
         return
 
 
-def set_process_name(name: str) -> None:
-    """Name this process for ``ps`` and ``top`` (at most 15 bytes)."""
+def set_process_name(name: str, command_line: str = "") -> None:
+    """Name this process for ``ps``, ``top`` and ``pkill`` (at most 15 bytes), and for ``ps -f`` if wanted.
+
+    A *command_line* is cut to the length of the old one, which it overwrites where the kernel reads it.
+    """
+    _write_proc("comm", name.encode())
+    if command_line:
+        try:
+            with open("/proc/self/stat", "rb", buffering=0) as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            return
+        begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, proc(5)
+        room = end - begin
+        if room > 1:
+            _write_proc("mem", command_line.encode()[: room - 1].ljust(room, b"\0"), begin)
+
+
+def _write_proc(entry: str, content: bytes, offset: int = 0) -> None:
     try:
-        descriptor = os.open("/proc/self/comm", os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = os.open("/proc/self/" + entry, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
-        return  # cosmetic, and /proc may be restricted
+        return  # a name is a comfort, and /proc may be restricted
     try:
-        os.write(descriptor, name.encode())
+        if offset:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+        os.write(descriptor, content)
     except OSError:
         return
     finally:

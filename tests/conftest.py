@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.servers.fixtures"]
 SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysql")
 IN_CI = bool(os.environ.get("CI"))
+
+
+def pytest_configure() -> None:
+    """What tests start gets the signals' defaults: a shell without job control starts `make test &` without INT."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -45,7 +45,7 @@ def guard_of(keeper: int) -> int:
                 name = Path(f"/proc/{pid}/comm").read_text().strip()
             except OSError:
                 continue
-            if name == "lockctl-guard":
+            if name == "lease-guard":
                 return pid
         return None
 

@@ -47,7 +47,8 @@ class Guard:
     ) -> None:
         """Become a subreaper with descriptors of its own; nothing runs yet."""
         os.setpgid(0, 0)
-        kernel.set_process_name("lockctl-guard")
+        # not `lockctl`: who ends all of that name with KILL has ended the keeper, and the guard ends the job
+        kernel.set_process_name("lease-guard", f"lease-guard of process {os.getppid()}")
         kernel.become_subreaper()
         self._link = link
         self._signals = signals

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -16,7 +17,6 @@ from tests.jobs import LIMIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.faults.backends import Place
     from tests.jobs import Lockctl
@@ -43,6 +43,14 @@ def kill_both(scene: Scene, _: Lockctl) -> None:
     both = [scene.first.pid, scene.guard]
     for pid in both if int(scene.name[1:]) % 2 else reversed(both):
         tree.send(pid, signal.SIGKILL)  # the second may already be dying of the first's death
+
+
+def kill_by_name(scene: Scene, _: Lockctl) -> None:
+    """What `pkill -KILL -f lockctl` does."""
+    for pid in sorted((scene.first.pid, scene.guard)):
+        shown = [Path(f"/proc/{pid}/{each}").read_bytes() for each in ("comm", "cmdline")]
+        if any(b"lockctl" in each for each in shown):
+            os.kill(pid, signal.SIGKILL)
 
 
 def stop_keeper(scene: Scene, _: Lockctl) -> None:
@@ -78,6 +86,7 @@ class Fault(NamedTuple):
 FAULTS = {
     "keeper killed": Fault(kill_keeper, -signal.SIGKILL),
     "guard killed": Fault(kill_guard, 128 + signal.SIGKILL),
+    "whatever is called lockctl killed": Fault(kill_by_name, -signal.SIGKILL),
     # nobody is left to end the daemon: the kernel keeps the lock for as long as it has the descriptor
     "keeper and guard killed": Fault(
         kill_both,

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -137,6 +138,18 @@ def test_the_children_are_found_too_where_the_kernel_does_not_list_them(start: C
 def test_a_name_made_to_confuse_does_not_move_the_fields(start: Callable[[str, int], Started]) -> None:
     process, _ = start("kernel.set_process_name('a) R 1 (b')\nsay('named')\ntime.sleep(60)\n", 1)
     assert tree.parent_of(process.pid) == os.getpid()
+
+
+@pytest.mark.parametrize("length", [3, 100_000])
+def test_a_process_shows_another_name_in_the_room_of_its_old_one(
+    start: Callable[[str, int], Started], length: int
+) -> None:
+    process, _ = start(f"kernel.set_process_name('other', 'x' * {length})\nsay('named')\ntime.sleep(60)\n", 1)
+    shown = [Path(f"/proc/{process.pid}/{each}").read_bytes() for each in ("comm", "cmdline", "environ")]
+    assert shown[0] == b"other\n"
+    assert set(shown[1].rstrip(b"\0")) == {ord("x")}
+    assert 3 <= len(shown[1].rstrip(b"\0")) < 10_000
+    assert b"PATH=" in shown[2]
 
 
 def test_a_process_that_is_gone_has_nothing() -> None:
