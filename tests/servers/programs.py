@@ -54,19 +54,21 @@ def environment(**more: str) -> dict[str, str]:
 def as_ordinary_user() -> tuple[str, ...]:
     """Words before a command that refuses root, and users without a name; none for an ordinary user.
 
-    The user without rights may still pass every directory: those of pytest are closed to others. Where root is
-    not a true one, as in some containers, a user namespace gives another number.
+    The user without rights may still pass every directory: those of pytest are closed to others, and a checkout below
+    root's home is. access(2), by which PostgreSQL looks for its own programs, respects that only with the secure bit.
+    Where root is not a true one, as in some containers, a user namespace gives another number.
     """
     nobody, capability = 65534, "+dac_override"
-    words: tuple[str, ...] = ("setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups")
-    words += (f"--inh-caps={capability}", f"--ambient-caps={capability}")
+    plain: tuple[str, ...] = ("setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups")
+    plain += (f"--inh-caps={capability}", f"--ambient-caps={capability}")
+    choices: list[tuple[str, ...]] = [(*plain, "--securebits=+no_setuid_fixup"), plain]
     if os.geteuid() != 0:
         with contextlib.suppress(KeyError):
             pwd.getpwuid(os.geteuid())
             return ()
-        words = ()
-    for choice in (words, ("unshare", "--user", f"--map-user={nobody}", f"--map-group={nobody}")):
-        if choice and subprocess.run([*choice, "true"], capture_output=True, check=False, timeout=30).returncode == 0:
+        choices.clear()
+    for choice in (*choices, ("unshare", "--user", f"--map-user={nobody}", f"--map-group={nobody}")):
+        if subprocess.run([*choice, "true"], capture_output=True, check=False, timeout=30).returncode == 0:
             return choice
     raise ProgramMissing("neither setpriv nor unshare gives an ordinary user here, which PostgreSQL asks for")
 
