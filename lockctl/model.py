@@ -141,4 +141,5 @@ class Outcome(Value):
     detail: str = ""
     leftovers: int = 0
     fence: str = ""  # why --fence kept the command from starting: "stale", "unavailable" or "config"
+    not_released: str = ""  # why the lock was not given back: it ends with its lease
     asked_to_end: bool = False  # somebody sent lockctl a signal that ends programs

@@ -176,11 +176,10 @@ def _under_lock(
     outcome = _ended(replace(outcome, token=grant.token, started_at=started_at, duration=duration), ending)
     if not keeper.stop_renewing(lease.schedule.request_timeout + lease.schedule.margin):
         note("warning", "a renewal is stuck: the lock was not released, it ends with its lease")
-        return outcome
+        return replace(outcome, not_released="a renewal is stuck")
     deadline = lease.deadline if keeper.deadline is None else keeper.deadline
     plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline)
-    afterwards.conclude(backend, grant, outcome, plan, clock, note)
-    return outcome
+    return afterwards.conclude(backend, grant, outcome, plan, clock, note)
 
 
 def _run_unlocked(

@@ -194,13 +194,6 @@ class Remains:
             return None
         return content if isinstance(content, dict) else None
 
-    def said(self) -> list[str]:
-        """The lines that the keeper wrote."""
-        try:
-            return read_bounded(self.path(".log")).splitlines()
-        except (OSError, ValueError):
-            return []
-
     def remove(self) -> None:
         """Take it all away, if the directory is this user's alone."""
         try:

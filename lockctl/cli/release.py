@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 ANSWER = 10.0  # seconds for the keeper's answer: it does nothing else
 GIVE_BACK = 30.0  # seconds beyond a lease in which a keeper has given the lock back or given up
-NOT_GIVEN_BACK = "it ends with its lease"  # in the warning of a run that could not release its lock
 
 
 class Gone(Exception):
@@ -84,14 +83,14 @@ def release(word: str | None, environ: Mapping[str, str]) -> int:
     if not remains.await_end(handle.ttl + GIVE_BACK):
         raise BackendUnavailable(f"{handle.name}: the keeper (pid {handle.pid}) has not given the lock back yet")
     report = remains.report()
-    said = remains.said()
     remains.remove()
     if report is None or report.get("outcome") not in ("exited", "signaled"):
         return _say_end(handle, report, exit_status.LOST)
-    for line in said:
-        if NOT_GIVEN_BACK in line:
-            Talk()("warning", line.removeprefix(f"lockctl: {handle.name}: ").removeprefix("lockctl: "))
-            return exit_status.UNAVAILABLE
+    failure = report.get("not_released")
+    if failure:
+        text = f"{handle.name}: could not release the lock, it ends with its lease: {printable(str(failure))}"
+        Talk()("warning", text)
+        return exit_status.UNAVAILABLE
     return exit_status.OK
 
 

@@ -40,6 +40,7 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
         "outcome": outcome.kind,
         "exit_code": None if outcome.status is None else exit_status.of_wait_status(outcome.status),
         "detail": outcome.detail or None,
+        "not_released": outcome.not_released or None,
         "holder": holder_document(outcome.seen.holders[0]) if outcome.seen and outcome.seen.holders else None,
     }
     temporary = f"{path}.{os.getpid()}.tmp"

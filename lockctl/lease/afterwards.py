@@ -84,14 +84,14 @@ def show_token(
     if failed is None:
         return None
     outcome = replace(outcome, kind="not_executed", token=grant.token, fence=failed[0], detail=failed[1])
-    if _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, note):
+    if not _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, note):
         _remember(backend, grant, outcome, note)
     return outcome
 
 
 def conclude(
     backend: Backend, grant: Grant, outcome: Outcome, plan: Plan, clock: Clock, note: Callable[[str, str], None]
-) -> None:
+) -> Outcome:
     """Note a success, give the lock back or keep it by --min-hold, and add the run to the history."""
 
     def patience() -> float:
@@ -106,17 +106,21 @@ def conclude(
     hold = max(plan.keep_until - clock(), 0.0)
     if outcome.kind in GONE or outcome.error:
         hold = 0.0
-    if _release(backend, grant, patience(), hold, note):
-        _remember(backend, grant, outcome, note)
+    not_released = _release(backend, grant, patience(), hold, note)
+    if not_released:
+        return replace(outcome, not_released=not_released)
+    _remember(backend, grant, outcome, note)
+    return outcome
 
 
-def _release(backend: Backend, grant: Grant, timeout: float, hold: float, note: Callable[[str, str], None]) -> bool:
+def _release(backend: Backend, grant: Grant, timeout: float, hold: float, note: Callable[[str, str], None]) -> str:
+    """Why the lock was not given back; empty if it was."""
     try:
         backend.release(grant, timeout=timeout, hold=hold)
     except (BackendUnavailable, ConfigError) as failure:
         note("warning", f"could not release the lock, it ends with its lease: {failure}")
-        return False
-    return True
+        return str(failure)
+    return ""
 
 
 def _remember(backend: Backend, grant: Grant, outcome: Outcome, note: Callable[[str, str], None]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.jobs import LIMIT, eventually
 from tests.run.mounts import FULL_DISK
+from tests.servers.redis import Redis
 
 KEYS = [
     "name",
@@ -24,6 +25,7 @@ KEYS = [
     "outcome",
     "exit_code",
     "detail",
+    "not_released",
     "holder",
 ]
 HOLDER_KEYS = ["owner", "host", "pid", "user", "command", "token", "mode", "acquired_at", "expires_in", "ended_at"]
@@ -46,7 +48,7 @@ def read(path):
     document = json.loads(path.read_text())
     assert list(document) == KEYS
     assert document["name"] == "a"
-    assert document["backend"] == "file"
+    assert document["backend"] in {"file", "redis"}
     assert document["host"] == os.uname().nodename
     assert document["waited"] >= 0
     path.unlink()
@@ -59,6 +61,7 @@ def ran(document):
     assert re.fullmatch(MOMENT, document["started_at"])
     assert document["duration"] > 0
     assert document["holder"] is None
+    assert document["not_released"] is None
 
 
 def test_exited(report):
@@ -83,6 +86,14 @@ def test_held(report, lockctl):
     assert list(document["holder"]) == HOLDER_KEYS
     assert document["holder"]["pid"] == holder.pid
     assert report("--skip-ok", "--", "true")[0] == 0
+
+
+def test_a_lock_that_could_not_be_given_back_is_told(report, start_server):
+    server = start_server(Redis)
+    words = ("-b", f"{server.url}/0", "--", "sh", "-c", f"kill -9 {server.pid}")
+    status, document = report(*words)
+    assert (status, document["outcome"], document["exit_code"]) == (0, "exited", 0)
+    assert "127.0.0.1" in document["not_released"]
 
 
 def test_the_time_that_was_waited_is_told(report, lockctl):
