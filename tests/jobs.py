@@ -96,7 +96,7 @@ class Lockctl:
         if "--" in words:
             cut = words.index("--")
             options_part, command = list(words[:cut]), list(words[cut + 1 :])
-        script = 'touch "$0"; exec "$@"'
+        script = ': >"$0"; exec "$@"'
         process = self.start(
             "run", "-l", name, *options_part, "--", "sh", "-c", script, str(ready), *command, **options
         )
