@@ -6,11 +6,12 @@ Loaded beside the start of the command, or before it when a run may be skipped.
 from __future__ import annotations
 
 import os
+import time
 
 from lockctl import clock as clocks
 from lockctl import history  # noqa: F401 - backends need it afterwards, and now nobody waits
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT, GIVE_BACK_TIMEOUT, MINIMUM
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT, GIVE_BACK_TIMEOUT, LONGEST_PAUSE, MINIMUM, RETRY_PAUSE
 from lockctl.model import Run
 from lockctl.value import Value, replace
 
@@ -48,7 +49,7 @@ def skip(
     try:
         last = backend.last_success(outcome.name, timeout=timeout)
     except BaseException:
-        _release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, note)
+        _release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, clock, note)
         raise
     from lockctl.lease import period
 
@@ -56,7 +57,7 @@ def skip(
         return None
     detail = f"skipped, it already succeeded in the period since {clocks.utc(period.start_of(grant.at, span))}"
     outcome = replace(outcome, detail=detail)
-    _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, note)
+    _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, clock, note)
     _remember(backend, grant, outcome, note)
     return outcome
 
@@ -79,12 +80,12 @@ def show_token(
     try:
         failed = fence(grant.domain, grant.token, timeout)
     except BaseException:
-        _release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, note)
+        _release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, clock, note)
         raise
     if failed is None:
         return None
     outcome = replace(outcome, kind="not_executed", token=grant.token, fence=failed[0], detail=failed[1])
-    if not _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, note):
+    if not _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, clock, note):
         _remember(backend, grant, outcome, note)
     return outcome
 
@@ -100,27 +101,48 @@ def conclude(
 
     if plan.note_success and outcome.kind == "exited" and outcome.status == 0:
         try:
-            backend.note_success(grant, timeout=patience())
+            _insist(lambda left: backend.note_success(grant, timeout=left), patience(), clock)
         except (BackendUnavailable, ConfigError) as failure:
             note("warning", f"could not note the success, another run in this period is possible: {failure}")
     hold = max(plan.keep_until - clock(), 0.0)
     if outcome.kind in GONE or outcome.error:
         hold = 0.0
-    not_released = _release(backend, grant, patience(), hold, note)
+    not_released = _release(backend, grant, patience(), hold, clock, note)
     if not_released:
         return replace(outcome, not_released=not_released)
     _remember(backend, grant, outcome, note)
     return outcome
 
 
-def _release(backend: Backend, grant: Grant, timeout: float, hold: float, note: Callable[[str, str], None]) -> str:
+def _release(
+    backend: Backend, grant: Grant, timeout: float, hold: float, clock: Clock, note: Callable[[str, str], None]
+) -> str:
     """Why the lock was not given back; empty if it was."""
     try:
-        backend.release(grant, timeout=timeout, hold=hold)
+        _insist(lambda left: backend.release(grant, timeout=left, hold=hold), timeout, clock)
     except (BackendUnavailable, ConfigError) as failure:
         note("warning", f"could not release the lock, it ends with its lease: {failure}")
         return str(failure)
     return ""
+
+
+def _insist(request: Callable[[float], None], timeout: float, clock: Clock) -> None:
+    """Make a request that may be repeated, until it is answered or *timeout* seconds are over; each try has a limit.
+
+    A server that restarts, or a connection that is reset, fails at once: without another try the end of a run would
+    get lost in a moment for which a running job only waits. A connection that has died silently never answers: so one
+    try does not get all the time. Raises what the last try raised.
+    """
+    give_up, pause = clock() + timeout, RETRY_PAUSE
+    while True:
+        left = give_up - clock()
+        try:
+            return request(left / 2 if left > 2 * GIVE_BACK_TIMEOUT else max(left, MINIMUM))
+        except BackendUnavailable:
+            if give_up - clock() <= pause:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def _remember(backend: Backend, grant: Grant, outcome: Outcome, note: Callable[[str, str], None]) -> None:

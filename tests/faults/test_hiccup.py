@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,17 +14,19 @@ from tests.jobs import LIMIT, Lockctl
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.postgres import Postgres
+from tests.servers.proxy import Proxy
 from tests.servers.redis import Redis
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.faults.backends import Place
 
 TTL = 4.0  # seconds; ZooKeeper's session lasts twice as long, and the shared server grants no more than 10 s
 LONG_TTL = 8.0  # for a server that takes time to start
+OUTAGE = 0.5  # seconds
 QUICK = ("syncLimit=4", "maxSessionTimeout=40000")  # a leader that is silent for 2 s is given up
 SERVERS: dict[str, tuple[type, dict[str, Any]]] = {
     "redis": (Redis, {"fsync": True}),
@@ -34,10 +37,35 @@ SERVERS: dict[str, tuple[type, dict[str, Any]]] = {
 }
 
 
+class Way:
+    """The network before the servers of a backend, which can be out of order for a moment."""
+
+    def __init__(self, servers: Any) -> None:
+        self.proxies = [Proxy(address) for address in addresses_of(servers)]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [proxy.address for proxy in self.proxies]
+
+    def fail(self, mode: str) -> None:
+        for proxy in self.proxies:
+            proxy.mode = mode
+
+
+@pytest.fixture
+def way(servers: Any) -> Iterator[Way]:
+    made = Way(servers)
+    yield made
+    for proxy in made.proxies:
+        proxy.close()
+
+
 class Job:
     """A run whose command waits until it is told to end."""
 
-    def __init__(self, lockctl: Lockctl, url: str, directory: Path, ttl: float = TTL) -> None:
+    def __init__(
+        self, lockctl: Lockctl, url: str, directory: Path, ttl: float = TTL, *options: str, status: int = 7
+    ) -> None:
         self.lockctl, self.url = lockctl, url
         self.end = directory / "end"
         words = (
@@ -47,10 +75,11 @@ class Job:
             f"{ttl}s",
             "-k",
             "0.5s",
+            *options,
             "--",
             "sh",
             "-c",
-            'while ! test -e "$0"; do sleep 0.05; done; exit 7',
+            f'while ! test -e "$0"; do sleep 0.05; done; exit {status}',
         )
         self.run = lockctl.start_holding("nightly", *words, str(self.end))
 
@@ -80,6 +109,27 @@ def test_a_server_that_is_stopped_for_half_a_lease(
         for server in stopped:
             server.resume()
     job.outlives(TTL)
+
+
+# without postgresql: there the lock ends with the connection that is reset
+@pytest.mark.parametrize("backend_name", on_backends("redis", "redlock", "etcd", "consul", "zookeeper"))
+@pytest.mark.parametrize("mode", ["refuse", "drop_replies"])
+def test_a_server_out_of_reach_at_the_moment_when_the_job_ends(
+    place: Place, way: Way, lockctl: Lockctl, mode: str, tmp_path: Path
+) -> None:
+    url = place.url(way.addresses, "t" + os.urandom(6).hex(), lockctl.directory)
+    options = ("--once-per", "3650d", "--report", str(tmp_path / "report"))
+    job = Job(lockctl, url, tmp_path, LONG_TTL, *options, status=0)
+    way.fail(mode)
+    job.end.touch()
+    time.sleep(OUTAGE)
+    assert job.run.poll() is None
+    way.fail("pass")
+    assert job.run.wait(LIMIT) == 0
+    assert json.loads((tmp_path / "report").read_text())["not_released"] is None
+    assert lockctl("run", "-b", url, "-l", "nightly", "--", "true").returncode == 0, "the lock was given back"
+    again = lockctl("run", "-b", url, "-l", "nightly", "--once-per", "3650d", "--", "true")
+    assert again.returncode == 75, "its success was noted"
 
 
 @pytest.mark.parametrize("backend_name", ["redis", "etcd", "consul", "zookeeper"])
