@@ -83,6 +83,7 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
         max_runtime=request.max_runtime,
         kernel_held=capabilities.kernel_held,
         on_terminal=guard.on_terminal,
+        kill_on_loss=request.kill_on_loss,
     )
 
     def start(schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> Keeper:

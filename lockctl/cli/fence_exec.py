@@ -81,6 +81,7 @@ def _watch(guard: GuardProcess, signals: Signals, talk: Talk, mark: Mark, descri
         max_runtime=None,
         kernel_held=kernel_held,
         on_terminal=guard.on_terminal,
+        kill_on_loss=True,
     )
     schedule = Schedule(
         ttl=ABSENT,

@@ -29,6 +29,7 @@ FAILED = b"E"  # errno of the exec that failed
 ACK = b"A"  # nanoseconds: this deadline is now the guard's
 HALTED = b"T"  # the command was stopped: the signal, and how often it was stopped by now
 LEFTOVERS = b"L"  # how many processes outlived the command and are being stopped
+UNHELD = b"U"  # the connection that held the lock has ended: the job is being stopped
 ENDED = b"W"  # status of the command
 FINISHED = b"G"  # cause, or nothing: no process of the job is left
 

@@ -32,6 +32,7 @@ class Orders(Value):
     max_runtime: float | None
     kernel_held: bool  # no server counts: a job that is stopped on its terminal loses nothing
     on_terminal: bool
+    kill_on_loss: bool  # a certain loss leaves no time for the first signal
 
     def encode(self, schedule: Schedule) -> bytes:
         """These and the spans of the lease as one line, for :func:`decode_orders`."""
@@ -42,6 +43,7 @@ class Orders(Value):
             "-" if self.max_runtime is None else repr(self.max_runtime),
             str(int(self.kernel_held)),
             str(int(self.on_terminal)),
+            str(int(self.kill_on_loss)),
             *map(repr, (*spans, schedule.request_timeout, schedule.rate_error)),
         )
         return " ".join(words).encode()
@@ -51,9 +53,10 @@ def decode_orders(line: bytes) -> tuple[Orders, Schedule]:
     """What :meth:`Orders.encode` wrote."""
     from lockctl.lease.schedule import Schedule
 
-    signum, leftover, runtime, kernel_held, on_terminal, *spans = line.decode().split(" ")
+    signum, leftover, runtime, kernel_held, on_terminal, kill_on_loss, *spans = line.decode().split(" ")
     max_runtime = None if runtime == "-" else float(runtime)
-    orders = Orders(int(signum), leftover, max_runtime, kernel_held == "1", on_terminal == "1")
+    switches = (word == "1" for word in (kernel_held, on_terminal, kill_on_loss))
+    orders = Orders(int(signum), leftover, max_runtime, *switches)
     return orders, Schedule(*map(float, spans))
 
 

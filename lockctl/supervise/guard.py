@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lockctl.supervise.channel import Channel
     from lockctl.supervise.signals import Signals
 
+ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR  # of a connection: the other side sends no more
 AFTERWARDS = 1.0  # seconds past the deadline that a silent keeper gets before its lock is freed for it
 
 
@@ -60,6 +61,7 @@ class Guard:
         self._timer = -1
         self._lock_descriptors: tuple[int, ...] = ()
         self._kernel_held = False
+        self._kill_on_loss = False
         self._pid = 0
         self._halted = False
         self._halts = 0  # how often the command was stopped
@@ -85,6 +87,9 @@ class Guard:
         poll = select.poll()
         for descriptor in (self._link.fileno, self._children, self._timer):
             poll.register(descriptor, select.POLLIN)
+        connections = () if self._kernel_held else self._lock_descriptors
+        for descriptor in connections:
+            poll.register(descriptor, ENDED)
         watch = self._watch
         while watch is not None and not watch.finished:
             wake = watch.wake_at()
@@ -95,6 +100,11 @@ class Guard:
             if self._children in ready:
                 kernel.read_signals(self._children)
             self._take_frames()
+            if not ready.isdisjoint(connections):
+                for descriptor in connections:
+                    poll.unregister(descriptor)
+                connections = ()
+                self._lose()
             if not self._link.open and self._link.fileno in ready:
                 poll.unregister(self._link.fileno)
             self._reap()
@@ -124,6 +134,7 @@ class Guard:
         line, *variables = payload.split(b"\0")
         orders, schedule = decode_orders(line)
         self._kernel_held = orders.kernel_held
+        self._kill_on_loss = orders.kill_on_loss
         self._clock = clocks.monotonic if orders.kernel_held else clocks.boottime
         self._timer = kernel.timer_descriptor(self._clock.clock_id)
         now = self._clock()
@@ -161,6 +172,11 @@ class Guard:
         if was_open and not self._link.open:
             self._say("the process that holds the lease is gone: stopping the command")
             self._feed(events.KeeperGone())
+
+    def _lose(self) -> None:
+        """A connection that held the lock has ended, so the server frees it; the keeper may be stopped just now."""
+        self._link.send(wire.UNHELD)
+        self._feed(events.StopJob(events.LOST, self._kill_on_loss))
 
     def _pass(self, signum: int, halts: int) -> None:
         if signum == SIGCONT and self._on_terminal and not (self._halted and halts == self._halts):

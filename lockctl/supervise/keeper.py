@@ -134,6 +134,8 @@ class Keeper:
                 halted, self._halts = map(int, payload.split())
             elif kind == wire.LEFTOVERS:
                 self._leftovers = int(payload)
+            elif kind == wire.UNHELD:
+                self._lose("the connection that held the lock has ended")
             elif kind == wire.ENDED:
                 self._status = int(payload)
             elif kind == wire.FINISHED:
@@ -210,9 +212,12 @@ class Keeper:
             self._doubt = True
             self._detail = report.reason
         elif isinstance(report, events.LeaseEnded):
-            self._detail = report.reason
-            self._note("info", f"the lease is lost: {report.reason}")
-            self._stop_job(events.LOST, at_once=self._kill_on_loss)
+            self._lose(report.reason)
+
+    def _lose(self, reason: str) -> None:
+        self._detail = reason
+        self._note("info", f"the lease is lost: {reason}")
+        self._stop_job(events.LOST, at_once=self._kill_on_loss)
 
     def _tell_deadline(self, deadline: float) -> None:
         self.deadline = deadline

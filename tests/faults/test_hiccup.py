@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.supervise import tree
 from tests.faults.backends import PLACES, addresses_of, on_backends
-from tests.jobs import LIMIT, Lockctl
+from tests.jobs import LIMIT, Lockctl, eventually, guard_of
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.postgres import Postgres
@@ -153,6 +155,26 @@ def test_a_session_lock_of_postgresql_ends_with_its_server_and_the_job_with_it(
     job = Job(lockctl, place.url(addresses_of(server), "t", lockctl.directory), tmp_path)
     server.restart()
     assert job.run.wait(TTL + 2) == 76
+
+
+@pytest.mark.parametrize("backend_name", on_backends("postgresql"))
+@pytest.mark.parametrize("keeper", ["awake", "stopped"])
+def test_the_end_of_the_connection_that_holds_the_lock_ends_the_job_at_once(
+    place: Place, way: Way, lockctl: Lockctl, keeper: str, tmp_path: Path
+) -> None:
+    """The server frees the lock at the same moment: the next renewal, or the deadline, would be too late."""
+    url = place.url(way.addresses, "t" + os.urandom(6).hex(), lockctl.directory)
+    job = Job(lockctl, url, tmp_path, 30.0, "--report", str(tmp_path / "report"))
+    guard = guard_of(job.run.pid)
+    assert tree.descendants(guard)
+    if keeper == "stopped":
+        job.run.send_signal(signal.SIGSTOP)
+    way.fail("reset")
+    eventually(lambda: not tree.descendants(guard), limit=0.5)
+    job.run.send_signal(signal.SIGCONT)
+    assert job.run.wait(LIMIT) == 76
+    report = json.loads((tmp_path / "report").read_text())
+    assert (report["outcome"], report["detail"]) == ("lost", "the connection that held the lock has ended")
 
 
 @pytest.mark.parametrize("backend_name", on_backends("redlock"))

@@ -53,6 +53,7 @@ def orders(
         max_runtime=max_runtime,
         kernel_held=kernel_held,
         on_terminal=on_terminal,
+        kill_on_loss=True,
     )
 
 

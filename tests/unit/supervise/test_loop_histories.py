@@ -45,6 +45,7 @@ class Histories(RuleBasedStateMachine):
             max_runtime=max_runtime,
             kernel_held=kernel_held,
             on_terminal=on_terminal,
+            kill_on_loss=True,
         )
         self.watch = Watch(orders, SCHEDULE, now=self.now, deadline=self.deadline)
         self.take(events.Due())
