@@ -410,3 +410,23 @@ def test_sentinels_out_of_reach_cost_no_more_than_the_time_that_was_given() -> N
         with pytest.raises(BackendUnavailable):
             away.try_acquire(claim(), timeout=0.7)
         assert time.monotonic() - before < 1.5
+
+
+def test_a_server_that_has_answered_is_not_taken_for_one_that_wants_tls(
+    redis_server: Redis, prefix: str, start_proxy: Callable[..., Proxy]
+) -> None:
+    proxy = start_proxy(redis_server)
+    backend = client(f"redis://{proxy.address}/0?prefix={prefix}")
+    grant = take(backend, claim())
+    proxy.mode = "reset"  # the connection that it has
+    proxy.mode, before = "blackhole", proxy.accepted
+    renewing = Background(lambda: backend.renew(grant, timeout=LIMIT))
+    eventually(lambda: proxy.accepted > before)
+    time.sleep(0.1)  # its request was sent
+    proxy.mode = "reset"
+    with pytest.raises(BackendUnavailable, match="reset") as known:
+        renewing.result()
+    assert "TLS" not in str(known.value)
+    proxy.mode = "pass"
+    backend.release(grant, timeout=LIMIT)
+    backend.close()

@@ -32,6 +32,7 @@ class Session:
         self._place = place
         self._login = login
         self._connection: Connection | None = None
+        self._answered = False  # whether the server ever did: then it speaks as we do
 
     def run(self, script: Script, keys: tuple[str, ...], words: Words, deadline: Deadline) -> Reply:
         """The answer of a script. Raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``."""
@@ -110,12 +111,13 @@ class Session:
                 raise refusal(place.where, replies[0])
         except Closed as failure:
             connection.close()
-            if place.tls is None and place.unix is None:
+            if place.tls is None and place.unix is None and not self._answered:
                 raise Closed(f"{failure} at once (does it want TLS? then the scheme ends in s)") from None
             raise
         except BaseException:
             connection.close()
             raise
+        self._answered = True
         return connection, replies[len(greeting) :]
 
     def _refuse_error(self, reply: Reply) -> None:
