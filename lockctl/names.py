@@ -1,6 +1,7 @@
 """Names of locks, and the cleaning of text that somebody else wrote."""
 
 LONGEST = 200
+LONGEST_DOMAIN = 300  # characters
 LARGEST_PRIME = 4294967291  # below 2**32
 ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@+-")
 
@@ -38,6 +39,17 @@ def remainder(data: bytes) -> int:
     Any hash of the standard library takes longer to load than a lock to take; one division does here.
     """
     return int.from_bytes(b"\1" + data, "big") % LARGEST_PRIME
+
+
+def token_domain(text: str) -> str:
+    """*text* as the domain of tokens, which every resource can keep: printable, and of at most 300 characters.
+
+    Usual ones stay as they are. Of others there is the beginning, and a number that tells them apart.
+    """
+    if len(text) <= LONGEST_DOMAIN and text.isprintable():
+        return text
+    plain = "".join(char if char.isprintable() else "?" for char in text)
+    return f"{plain[: LONGEST_DOMAIN - 9]}-{remainder(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def printable(text: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from lockctl.errors import TokenRefused
-from lockctl.names import printable
+from lockctl.names import LONGEST_DOMAIN, printable
 from lockctl.value import Value
 
 LARGEST = 2**63 - 1  # the largest token: every store keeps it in a signed number of 64 bits
-LONGEST_DOMAIN = 300  # characters
 DIGITS = 19
 
 

@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from urllib.parse import quote
 
 import pytest
 
@@ -203,6 +204,16 @@ def test_a_standby_that_is_refused_tries_again(lockctl, stock, locks):
     run.send_signal(signal.SIGTERM)
     run.wait(timeout=LIMIT)
     err.close()
+
+
+@pytest.mark.parametrize("name", ["/".join(["d" * 60] * 6), "a\nb", "a\udcffb"], ids=["long", "line", "bytes"])
+def test_a_lock_in_a_directory_with_any_name_has_a_token_that_is_taken(lockctl, stock, locks, name):
+    directory = locks / ".odd" / name
+    directory.mkdir(parents=True)
+    lockctl.url = "file://" + quote(os.fsencode(directory))
+    done = lockctl("run", "-l", "a", "--fence", str(stock), "--", lockctl.command, "fence", "check", str(stock))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert current(stock).domain.startswith(f"file:{os.uname().nodename}:{locks}")
 
 
 def test_a_store_in_a_database_works_the_same(lockctl, refused, locks):

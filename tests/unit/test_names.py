@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockctl.names import ALLOWED, LONGEST, check_name, command_line, derived_name, printable
+from lockctl.fence.mark import parse_domain
+from lockctl.names import (
+    ALLOWED,
+    LONGEST,
+    LONGEST_DOMAIN,
+    check_name,
+    command_line,
+    derived_name,
+    printable,
+    token_domain,
+)
 
 ANY_TEXT = st.text(st.characters(codec=None))
 ANY_WORD = st.binary().map(lambda word: word.decode("utf-8", "surrogateescape"))  # as argv comes
@@ -80,6 +90,20 @@ def test_what_is_shown_moves_no_cursor_and_can_be_encoded(text: str) -> None:
     assert len(shown) == len(text)
     assert shown.isprintable()
     shown.encode()
+
+
+@given(ANY_TEXT.filter(bool) | ANY_TEXT.filter(bool).map(lambda text: text * 200))
+def test_every_counter_has_a_domain_that_every_resource_keeps(text: str) -> None:
+    domain = token_domain(text)
+    assert parse_domain(domain) == domain
+    assert token_domain(domain) == domain
+    if len(text) <= LONGEST_DOMAIN and text.isprintable():
+        assert domain == text
+
+
+def test_domains_that_are_shortened_or_cleaned_stay_different() -> None:
+    texts = ["d" * 301, "d" * 302, "d" * 300 + "e", "d\n", "d\t", "d\udcff", "d\udcfe"]
+    assert len({token_domain(text) for text in texts}) == len(texts)
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"])), min_size=1, max_size=4).map(tuple))

@@ -18,7 +18,7 @@ from lockctl.backends.file import record as records
 from lockctl.backends.file.record import NEVER_HELD, Record
 from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
 from lockctl.model import EXCLUSIVE, Capabilities, Grant
-from lockctl.names import printable
+from lockctl.names import printable, token_domain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class FileBackend:
         return Grant(
             claim=claim,
             token=token,
-            domain=f"file:{os.uname().nodename}:{self._path}",
+            domain=token_domain(f"file:{os.uname().nodename}:{self._path}"),
             key=key,
             ttl=claim.ttl,
             at=at,

@@ -10,6 +10,7 @@ from lockctl.clock import wall
 from lockctl.documents import read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import SHARED
+from lockctl.names import token_domain
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -324,4 +325,4 @@ def _domain(session: Opened, schema: str | None, deadline: Deadline) -> str:
         ((cluster,),) = session.ask("SELECT system_identifier FROM pg_catalog.pg_control_system()", deadline)
     except SqlError:  # not everybody may ask everywhere
         cluster = "unknown"
-    return f"postgresql:{cluster}/{session.database}" + (f"/{schema}" if schema else "")
+    return token_domain(f"postgresql:{cluster}/{session.database}" + (f"/{schema}" if schema else ""))

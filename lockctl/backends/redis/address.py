@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl import url as urls
 from lockctl.backends.redis.keys import PREFIX
 from lockctl.errors import ConfigError
-from lockctl.names import printable
+from lockctl.names import printable, token_domain
 from lockctl.value import Value
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
@@ -136,7 +136,7 @@ def _sentinel(url: Url) -> Address:
     where = f"redis primary {name} of sentinels {', '.join(printable(hostport(*each)) for each in sentinels)}"
     login = _login(url, params["db"])
     place = Watched(name, sentinels, params["sentinel_user"] or None, password, tls, where)
-    return Address(place, login, _prefix(url, params["prefix"]), f"redis:sentinel:{name}/{login.db}")
+    return Address(place, login, _prefix(url, params["prefix"]), token_domain(f"redis:sentinel:{name}/{login.db}"))
 
 
 def _login(url: Url, db: str) -> Login:
