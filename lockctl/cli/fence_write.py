@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
+from lockctl.fence.stores.new_file import NewFile, copy_attributes
 from lockctl.fence.stores.objects import ObjectStore
 from lockctl.fence.stores.sidecar import SUFFIX, SidecarStore
 from lockctl.names import printable
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from lockctl.cli.fence import Order
 
 PIECE = 1 << 20  # bytes that are copied at a time
-LOST_ATTRIBUTES = ("security.", "trusted.")  # extended attributes that the system may keep for itself
-PERMISSIONS = (errno.EPERM, errno.EACCES, errno.EROFS)
+PERMISSIONS = (errno.EPERM, errno.EACCES, errno.EROFS, errno.EINVAL)  # the last: an owner that a container lacks
 
 
 def fence_write(order: Order) -> int:
@@ -47,8 +47,7 @@ def fence_write(order: Order) -> int:
     try:
         _check_replaceable(path)
         store.advance(place.resource, mark, timeout=limit)
-        directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        new = Replacement(directory, os.path.basename(path))
+        new = Replacement(*os.path.split(path))
         try:
             new.fill(0)
             with store.holding(place.resource, mark, timeout=limit):
@@ -60,32 +59,16 @@ def fence_write(order: Order) -> int:
     return exit_status.OK
 
 
-class Replacement:
-    """A new file that has no name until it is put in the place of the old one: a kill leaves nothing behind."""
-
-    def __init__(self, directory: int, name: str) -> None:
-        """Will be *name* in *directory*, a descriptor. Raises ``OSError``."""
-        self._directory = directory
-        self._name = name
-        self._temporary = f".{name[:200]}.{os.urandom(6).hex()}"
-        self._named = False
-        flags = os.O_WRONLY | os.O_CLOEXEC
-        try:
-            self._descriptor = os.open(".", flags | os.O_TMPFILE, 0o666, dir_fd=directory)
-        except OSError as failure:
-            if failure.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
-                raise
-            flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW  # a file system without files that have no name
-            self._descriptor = os.open(self._temporary, flags, 0o666, dir_fd=directory)
-            self._named = True
+class Replacement(NewFile):
+    """What comes on stdin, and then is in the place of the old file."""
 
     def fill(self, source: int) -> None:
         """Copy everything that is read from the descriptor *source*. Raises ``OSError``."""
         while piece := os.read(source, PIECE):
             view = memoryview(piece)
             while view:
-                view = view[os.write(self._descriptor, view) :]
-        os.fsync(self._descriptor)
+                view = view[os.write(self.descriptor, view) :]
+        os.fsync(self.descriptor)
 
     def put(self, old: os.stat_result | None, path: str) -> None:
         """Replace *path*, with the owner, mode and attributes of what is *old*; on the disk when this returns.
@@ -93,24 +76,11 @@ class Replacement:
         Raises ``OSError``.
         """
         if old is not None:
-            os.fchown(self._descriptor, old.st_uid, old.st_gid)
-            _copy_attributes(path, self._descriptor)
-            os.fchmod(self._descriptor, stat.S_IMODE(old.st_mode))
-        os.fsync(self._descriptor)
-        if not self._named:
-            source = f"/proc/self/fd/{self._descriptor}"
-            os.link(source, self._temporary, dst_dir_fd=self._directory, follow_symlinks=True)
-            self._named = True
-        os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
-        self._named = False
-        os.fsync(self._directory)
-
-    def discard(self) -> None:
-        """Leave nothing that was not put."""
-        os.close(self._descriptor)
-        if self._named:
-            os.unlink(self._temporary, dir_fd=self._directory)
-        os.close(self._directory)
+            os.fchown(self.descriptor, old.st_uid, old.st_gid)
+            copy_attributes(path, self.descriptor)
+            os.fchmod(self.descriptor, stat.S_IMODE(old.st_mode))
+        os.fsync(self.descriptor)
+        self.replace()
 
 
 def _check_replaceable(path: str) -> os.stat_result | None:
@@ -129,22 +99,6 @@ def _check_replaceable(path: str) -> os.stat_result | None:
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return old
-
-
-def _copy_attributes(path: str, descriptor: int) -> None:
-    """The extended attributes, of which access control lists are some. Raises ``OSError``."""
-    try:
-        names = os.listxattr(path)
-    except OSError as failure:
-        if failure.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
-            return
-        raise
-    for name in names:
-        try:
-            os.setxattr(descriptor, name, os.getxattr(path, name))
-        except OSError:
-            if not name.startswith(LOST_ATTRIBUTES):
-                raise
 
 
 def _refuse(path: str, failure: OSError) -> NoReturn:

@@ -19,6 +19,7 @@ import pytest
 
 from lockctl.fence import sql
 from lockctl.fence.stores.slots import SIZE
+from tests.fence.access import ACL, GUEST, give_acl
 from tests.jobs import LIMIT, eventually
 
 if TYPE_CHECKING:
@@ -342,6 +343,29 @@ def test_owner_special_bits_and_attributes_stay(fence: Callable[..., Shown], sto
     after = stock.stat()
     assert (after.st_uid, after.st_gid, stat.S_IMODE(after.st_mode)) == (1234, 1235, 0o6755)
     assert os.listxattr(stock) == attributes
+
+
+def test_an_access_control_list_stays_and_that_of_the_directory_is_not_added(
+    fence: Callable[..., Shown], stock: Path
+) -> None:
+    stock.chmod(0o660)
+    give_acl(stock.parent, GUEST, default=True)
+    assert write(fence, stock, "new\n", 33)[0] == 0
+    assert ACL not in os.listxattr(stock)
+    assert stat.S_IMODE(stock.stat().st_mode) == 0o660
+    give_acl(stock, GUEST)
+    before = os.getxattr(stock, ACL)
+    assert write(fence, stock, "newer\n", 34)[0] == 0
+    assert os.getxattr(stock, ACL) == before
+    assert stock.read_text() == "newer\n"
+
+
+def test_the_longest_names_that_a_mark_can_have_are_no_hindrance(fence: Callable[..., Shown], locks: Path) -> None:
+    for name in ("x" * 249, "\N{SNOWMAN}" * 83):  # 249 bytes, and 6 for .fence
+        for token in (33, 34):
+            assert write(fence, locks / name, f"{token}", token) == (0, "", "")
+        assert (locks / name).read_text() == "34"
+    assert sorted(map(len, map(os.fsencode, os.listdir(locks)))) == [249, 249, 255, 255]
 
 
 def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(fence: Callable[..., Shown], stock: Path) -> None:

@@ -7,6 +7,8 @@ import fcntl
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
 from lockctl.fence import Mark, open_place
 from lockctl.fence.stores import slots
+from tests.fence.access import ACL, GUEST, give_acl
 from tests.fence.contract import DOMAIN, LIMIT, FenceHarness, StoreContract, mark
 from tests.places import local_directory
 
@@ -247,6 +250,58 @@ def test_a_mark_gets_the_owner_of_the_data_and_that_of_a_stranger_is_not_believe
     directory.chmod(0o1777)
     with pytest.raises(ConfigError, match="belongs to user 4321"):
         advance(directory / "stock", 35)
+
+
+def test_who_is_on_the_access_control_list_of_the_data_may_advance_its_mark(directory: Path) -> None:
+    stock, bare = directory / "stock", directory / "bare"
+    for path in (stock, bare):
+        path.write_text("1")
+        path.chmod(0o660)
+    give_acl(stock, GUEST)
+    advance(stock, 33)
+    assert os.getxattr(f"{stock}.fence", ACL) == os.getxattr(stock, ACL)
+    give_acl(directory, GUEST, default=True)
+    advance(bare, 33)
+    assert ACL not in os.listxattr(f"{bare}.fence")
+    assert (directory / "bare.fence").stat().st_mode & 0o7777 == 0o660
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+@pytest.mark.parametrize(("groups", "group", "mode"), [([1235], 1235, 0o664), ([], GUEST, 0o604)])
+def test_a_member_of_the_group_makes_the_mark_for_the_group(
+    directory: Path, groups: list[int], group: int, mode: int
+) -> None:
+    directory.chmod(0o777)
+    stock = directory / "stock"
+    stock.write_text("1")
+    os.chown(stock, 1234, 1235)
+    stock.chmod(0o664)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.chdir(directory)
+            os.setgroups(groups)
+            os.setgid(GUEST)
+            os.setuid(GUEST)
+            advance("stock", 33)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    made = (directory / "stock.fence").stat()
+    assert (made.st_uid, made.st_gid, made.st_mode & 0o7777) == (GUEST, group, mode)
+
+
+def test_who_is_killed_while_it_makes_a_mark_leaves_nothing(directory: Path) -> None:
+    killed = """
+import os, sys
+from lockctl import fence
+sys.addaudithook(lambda event, _: os.kill(os.getpid(), 9) if event == "os.link" else None)
+fence.advance(sys.argv[1], fence.Mark("d", 33))
+"""
+    done = subprocess.run([sys.executable, "-c", killed, str(directory / "stock")], check=False, timeout=LIMIT)
+    assert done.returncode == -9
+    assert os.listdir(directory) == []
 
 
 def test_a_file_that_is_replaced_while_its_lock_is_waited_for_does_not_count(directory: Path) -> None:

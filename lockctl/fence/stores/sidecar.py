@@ -18,19 +18,21 @@ from lockctl.backends.file import place
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
 from lockctl.fence.mark import accept
 from lockctl.fence.stores import slots
+from lockctl.fence.stores.new_file import NewFile, copy_attributes
 from lockctl.names import printable
 from lockctl.url import take_params
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import ClassVar
 
     from lockctl.fence.mark import Mark
     from lockctl.url import Url
 
 SUFFIX = ".fence"
+ACL = "system.posix_acl_access"  # the extended attribute that is an access control list
 SHORTEST_NAP, LONGEST_NAP = 0.001, 0.02  # seconds between two tries to get a lock that somebody has
 LOOKS = 5  # readings of a file that somebody may be writing, before it is said to be damaged
 FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -223,42 +225,49 @@ def _lock(descriptor: int, path: str, deadline: Deadline) -> None:
 
 def _create(path: str) -> None:
     """Make the file of a resource without a mark, whole from the first moment on, or leave one that is there."""
-    directory, name = os.path.split(path)
-    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    temporary = f".{name[:200]}.{os.urandom(6).hex()}"
+    new = NewFile(*os.path.split(path))
     try:
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | FLAGS, 0o666, dir_fd=parent)
+        _be_like(new.descriptor, path.removesuffix(SUFFIX))
+        content = slots.empty()
+        if os.pwrite(new.descriptor, content, 0) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(new.descriptor)
         try:
-            _be_like(descriptor, path.removesuffix(SUFFIX))
-            content = slots.empty()
-            if os.pwrite(descriptor, content, 0) != len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(descriptor)
-            try:
-                os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
-            except FileExistsError:
-                pass  # another was faster
-        finally:
-            os.close(descriptor)
-            os.unlink(temporary, dir_fd=parent)
-        os.fsync(parent)
+            new.link()
+        except FileExistsError:
+            pass  # another was faster
     finally:
-        os.close(parent)
+        new.discard()
 
 
 def _be_like(descriptor: int, data: str) -> None:
-    """Whoever may write the data may advance its mark."""
+    """Whoever may write the data may advance its mark, and nobody else, as far as this user can have it so."""
     try:
         seen = os.stat(data)
     except OSError:
         return  # no data yet: what open(2) gave it
+    mode = seen.st_mode & 0o666 | 0o600
     ours = os.fstat(descriptor)
-    if (seen.st_uid, seen.st_gid) != (ours.st_uid, ours.st_gid):
-        try:
-            os.fchown(descriptor, seen.st_uid, seen.st_gid)
-        except PermissionError:
-            pass  # only root can
-    os.fchmod(descriptor, seen.st_mode & 0o666 | 0o600)
+    in_group = (
+        (seen.st_uid, seen.st_gid) == (ours.st_uid, ours.st_gid)
+        # only root can give it to another user, but members of a group to this group
+        or _is_done(lambda: os.fchown(descriptor, seen.st_uid, seen.st_gid))
+        or _is_done(lambda: os.fchown(descriptor, -1, seen.st_gid))
+    )
+    if in_group and _is_done(lambda: copy_attributes(data, descriptor, ACL)):
+        os.fchmod(descriptor, mode)
+        return
+    os.fchmod(descriptor, mode & ~0o060)  # nobody in a group, or on a list, that is not that of the data
+
+
+def _is_done(change: Callable[[], None]) -> bool:
+    try:
+        change()
+    except OSError as failure:
+        if failure.errno not in (errno.EPERM, errno.EINVAL):  # the latter: a user that a container does not know
+            raise
+        return False
+    return True
 
 
 def _check_regular(descriptor: int) -> None:

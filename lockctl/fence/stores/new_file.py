@@ -1,0 +1,98 @@
+"""A file that has no name before it is whole: whoever is killed while it is made leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)  # of file systems that have no files without names
+NO_ATTRIBUTES = (errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems that have none
+KEPT_BY_SYSTEM = ("security.", "trusted.")  # extended attributes that the system may keep for itself
+LONGEST_STEM = 200  # bytes of the name that a name for a moment begins with: a name has at most 255
+
+
+class NewFile:
+    """A new file in a directory, open to be read and written. All raise ``OSError``."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        """It will be *name* in *directory*. The umask and an access control list of the directory count."""
+        stem = os.fsencode(name)[:LONGEST_STEM].decode("utf-8", "ignore")
+        self._name = name
+        self._temporary = f".{stem}.{os.urandom(6).hex()}"
+        self._named = False
+        self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.descriptor = self._open()
+        except BaseException:
+            os.close(self._directory)
+            raise
+
+    def link(self) -> None:
+        """Give it its name, on the disk when this returns. Raises ``FileExistsError``."""
+        self._link(self._name)
+        os.fsync(self._directory)
+
+    def replace(self) -> None:
+        """Put it in the place of whatever has its name, on the disk when this returns."""
+        if not self._named:
+            self._link(self._temporary)
+            self._named = True
+        os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        self._named = False
+        os.fsync(self._directory)
+
+    def discard(self) -> None:
+        """Close it, and leave nothing that was not given its name."""
+        os.close(self.descriptor)
+        if self._named:
+            os.unlink(self._temporary, dir_fd=self._directory)
+        os.close(self._directory)
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        try:
+            descriptor = os.open(".", flags | os.O_TMPFILE, 0o666, dir_fd=self._directory)
+        except OSError as failure:
+            if failure.errno not in NAMELESS:
+                raise
+        else:
+            if os.path.exists(f"/proc/self/fd/{descriptor}"):
+                return descriptor
+            os.close(descriptor)  # no /proc: it could never be given a name
+        flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        descriptor = os.open(self._temporary, flags, 0o666, dir_fd=self._directory)
+        self._named = True
+        return descriptor
+
+    def _link(self, name: str) -> None:
+        there = self._directory
+        if self._named:
+            os.link(self._temporary, name, src_dir_fd=there, dst_dir_fd=there, follow_symlinks=False)
+        else:
+            os.link(f"/proc/self/fd/{self.descriptor}", name, dst_dir_fd=there, follow_symlinks=True)
+
+
+def copy_attributes(path: str, descriptor: int, only: str = "") -> None:
+    """Give an open file the extended attributes of *path*, of which access control lists are some, and no others.
+
+    What a new file got from its directory goes. *only*: the beginning of the names that count. Raises ``OSError``.
+    """
+    wanted, there = _attributes(path, only), _attributes(descriptor, only)
+    for name in there:
+        if name not in wanted and not name.startswith(KEPT_BY_SYSTEM):
+            os.removexattr(descriptor, name)
+    for name in wanted:
+        try:
+            os.setxattr(descriptor, name, os.getxattr(path, name))
+        except OSError:
+            if not name.startswith(KEPT_BY_SYSTEM):
+                raise
+
+
+def _attributes(file: str | int, only: str) -> list[str]:
+    try:
+        return [name for name in os.listxattr(file) if name.startswith(only)]
+    except OSError as failure:
+        if failure.errno in NO_ATTRIBUTES:
+            return []
+        raise
