@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
 import sys
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from lockctl.fence.stores.sidecar import SUFFIX, SidecarStore
 from lockctl.names import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import NoReturn
 
     from lockctl.cli.fence import Order
@@ -36,7 +38,7 @@ def fence_write(order: Order) -> int:
         raise UsageError("there is no stdin to read from: it was closed before lockctl started")
     if isinstance(store, ObjectStore):
         store.advance(place.resource, mark, timeout=limit)
-        store.put(place.resource, sys.stdin.buffer.read(), mark, timeout=limit)
+        store.put(place.resource, b"".join(_pieces()), mark, timeout=limit)
         return exit_status.OK
     if not isinstance(store, SidecarStore):
         raise UsageError("FILE is a path or an object: for another resource, check in a transaction of its own")
@@ -49,7 +51,7 @@ def fence_write(order: Order) -> int:
         store.advance(place.resource, mark, timeout=limit)
         new = Replacement(*os.path.split(path))
         try:
-            new.fill(0)
+            new.fill()
             with store.holding(place.resource, mark, timeout=limit):
                 new.put(_check_replaceable(path), path)
         finally:
@@ -62,9 +64,9 @@ def fence_write(order: Order) -> int:
 class Replacement(NewFile):
     """What comes on stdin, and then is in the place of the old file."""
 
-    def fill(self, source: int) -> None:
-        """Copy everything that is read from the descriptor *source*. Raises ``OSError``."""
-        while piece := os.read(source, PIECE):
+    def fill(self) -> None:
+        """Copy stdin to its end. Raises ``OSError``, ``BackendUnavailable``."""
+        for piece in _pieces():
             view = memoryview(piece)
             while view:
                 view = view[os.write(self.descriptor, view) :]
@@ -81,6 +83,27 @@ class Replacement(NewFile):
             os.fchmod(self.descriptor, stat.S_IMODE(old.st_mode))
         os.fsync(self.descriptor)
         self.replace()
+
+
+def _pieces() -> Iterator[bytes]:
+    """What comes on stdin, to its end. Raises ``BackendUnavailable``.
+
+    A pipe that another program has made non-blocking is waited for: what is there now is not all of it.
+    """
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    while True:
+        try:
+            piece = os.read(0, PIECE)
+        except BlockingIOError:
+            poll.poll()
+            continue
+        except OSError as failure:
+            message = f"cannot read stdin: {failure.strerror}"
+            raise BackendUnavailable(message) from None
+        if not piece:
+            return
+        yield piece
 
 
 def _check_replaceable(path: str) -> os.stat_result | None:

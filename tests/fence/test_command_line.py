@@ -419,6 +419,30 @@ def test_a_newer_holder_that_comes_while_stdin_is_read_is_not_kept_waiting_and_w
     assert entries(stock.parent) == {"stock.json", "stock.json.fence"}
 
 
+def test_an_input_that_does_not_block_is_read_to_its_end(
+    lockctl: Lockctl, fence: Callable[..., Shown], stock: Path
+) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    env = {"LOCKCTL_TOKEN": "33", "LOCKCTL_TOKEN_DOMAIN": DOMAIN}
+    slow = lockctl.start("fence", "write", str(stock), env=env, stdin=reading)
+    eventually(lambda: os.path.exists(f"{stock}.fence") and seen(fence, stock))
+    for word in (b"first ", b"second"):
+        time.sleep(0.1)
+        os.write(writing, word)
+    os.close(writing)
+    assert slow.wait(timeout=LIMIT) == 0
+    os.close(reading)
+    assert stock.read_text() == "first second"
+
+
+def test_an_input_that_cannot_be_read_is_said_to_be_the_reason(fence: Callable[..., Shown], stock: Path) -> None:
+    with open(stock, "ab") as only_to_write:
+        status, _, said = fence("write", str(stock), token=33, stdin=only_to_write)
+    assert (status, said) == (69, "lockctl: cannot read stdin: Bad file descriptor")
+    assert stock.read_text() == "old\n"
+
+
 @pytest.mark.parametrize("signal_name", ["KILL", "TERM", "INT"])
 def test_a_write_that_is_killed_leaves_the_file_as_it_was_and_nothing_beside_it(
     signal_name: str, fence: Callable[..., Shown], lockctl: Lockctl, stock: Path

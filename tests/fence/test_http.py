@@ -14,6 +14,7 @@ from lockctl import fence
 from lockctl.errors import BackendUnavailable, ConfigError
 from tests.fence.contract import DOMAIN, Client, mark
 from tests.fence.objects import SIDE, ObjectContract, ObjectHarness, write, writes_data
+from tests.jobs import LIMIT, eventually
 from tests.servers import web
 from tests.servers.lighttpd import Lighttpd
 from tests.servers.programs import ProgramMissing
@@ -252,3 +253,20 @@ def test_the_command_line_writes_an_object_under_a_current_token_only(harness: H
     assert shown(34, "second") == 0
     assert shown(33, "late") == 77
     assert (harness.directory / "stock").read_text() == "second"
+
+
+def test_the_command_line_never_takes_the_beginning_of_an_input_for_all_of_it(
+    harness: HttpHarness, lockctl: Lockctl
+) -> None:
+    resource, _ = harness.words("stock")
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)  # as another program on the same pipe may have made it
+    os.write(writing, b"first ")
+    slow = lockctl.start("fence", "write", "--token", "33", "--domain", DOMAIN, resource, stdin=reading)
+    eventually((harness.directory / f"stock{SIDE}").exists)
+    time.sleep(0.2)
+    os.write(writing, b"second")
+    os.close(writing)
+    assert slow.wait(timeout=LIMIT) == 0
+    os.close(reading)
+    assert (harness.directory / "stock").read_text() == "first second"
