@@ -11,8 +11,10 @@ import pytest
 
 from lockctl import fence
 from lockctl.errors import ConfigError
+from lockctl.fence import Stale
+from lockctl.fence.stores.objects import Overtaken
 from tests.fence.contract import Client, mark
-from tests.fence.objects import SIDE, ObjectContract, ObjectHarness, write, writes_data, writes_mark
+from tests.fence.objects import SIDE, ObjectContract, ObjectHarness, once, write, writes_data, writes_mark
 from tests.servers.moto import Moto
 
 if TYPE_CHECKING:
@@ -100,6 +102,21 @@ class TestS3(ObjectContract):
         found = harness.peer.head_object(Bucket=harness.bucket, Key="stock")
         assert {name: found[name] for name in what} == what
         assert found["Metadata"] == {"owner": "me", "lockctl-fence": str(mark(34))}
+
+    def test_a_token_in_the_content_keeps_out_who_saw_the_same_data_before(
+        self, harness: S3Harness, watched: Client, other: Client, between: HttpProxy
+    ) -> None:
+        """The manual says so, because S3 cannot tell equal contents apart."""
+        harness.place("stock", b"5 pieces")
+        between.look = once(writes_data, lambda: write(other, 34, b"5 pieces"))
+        with pytest.raises(Overtaken):
+            write(watched, 33, b"4 pieces")
+        assert harness.stored("stock") == b"4 pieces"
+        between.look = once(writes_data, lambda: write(other, 36, b"4 pieces, says 36"))
+        with pytest.raises(Stale) as refused:
+            write(watched, 35, b"3 pieces, says 35")
+        assert not isinstance(refused.value, Overtaken)
+        assert harness.stored("stock") == b"4 pieces, says 36"
 
     def test_a_conflict_of_two_requests_is_tried_again(self, watched: Client, between: HttpProxy) -> None:
         conflicts = [1, 1]

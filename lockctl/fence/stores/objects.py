@@ -10,6 +10,9 @@ could rise without a change of the ETag, and a slower writer with a lower token 
 
 The data is written with :meth:`ObjectStore.put`: the mark first, then the data on the condition that nobody replaced
 it since, then the mark once more. A write that was acknowledged therefore happened before any higher token came.
+
+What no condition finds out: on S3 equal contents have equal ETags. Who was paused between its look at the data and its
+write replaces newer data with the very content that it had seen, and is told so (:class:`Overtaken`) too late.
 """
 
 from __future__ import annotations
@@ -137,7 +140,8 @@ class ObjectStore:
     def put(self, resource: str, body: bytes, mark: Mark, *, timeout: float) -> None:
         """Replace the data of *resource*, or make it, under the token of *mark*.
 
-        When this returns, the data was written before any higher token came, and no older writer can replace it.
+        When this returns, the data was written before any higher token came, and no older writer can replace it; on
+        S3 only if the content differs from those before, because equal contents have equal ETags.
         Raises ``Stale`` (nothing was written), ``Overtaken`` (a higher token came while it was written: who has it
         may have read the data before or after), ``ConfigError``, and ``BackendUnavailable`` (not known).
         What else belongs to the object stays: its type, and on S3 its metadata; not its ACL and tags.
