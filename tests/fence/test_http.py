@@ -12,6 +12,8 @@ import pytest
 
 from lockctl import fence
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.fence.http import parse_header
+from lockctl.fence.stores.http import HttpStore
 from tests.fence.contract import DOMAIN, Client, mark
 from tests.fence.objects import SIDE, ObjectContract, ObjectHarness, write, writes_data
 from tests.jobs import LIMIT, eventually
@@ -105,6 +107,19 @@ class TestHttp(ObjectContract):
         between.look = look
         write(watched, 33, b"[]")
         assert sent == [("application/octet-stream", str(mark(33)))]
+
+    def test_a_server_that_checks_the_header_can_read_every_mark(self, watched: Client, between: HttpProxy) -> None:
+        sent = []
+
+        def look(request: Request) -> None:
+            if request.method == "PUT" and "x-fencing-token" in request.headers:
+                sent.append(request.headers["x-fencing-token"])
+
+        between.look = look
+        strange = mark(33, "file:web3:/srv/a, b;\N{SNOWMAN}")
+        assert isinstance(watched.store, HttpStore)
+        watched.store.put(watched.resource, b"[]", strange, timeout=LIMIT)
+        assert [parse_header(content) for content in sent] == [strange, strange]
 
     def test_etags_that_are_weak_for_a_second_are_waited_for(self, watched: Client, between: HttpProxy) -> None:
         strong_from = time.monotonic() + 0.7

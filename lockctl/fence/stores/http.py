@@ -11,6 +11,7 @@ import time
 from urllib.parse import quote
 
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.fence.http import HEADER, format_header
 from lockctl.fence.stores.objects import Head, ObjectStore, Seen
 from lockctl.names import printable
 from lockctl.url import endpoint, take_params
@@ -90,7 +91,7 @@ class _Server:
         """See ``Space``."""
         headers = [("If-None-Match", "*") if etag is None else ("If-Match", etag)]
         if mark is not None:
-            headers.append(("X-Fencing-Token", str(mark)))
+            headers.append((HEADER, format_header(mark)))
         if like is not None and "content-type" in like.kept:
             headers.append(("Content-Type", like.kept["content-type"]))
         answer = self._client.request("PUT", _target(key), deadline, body=data, headers=tuple(headers))
