@@ -62,6 +62,7 @@ $body$;
 -- `lockctl run --fence 'postgresql://user@host/database?resource=stock' -- program` sets this and advances the mark.
 -- A pooler refuses PGOPTIONS: there a program must begin each transaction with SET LOCAL lockctl.token and
 -- lockctl.token_domain. The owner of the table can drop the trigger, and may read without any token.
+-- The trigger is for statements that name its table: a partition, or a table that inherits from it, needs its own.
 --     DROP TRIGGER IF EXISTS lockctl_fence ON stock;
 --     CREATE TRIGGER lockctl_fence BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON stock
 --         FOR EACH STATEMENT EXECUTE FUNCTION lockctl_fence('<resource>');

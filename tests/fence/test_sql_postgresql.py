@@ -104,6 +104,23 @@ def test_a_postgresql_trigger_fences_a_program_that_knows_nothing(psql: Psql, ch
     client.store.close()
 
 
+def test_a_postgresql_partition_that_is_named_itself_needs_a_trigger_of_its_own(psql: Psql) -> None:
+    psql.run(
+        "drop table stock; create table stock (id integer, amount bigint) partition by range (id);"
+        " create table few partition of stock for values from (0) to (100); insert into stock values (1, 10);"
+    )
+    triggers = "".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER"))
+    psql.run(triggers)
+    with pytest.raises(RuntimeError, match="without a fencing token"):
+        psql.run("update stock set amount = 7")
+    psql.run("update few set amount = 9")
+    psql.run(triggers.replace("ON stock", "ON few"))
+    with pytest.raises(RuntimeError, match="without a fencing token"):
+        psql.run("update few set amount = 8")
+    psql.run("update few set amount = 8; update stock set amount = amount - 1", mark(33))
+    assert psql.amount() == "7"
+
+
 @pytest.mark.parametrize("token", ["", "x", "-1", "0", "33 ", "1e3", "0x21", str(LARGEST + 1), "9" * 30])
 def test_a_postgresql_trigger_takes_nothing_for_a_token_that_is_none(psql: Psql, token: str) -> None:
     psql.run("".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER")))
