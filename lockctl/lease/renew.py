@@ -28,13 +28,19 @@ class Renewer:
     """Renews one lease until told to stop. Reports are read from :meth:`take` when *readable* is."""
 
     def __init__(self, backend: Backend, lease: Lease, now: Callable[[], float]) -> None:
-        """Nothing is started yet: a job shorter than one interval never needs the thread."""
+        """Nothing is started yet: a job shorter than one interval never needs the thread.
+
+        Raises ``BackendUnavailable`` when there are no more descriptors.
+        """
         self._backend = backend
         self._grant: Grant = lease.grant
         self._schedule = lease.schedule
         self._now = now
         self._reports: list[RenewalEvent] = []
-        self.readable, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self.readable, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as failure:
+            raise BackendUnavailable(f"no descriptor to renew with: {failure.strerror}") from None
         self._in_request = _thread.allocate_lock()
         self._nudge = _thread.allocate_lock()
         self._nudge.acquire()
@@ -42,10 +48,17 @@ class Renewer:
         self._started = False
 
     def renew_now(self) -> None:
-        """Start renewing, the first time at once; or, when started, cut the present pause short."""
+        """Start renewing, the first time at once; or, when started, cut the present pause short.
+
+        Raises ``BackendUnavailable`` when there is no thread to be had now: the job may have taken all that its
+        user is allowed. Then nothing is started, and a later call tries again.
+        """
         if not self._started:
+            try:
+                _thread.start_new_thread(self._loop, ())
+            except RuntimeError:
+                raise BackendUnavailable("no thread to renew in: the user has too many processes (ulimit -u)") from None
             self._started = True
-            _thread.start_new_thread(self._loop, ())
         elif self._nudge.locked():
             self._nudge.release()
 

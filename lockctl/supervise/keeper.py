@@ -13,6 +13,7 @@ import select
 from _signal import SIGCHLD, SIGCONT, SIGHUP, SIGKILL
 
 from lockctl import events, kernel
+from lockctl.errors import BackendUnavailable
 from lockctl.lease.schedule import RENEWALS_PER_TTL
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
@@ -94,7 +95,7 @@ class Keeper:
         """Watch from the moment when the guard was told to start, until no process of the job is left.
 
         *deadline* is what the guard was told, ``None`` without a lease. *make_renewer* is called when the
-        first renewal is due: most jobs end before.
+        first renewal is due: most jobs end before; ``BackendUnavailable`` from it counts as a renewal that failed.
         """
         for descriptor in (self._signals.descriptor, self._link.fileno, self._timer):
             self._poll.register(descriptor, select.POLLIN)
@@ -244,11 +245,16 @@ class Keeper:
             self._guard.tell_deadline(self.deadline)
 
     def _renew_now(self) -> None:
-        if self._renewer is None and self._make_renewer is not None:
-            self._renewer = self._make_renewer()
-            self._poll.register(self._renewer.readable, select.POLLIN)
-        if self._renewer is not None:
+        if self._make_renewer is None:
+            return
+        try:
+            if self._renewer is None:
+                self._renewer = self._make_renewer()
+                self._poll.register(self._renewer.readable, select.POLLIN)
             self._renewer.renew_now()
+        except BackendUnavailable as unknown:
+            self._judge(events.RenewalFailed(str(unknown)))
+            self._renew_at = self._clock() + self._schedule.interval
 
     def stop_renewing(self, timeout: float) -> bool:
         """No request is sent after this. ``False``: one is still under way after *timeout* seconds."""

@@ -84,6 +84,8 @@ def bounded(
 ) -> T:
     """The result of a call that obeys no deadline, such as name resolution; its error is raised here.
 
+    Raises ``BackendUnavailable``, also when there are no more descriptors or threads, and ``RequestInterrupted``.
+
     It runs in a thread of its own, which is left to its fate when the deadline has passed. *interrupted* is called
     when the deadline's interrupt is readable: it raises, or the wait goes on. Without it, that ends the wait.
     """
@@ -101,7 +103,12 @@ def bounded(
             errors.append(error)
         os.close(writing)  # the other end becomes readable
 
-    _thread.start_new_thread(run, ())
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:
+        os.close(reading)
+        os.close(writing)
+        raise BackendUnavailable(f"{where}: no thread for it: too many processes (ulimit -u)") from None
     try:
         while True:
             try:

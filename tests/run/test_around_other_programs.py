@@ -48,6 +48,15 @@ def test_a_nested_run_without_a_backend_uses_the_default_of_the_user(lockctl, lo
     assert done.returncode == 0
 
 
+def test_a_job_runs_on_when_there_is_no_thread_to_renew_in(lockctl, after):
+    # the stack of a thread would be larger than the addresses of a process; too many processes fail it the same way
+    launch = after("resource.setrlimit(resource.RLIMIT_STACK, (1 << 47, resource.getrlimit(resource.RLIMIT_STACK)[1]))")
+    done = launch(lockctl.command, "run", "-l", "nightly", "--", "sh", "-c", "sleep 1.2; echo done")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "cannot renew the lease: no thread" in done.stderr
+
+
 def test_timeout_around_run_ends_the_job_and_frees_the_lock(lockctl, locks):
     timeout = shutil.which("timeout")
     assert timeout

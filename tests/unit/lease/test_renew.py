@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import select
 import threading
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lockctl.events import RenewalEvent
     from lockctl.model import Grant, Holder
 
+NO_STACK = 1 << 47  # bytes: more than the addresses of a process, so that no thread can be made
 SCHEDULE = replace(plan(30.0, None, MemoryBackend.capabilities), interval=0.02)
 
 
@@ -114,6 +116,18 @@ def test_a_renewal_reports_a_deadline_that_counts_from_its_sending(
     clock.now += 12.0  # the answer is slow
     backend.gate.set()
     assert reports(renewer)[0] == Renewed(SCHEDULE.deadline(sent, 30.0))
+
+
+def test_without_a_thread_nothing_is_started_and_a_later_call_tries_again(renewer: Renewer, backend: Scripted) -> None:
+    before = _thread.stack_size(NO_STACK)
+    try:
+        with pytest.raises(BackendUnavailable, match="no thread to renew in"):
+            renewer.renew_now()
+    finally:
+        _thread.stack_size(before)
+    assert backend.asked == 0
+    renewer.renew_now()
+    assert isinstance(reports(renewer)[0], Renewed)
 
 
 def test_it_goes_on_renewing_by_itself(renewer: Renewer) -> None:

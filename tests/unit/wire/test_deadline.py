@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import socket
 import threading
@@ -82,6 +83,17 @@ def test_a_call_that_obeys_no_deadline_is_left_behind() -> None:
     assert bounded(lambda: 7, Deadline(5.0), "here") == 7
     with pytest.raises(ZeroDivisionError):
         bounded(lambda: 1 // 0, Deadline(5.0), "here")
+
+
+def test_a_call_for_which_there_is_no_thread_leaves_nothing_open() -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    before = _thread.stack_size(1 << 47)  # bytes: more than the addresses of a process
+    try:
+        with pytest.raises(BackendUnavailable, match="here: no thread"):
+            bounded(lambda: 1, Deadline(5.0), "here")
+    finally:
+        _thread.stack_size(before)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 def test_a_name_server_that_is_dead_does_not_stretch_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
