@@ -50,7 +50,7 @@ def open_backend(url: Url) -> Backend:
     A password that the URL says to read from a file or a command is read here.
     """
     found = load(url.scheme)
-    if url.params and url.password is None:
+    if url.params:
         from lockctl import secret
 
         url = secret.resolve(url)

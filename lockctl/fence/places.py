@@ -87,8 +87,7 @@ def _url(text: str) -> Url:
 def _open(url: Url) -> Store:
     module, _, name = STORES[url.scheme].partition(":")
     found = getattr(__import__(module, fromlist=[name]), name)
-    if url.password is None:
-        url = secret.resolve(url)
+    url = secret.resolve(url)
     take_params(url, found.parameters)
     store: Store = found.from_url(url)
     return store

@@ -43,7 +43,7 @@ ROOMS: dict[str, set[str]] = {
     "secret": set(),
     "registry": {"secret"},  # a backend is loaded by its name
     "wire": set(),
-    "backends": {"wire"},
+    "backends": {"wire", "secret"},
     "fence": {"wire", "backends", "secret"},
     "config_file": {"settings"},
     "config": {"settings", "registry", "config_file"},

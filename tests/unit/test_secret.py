@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import pytest
 from lockctl import secret
 from lockctl.config import Effective, backend_url, profile_url, read_config
 from lockctl.errors import ConfigError
+from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from tests.jobs import alive, eventually
 
@@ -54,6 +57,7 @@ def test_a_url_without_such_a_parameter_stays_as_it_is() -> None:
         ("password_command=kill -9 $$", "status -9"),
         ("password_command=yes", "did not end within|printed too much"),
         ("password_command=true&password_file=/dev/null", "one place"),
+        ("password_command=: p4ss", "password_command: must give one line"),
     ],
 )
 def test_what_gives_no_password_is_named_without_it(params: str, said: str) -> None:
@@ -63,13 +67,62 @@ def test_what_gives_no_password_is_named_without_it(params: str, said: str) -> N
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(secret, "COMMAND_LIMIT", 0.3)
+    monkeypatch.setattr(secret, "LIMIT", 0.3)
     pid_file = tmp_path / "pid"
     before = time.monotonic()
     with pytest.raises(ConfigError, match="did not end"):
         secret.resolve(parse_url(f"redis://h?password_command=sleep 60 %26 echo $! > {quoted(pid_file)}; wait"))
     assert time.monotonic() - before < 5
     eventually(lambda: not alive(int(pid_file.read_text())))
+
+
+def test_a_command_that_closes_its_stdout_and_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secret, "LIMIT", 0.3)
+    before = time.monotonic()
+    with pytest.raises(ConfigError, match="did not end"):
+        secret.resolve(parse_url("redis://h?password_command=echo a; exec sleep 60 >%26-"))
+    assert time.monotonic() - before < 5
+
+
+def test_a_command_is_ended_by_a_reader_that_goes_away_as_in_any_shell(capfd: pytest.CaptureFixture[str]) -> None:
+    url = secret.resolve(parse_url("redis://h?password_command=yes pw | head -n 1"))
+    assert url.password == "pw"
+    assert capfd.readouterr().err == ""
+
+
+def test_a_pipe_may_give_the_password_in_pieces(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    def write() -> None:
+        with open(tmp_path / "pipe", "wb", buffering=0) as pipe:
+            for piece in (b"p/", b"w", b"\n"):
+                pipe.write(piece)
+                time.sleep(0.05)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    url = secret.resolve(parse_url(f"redis://h?password_file={quoted(tmp_path / 'pipe')}"))
+    writer.join()
+    assert url.password == "p/w"
+
+
+def test_a_pipe_that_nobody_writes_to_does_not_hold_us_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(secret, "LIMIT", 0.3)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="gave no password within"):
+        secret.resolve(parse_url(f"redis://h?password_file={quoted(tmp_path / 'pipe')}"))
+
+
+def test_a_file_that_is_too_large_is_not_cut_to_a_password(tmp_path: Path) -> None:
+    (tmp_path / "large").write_text("a" * (secret.LONGEST + 1))
+    with pytest.raises(ConfigError, match="too large"):
+        secret.resolve(parse_url(f"redis://h?password_file={quoted(tmp_path / 'large')}"))
+
+
+def test_a_url_with_a_password_and_a_file_for_it_says_which_two_places() -> None:
+    with pytest.raises(ConfigError, match="the URL or profile itself or password_file") as refused:
+        open_backend(parse_url("redis://:p4ss@h?password_file=/etc/pw"))
+    assert "p4ss" not in str(refused.value)
 
 
 def test_a_profile_has_user_password_and_parameters_of_its_url_as_keys(tmp_path: Path) -> None:

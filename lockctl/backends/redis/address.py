@@ -130,7 +130,11 @@ def _sentinel(url: Url) -> Address:
     elif any(params[key] != usual for key, usual in tls_settings.PARAMETERS.items()):
         raise ConfigError("redis+sentinel: a parameter for TLS without tls=yes")
     sentinels = tuple(urls.endpoint(host, SENTINEL_PORT) for host in url.hosts)
-    password = _first_line(params["sentinel_password_file"]) if params["sentinel_password_file"] else None
+    password = None
+    if params["sentinel_password_file"]:
+        from lockctl import secret
+
+        password = secret.from_file(params["sentinel_password_file"], "sentinel_password_file")
     if params["sentinel_user"] and password is None:
         raise ConfigError("redis+sentinel: sentinel_user without sentinel_password_file")
     where = f"redis primary {name} of sentinels {', '.join(printable(hostport(*each)) for each in sentinels)}"
@@ -152,16 +156,3 @@ def _prefix(url: Url, prefix: str) -> str:
     if not prefix.isprintable() or "{" in prefix or "}" in prefix:
         raise ConfigError(f"{url.scheme}: prefix is printable text without braces")
     return prefix
-
-
-def _first_line(path: str) -> str:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            line = file.read(65536).decode("utf-8").rstrip("\r\n")
-    except OSError as failure:
-        raise ConfigError(f"sentinel_password_file {printable(path)}: {failure.strerror}") from None
-    except UnicodeDecodeError:
-        line = ""
-    if not line or "\n" in line:
-        raise ConfigError(f"sentinel_password_file {printable(path)}: must have one line of UTF-8 text, the password")
-    return line
