@@ -88,6 +88,8 @@ def _check_tables(file: ConfigFile) -> None:
         for key, entry in content.items():
             if not isinstance(entry, (str, int)):
                 raise at(file, ("backends", profile), key, "must be a string, a whole number, true or false")
+            if isinstance(entry, str) and "\0" in entry:
+                raise at(file, ("backends", profile), key, "it has a NUL character")
         if "url" not in content and content:
             raise at(file, ("backends", profile), next(iter(content)), "in a backend without url, which must be a URL")
         if not isinstance(content.get("url"), str) or ":" not in content["url"]:

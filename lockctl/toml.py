@@ -20,8 +20,9 @@ def parse(name: str, text: str) -> dict[str, Any]:
     """The tables of a file; raises ``ConfigError`` with file and line."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as wrong:
-        message = f"{name}: not valid TOML: {wrong}"
+    except ValueError as wrong:  # a TOMLDecodeError, or what int() says of thousands of digits
+        reason = wrong if isinstance(wrong, tomllib.TOMLDecodeError) else "a number is too long"
+        message = f"{name}: not valid TOML: {reason}"
         raise ConfigError(message) from None
     except RecursionError:
         message = f"{name}: not valid TOML: nested too deeply"
@@ -34,11 +35,11 @@ def line_of(text: str, path: tuple[str, ...]) -> int | None:
     for number, line in enumerate(text.splitlines(), 1):
         try:
             content = tomllib.loads(line)
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             # the first line of a value that goes on
             try:
                 content = tomllib.loads(line.partition("=")[0] + "= 0")
-            except tomllib.TOMLDecodeError:
+            except (ValueError, RecursionError):
                 continue
         found = _first_path(content)
         if line.lstrip().startswith("["):

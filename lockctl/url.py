@@ -30,6 +30,8 @@ class Url(Value):
 
 def parse_url(text: str) -> Url:
     """Take a URL apart; raises ``ConfigError``, whose text never repeats a secret."""
+    if "\0" in text or "%00" in text:
+        raise ConfigError("a backend URL cannot have a NUL character (%00)")
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme or not scheme.replace("+", "a").replace("-", "a").isalnum():
         raise ConfigError(NOT_A_URL)

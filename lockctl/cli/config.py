@@ -64,8 +64,10 @@ def _check_profiles(file: ConfigFile) -> None:
             registry.open_backend(url).close()
         except ConfigError as wrong:
             said = str(wrong)
-            key = next((key for key in file.tables["backends"][name] if said.startswith(f"{key} ")), "url")
-            raise at(file, ("backends", name), key, said.removeprefix(f"{key} ")) from None
+            key = next(
+                (key for key in file.tables["backends"][name] if said.startswith((f"{key} ", f"{key}: "))), "url"
+            )
+            raise at(file, ("backends", name), key, said.removeprefix(key).removeprefix(":").lstrip()) from None
 
 
 def path(config_file: str | None) -> int:

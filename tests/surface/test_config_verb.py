@@ -115,6 +115,18 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
             '[backends.x]\nurl = "redis://h"\npassword_file = "/nowhere"\n',
             ":3: [backends.x] password_file: /nowhere: No such file or directory",
         ),
+        (
+            '[backends.x]\nurl = "redis://h"\npassword_command = "exit 3"\n',
+            ":3: [backends.x] password_command: the command failed with status 3",
+        ),
+        ('[backends.x]\nurl = "redis://h"\nca = "a\\u0000"\n', ":3: [backends.x] ca: it has a NUL character"),
+        ('[backends.x]\nurl = "redis://h/%00"\n', ":2: [backends.x] url: a backend URL cannot have a NUL"),
+        ("[defaults]\nttl = " + "1" * 5000 + "\n", "not valid TOML: a number is too long"),
+        ('[defaults]\nttl = "banana"\nreport = """\na = ' + "1" * 5000 + '"""\n', ":2: [defaults] ttl: 'banana'"),
+        (
+            '[defaults]\nreport = """\na = ' + "1" * 5000 + '"""\nttl = "banana"\n',
+            ":4: [defaults] ttl: 'banana'",
+        ),
         ('[defaults]\nbackend = "y"\n', "no backend profile 'y'"),
         ("[defaults\n", "not valid TOML"),
         (b"[defaults]\n# \xff\xfe\n", ":2: not UTF-8 text"),

@@ -15,7 +15,8 @@ def quoted(text: str) -> str:
     return "".join(f"%{byte:02x}" for byte in text.encode("utf-8", "surrogateescape"))
 
 
-SECRET = st.text(min_size=1).map(lambda text: "S3CR3T" + text)
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+SECRET = TEXT.filter(bool).map(lambda text: "S3CR3T" + text)
 HOSTS = st.lists(st.from_regex(r"[a-z0-9.-]{1,12}(:[0-9]{1,5})?", fullmatch=True), min_size=1, max_size=3)
 
 
@@ -23,7 +24,7 @@ HOSTS = st.lists(st.from_regex(r"[a-z0-9.-]{1,12}(:[0-9]{1,5})?", fullmatch=True
     SECRET,
     HOSTS,
     st.from_regex(r"(/[a-z0-9]{1,5}){0,3}", fullmatch=True),
-    st.dictionaries(st.text(min_size=1), st.text()),
+    st.dictionaries(TEXT.filter(bool), TEXT),
 )
 def test_all_parts_come_back_and_what_is_shown_has_no_secret(
     secret: str, hosts: list[str], path: str, params: dict[str, str]
@@ -78,6 +79,19 @@ def test_a_broken_url_does_not_leak_its_password(secret: str) -> None:
 def test_these_urls_are_read_like_this(text: str, hosts: tuple[str, ...], path: str) -> None:
     url = parse_url(text)
     assert (url.scheme, url.hosts, url.path) == (text.partition(":")[0].lower(), hosts, path)
+
+
+@pytest.mark.parametrize(
+    "text", ["file:///a%00b", "redis://a%00b/", "redis://:p4%00ss@h", "etcds://h/?ca=%00", "redis://h/a\0"]
+)
+def test_a_nul_character_is_refused_wherever_it_stands(text: str) -> None:
+    with pytest.raises(ConfigError, match="NUL character") as refused:
+        parse_url(text)
+    assert "p4" not in str(refused.value)
+
+
+def test_a_percent_sign_before_two_zeros_is_no_nul() -> None:
+    assert parse_url("file:///a%2500").path == "/a%00"
 
 
 def test_an_empty_password_is_not_the_same_as_none() -> None:
