@@ -79,7 +79,7 @@ def open_client(postgres_server: Postgres, schema: str) -> Iterator[Callable[...
         (URL + "?sslmode=disable", "no parameter 'sslmode'"),
         (URL + "?prefix=" + "x" * 1001, "longer than"),
         (URL + "?prefix=%ff", "not UTF-8"),
-        (URL + "?schema=a%00b", "not UTF-8"),
+        (URL + "?schema=a%00b", "NUL"),
         ("postgresql://h:0/db", "port"),
         ("postgresql://::1/db", "brackets"),
     ],

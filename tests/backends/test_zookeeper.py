@@ -49,7 +49,7 @@ def claim(ttl: float = 5.0, name: str = "nightly") -> Claim:
         ("zookeeper://h/a/../b", "path of the URL"),
         ("zookeeper://h/./b", "path of the URL"),
         ("zookeeper://h/zookeeper/quota", "path of the URL"),
-        ("zookeeper://h/a%00b", "path of the URL"),
+        ("zookeeper://h/a%00b", "NUL"),
         ("zookeeper://h/a%1bb", "path of the URL"),
         ("zookeeper://h/a%ffb", "path of the URL"),
         ("zookeeper://ops@h/", "digest"),

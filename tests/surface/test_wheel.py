@@ -149,6 +149,28 @@ def test_a_library_that_is_not_there_is_named_with_what_to_install(url: str, ext
         assert f"pip install 'lockctl[{extra}]'" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("url", "extra", "refused"),
+    [
+        ("mysql://u:p@127.0.0.1:1/db", "mysql", 77),
+        ("s3://bucket/key", "s3", 77),
+        ("postgresql://u@127.0.0.1:1/db", "postgresql", 77),
+        ("zookeeper://127.0.0.1:1/marks", "zookeeper", 78),  # its library is loaded before the lock is taken
+    ],
+)
+def test_a_library_that_is_not_there_for_marks_is_named_with_what_to_install(
+    url: str, extra: str, refused: int, installed: Path, locks: Path
+) -> None:
+    words = ["run", "-b", f"file://{locks}", "-l", "a", "--fence", url, "--", "echo", "ran"]
+    for command, status in ((["fence", "show", url], 78), (words, refused)):
+        done = subprocess.run(
+            [installed / "bin/lockctl", *command], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert (done.returncode, done.stdout) == (status, ""), done.stderr
+        assert done.stderr.count("\n") == 1
+        assert f"pip install 'lockctl[{extra}]'" in done.stderr
+
+
 @pytest.mark.parametrize("scheme", ["redis", "redlock", "etcd", "consul"])
 def test_these_backends_need_no_library(scheme: str, installed: Path) -> None:
     address = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3" if scheme == "redlock" else "127.0.0.1:1"

@@ -76,8 +76,6 @@ class EtcdBackend:
             raise ConfigError(f"{scheme}: a URL has no path: where locks are is said by ?prefix={printable(url.path)}")
         if (url.user is None) != (url.password is None):
             raise ConfigError(f"{scheme}: a user and a password (or password_file) belong together")
-        if "\0" in params["prefix"]:
-            raise ConfigError(f"{scheme}: prefix cannot contain a null character")
         tls = None
         if scheme == "etcds":
             tls = TlsSettings.from_params(scheme, params)

@@ -89,7 +89,7 @@ def from_url(url: Url) -> Address:
         )
     database = url.path.removeprefix("/")
     for text in (database, url.user or "", url.password or "", taken["prefix"], taken["schema"], *taken.values()):
-        if "\0" in text or not _is_text(text):
+        if not _is_text(text):
             raise ConfigError("postgresql: the URL has a part that is not UTF-8 text")
     return Address(
         hosts=tuple(endpoint(host, PORT) for host in url.hosts),

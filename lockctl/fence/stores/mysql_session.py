@@ -99,7 +99,7 @@ def from_url(url: Url) -> Address:
         )
     host, port = endpoint(url.hosts[0], PORT)
     for text in (host, database, url.user or "", url.password or ""):
-        if "\0" in text or not text.encode("utf-8", "replace").decode() == text:
+        if text.encode("utf-8", "replace").decode() != text:
             raise ConfigError("mysql: the URL has a part that is not UTF-8 text")
     return Address(
         host=host,
@@ -151,8 +151,7 @@ class Session:
             return list(cursor.fetchall())
 
     def _translated(self, call: Any, *args: Any) -> Any:
-        import pymysql
-
+        pymysql = _driver()
         try:
             return call(*args)
         except pymysql.err.MySQLError as error:
@@ -187,11 +186,17 @@ class Session:
         return SqlError(f"{self.where}: {said}", code)
 
 
-def _connected(address: Address, deadline: Deadline, where: str) -> Any:
+def _driver() -> Any:
+    """The module ``pymysql``; raises ``ConfigError`` that says how to get it."""
     try:
         import pymysql
     except ImportError:
         raise ConfigError("marks in MySQL need PyMySQL: pip install 'lockctl[mysql]'") from None
+    return pymysql
+
+
+def _connected(address: Address, deadline: Deadline, where: str) -> Any:
+    pymysql = _driver()
     limit = max(READ_LIMIT, deadline.left())
     settings: dict[str, Any] = {
         "user": address.user,

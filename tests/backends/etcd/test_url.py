@@ -29,7 +29,7 @@ class TestUrl:
             ("etcd://h/?insecure=yes", "etcds://"),
             ("etcds://h/?insecure=maybe", "insecure"),
             ("etcds://h/?key=/key.pem", "cert"),
-            ("etcd://h/?prefix=a%00b", "null"),
+            ("etcd://h/?prefix=a%00b", "NUL"),
             ("etcd://h/?namespace=x", "namespace"),
         ],
     )
