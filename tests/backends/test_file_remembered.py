@@ -128,6 +128,20 @@ def test_another_program_does_not_see_a_hold_and_does_not_lose_its_lock_with_it(
     take(client, harness.claim())
 
 
+@pytest.mark.parametrize("now", [True, False])
+@pytest.mark.parametrize("room", [0, 20])
+def test_a_revocation_for_which_the_disk_has_no_room_leaves_nothing_and_changes_nothing(
+    harness: FileHarness, room: int, *, now: bool
+) -> None:
+    client = harness.client()
+    grant = take(client, harness.claim())
+    before = sorted(os.listdir(harness.directory))
+    with at_most(room), pytest.raises(BackendUnavailable, match="cannot use"):
+        revoke(harness.client(), holder_of(client), now=now)
+    assert sorted(os.listdir(harness.directory)) == before
+    assert client.renew(grant, timeout=LIMIT).token == grant.token
+
+
 def test_nobody_is_there_to_be_asked_for_a_lock_that_is_kept(harness: FileHarness) -> None:
     keep(harness, 60.0)
     client = harness.client()

@@ -296,7 +296,7 @@ class FileBackend:
                 return (seen.token or 0) + 1
             floor = max(self._wall_us(), *[(holder.token or 0) + 1 for holder in present.holders])
             if present.holders[0].ended_at is None:
-                return revocation.replace_file(self._open_directory(), file, key, floor)
+                return revocation.replace_file(self._open_directory(), file, floor)
             return revocation.end_hold(self._open_directory(), file, key, seen, floor, _deadline(timeout))
         except OSError as failure:
             place.refuse(key, failure)

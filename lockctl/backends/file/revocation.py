@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from errno import ENOSPC
 
 from lockctl import documents
 from lockctl.backends.file import place, trying
@@ -13,6 +14,8 @@ from lockctl.errors import LockctlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lockctl.model import Holder
     from lockctl.wire.deadline import Deadline
 
@@ -65,37 +68,42 @@ def end_hold(directory: int, file: str, key: str, seen: Holder, floor: int, dead
         os.close(descriptor)
 
 
-def replace_file(directory: int, file: str, key: str, floor: int) -> int:
+def replace_file(directory: int, file: str, floor: int) -> int:
     """Put a new lock file, whose tokens begin above *floor*, in the place of the held one.
 
     No call of the kernel takes a flock away. Who comes now locks the new file; the old holder sees at
     its next heartbeat that the path is not its file any more. Returns the smallest token to come.
     """
-    temporary = f".new.{os.getpid()}.{file}"
-    descriptor = os.open(
-        temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=directory
-    )
+
+    def write(descriptor: int) -> None:
+        records.write(descriptor, Record(1, floor, NOBODY), durable=True)
+
+    _replace(directory, file, write)
+    return floor + 1
+
+
+def _put(directory: int, file: str, content: bytes) -> None:
+    def write(descriptor: int) -> None:
+        if os.write(descriptor, content) < len(content):
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+        os.fsync(descriptor)
+
+    _replace(directory, file, write)
+
+
+def _replace(directory: int, file: str, write: Callable[[int], None]) -> None:
+    """Put a new file, filled by *write*, in the place of *file*, whole or not at all. Raises ``OSError``."""
+    # not by our pid: in a container the next process often has the pid of one that was killed here
+    temporary = f".new.{os.urandom(4).hex()}.{file}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
     try:
         os.fchmod(descriptor, place.mode_for_files(directory))
-        records.write(descriptor, Record(1, floor, b"null"), durable=True)
-        os.rename(temporary, key, src_dir_fd=directory)
-        os.fsync(directory)
+        write(descriptor)
+        os.rename(temporary, file, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         os.unlink(temporary, dir_fd=directory)
         raise
     finally:
         os.close(descriptor)
-    return floor + 1
-
-
-def _put(directory: int, file: str, content: bytes) -> None:
-    temporary = f".new.{os.getpid()}.{file}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
-    try:
-        os.fchmod(descriptor, place.mode_for_files(directory))
-        os.write(descriptor, content)
-        os.fsync(descriptor)
-        os.rename(temporary, file, src_dir_fd=directory, dst_dir_fd=directory)
-    finally:
-        os.close(descriptor)
+    os.fsync(directory)
