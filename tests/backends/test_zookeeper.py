@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.backends.zookeeper import ZooKeeperBackend, queue
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import Claim
 from lockctl.url import parse_url
 
@@ -82,6 +83,20 @@ def test_without_a_path_the_locks_are_below_lockctl() -> None:
 def test_files_for_tls_that_cannot_be_used_are_named(opened: Callable[[str], ZooKeeperBackend]) -> None:
     with pytest.raises(ConfigError, match=r"/does/not/exist"):
         opened("zookeepers://127.0.0.1:1/?ca=/does/not/exist").try_acquire(claim(), timeout=1.0)
+
+
+def test_without_a_thread_for_the_connection_the_backend_is_out_of_reach(
+    opened: Callable[[str], ZooKeeperBackend],
+) -> None:
+    backend = opened("zookeeper://127.0.0.1:1/locks")
+    descriptors = len(os.listdir("/proc/self/fd"))
+    before = _thread.stack_size(1 << 47)  # bytes: more than the addresses of a process
+    try:
+        with pytest.raises(BackendUnavailable, match="no threads for it"):
+            backend.inspect("nightly", timeout=1.0)
+    finally:
+        _thread.stack_size(before)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 def test_without_kazoo_one_line_says_how_to_get_it(

@@ -83,7 +83,10 @@ class Session:
     """One session, from its first use to :meth:`end` or :meth:`abandon`."""
 
     def __init__(self, place: Place, timeout: float) -> None:
-        """Ask for a session timeout of *timeout* seconds. Raises ``ConfigError`` (no kazoo, unusable TLS files)."""
+        """Ask for a session timeout of *timeout* seconds.
+
+        Raises ``ConfigError`` (no kazoo, unusable TLS files), ``BackendUnavailable`` (no more threads).
+        """
         self.place = place
         self._asked = min(math.ceil(timeout * 1000) / 1000, LONGEST)
         self._bells: set[Bell] = set()
@@ -95,7 +98,12 @@ class Session:
 
             context = tls_context(place.tls)
         self._client = client_class()(place, self._asked, self._tell, context=context)
-        self._client.start_async()
+        try:
+            self._client.start_async()
+        except RuntimeError:
+            self._client.abandon()
+            message = f"{place}: no threads for it: too many processes (ulimit -u)"
+            raise BackendUnavailable(message) from None
 
     @property
     def timeout(self) -> float:
