@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lockctl import clock
 from lockctl.cli import exit_status
+from lockctl.cli.files import can_put
 from lockctl.cli.handle import ID_LENGTH, Handle, Remains, directory, document, shell, sweep, write
 from lockctl.cli.keeper import Wanted, start
 from lockctl.durations import parse_duration
@@ -27,9 +28,10 @@ def wanted(name: str, span: str, bind_pid: str | None, file: str | None, export:
     pid, start = (0, 0) if bind_pid is None else _living(bind_pid)
     if export not in (None, "sh"):
         raise UsageError(f"--export: {printable(export or '')!r} is not one of sh")
+    if file == "-":
+        file = None
     if file is not None:
-        parent = os.path.dirname(file) or "."
-        if not file or os.path.isdir(file) or not os.access(parent, os.W_OK | os.X_OK):
+        if not can_put(file):
             raise UsageError(f"--handle: cannot write {printable(file)}: no such directory, or no permission")
         file = os.path.abspath(file)
     return Wanted(name, positive_span(span), pid, start, file, export == "sh")

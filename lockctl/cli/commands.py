@@ -144,7 +144,9 @@ run_.params += [option(setting) for setting in SETTINGS]
 @click.argument("name", type=LockName())
 @click.option("--for", "span", metavar="DURATION", required=True, help="Hold the lock for at most this long.")
 @click.option("--bind-pid", metavar="PID", help="Give the lock back when this process ends, such as $$ in a shell.")
-@click.option("--handle", "file", metavar="FILE", type=click.Path(), help="Write the handle to this file.")
+@click.option(
+    "--handle", "file", metavar="FILE", type=click.Path(), help="Write the handle to this file; - for stdout."
+)
 @click.option("--export", type=Words(("sh",)), metavar="sh", help="Print assignments for eval in a POSIX shell.")
 def acquire_(name: str, *, span: str, bind_pid: str | None, file: str | None, export: str | None, **given: Any) -> int:
     """Take a lock that a detached process holds, across the steps of a CI job, and print its handle."""

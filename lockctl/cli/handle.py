@@ -13,6 +13,7 @@ import os
 import stat
 import time
 
+from lockctl.cli.files import put
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import printable
 from lockctl.value import Value
@@ -93,17 +94,9 @@ def _quoted(content: object) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """Put *text* at *path*, whole or not at all, for this user alone; raises ``ConfigError``."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    """Put *text* at *path*, a new file for this user alone; raises ``ConfigError``."""
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-            os.rename(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        put(path, (text + "\n").encode(), 0o600)
     except OSError as failure:
         raise ConfigError(f"cannot write the handle {printable(path)}: {failure.strerror}") from None
 

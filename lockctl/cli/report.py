@@ -1,10 +1,9 @@
-"""``--report``: the outcome of a run as JSON, whole or not at all."""
+"""``--report``: the outcome of a run as JSON."""
 
 from __future__ import annotations
 
-import os
-
 from lockctl.cli import exit_status
+from lockctl.cli.files import can_put, put
 from lockctl.cli.output import holder_document
 from lockctl.clock import utc
 from lockctl.errors import UsageError
@@ -18,14 +17,13 @@ if TYPE_CHECKING:
 
 def check_place(path: str) -> None:
     """Find out before anything runs whether the report can be written; raises ``UsageError``."""
-    directory = os.path.dirname(path) or "."
-    if not os.access(directory, os.W_OK | os.X_OK) or os.path.isdir(path):
-        message = f"--report: cannot write {printable(path)}: no such directory, no permission, or it is a directory"
+    if not can_put(path):
+        message = f"--report: cannot write {printable(path)}: no such directory, no permission, or no file"
         raise UsageError(message)
 
 
 def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
-    """Write it beside the place and rename it there. A failure is said; the status stays the job's."""
+    """Write it. A failure is said; the status stays the job's."""
     import json
 
     document = {
@@ -43,17 +41,8 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
         "not_released": outcome.not_released or None,
         "holder": holder_document(outcome.seen.holders[0]) if outcome.seen and outcome.seen.holders else None,
     }
-    temporary = f"{path}.{os.getpid()}.tmp"
+    text = json.dumps(document, indent=2) + "\n"
     try:
-        with open(temporary, "x", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump(document, file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
+        put(path, text.encode("utf-8", "surrogateescape"))
     except OSError as failure:
         talk("warning", f"cannot write the report {path}: {failure.strerror}")
-        try:
-            os.unlink(temporary)
-        except OSError:
-            return

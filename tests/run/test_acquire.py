@@ -145,6 +145,18 @@ def test_a_path_that_means_something_to_a_shell_is_quoted(desk: Desk) -> None:
     assert desk("release", "--handle", done.stdout).returncode == 0
 
 
+@pytest.mark.parametrize("place", ["-", "device"])
+def test_the_handle_can_go_to_a_stream_and_a_device_stays_what_it_is(place: str, desk: Desk) -> None:
+    if place == "device":
+        link = desk.runtime / "device"
+        link.symlink_to("/dev/stdout")
+        place = str(link)
+    done = desk("acquire", "deploy", "--for", "60s", "--handle", place)
+    assert json.loads(done.stdout)["name"] == "deploy"
+    assert place == "-" or os.readlink(place) == "/dev/stdout"
+    assert desk("release", "--handle", "-", input=done.stdout).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [

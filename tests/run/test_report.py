@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 
 import pytest
 
@@ -196,3 +197,50 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(lockctl
         assert done.stderr.count("\n") == 1
         assert "--report" in done.stderr
         assert not (locks / ".ran").exists()
+
+
+def test_an_empty_place_is_refused(lockctl, locks):
+    done = lockctl("run", "-l", "a", "--report", "", "--", "touch", str(locks / ".ran"), cwd=locks)
+    assert (done.returncode, (locks / ".ran").exists()) == (64, False)
+
+
+@pytest.mark.parametrize(("device", "stream"), [("/dev/stderr", "stderr"), ("/dev/stdout", "stdout")])
+def test_a_report_to_a_stream_goes_there_and_leaves_the_device_as_it_is(lockctl, locks, device, stream):
+    place = locks / ".place"
+    place.symlink_to(device)
+    done = lockctl("run", "-l", "a", "--report", str(place), "--", "echo", "job")
+    assert done.returncode == 0
+    text = getattr(done, stream)
+    assert json.loads(text.removeprefix("job\n"))["outcome"] == "exited"
+    assert os.readlink(place) == device
+
+
+def test_a_device_stays_what_it_is(lockctl, locks):
+    place = locks / ".place"
+    place.symlink_to(os.devnull)
+    assert lockctl("run", "-l", "a", "--report", str(place), "--", "true").returncode == 0
+    assert os.readlink(place) == os.devnull
+
+
+def test_a_report_goes_through_a_fifo_and_nobody_waits_for_its_reader(lockctl, locks):
+    place = locks / ".place"
+    os.mkfifo(place)
+    done = lockctl("run", "-l", "a", "--report", str(place), "--", "true")
+    assert done.returncode == 0
+    assert "cannot write the report" in done.stderr
+    reader = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert lockctl("run", "-l", "a", "--report", str(place), "--", "true").returncode == 0
+        assert list(json.loads(os.read(reader, 1 << 16))) == KEYS
+    finally:
+        os.close(reader)
+    assert place.is_fifo()
+
+
+def test_what_is_neither_a_file_nor_a_stream_is_refused(lockctl, locks):
+    place = locks / ".place"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        done = lockctl("run", "-l", "a", "--report", str(place), "--", "touch", str(locks / ".ran"))
+    assert (done.returncode, (locks / ".ran").exists()) == (64, False)
+    assert place.is_socket()
