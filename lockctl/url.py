@@ -61,6 +61,17 @@ def parse_url(text: str) -> Url:
     )
 
 
+def without_secrets(text: str) -> str:
+    """A backend as it was written, without user, password and where a password comes from; a profile as it is."""
+    rest, question, query = text.partition("?")
+    scheme, slashes, place = rest.partition("://")
+    if slashes:
+        netloc, slash, path = place.partition("/")
+        rest = scheme + slashes + netloc.rpartition("@")[2] + slash + path
+    pairs = [pair for pair in query.split("&") if pair and _unquote(pair.partition("=")[0]) not in SECRETS]
+    return rest + (question + "&".join(pairs) if pairs else "")
+
+
 def endpoint(text: str, default_port: int) -> tuple[str, int]:
     """Host and port of one element of :attr:`Url.hosts`; IPv6 in brackets. Raises ``ConfigError``."""
     host, colon, port = text.rpartition(":")

@@ -243,8 +243,10 @@ def force_release_(
 ) -> int:
     """Ask the holder of a lock to stop its command and give the lock back, and wait until it has."""
     from lockctl.cli import force_release
+    from lockctl.cli.output import look_options
 
-    order = force_release.Order(name=name, now=now, token=token, reason=reason, yes=yes, as_json=as_json)
+    where = look_options({"config": config or "", "backend": backend or ""})
+    order = force_release.Order(name=name, now=now, token=token, reason=reason, yes=yes, as_json=as_json, where=where)
     return force_release.force_release(open_backend(backend, config, name), order)
 
 

@@ -37,6 +37,7 @@ class Order(Value):
     reason: str
     yes: bool
     as_json: bool
+    where: tuple[str, ...] = ()  # the options with which to look at the same lock
 
 
 def force_release(backend: Backend, order: Order) -> int:
@@ -51,7 +52,9 @@ def force_release(backend: Backend, order: Order) -> int:
     if not holders:
         tokens = ", ".join(str(holder.token) for holder in lock.holders)
         plural = "its token is" if len(lock.holders) == 1 else "their tokens are"
-        return _answer(order, talk, "other_holder", f"{name}: not released: {held_by(lock)}; {plural} {tokens}")
+        return _answer(
+            order, talk, "other_holder", f"{name}: not released: {held_by(lock, order.where)}; {plural} {tokens}"
+        )
     _confirm(order, replace(lock, holders=tuple(holders)))
     by = f"{user_name(os.environ)}@{os.uname().nodename}"
     told, floor = [], 0
@@ -73,15 +76,29 @@ def force_release(backend: Backend, order: Order) -> int:
     if not told:
         return _answer(order, talk, "other_holder", f"{name}: not released: the holder has changed: look again")
     if order.now:
+        others = _still_inside(backend, order, [holder for holder in lock.holders if holder not in told])
+        what = f"a place in {name} is free, {others} more hold it" if others else f"{name} is free"
         return _answer(
             order,
             talk,
             "released",
-            f"{name} is free. The old holder may still be running until it notices:"
+            f"{what}. The old holder may still be running until it notices:"
             f" resources that check tokens must be advanced to at least {floor}",
             floor,
         )
     return _await_release(backend, order, told, talk)
+
+
+def _still_inside(backend: Backend, order: Order, others: list[Holder]) -> int:
+    """How many of the holders that were not told have the lock all the same; 0 also when that cannot be known."""
+    if not others:
+        return 0
+    try:
+        seen = backend.inspect(order.name, timeout=REQUEST_TIMEOUT).holders
+    except LockctlError:
+        return 0
+    inside = {(holder.owner, holder.token) for holder in seen}
+    return sum((holder.owner, holder.token) in inside for holder in others)
 
 
 def _remember(backend: Backend, order: Order, holder: Holder, by: str, talk: Talk) -> None:
@@ -138,10 +155,10 @@ def _confirm(order: Order, lock: LockInfo) -> None:
     if order.yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        message = f"{order.name}: {held_by(lock)}; without a terminal to ask on, --yes is needed"
+        message = f"{order.name}: {held_by(lock, order.where)}; without a terminal to ask on, --yes is needed"
         raise UsageError(message)
     risk = " The old holder is not stopped first: two may run at once." if order.now else ""
-    sys.stderr.write(f"{order.name} is {held_by(lock)}\nRelease it?{risk} [y/N] ")
+    sys.stderr.write(f"{order.name} is {held_by(lock, order.where)}\nRelease it?{risk} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise LockctlError("not released")

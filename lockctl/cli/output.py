@@ -9,9 +9,11 @@ from lockctl.clock import utc, wall
 from lockctl.durations import format_age
 from lockctl.errors import BackendUnavailable, UsageError
 from lockctl.names import command_line, printable
+from lockctl.url import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import TextIO
 
     from lockctl.model import Holder, LockInfo, Run
@@ -62,11 +64,11 @@ def on_styled_screen() -> bool:
     return on_screen() and not os.environ.get("NO_COLOR")
 
 
-def held_by(seen: LockInfo | None) -> str:
-    """Who holds a lock, since when, and how to look further."""
+def held_by(seen: LockInfo | None, where: tuple[str, ...] = ()) -> str:
+    """Who holds a lock, since when, and how to look further; *where*: see :func:`look_options`."""
     if seen is None or not seen.holders:
         return "held by another, who has released it just now or cannot be seen"
-    look = f"see: lockctl inspect {seen.name}"
+    look = "see: " + command_line(("lockctl", "inspect", *where, seen.name))
     holder = seen.holders[0]
     command = f": {command_line(holder.command)}" if holder.command else ""
     if seen.state == "foreign":
@@ -77,6 +79,16 @@ def held_by(seen: LockInfo | None) -> str:
     others = len(seen.holders) - 1
     more = f", and {others} more{f' in {seen.slots} slots' if seen.slots > 1 else ''}" if others else ""
     return f"held by {_who(holder)}{_since(holder)}{command}{more}; {look}"
+
+
+def look_options(given: Mapping[str, str | bool]) -> tuple[str, ...]:
+    """The options of this command line without which another command would look elsewhere; no secret is in them."""
+    options: list[str] = []
+    if given.get("config"):
+        options += ["--config", str(given["config"])]
+    if given.get("backend"):
+        options += ["-b", without_secrets(str(given["backend"]))]
+    return tuple(options)
 
 
 def _who(holder: Holder) -> str:

@@ -37,7 +37,7 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
         "waited": round(outcome.waited, 3),
         "outcome": outcome.kind,
         "exit_code": None if outcome.status is None else exit_status.of_wait_status(outcome.status),
-        "detail": outcome.detail or None,
+        "detail": outcome.detail or _which(outcome),
         "not_released": outcome.not_released or None,
         "holder": holder_document(outcome.seen.holders[0]) if outcome.seen and outcome.seen.holders else None,
     }
@@ -46,3 +46,9 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
         put(path, text.encode("utf-8", "surrogateescape"))
     except OSError as failure:
         talk("warning", f"cannot write the report {path}: {failure.strerror}")
+
+
+def _which(outcome: Outcome) -> str | None:
+    """Of several locks, the one that *holder* has."""
+    seen = outcome.seen
+    return f"{seen.name} is held" if seen is not None and seen.name != outcome.name else None

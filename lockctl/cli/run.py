@@ -49,7 +49,9 @@ def execute(
     try:
         words = _command(words, shell=given.get("shell") is True, environ=environ)
         talk.lock = _lock_name(given, words)
-        locks = (talk.lock, *map(_checked_name, more_locks))
+        locks = tuple(
+            dict.fromkeys((talk.lock, *map(_checked_name, more_locks)))
+        )  # one that is named twice is one lock
         if len(locks) > MOST_LOCKS:
             raise UsageError(f"--lock: {len(locks)} locks are too many for one run: at most {MOST_LOCKS}")
         hold_standard_descriptors()
@@ -102,7 +104,7 @@ def _configured(
     skip = settings["skip_ok"].content
     conflict = 0 if skip else settings["conflict_exit_code"].content
     status = exit_status.of_outcome(outcome, conflict=conflict)
-    _tell(outcome, talk, silent_when_held=skip)
+    _tell(outcome, talk, given, silent_when_held=skip)
     if report is not None:
         from lockctl.cli.report import write_report
 
@@ -279,16 +281,17 @@ def hold_standard_descriptors() -> None:
                 pass
 
 
-def _tell(outcome: Outcome, talk: Talk, *, silent_when_held: bool) -> None:
+def _tell(outcome: Outcome, talk: Talk, given: Mapping[str, str | bool], *, silent_when_held: bool) -> None:
     if outcome.interrupted is not None:
         talk("info", f"{signal_name(outcome.interrupted)} ended the wait")
     elif outcome.kind == "held":
         if not silent_when_held and outcome.detail:
             talk("warning", outcome.detail)
         elif not silent_when_held:
-            from lockctl.cli.output import held_by
+            from lockctl.cli.output import held_by, look_options
 
-            talk("warning", held_by(outcome.seen))
+            which = f"{outcome.seen.name} is " if outcome.seen and outcome.seen.name != outcome.name else ""
+            talk("warning", which + held_by(outcome.seen, look_options(given)))
     elif outcome.kind == "unavailable" and outcome.status is None and not outcome.error:
         talk("error", outcome.detail)
     elif outcome.kind == "lost":

@@ -74,7 +74,7 @@ class Together:
             try:
                 self._grants[name] = self._clients[name].renew(self._grants[name], timeout=_left(give_up))
             except LeaseRevoked as wanted:
-                asked = wanted
+                asked = LeaseRevoked(f"{wanted.by}, who asked for {name}", wanted.reason)
             except LeaseLost as lost:
                 raise LeaseLost(f"{name}: {lost}") from None
             except (BackendUnavailable, ConfigError) as failure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -45,8 +46,26 @@ def test_all_are_taken_or_none(lockctl: Lockctl, tmp_path: Path) -> None:
     done = lockctl(*BOTH, "--wait", "300ms", "--", "touch", str(ran))
     assert done.returncode == 75
     assert "lockctl inspect b" in done.stderr
+    assert "is held" not in done.stderr
     assert not ran.exists()
     assert inspect(lockctl, "a")["state"] == "free"
+
+
+def test_which_of_them_is_held_is_said(lockctl: Lockctl, tmp_path: Path) -> None:
+    holder = lockctl.start_holding("a")
+    report = tmp_path / "report"
+    done = lockctl(*BOTH, "--report", str(report), "--", "true")
+    assert done.returncode == 75
+    assert done.stderr.startswith("lockctl: b: a is held by ")
+    document = json.loads(report.read_text())
+    assert (document["name"], document["detail"], document["holder"]["pid"]) == ("b", "a is held", holder.pid)
+
+
+def test_one_that_is_named_twice_is_one_lock(lockctl: Lockctl) -> None:
+    words = ("run", "-l", "a", "-l", "a", "--", "sh", "-c", 'echo "${LOCKCTL_TOKENS-none}"')
+    assert lockctl(*words).stdout == "none\n"
+    twice = lockctl(*BOTH, *BOTH[1:], "--", "sh", "-c", 'echo "$LOCKCTL_TOKENS"')
+    assert [word.partition("=")[0] for word in twice.stdout.split()] == ["b", "a"]
 
 
 def test_who_holds_both_keeps_everybody_out_of_each(lockctl: Lockctl) -> None:
@@ -77,8 +96,9 @@ def test_locks_that_were_taken_are_kept_while_another_is_waited_for(lockctl: Loc
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_a_request_for_one_of_them_ends_the_job_and_frees_both(lockctl: Lockctl, name: str) -> None:
     holder = lockctl.start_holding("a", "-l", "b")
-    assert lockctl("force-release", name, "--yes").returncode == 0
+    assert lockctl("force-release", name, "--yes", "--reason", "why").returncode == 0
     assert holder.wait(LIMIT) == 76
+    assert history(lockctl, "a")[0]["detail"].endswith(f", who asked for {name}: why")
     assert lockctl(*BOTH, "--", "true").returncode == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -89,3 +90,19 @@ def test_a_number_of_slots_that_is_none_is_refused(lockctl: Lockctl, number: str
     done = lockctl("run", "-l", "a", f"--slots={number}", "--", "true")
     assert (done.returncode, done.stderr.count("\n")) == (64, 1)
     assert "--slots" in done.stderr
+
+
+@pytest.mark.parametrize("backend_name", on_backends(*(name for name in WITH_SLOTS if name != "file")))
+def test_who_takes_one_of_several_places_is_not_told_that_the_lock_is_free(lockctl: Lockctl) -> None:
+    holders = [lockctl.start_holding("a", "--slots", "2") for _ in range(2)]
+    seen = json.loads(lockctl("inspect", "a", "--json").stdout)["holders"]
+    token, rest = (
+        [str(holder["token"]) for holder in seen if (holder["pid"] == holders[0].pid) is own] for own in (True, False)
+    )
+    done = lockctl("force-release", "a", "--now", "--yes", "--token", *token)
+    assert done.returncode == 0
+    assert "a place in a is free, 1 more hold it" in done.stderr
+    assert holders[0].wait(LIMIT) == 76
+    done = lockctl("force-release", "a", "--now", "--yes", "--token", *rest)
+    assert "a is free" in done.stderr
+    assert holders[1].wait(LIMIT) == 76

@@ -31,7 +31,7 @@ def test_a_nested_run_on_the_same_lock_is_refused_and_names_the_outer_one(lockct
     done = lockctl("run", "-l", "a", "--", *inner)
     assert (done.returncode, done.stdout) == (75, "")
     assert "lockctl: a: held by " in done.stderr
-    assert done.stderr.rstrip().endswith("see: lockctl inspect a")
+    assert done.stderr.rstrip().endswith(f"see: lockctl inspect -b {lockctl.url} a")
 
 
 def test_a_nested_run_without_a_backend_uses_the_default_of_the_user(lockctl, locks):

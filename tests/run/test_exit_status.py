@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -123,6 +124,19 @@ def test_a_second_run_is_refused_with_75_and_names_the_holder(lockctl):
         r" since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z \(\d+s\): sh -c .* sleep 61; see: lockctl inspect a\n$",
         done.stderr,
     )
+
+
+def test_the_command_to_look_further_looks_at_the_same_lock(lockctl):
+    path = lockctl.directory / ".a config.toml"
+    path.write_text(f'[backends.near]\nurl = "{lockctl.url}"\n')
+    holder = lockctl.start_holding("a")
+    elsewhere = {"LOCKCTL_BACKEND": f"{lockctl.url}/.elsewhere"}
+    for words in (("-b", lockctl.url), ("--config", str(path), "-b", "near")):
+        for verb in (("run", "-l", "a", *words, "--", "true"), ("acquire", "a", "--for", "5s", *words)):
+            done = lockctl(*verb, env=elsewhere)
+            assert done.returncode == 75
+            _, *look = shlex.split(done.stderr.partition("see: ")[2])
+            assert f"pid {holder.pid}" in lockctl(*look, env=elsewhere).stdout
 
 
 @pytest.mark.parametrize("status", ["0", "1", "33", "255"])
