@@ -7,7 +7,19 @@ from typing import Any
 from lockctl import toml
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, SETTINGS, SPAN, WAIT, check
+from lockctl.settings import (
+    BY_NAME,
+    CONTRADICTIONS,
+    COUNT,
+    DURATION,
+    FLAG,
+    NUMBER,
+    SETTINGS,
+    SPAN,
+    WAIT,
+    asks,
+    check,
+)
 from lockctl.value import Value
 
 TABLES = ("defaults", "locks", "backends")
@@ -81,7 +93,7 @@ def _check_tables(file: ConfigFile) -> None:
         if not isinstance(content, dict):
             raise at(file, ("locks",), pattern, 'must be a table: [locks."GLOB"]')
         _check_settings(file, ("locks", pattern), content)
-        _check_pair(file, ("locks", pattern), content, defaults)
+        _check_pairs(file, ("locks", pattern), content, defaults)
     for profile, content in file.tables.get("backends", {}).items():
         if not isinstance(content, dict):
             raise at(file, ("backends",), profile, "must be a table: [backends.NAME]")
@@ -102,18 +114,28 @@ def _check_settings(file: ConfigFile, table: tuple[str, ...], content: dict[str,
         if key not in known:
             raise at(file, table, key, f"unknown key; there are: {', '.join(known)}")
         check_entry(file, table, key)
-    _check_pair(file, table, content, {})
+    _check_pairs(file, table, content, {})
 
 
-def _check_pair(file: ConfigFile, table: tuple[str, ...], content: dict[str, Any], below: dict[str, Any]) -> None:
-    """A grace that is as long as the lease, if the file says both; *below* is the table that counts less."""
+def _check_pairs(file: ConfigFile, table: tuple[str, ...], content: dict[str, Any], below: dict[str, Any]) -> None:
+    """What cannot be together, if the file says both; *below* is the table that counts less."""
     key = "kill_after" if "kill_after" in content else "ttl"
-    tables = {name: table if name in content else ("defaults",) for name in ("kill_after", "ttl")}
-    if key not in content or not all(name in content or name in below for name in tables):
-        return
-    grace, ttl = (check_entry(file, tables[name], name) for name in ("kill_after", "ttl"))
-    if isinstance(grace, float) and isinstance(ttl, float) and grace >= ttl:
+    grace, ttl = (_entry(file, table, name, content, below) for name in ("kill_after", "ttl"))
+    if key in content and isinstance(grace, float) and isinstance(ttl, float) and grace >= ttl:
         raise at(file, table, key, "kill_after must be shorter than the ttl")
+    for one, other, why in CONTRADICTIONS:
+        here = [name for name in (other, one) if name in content]
+        if here and all(asks(name, _entry(file, table, name, content, below)) for name in (one, other)):
+            raise at(file, table, here[0], f"{one} and {other} contradict each other: {why}")
+
+
+def _entry(
+    file: ConfigFile, table: tuple[str, ...], key: str, content: dict[str, Any], below: dict[str, Any]
+) -> object:
+    """The value of an entry, of the table below if this one does not have it, else ``None``."""
+    if key in content:
+        return check_entry(file, table, key)
+    return check_entry(file, ("defaults",), key) if key in below else None
 
 
 def at(file: ConfigFile, table: tuple[str, ...], key: str, what: str) -> ConfigError:

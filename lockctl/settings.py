@@ -247,6 +247,26 @@ SETTINGS = (
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
+# two settings that cannot both ask for something, and why
+CONTRADICTIONS = (
+    ("shared", "slots", "readers are not counted"),
+    ("min_hold", "shared", "only a lock that one holder has alone can be kept after it"),
+    ("min_hold", "slots", "only a lock that one holder has alone can be kept after it"),
+    ("once_per", "shared", "several who run at once would all find that nobody has succeeded yet"),
+    ("once_per", "slots", "several who run at once would all find that nobody has succeeded yet"),
+    ("restart", "once_per", "a standby runs whenever it can"),
+    ("fence", "on_unavailable", "without a lock there is no token to show"),
+    ("fence", "shared", "each reader would have the resource refuse the tokens of those before it"),
+    ("fence", "slots", "each holder would have the resource refuse the tokens of those before it"),
+    ("restart", "on_unavailable", "two standbys that cannot reach the backend would both run"),
+)
+NEUTRAL = {"slots": 1, "on_unavailable": "fail"}  # values that ask for nothing
+
+
+def asks(name: str, content: object) -> bool:
+    """Whether this value of a setting of ``CONTRADICTIONS`` asks for anything."""
+    return bool(content) and content != NEUTRAL.get(name)
+
 
 def check(setting: Setting, text: str) -> object:
     """The value that *text* means for this setting; raises ``ValueError`` with one line."""

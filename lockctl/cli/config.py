@@ -9,6 +9,7 @@ from lockctl import config, registry
 from lockctl.cli import exit_status
 from lockctl.cli.look import checked
 from lockctl.cli.output import print_data, table
+from lockctl.cli.run import check_pairs, schedule_of
 from lockctl.config_file import at
 from lockctl.errors import ConfigError
 from lockctl.names import printable
@@ -49,8 +50,13 @@ def check(config_file: str | None, backend: str | None) -> int:
     path = config.config_path(config_file, os.environ)
     file = config.read_config(path)
     given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
-    settings = config.resolve(given, os.environ, file, None)
-    registry.open_backend(config.backend_url(settings["backend"], os.environ, file)).close()
+    patterns = [] if file is None else list(file.tables.get("locks", {}))
+    for lock in (None, *patterns):  # a pattern stands for the locks that match it
+        settings = config.resolve(given, os.environ, file, lock)
+        url = config.backend_url(settings["backend"], os.environ, file)
+        registry.open_backend(url).close()
+        check_pairs(settings)
+        schedule_of(settings["ttl"], settings["kill_after"], url)
     if file is not None:
         _check_profiles(file)
     print_data(f"{printable(path)}: ok" if path else "no configuration file: built-in settings count")

@@ -10,6 +10,7 @@ from lockctl.cli import exit_status
 from lockctl.cli.talk import Talk
 from lockctl.errors import ConfigError, LockctlError, UsageError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
+from lockctl.settings import CONTRADICTIONS, asks
 from lockctl.supervise.fork import fork_guard
 from lockctl.supervise.signals import Signals, signal_name
 
@@ -149,7 +150,7 @@ def _request(
     url: Url,
     environ: Mapping[str, str],
 ) -> Request:
-    _check_pairs(settings)
+    check_pairs(settings)
     content: dict[str, Any] = {name: setting.content for name, setting in settings.items()}
     return runner.Request(
         locks=locks,
@@ -157,7 +158,7 @@ def _request(
         url=url,
         host=os.uname().nodename,
         user=user_name(environ),
-        schedule=_schedule(settings["ttl"], settings["kill_after"], url),
+        schedule=schedule_of(settings["ttl"], settings["kill_after"], url),
         wait=content["wait"],
         splay=content["splay"],
         first_signal=content["signal"],
@@ -175,35 +176,14 @@ def _request(
     )
 
 
-CONTRADICTIONS = (
-    ("shared", "slots", "readers are not counted"),
-    ("min_hold", "shared", "only a lock that one holder has alone can be kept after it"),
-    ("min_hold", "slots", "only a lock that one holder has alone can be kept after it"),
-    ("once_per", "shared", "several who run at once would all find that nobody has succeeded yet"),
-    ("once_per", "slots", "several who run at once would all find that nobody has succeeded yet"),
-    ("restart", "once_per", "a standby runs whenever it can"),
-    ("fence", "on_unavailable", "without a lock there is no token to show"),
-    ("fence", "shared", "each reader would have the resource refuse the tokens of those before it"),
-    ("fence", "slots", "each holder would have the resource refuse the tokens of those before it"),
-    ("restart", "on_unavailable", "two standbys that cannot reach the backend would both run"),
-)
-
-
-NEUTRAL = {"slots": 1, "on_unavailable": "fail"}  # values that ask for nothing
-
-
-def _check_pairs(settings: Mapping[str, Effective]) -> None:
+def check_pairs(settings: Mapping[str, Effective]) -> None:
     """Refuse settings that contradict each other: wrong usage if a flag said one of them, else wrong configuration."""
-    for pair in CONTRADICTIONS:
-        one, other = settings[pair[0]], settings[pair[1]]
-        if _counts(one) and _counts(other):
-            message = f"{_named(one)} and {_named(other)} contradict each other: {pair[2]}"
+    for first, second, why in CONTRADICTIONS:
+        one, other = settings[first], settings[second]
+        if asks(first, one.content) and asks(second, other.content):
+            message = f"{_named(one)} and {_named(other)} contradict each other: {why}"
             by_flag = one.source.startswith("-") or other.source.startswith("-")
             raise (UsageError if by_flag else ConfigError)(message)
-
-
-def _counts(setting: Effective) -> bool:
-    return bool(setting.content) and setting.content != NEUTRAL.get(setting.name)
 
 
 def _named(setting: Effective) -> str:
@@ -211,7 +191,7 @@ def _named(setting: Effective) -> str:
     return flag if setting.source.startswith("-") else f"{flag} ({setting.source})"
 
 
-def _schedule(ttl: Effective, grace: Effective, url: Url) -> Schedule:
+def schedule_of(ttl: Effective, grace: Effective, url: Url) -> Schedule:
     """The spans of the run; what does not fit is wrong usage if a flag said it, else wrong configuration."""
     from lockctl.lease.schedule import plan
 

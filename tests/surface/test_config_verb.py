@@ -99,6 +99,14 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
         ("[defaults]\nconflict_exit_code = 600\n", ":2: [defaults] conflict_exit_code: '600' is not an exit status"),
         ('[defaults]\nttl = "10s"\nkill_after = "10s"\n', ":3: [defaults] kill_after: kill_after must be shorter"),
         ('[defaults]\nkill_after = "10s"\n[locks.a]\nttl = "9s"\n', ":4: [locks.a] ttl: kill_after must be shorter"),
+        ("[defaults]\nshared = true\nslots = 2\n", ":3: [defaults] slots: shared and slots contradict each other"),
+        (
+            '[defaults]\nmin_hold = "1m"\n[locks."a*"]\nshared = true\n',
+            ":4: [locks.a*] shared: min_hold and shared contradict each other",
+        ),
+        ('[defaults]\nttl = "500ms"\n', "it must be at least 1s (ttl: "),
+        ('[locks."a*"]\nttl = "10s"\nkill_after = "9s"\n', "kill-after 9s does not fit into a ttl of 10s"),
+        ('[locks.a]\nbackend = "y"\n', "no backend profile 'y'"),
         ('[locks."a*"]\nlock = "b"\n', ":2: [locks.a*] lock: unknown key"),
         ("[locks]\na = 1\n", ":2: [locks] a: must be a table"),
         ("[default]\n", ":1: default: unknown"),
@@ -145,8 +153,23 @@ def test_a_mistake_is_one_line_with_the_place_and_status_78(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_file_without_mistakes_is_said_to_be_right(lockctl: Lockctl, write: Write) -> None:
-    path = write("[defaults]\nverbose = true\n")
+def test_variables_that_contradict_each_other_are_a_mistake_too(lockctl: Lockctl) -> None:
+    done = lockctl("config", "check", env={"LOCKCTL_SHARED": "true", "LOCKCTL_SLOTS": "2"})
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "--shared ($LOCKCTL_SHARED) and --slots ($LOCKCTL_SLOTS) contradict each other" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[defaults]\nverbose = true\n",
+        "[defaults]\nshared = true\n[locks.a]\nslots = 1\n",
+        '[defaults]\nonce_per = "1h"\n[locks.a]\nonce_per = 0\nrestart = true\n',
+        '[locks.a]\nslots = 2\n[locks.b]\nmin_hold = "1m"\n',
+    ],
+)
+def test_a_file_without_mistakes_is_said_to_be_right(lockctl: Lockctl, write: Write, text: str) -> None:
+    path = write(text)
     done = lockctl("config", "check")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: ok\n", "")
 
