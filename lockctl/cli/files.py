@@ -71,7 +71,8 @@ def _append(path: str, data: bytes, _mode: int) -> None:
 
 
 def _replace(path: str, data: bytes, mode: int) -> None:
-    temporary = f"{path}.{os.getpid()}.tmp"
+    # not by our pid: in a container the next process often has the pid of one that was killed here
+    temporary = f"{path}.{os.urandom(4).hex()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         try:

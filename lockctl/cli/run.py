@@ -50,9 +50,8 @@ def execute(
     try:
         words = _command(words, shell=given.get("shell") is True, environ=environ)
         talk.lock = _lock_name(given, words)
-        locks = tuple(
-            dict.fromkeys((talk.lock, *map(_checked_name, more_locks)))
-        )  # one that is named twice is one lock
+        # one that is named twice is one lock
+        locks = tuple(dict.fromkeys((talk.lock, *map(_checked_name, more_locks))))
         if len(locks) > MOST_LOCKS:
             raise UsageError(f"--lock: {len(locks)} locks are too many for one run: at most {MOST_LOCKS}")
         hold_standard_descriptors()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lockctl.model import Grant
 
 JITTER = 0.1  # renewals of many holders that started in the same second drift apart
+SOONER = 0.5  # part of an interval after which a renewal that failed is tried again: the lease is running out
 
 
 class Renewer:
@@ -91,7 +92,8 @@ class Renewer:
             if isinstance(report, LeaseEnded):
                 return
             spread = 1 - JITTER + 2 * JITTER * os.urandom(1)[0] / 255
-            self._nudge.acquire(timeout=self._schedule.interval * spread)
+            pause = self._schedule.interval * (SOONER if isinstance(report, RenewalFailed) else 1)
+            self._nudge.acquire(timeout=pause * spread)
 
     def _renew_once(self) -> RenewalEvent:
         sent = self._now()

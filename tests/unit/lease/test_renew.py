@@ -144,6 +144,19 @@ def test_no_answer_is_reported_with_its_reason_and_tried_again(renewer: Renewer,
     assert isinstance(found[2], Renewed)
 
 
+def test_what_failed_is_tried_again_sooner_than_what_succeeded(backend: Scripted, clock: Clock) -> None:
+    claim = Claim("other", os.urandom(8).hex(), 30.0, "web3", os.getpid(), "ops", ("true",))
+    grant = backend.try_acquire(claim, timeout=1)
+    assert grant is not None
+    slow = Renewer(backend, Lease(grant, 0.0, replace(SCHEDULE, interval=3.0)), clock)
+    backend.script = [BackendUnavailable("no route")]
+    begin = time.monotonic()
+    slow.renew_now()
+    assert [type(report) for report in reports(slow, 2)] == [RenewalFailed, Renewed]
+    assert 1.3 < time.monotonic() - begin < 2.4
+    assert slow.stop(10.0)
+
+
 @pytest.mark.parametrize("bug", [RuntimeError("bug"), OSError(5, "io"), KeyError("x"), RecursionError(), MemoryError()])
 def test_a_bug_in_a_backend_is_no_loss_and_does_not_end_the_thread(
     renewer: Renewer, backend: Scripted, bug: Exception
