@@ -64,7 +64,7 @@ class Channel:
             except BlockingIOError:
                 break
             except ConnectionResetError:
-                data, beside = b"", []
+                continue  # it ended without reading all of ours, told once; what it had sent comes now, then the end
             if not data:
                 self.open = False
                 break

@@ -29,7 +29,7 @@ for _ in range(int(rounds) or 1):
     if rounds == "0":
         print("held", flush=True)
         sys.stdin.read()
-    time.sleep(0.002)
+    time.sleep(0.02)
     os.write(log, b"out %s %d\\n" % (mode.encode(), grant.token))
     backend.release(grant, timeout=10)
 """

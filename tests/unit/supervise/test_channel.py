@@ -83,6 +83,21 @@ def test_the_end_of_one_side_wakes_and_is_seen_by_the_other_after_what_it_had_se
     assert other.receive() == []
 
 
+def test_what_the_other_side_sent_before_its_end_arrives_though_it_left_frames_unread(
+    ends: tuple[Channel, Channel],
+) -> None:
+    one, other = ends
+    one.send(channel.ENDED, b"9")
+    one.send(channel.FINISHED, b"lost")
+    other.send(channel.STOP, b"!lost")
+    one.close()
+    assert [(kind, payload) for kind, payload, _ in other.receive()] == [
+        (channel.ENDED, b"9"),
+        (channel.FINISHED, b"lost"),
+    ]
+    assert not other.open
+
+
 def test_a_side_that_was_killed_is_seen_as_one_that_was_closed(ends: tuple[Channel, Channel]) -> None:
     one, other = ends
     other.send(channel.DEADLINE, b"never read")

@@ -101,10 +101,10 @@ assert signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL
 signals = Signals()
 child = os.fork()
 if child == 0:
+    os.setpgid(0, 0)  # a group whose parent is outside of it: without such a one the signal would be dropped
     suspend(signal.SIGTSTP)
     assert signal.SIGTSTP in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     os._exit(7)
-os.setpgid(child, child)
 assert os.WSTOPSIG(os.waitpid(child, os.WUNTRACED)[1]) == signal.SIGTSTP
 os.kill(child, signal.SIGCONT)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
