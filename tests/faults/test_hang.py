@@ -18,8 +18,8 @@ from lockctl.lease.acquire import ACQUIRE_TIMEOUT, GIVE_BACK_TIMEOUT
 from lockctl.lease.schedule import plan
 from lockctl.registry import load
 from tests.faults.backends import PLACES, addresses_of, on_backends
+from tests.faults.network import Network
 from tests.jobs import LIMIT, eventually
-from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,25 +47,6 @@ while True:
 
 def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-class Network:
-    """Proxies before the servers of a backend."""
-
-    def __init__(self, servers: Any) -> None:
-        self.proxies = [Proxy(address) for address in addresses_of(servers)]
-
-    @property
-    def addresses(self) -> list[str]:
-        return [proxy.address for proxy in self.proxies]
-
-    def fail(self, mode: str) -> None:
-        for proxy in self.proxies:
-            proxy.mode = mode
-
-    def close(self) -> None:
-        for proxy in self.proxies:
-            proxy.close()
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 
 from lockctl.supervise import tree
 from tests.faults.backends import PLACES, addresses_of, on_backends
+from tests.faults.network import Network
 from tests.jobs import LIMIT, Lockctl, eventually, guard_of
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.postgres import Postgres
-from tests.servers.proxy import Proxy
 from tests.servers.redis import Redis
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 
@@ -39,27 +39,11 @@ SERVERS: dict[str, tuple[type, dict[str, Any]]] = {
 }
 
 
-class Way:
-    """The network before the servers of a backend, which can be out of order for a moment."""
-
-    def __init__(self, servers: Any) -> None:
-        self.proxies = [Proxy(address) for address in addresses_of(servers)]
-
-    @property
-    def addresses(self) -> list[str]:
-        return [proxy.address for proxy in self.proxies]
-
-    def fail(self, mode: str) -> None:
-        for proxy in self.proxies:
-            proxy.mode = mode
-
-
 @pytest.fixture
-def way(servers: Any) -> Iterator[Way]:
-    made = Way(servers)
+def network(servers: Any) -> Iterator[Network]:
+    made = Network(servers)
     yield made
-    for proxy in made.proxies:
-        proxy.close()
+    made.close()
 
 
 class Job:
@@ -117,16 +101,16 @@ def test_a_server_that_is_stopped_for_half_a_lease(
 @pytest.mark.parametrize("backend_name", on_backends("redis", "redlock", "etcd", "consul", "zookeeper"))
 @pytest.mark.parametrize("mode", ["refuse", "drop_replies"])
 def test_a_server_out_of_reach_at_the_moment_when_the_job_ends(
-    place: Place, way: Way, lockctl: Lockctl, mode: str, tmp_path: Path
+    place: Place, network: Network, lockctl: Lockctl, mode: str, tmp_path: Path
 ) -> None:
-    url = place.url(way.addresses, "t" + os.urandom(6).hex(), lockctl.directory)
+    url = place.url(network.addresses, "t" + os.urandom(6).hex(), lockctl.directory)
     options = ("--once-per", "3650d", "--report", str(tmp_path / "report"))
     job = Job(lockctl, url, tmp_path, LONG_TTL, *options, status=0)
-    way.fail(mode)
+    network.fail(mode)
     job.end.touch()
     time.sleep(OUTAGE)
     assert job.run.poll() is None
-    way.fail("pass")
+    network.fail("pass")
     assert job.run.wait(LIMIT) == 0
     assert json.loads((tmp_path / "report").read_text())["not_released"] is None
     assert lockctl("run", "-b", url, "-l", "nightly", "--", "true").returncode == 0, "the lock was given back"
@@ -160,16 +144,16 @@ def test_a_session_lock_of_postgresql_ends_with_its_server_and_the_job_with_it(
 @pytest.mark.parametrize("backend_name", on_backends("postgresql"))
 @pytest.mark.parametrize("keeper", ["awake", "stopped"])
 def test_the_end_of_the_connection_that_holds_the_lock_ends_the_job_at_once(
-    place: Place, way: Way, lockctl: Lockctl, keeper: str, tmp_path: Path
+    place: Place, network: Network, lockctl: Lockctl, keeper: str, tmp_path: Path
 ) -> None:
     """The server frees the lock at the same moment: the next renewal, or the deadline, would be too late."""
-    url = place.url(way.addresses, "t" + os.urandom(6).hex(), lockctl.directory)
+    url = place.url(network.addresses, "t" + os.urandom(6).hex(), lockctl.directory)
     job = Job(lockctl, url, tmp_path, 30.0, "--report", str(tmp_path / "report"))
     guard = guard_of(job.run.pid)
     assert tree.descendants(guard)
     if keeper == "stopped":
         job.run.send_signal(signal.SIGSTOP)
-    way.fail("reset")
+    network.fail("reset")
     eventually(lambda: not tree.descendants(guard), limit=0.5)
     job.run.send_signal(signal.SIGCONT)
     assert job.run.wait(LIMIT) == 76
