@@ -2,7 +2,7 @@
 # Programs that tests talk to: as root they are installed with apt-get, else what is missing is named.
 set -eu
 missing=
-for pair in cron:cron mandoc:mandoc zsh:zsh fish:fish bash:bash flock:util-linux unshare:util-linux \
+for pair in cron:cron mandoc:mandoc zsh:zsh fish:fish bash:bash git:git sqlite3:sqlite3 flock:util-linux unshare:util-linux \
     mount:mount timeout:coreutils setsid:util-linux; do
     PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || missing="$missing ${pair##*:}"
 done

@@ -142,9 +142,10 @@ def test_a_restart_of_the_server_within_the_session_hurts_neither_holder_nor_wai
 
 
 def test_a_dead_leader_and_then_a_paused_server_do_not_end_a_lease(
-    zookeeper_three: ZooKeeperEnsemble, opened: Callable[[str], ZooKeeperBackend]
+    start_server: Callable[..., ZooKeeperEnsemble], opened: Callable[[str], ZooKeeperBackend]
 ) -> None:
-    client = opened(f"zookeeper://{zookeeper_three.hosts}/ensemble")
+    ensemble = start_server(ZooKeeperEnsemble)
+    client = opened(f"zookeeper://{ensemble.hosts}/ensemble")
     grant = take(client, claim(ttl=5.0))
 
     def renewed() -> bool:
@@ -153,13 +154,13 @@ def test_a_dead_leader_and_then_a_paused_server_do_not_end_a_lease(
         except BackendUnavailable:
             return False
 
-    leader = zookeeper_three.leader()
+    leader = ensemble.leader()
     leader.kill()
     try:
         eventually(renewed, limit=8.0)
     finally:
         leader.start()
-    paused = zookeeper_three.followers()[0]
+    paused = ensemble.followers()[0]
     paused.pause()
     try:
         for _ in range(10):

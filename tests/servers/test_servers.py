@@ -385,12 +385,17 @@ def test_a_server_that_finds_its_port_taken_is_started_again_when_the_port_is_fr
 
 
 def test_no_port_is_given_to_two_test_processes() -> None:
-    ask = "from tests.servers.process import free_port; print(*(free_port() for _ in range(250)))"
+    # each keeps its ports until it is told to end: those of one that has ended may be given again
+    ask = "from tests.servers.process import free_port; print(*(free_port() for _ in range(250)), flush=True); input()"
     words = [sys.executable, "-c", ask]
-    others = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    given = [set(other.communicate(timeout=60)[0].split()) for other in others]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    others = [subprocess.Popen(words, cwd=ROOT, **pipes) for _ in range(2)]
+    given = [set(other.stdout.readline().split()) for other in others if other.stdout is not None]
     before = len(os.listdir("/proc/self/fd"))
     own = {str(free_port()) for _ in range(250)}
-    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for other in others:
+        other.communicate("\n", timeout=60)
+    assert descriptors <= before + 2
     assert [len(each) for each in (own, *given)] == [250] * 3
     assert own.isdisjoint(given[0] | given[1])
