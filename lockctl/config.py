@@ -7,7 +7,7 @@ import os
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import printable
 from lockctl.registry import SCHEMES, load
-from lockctl.settings import BY_NAME, FLAG, SETTINGS, check
+from lockctl.settings import BY_NAME, FLAG, PASSWORD, SETTINGS, check
 from lockctl.url import SECRETS, parse_url
 from lockctl.value import Value, replace
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lockctl.config_file import ConfigFile
     from lockctl.url import Url
 
-PASSWORD = "LOCKCTL_PASSWORD"  # noqa: S105 - the variable's name
 BUILT_IN = "built-in"
 SYSTEM_CONFIG = "/etc/lockctl/config.toml"
 SYSTEM_DIRECTORY = "/var/lib/lockctl"

@@ -13,7 +13,7 @@ from lockctl import registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import acquire
 from lockctl.model import SHARED, SLOT, Claim, Outcome
-from lockctl.supervise.fork import Orders
+from lockctl.supervise.orders import Orders
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False

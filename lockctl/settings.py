@@ -25,8 +25,8 @@ DURATION, SPAN, WAIT, NUMBER, COUNT, FLAG, CHOICE, TEXT, SIGNAL, NAME, FILE = (
     "file",
 )
 
-
 MOST_SLOTS = 1000
+PASSWORD = "LOCKCTL_PASSWORD"  # noqa: S105 - the variable's name
 
 
 class Setting(Value):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lockctl import clock, config
+from lockctl import clock
 from lockctl.cli import exit_status
-from lockctl.cli.run import given_environment, hold_standard_descriptors
+from lockctl.cli.start import given_environment, hold_standard_descriptors
 from lockctl.cli.talk import Talk
 from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
 from lockctl.fence.entrance import interruptible
 from lockctl.lease.schedule import Schedule
 from lockctl.names import command_line
-from lockctl.supervise.fork import JOB_VARIABLES, Orders, fork_guard
+from lockctl.settings import PASSWORD
+from lockctl.supervise.fork import JOB_VARIABLES, fork_guard
+from lockctl.supervise.orders import Orders
 from lockctl.supervise.signals import NAMES, Signals
 
 if TYPE_CHECKING:
@@ -112,5 +114,5 @@ def _status(ending: Ending, words: tuple[str, ...], talk: Talk) -> int:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     environment = given_environment(environ)
-    environment.pop(config.PASSWORD, None)
+    environment.pop(PASSWORD, None)
     return environment

@@ -111,7 +111,7 @@ def _become_keeper(
         binding = ("--bind-pid", str(order.bound_pid)) if order.bound_pid else ()
         shown = ("lockctl", "acquire", order.name, "--for", format_duration(order.span), *binding)
         settings.update(FIXED, lock=order.name, report=remains.path(".end"))
-        from lockctl.cli.run import execute
+        from lockctl.cli.start import execute
 
         status = execute(settings, task.words(), variables, Signals(), shown=shown)
     except BaseException:  # noqa: BLE001 - nothing may go back into the caller's half of the program

@@ -38,14 +38,14 @@ def _run(words: list[str]) -> int | None:
 
 def start_run(given: dict[str, str | bool], command: tuple[str, ...], more_locks: tuple[str, ...] = ()) -> int:
     """Block signals first of all: from here on each is a value that waits to be read."""
-    from lockctl.cli.run import execute
+    from lockctl.cli.start import execute
     from lockctl.supervise.signals import Signals
 
     if "LOCKCTL_STANDBY" in os.environ:
         from lockctl.cli import standby
 
         return standby.resume(given, command, os.environ, more_locks)
-    return execute(given, command, os.environ, Signals(), more_locks=more_locks)
+    return execute(given, command, dict(os.environ), Signals(), more_locks=more_locks)
 
 
 def _bug() -> int:

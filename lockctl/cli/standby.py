@@ -67,7 +67,7 @@ def resume(
     given: dict[str, str | bool], words: tuple[str, ...], environ: Mapping[str, str], more_locks: tuple[str, ...]
 ) -> int:
     """Run the next campaign, in the image that :func:`again` executed."""
-    from lockctl.cli.run import execute
+    from lockctl.cli.start import execute
 
     try:
         failures, child_ignored, mask = environ[VARIABLE].split(";")

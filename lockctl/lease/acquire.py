@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import select
-
 from lockctl.durations import format_duration
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, RequestInterrupted
 from lockctl.value import Value
@@ -105,6 +103,8 @@ def _fitted(schedule: Schedule, grant: Grant) -> Schedule:
 
 
 def _sleep(pause: float, interrupt: int | None) -> None:
+    import select  # few have to
+
     poll = select.poll()
     if interrupt is not None:
         poll.register(interrupt, select.POLLIN)

@@ -40,6 +40,7 @@ class Channel:
     def __init__(self, end: socket) -> None:
         """Take over one end of a pair."""
         self._end = end
+        self._room: bytearray | None = None
         self.fileno = end.fileno()
         self.open = True
 
@@ -58,20 +59,22 @@ class Channel:
     def receive(self) -> list[tuple[bytes, bytes, tuple[int, ...]]]:
         """All waiting frames as (kind, payload, descriptors); :attr:`open` turns false at the end."""
         frames = []
+        if self._room is None:
+            self._room = bytearray(LARGEST)  # once: to get so much memory for each frame takes longer than the rest
         while self.open:
             try:
-                data, beside, _, _ = self._end.recvmsg(LARGEST, ROOM_BESIDE, _socket.MSG_CMSG_CLOEXEC)
+                length, beside, _, _ = self._end.recvmsg_into([self._room], ROOM_BESIDE, _socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 break
             except ConnectionResetError:
                 continue  # it ended without reading all of ours, told once; what it had sent comes now, then the end
-            if not data:
+            if not length:
                 self.open = False
                 break
             numbers = beside[0][2] if beside else b""
             starts = range(0, len(numbers) // 4 * 4, 4)
             descriptors = tuple([int.from_bytes(numbers[start : start + 4], "little") for start in starts])
-            frames.append((data[:1], data[1:], descriptors))
+            frames.append((bytes(self._room[:1]), bytes(self._room[1:length]), descriptors))
         return frames
 
     def close(self) -> None:

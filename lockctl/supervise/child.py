@@ -123,6 +123,7 @@ def _exec(words: tuple[str, ...], environment: dict[str, str]) -> None:
     worst = OSError(errno.ENOENT, name)
     for candidate in candidates:
         try:
+            os.stat(candidate)  # to try to execute what is not there takes ten times as long
             _exec_one(candidate, words, environment)
         except (FileNotFoundError, NotADirectoryError) as missing:
             if len(candidates) == 1:

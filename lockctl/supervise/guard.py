@@ -17,8 +17,8 @@ from lockctl import events, kernel
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
 from lockctl.supervise.child import Child
-from lockctl.supervise.fork import decode_orders
 from lockctl.supervise.loop import Watch
+from lockctl.supervise.orders import decode_orders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

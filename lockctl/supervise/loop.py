@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.events import Action, WatchEvent
     from lockctl.lease.schedule import Schedule
-    from lockctl.supervise.fork import Orders
+    from lockctl.supervise.orders import Orders
 
 RUNNING, SETTLING, LINGERING, STOPPING, KILLING, FINISHED = range(6)
 

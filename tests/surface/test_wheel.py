@@ -196,4 +196,4 @@ def test_the_metadata_names_what_it_needs(wheel: Path) -> None:
     assert {line.split()[1].partition(">")[0].partition("<")[0] for line in needed} == {"click", "rich", "tomli"}
     assert "Requires-Python: >=3.10\n" in metadata
     entry = archive.read(f"lockctl-{__version__}.dist-info/entry_points.txt").decode()
-    assert "lockctl = lockctl.cli.main:main" in entry
+    assert "lockctl = lockctl.__main__:main" in entry

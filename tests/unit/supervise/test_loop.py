@@ -27,8 +27,8 @@ from lockctl.events import (
     TellLeftovers,
 )
 from lockctl.lease.schedule import Schedule
-from lockctl.supervise.fork import Orders
 from lockctl.supervise.loop import REPEAT_KILL, SETTLE, SLOWEST_REPEAT, Watch
+from lockctl.supervise.orders import Orders
 
 if TYPE_CHECKING:
     from lockctl.events import Action, WatchEvent

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from lockctl import events
 from lockctl.lease.schedule import Schedule
-from lockctl.supervise.fork import Orders
 from lockctl.supervise.loop import Watch
+from lockctl.supervise.orders import Orders
 
 if TYPE_CHECKING:
     from lockctl.events import Action, WatchEvent

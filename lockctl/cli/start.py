@@ -1,0 +1,141 @@
+"""The beginning of every run: what the guard needs to know, and the guard, before anything else is loaded.
+
+The guard loads its own half of the program and forks the command's process while this one reads the
+configuration and takes the lock, so the less there is before the fork, the sooner the command runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from lockctl import names
+from lockctl.cli.talk import Talk
+from lockctl.errors import LockctlError, UsageError
+from lockctl.settings import PASSWORD
+from lockctl.supervise.fork import fork_guard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lockctl.supervise.signals import Signals
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+MOST_LOCKS = 100  # each is a connection, or a descriptor that is handed to the guard
+COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # what Python sets LC_CTYPE to in a C locale (PEP 538)
+
+
+def execute(
+    given: Mapping[str, str | bool],
+    words: tuple[str, ...],
+    environ: Mapping[str, str],
+    signals: Signals,
+    *,
+    shown: tuple[str, ...] | None = None,
+    more_locks: tuple[str, ...] = (),
+    failures: int = 0,
+) -> int:
+    """Run a command under a lock; the exit status. *shown*: what others see as the holder's command.
+
+    *more_locks* are those that were named after the first. *failures*: how often a standby failed at once before.
+    """
+    talk = Talk(as_json=given.get("log_format") == "json", quiet=given.get("quiet") is True)
+    guard = None
+    try:
+        words = _command(words, shell=given.get("shell") is True, environ=environ)
+        talk.lock = _lock_name(given, words)
+        # one that is named twice is one lock
+        locks = tuple(dict.fromkeys((talk.lock, *map(_checked_name, more_locks))))
+        if len(locks) > MOST_LOCKS:
+            raise UsageError(f"--lock: {len(locks)} locks are too many for one run: at most {MOST_LOCKS}")
+        hold_standard_descriptors()
+        patient = {"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys()
+        environment = _environment(environ)
+        guard = fork_guard(words, environment, signals, lambda text: talk("warning", text), eager=not patient)
+        from lockctl.cli import run  # while the guard gets ready, on another processor
+
+        status, outcome = run.configured(given, locks, words if shown is None else shown, environ, signals, guard, talk)
+    except LockctlError as error:
+        from lockctl.cli import exit_status
+
+        talk("error", str(error))
+        return exit_status.of_error(error)
+    except OSError as failure:
+        if failure.errno not in EXHAUSTED:
+            raise
+        from lockctl.cli import exit_status
+
+        talk("error", f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something")
+        return exit_status.NOT_EXECUTABLE
+    finally:
+        if guard is not None:
+            guard.dismiss()
+    if outcome is None:
+        return status
+    from lockctl.cli import standby
+
+    return standby.again(status, outcome, failures, given_environment(environ), signals, guard, talk)
+
+
+def _command(words: tuple[str, ...], *, shell: bool, environ: Mapping[str, str]) -> tuple[str, ...]:
+    if not words:
+        raise UsageError("no command: lockctl run [OPTIONS] [--] COMMAND [ARG]...")
+    if not shell:
+        return words
+    if len(words) != 1:
+        raise UsageError("-c takes one argument, the line for the shell: quote it")
+    return (environ.get("SHELL") or "/bin/sh", "-c", words[0])
+
+
+def _lock_name(given: Mapping[str, str | bool], words: tuple[str, ...]) -> str:
+    name = given.get("lock")
+    if not isinstance(name, str):
+        return names.derived_name(words[2:] if given.get("shell") is True else words)
+    return _checked_name(name)
+
+
+def _checked_name(name: str) -> str:
+    try:
+        return names.check_name(name)
+    except ValueError as wrong:
+        message = f"--lock: {names.printable(str(wrong))}"
+        raise UsageError(message) from None
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for the command: as lockctl was given it, without credentials and what is lockctl's own."""
+    environment = given_environment(environ)
+    environment.pop(PASSWORD, None)
+    environment.pop("LOCKCTL_STANDBY", None)
+    for variable in ("LOCKCTL_BACKEND", "LOCKCTL_FENCE"):
+        if "@" in environment.get(variable, ""):
+            del environment[variable]
+    return environment
+
+
+def given_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment that lockctl was given, without what the interpreter added to it."""
+    environment = dict(environ)
+    if environment.get("LC_CTYPE") in COERCED:
+        try:
+            with open("/proc/self/environ", "rb", buffering=0) as file:
+                given = b"\0" + file.read(1 << 22)
+        except OSError:
+            return environment
+        _, was_given, rest = given.partition(b"\0LC_CTYPE=")
+        if was_given:
+            environment["LC_CTYPE"] = os.fsdecode(rest.partition(b"\0")[0])
+        else:
+            del environment["LC_CTYPE"]
+    return environment
+
+
+def hold_standard_descriptors() -> None:
+    """If 0, 1 or 2 is closed, keep the number busy: a lock file there would be written to as stderr."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            while os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) < number:
+                pass
