@@ -7,6 +7,7 @@ The stores of ``lockctl.fence.stores`` use the same table.
 from __future__ import annotations
 
 from lockctl.errors import UsageError
+from lockctl.fence.places import check_name
 from lockctl.names import printable
 
 TYPE_CHECKING = False
@@ -245,9 +246,7 @@ def text(dialect: str, resource: str | None = None) -> str:
     if dialect not in DIALECTS:
         message = f"no SQL for {printable(dialect)!r}; there are: {', '.join(sorted(DIALECTS))}"
         raise UsageError(message)
-    name = EXAMPLE if resource is None else resource
-    if not name or not name.isprintable():
-        raise UsageError("the name of a resource in SQL has printable characters only")
+    name = EXAMPLE if resource is None else check_name(resource)
     return DIALECTS[dialect].replace("<resource>", _quoted(dialect, name))
 
 

@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
 
-LARGEST = 1 << 17
 MOST_DESCRIPTORS = 200  # beside one frame; the kernel's limit is 253
 ROOM_BESIDE = 64 + 4 * MOST_DESCRIPTORS
 
@@ -40,7 +39,6 @@ class Channel:
     def __init__(self, end: socket) -> None:
         """Take over one end of a pair."""
         self._end = end
-        self._room: bytearray | None = None
         self.fileno = end.fileno()
         self.open = True
 
@@ -59,22 +57,22 @@ class Channel:
     def receive(self) -> list[tuple[bytes, bytes, tuple[int, ...]]]:
         """All waiting frames as (kind, payload, descriptors); :attr:`open` turns false at the end."""
         frames = []
-        if self._room is None:
-            self._room = bytearray(LARGEST)  # once: to get so much memory for each frame takes longer than the rest
         while self.open:
             try:
-                length, beside, _, _ = self._end.recvmsg_into([self._room], ROOM_BESIDE, _socket.MSG_CMSG_CLOEXEC)
+                # its length first: room for the largest would take longer to get than all the rest
+                length = self._end.recv_into(bytearray(1), 1, _socket.MSG_PEEK | _socket.MSG_TRUNC)
+                data, beside, _, _ = self._end.recvmsg(length, ROOM_BESIDE, _socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 break
             except ConnectionResetError:
                 continue  # it ended without reading all of ours, told once; what it had sent comes now, then the end
-            if not length:
+            if not data:
                 self.open = False
                 break
             numbers = beside[0][2] if beside else b""
             starts = range(0, len(numbers) // 4 * 4, 4)
             descriptors = tuple([int.from_bytes(numbers[start : start + 4], "little") for start in starts])
-            frames.append((bytes(self._room[:1]), bytes(self._room[1:length]), descriptors))
+            frames.append((data[:1], data[1:], descriptors))
         return frames
 
     def close(self) -> None:

@@ -275,6 +275,13 @@ def test_the_sql_of_a_dialect_is_printed(dialect: str, fence: Callable[..., Show
     assert fence("sql", "--dialect", dialect, "--resource", "it's") == (0, sql.text(dialect, "it's"), "")
 
 
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 301])
+def test_sql_for_a_name_that_no_store_takes_is_64(name: str, fence: Callable[..., Shown]) -> None:
+    status, out, said = fence("sql", "--dialect", "sqlite", "--resource", name)
+    assert (status, out) == (64, "")
+    assert "cannot name a resource: 1 to 300 printable characters" in said
+
+
 def test_sql_of_no_dialect_is_64(fence: Callable[..., Shown]) -> None:
     assert fence("sql", "--dialect", "oracle")[:2] == (64, "")
     assert fence("sql")[:2] == (64, "")

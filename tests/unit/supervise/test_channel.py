@@ -28,14 +28,14 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
 
 def test_frames_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
     one, other = ends
-    for payload in (b"", b"x", b"A=1\0B=\0", b"y" * 60_000):
+    for payload in (b"", b"x", b"A=1\0B=\0", b"y" * 150_000):
         assert one.send(channel.START, payload)
     assert one.send(channel.SIGNAL, b"15")
     assert other.receive() == [
         (channel.START, b"", ()),
         (channel.START, b"x", ()),
         (channel.START, b"A=1\0B=\0", ()),
-        (channel.START, b"y" * 60_000, ()),
+        (channel.START, b"y" * 150_000, ()),
         (channel.SIGNAL, b"15", ()),
     ]
     assert one.receive() == []
