@@ -172,7 +172,7 @@ def _under_lock(
 
         return Renewer(backend, lease, clock)
 
-    ending = keeper.run(lease.deadline, make_renewer)
+    ending = keeper.run(lease.deadline, make_renewer, () if capabilities.kernel_held else descriptors)
     duration = clock() - started
     outcome = _ended(replace(outcome, token=grant.token, started_at=started_at, duration=duration), ending)
     if not keeper.stop_renewing(lease.schedule.request_timeout + lease.schedule.margin):

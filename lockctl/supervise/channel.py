@@ -11,7 +11,9 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import select
     from _socket import socket
+    from collections.abc import Iterable
 
 MOST_DESCRIPTORS = 200  # beside one frame; the kernel's limit is 253
 ROOM_BESIDE = 64 + 4 * MOST_DESCRIPTORS
@@ -98,3 +100,11 @@ def number(value: float) -> bytes:
 def seconds(payload: bytes) -> float:
     """The time in a payload."""
     return int(payload) / 1_000_000_000
+
+
+def watch_ends(poll: select.poll, connections: Iterable[int]) -> None:
+    """Have *poll* tell when the other side of one of these connections sends no more."""
+    import select  # not needed before there is something to poll
+
+    for descriptor in connections:
+        poll.register(descriptor, select.POLLRDHUP | select.POLLHUP | select.POLLERR)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lockctl.supervise.channel import Channel
     from lockctl.supervise.signals import Signals
 
-ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR  # of a connection: the other side sends no more
 AFTERWARDS = 1.0  # seconds past the deadline that a silent keeper gets before its lock is freed for it
 
 
@@ -88,8 +87,7 @@ class Guard:
         for descriptor in (self._link.fileno, self._children, self._timer):
             poll.register(descriptor, select.POLLIN)
         connections = () if self._kernel_held else self._lock_descriptors
-        for descriptor in connections:
-            poll.register(descriptor, ENDED)
+        wire.watch_ends(poll, connections)
         watch = self._watch
         while watch is not None and not watch.finished:
             wake = watch.wake_at()

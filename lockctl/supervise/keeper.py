@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from lockctl.supervise.signals import Signals
 
 SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without a guard
+AWAKE_AT_LOSS = 0.2  # seconds in which the guard must answer when another may already hold the lock
 CONTINUED_WITHIN = 0.05  # seconds in which a shell's SIGCONT has reached every process of the group
 INFINITE = float("inf")
+UNHELD = "the connection that held the lock has ended"
 
 
 class Ending(Value):
@@ -89,16 +91,26 @@ class Keeper:
         self._finished = False
         self._doubt = False
         self._stopping = False
-        self._half_margin = schedule.margin / 2
+        self._lost = False
+        self._patience = schedule.margin / 2  # with a guard that is asked whether it is awake
+        self._connections: tuple[int, ...] = ()
 
-    def run(self, deadline: float | None, make_renewer: Callable[[], Renewer] | None) -> Ending:
+    def run(
+        self,
+        deadline: float | None,
+        make_renewer: Callable[[], Renewer] | None,
+        connections: tuple[int, ...] = (),
+    ) -> Ending:
         """Watch from the moment when the guard was told to start, until no process of the job is left.
 
         *deadline* is what the guard was told, ``None`` without a lease. *make_renewer* is called when the
         first renewal is due: most jobs end before; ``BackendUnavailable`` from it counts as a renewal that failed.
+        The lock ends with any of *connections*; the guard watches them, too, but may be stopped just now.
         """
         for descriptor in (self._signals.descriptor, self._link.fileno, self._timer):
             self._poll.register(descriptor, select.POLLIN)
+        self._connections = connections
+        wire.watch_ends(self._poll, connections)
         if deadline is not None:
             self._make_renewer = make_renewer
             self._renew_at = self._clock() + self._schedule.interval
@@ -116,15 +128,20 @@ class Keeper:
     def _sleep(self) -> None:
         wake = min(self._renew_at, self._ask_at, self._verdict_at)
         kernel.set_timer(self._timer, None if wake == INFINITE else wake)
-        self._poll.poll()
+        ready = [descriptor for descriptor, _ in self._poll.poll()]
         kernel.clear_timer(self._timer)
+        if not set(self._connections).isdisjoint(ready):
+            for descriptor in self._connections:
+                self._poll.unregister(descriptor)
+            self._connections = ()
+            self._lose(UNHELD)
 
     def _take_frames(self) -> None:
         halted = 0
         for kind, payload, _beside in self._link.receive():
             self._verdict_at = INFINITE
             if kind == wire.ACK:
-                self._ask_at = max(self._schedule.kill_at(wire.seconds(payload)), self._clock() + self._half_margin)
+                self._ask_at = max(self._schedule.kill_at(wire.seconds(payload)), self._clock() + self._patience)
             elif kind == wire.STARTED:
                 self._command = int(payload)
                 self._note("debug", f"started as pid {self._command}")
@@ -136,7 +153,7 @@ class Keeper:
             elif kind == wire.LEFTOVERS:
                 self._leftovers = int(payload)
             elif kind == wire.UNHELD:
-                self._lose("the connection that held the lock has ended")
+                self._lose(UNHELD)
             elif kind == wire.ENDED:
                 self._status = int(payload)
             elif kind == wire.FINISHED:
@@ -216,6 +233,9 @@ class Keeper:
             self._lose(report.reason)
 
     def _lose(self, reason: str) -> None:
+        if self._lost:
+            return
+        self._lost = True
         self._detail = reason
         self._note("info", f"the lease is lost: {reason}")
         self._stop_job(events.LOST, at_once=self._kill_on_loss)
@@ -226,6 +246,8 @@ class Keeper:
 
     def _stop_job(self, cause: str, *, at_once: bool) -> None:
         self._stopping = True
+        if at_once:
+            self._patience = min(self._patience, AWAKE_AT_LOSS)
         stop_by = self._clock() + (0 if at_once else self._schedule.grace)
         self._ask_at = min(self._ask_at, stop_by)
         self._link.send(wire.STOP, (b"!" if at_once else b"") + cause.encode())
@@ -241,7 +263,7 @@ class Keeper:
             self._take_over(events.LOST, "the guard process did not answer")
         elif now >= self._ask_at and self.deadline is not None:
             self._ask_at = INFINITE
-            self._verdict_at = now + self._half_margin
+            self._verdict_at = now + self._patience
             self._guard.tell_deadline(self.deadline)
 
     def _renew_now(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 from lockctl.supervise import tree
 from tests.faults.backends import PLACES, addresses_of, on_backends
 from tests.faults.network import Network
-from tests.jobs import LIMIT, Lockctl, eventually, guard_of
+from tests.jobs import LIMIT, Lockctl, alive, eventually, guard_of
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.postgres import Postgres
@@ -142,19 +142,20 @@ def test_a_session_lock_of_postgresql_ends_with_its_server_and_the_job_with_it(
 
 
 @pytest.mark.parametrize("backend_name", on_backends("postgresql"))
-@pytest.mark.parametrize("keeper", ["awake", "stopped"])
+@pytest.mark.parametrize("stopped", ["nobody", "keeper", "guard"])
 def test_the_end_of_the_connection_that_holds_the_lock_ends_the_job_at_once(
-    place: Place, network: Network, lockctl: Lockctl, keeper: str, tmp_path: Path
+    place: Place, network: Network, lockctl: Lockctl, stopped: str, tmp_path: Path
 ) -> None:
     """The server frees the lock at the same moment: the next renewal, or the deadline, would be too late."""
     url = place.url(network.addresses, "t" + os.urandom(6).hex(), lockctl.directory)
-    job = Job(lockctl, url, tmp_path, 30.0, "--report", str(tmp_path / "report"))
+    job = Job(lockctl, url, tmp_path, 60.0, "--report", str(tmp_path / "report"))
     guard = guard_of(job.run.pid)
-    assert tree.descendants(guard)
-    if keeper == "stopped":
-        job.run.send_signal(signal.SIGSTOP)
+    family = tree.descendants(guard)
+    assert family
+    if stopped != "nobody":
+        os.kill(job.run.pid if stopped == "keeper" else guard, signal.SIGSTOP)
     network.fail("reset")
-    eventually(lambda: not tree.descendants(guard), limit=0.5)
+    eventually(lambda: not any(alive(pid) for pid in family), limit=0.5)
     job.run.send_signal(signal.SIGCONT)
     assert job.run.wait(LIMIT) == 76
     report = json.loads((tmp_path / "report").read_text())
