@@ -1,12 +1,36 @@
 _lockctl_completion() {
     local IFS=$'\n'
-    local response
+    local words=() rest=$COMP_LINE piece after number
+    for ((number = 0; number <= COMP_CWORD; number++)); do
+        piece=${COMP_WORDS[number]}
+        after=${rest#"${rest%%[![:blank:]]*}"}
+        if ((number > 0)) && [[ $after == "$rest" && "${COMP_WORDS[number - 1]: -1}${piece:0:1}" == *[:=@]* ]]; then
+            words[${#words[@]} - 1]+=$piece
+        else
+            words+=("$piece")
+        fi
+        rest=${after#"$piece"}
+    done
 
-    response=$(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD _LOCKCTL_COMPLETE=bash_complete $1)
+    local last=$((${#words[@]} - 1)) before="" there=""
+    local value=${words[last]}
+    if [[ $piece == --*=* ]]; then
+        before=${piece%%=*}=
+    fi
+    if [[ $value == --*=* ]]; then
+        value=${value#*=}
+    fi
+    if [[ $piece == [:=@] ]]; then
+        there=$value
+    elif [[ -z $before ]]; then
+        there=${value%"$piece"}
+    fi
+    there=${there%@}  # which readline takes for a part of the last piece
 
+    local response completion type
+    response=$(env COMP_WORDS="${words[*]}" COMP_CWORD="$last" _LOCKCTL_COMPLETE=bash_complete "$1")
     for completion in $response; do
-        IFS=',' read type value <<< "$completion"
-
+        IFS=',' read -r type value <<< "$completion"
         if [[ $type == 'dir' ]]; then
             COMPREPLY=()
             compopt -o dirnames
@@ -14,15 +38,10 @@ _lockctl_completion() {
             COMPREPLY=()
             compopt -o default
         elif [[ $type == 'plain' ]]; then
-            COMPREPLY+=($value)
+            COMPREPLY+=("$before${value#"$there"}")
         fi
     done
-
     return 0
 }
 
-_lockctl_completion_setup() {
-    complete -o nosort -F _lockctl_completion lockctl
-}
-
-_lockctl_completion_setup;
+complete -o nosort -F _lockctl_completion lockctl

@@ -1,15 +1,22 @@
 function _lockctl_completion;
-    set -l response (env _LOCKCTL_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -t) lockctl);
+    set -l token (commandline -ct);
+    # what is offered for --option=value must be all of the word
+    set -l before (string match -r -- '^--[^=]+=' $token);
+    set -l response (env _LOCKCTL_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD="$token" lockctl);
 
     for completion in $response;
-        set -l metadata (string split "," $completion);
+        set -l metadata (string split -m 1 "," $completion);
 
         if test $metadata[1] = "dir";
-            __fish_complete_directories $metadata[2];
+            for found in (__fish_complete_directories "$metadata[2]");
+                echo "$before$found";
+            end;
         else if test $metadata[1] = "file";
-            __fish_complete_path $metadata[2];
+            for found in (__fish_complete_path "$metadata[2]");
+                echo "$before$found";
+            end;
         else if test $metadata[1] = "plain";
-            echo $metadata[2];
+            echo "$before$metadata[2]";
         end;
     end;
 end;

@@ -4,20 +4,25 @@ _lockctl_completion() {
     local -a completions
     local -a completions_with_descriptions
     local -a response
+    local type key descr before=""
     (( ! $+commands[lockctl] )) && return 1
 
     response=("${(@f)$(env COMP_WORDS="${words[*]}" COMP_CWORD=$((CURRENT-1)) _LOCKCTL_COMPLETE=zsh_complete lockctl)}")
+    # what is offered for --option=value must be all of the word
+    [[ ${words[CURRENT]} == --*=* ]] && before=${words[CURRENT]%%=*}=
 
     for type key descr in ${response}; do
         if [[ "$type" == "plain" ]]; then
             if [[ "$descr" == "_" ]]; then
-                completions+=("$key")
+                completions+=("$before$key")
             else
-                completions_with_descriptions+=("$key":"$descr")
+                completions_with_descriptions+=("$before$key":"$descr")
             fi
         elif [[ "$type" == "dir" ]]; then
+            compset -P "${(b)before}"
             _path_files -/
         elif [[ "$type" == "file" ]]; then
+            compset -P "${(b)before}"
             _path_files -f
         fi
     done

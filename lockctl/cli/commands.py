@@ -14,7 +14,8 @@ from lockctl.cli.fence_commands import fence_
 from lockctl.cli.parameters import CommandWord, Words
 from lockctl.cli.talk import Talk
 from lockctl.errors import Interrupted, LockctlError, UsageError
-from lockctl.settings import FLAG, SETTINGS
+from lockctl.settings import FLAG, SETTINGS, SIGNAL
+from lockctl.supervise.signals import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,23 @@ class LockName(click.ParamType[str]):
             return []
 
 
+class BackendWord(click.ParamType[str]):
+    """A backend: the profiles of the configuration are completed."""
+
+    name = "backend"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names of profiles in the file that the words before the cursor mean."""
+        from click.shell_completion import CompletionItem
+
+        try:
+            file = config.read_config(config.config_path(ctx.params.get("config"), os.environ))
+        except LockctlError:
+            return []
+        profiles = [] if file is None else sorted(file.tables.get("backends", {}))
+        return [CompletionItem(profile) for profile in profiles if profile.startswith(incomplete)]
+
+
 def option(setting: Setting) -> click.Option:
     """One setting as an option of click. Values stay text: ``lockctl.settings`` alone reads them."""
     kind: click.ParamType[Any] = click.STRING
@@ -83,6 +101,10 @@ def option(setting: Setting) -> click.Option:
         kind = click.Path()
     elif setting.name == "lock":
         kind = LockName()
+    elif setting.kind == SIGNAL:
+        kind = Words(tuple(NAMES))
+    elif setting.name == "backend":
+        kind = BackendWord()
     help_text = setting.help + (f"  [default: {setting.default}]" if setting.default else "")
     if setting.kind == FLAG:
         return click.Option([*setting.flags, setting.name], is_flag=True, default=None, help=help_text)
@@ -182,7 +204,7 @@ def release_(*, file: str | None) -> int:
 
 
 @cli.command("list")
-@click.argument("pattern", default="*", metavar="[GLOB]")
+@click.argument("pattern", default="*", type=LockName(), metavar="[GLOB]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_(pattern: str, *, as_json: bool, backend: str | None, config: str | None) -> int:
     """List the locks of a backend: name, state, holder, token, age, waiters."""
@@ -213,7 +235,7 @@ def history_(name: str, *, limit: str | None, as_json: bool, backend: str | None
 
 
 @cli.command("watch")
-@click.argument("pattern", default="*", metavar="[GLOB]")
+@click.argument("pattern", default="*", type=LockName(), metavar="[GLOB]")
 @click.option("--interval", default="2s", metavar="DURATION", help="How long to wait between two looks.  [default: 2s]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each change, in a line of its own.")
 def watch_(pattern: str, *, interval: str, as_json: bool, backend: str | None, config: str | None) -> int:
@@ -265,7 +287,7 @@ def config_() -> None:
 
 
 @config_.command("show")
-@click.option("-l", "--lock", metavar="NAME", help="As they are for this lock.")
+@click.option("-l", "--lock", metavar="NAME", type=LockName(), help="As they are for this lock.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def config_show(lock: str | None, *, as_json: bool, config: str | None, backend: str | None) -> int:
     """Print every setting, its value and where it came from."""

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.settings import SETTINGS
+from tests.run.terminal import Terminal
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.jobs import Lockctl
 
     Complete = Callable[..., set[str]]
+    Press = Callable[[str], list[str]]
+
+NAMES = ("nightly", "deploy:prod", "ops@web", "a+b")
+BEGINNING_OF_LINE, TAB = "\x01", "\t"
 
 IN_BASH = """
 source "$1"; shift
@@ -27,10 +35,9 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 def _output(lockctl: Lockctl, words: list[str]) -> set[str]:
     """What a shell prints, in an environment where `lockctl` is the one that is tested."""
-    path = f"{Path(lockctl.command).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         words,
-        env=lockctl.environment({"PATH": path, "HOME": str(lockctl.directory)}),
+        env=lockctl.environment({"PATH": _path(lockctl), "HOME": str(lockctl.directory)}),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -55,6 +62,37 @@ def complete(request: pytest.FixtureRequest, lockctl: Lockctl, root: Path, need_
         return _output(lockctl, [shell, "--no-config", "-c", f"source '{script}'; complete -C '{line}'"])
 
     return in_bash if request.param == "bash" else in_fish
+
+
+def _path(lockctl: Lockctl) -> str:
+    return f"{Path(lockctl.command).parent}:{os.environ['PATH']}"
+
+
+@pytest.fixture(params=["bash", "zsh"])
+def press(
+    request: pytest.FixtureRequest, lockctl: Lockctl, root: Path, need_tool: Callable[[str], str]
+) -> Iterator[Press]:
+    """The words of a line of the shell on a terminal, when TAB was pressed once at its end."""
+    words = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"]}[request.param]
+    variables = {"PATH": _path(lockctl), "HOME": str(lockctl.directory), "TERM": "dumb", "INPUTRC": "/dev/null"}
+    terminal = Terminal(need_tool(request.param), *words, env=lockctl.environment(variables))
+    script = root / f"completions/lockctl.{request.param}"
+    if request.param == "zsh":
+        terminal.line("bindkey -e; autoload -U compinit; compinit -u -D")
+    terminal.line(f"source '{script}'; echo re''ady")
+    terminal.expect("ready")
+
+    def in_shell(line: str) -> list[str]:
+        terminal.type(line + TAB)
+        # the keys wait until the completion is there; then the shell itself says what it has as words
+        terminal.line(BEGINNING_OF_LINE + "printf '[%s]' ")
+        terminal.type("echo do''ne\n")
+        shown = terminal.expect("done", limit=20.0)
+        return re.findall(r"\[([^][%\r\n]*)\]", re.findall(r"\[lockctl\][^\r\n]*", shown)[-1])
+
+    yield in_shell
+    terminal.end()
+    terminal.hang_up()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -98,3 +136,60 @@ def test_a_wrong_configuration_offers_nothing_and_says_nothing(complete: Complet
     config.parent.mkdir(parents=True)
     config.write_text("[defaults]\nbanana = 1\n")
     assert complete("inspect", "ni") == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("run --leftover=k", "--leftover=kill"),
+        ("run --leftover k", "kill"),
+        ("run --signal=US", "--signal=USR"),
+        ("inspect deploy:p", "deploy:prod"),
+        ("inspect dep", "deploy:prod"),
+        ("run -l ops@", "ops@web"),
+        ("run --lock=deploy:", "--lock=deploy:prod"),
+        ("run --lock=ops@w", "--lock=ops@web"),
+        ("force-release a+", "a+b"),
+        ("run --report=/etc/hostn", "--report=/etc/hostname"),
+        ("fence check /etc/hostn", "/etc/hostname"),
+    ],
+)
+def test_tab_completes_a_word_whatever_the_shell_takes_for_one(
+    press: Press, lockctl: Lockctl, line: str, completed: str
+) -> None:
+    for name in NAMES:
+        assert lockctl("run", "-l", name, "--", "true").returncode == 0
+    assert press(f"lockctl {line}") == ["lockctl", *line.split()[:-1], completed]
+
+
+def test_values_are_completed_in_fish_behind_an_equals_sign(
+    lockctl: Lockctl, root: Path, need_tool: Callable[[str], str]
+) -> None:
+    assert lockctl("run", "-l", "deploy:prod", "--", "true").returncode == 0
+    script = root / "completions/lockctl.fish"
+
+    def offered(line: str) -> set[str]:
+        return _output(lockctl, [need_tool("fish"), "--no-config", "-c", f"source '{script}'; complete -C '{line}'"])
+
+    assert offered("lockctl run --leftover=k") == {"--leftover=kill"}
+    assert offered("lockctl run --lock=deploy:p") == {"--lock=deploy:prod"}
+    assert offered("lockctl run --report=/etc/hostn") == {"--report=/etc/hostname"}
+
+
+def test_names_of_signals_are_completed(complete: Complete) -> None:
+    assert complete("run", "--signal", "US") == {"USR1", "USR2"}
+    assert {"TERM", "INT", "HUP", "QUIT"} <= complete("run", "--signal", "")
+
+
+def test_profiles_are_completed(complete: Complete, lockctl: Lockctl) -> None:
+    config = lockctl.directory / ".no-config/lockctl/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[backends.fleet]\nurl = "file:///one"\n[backends.flat]\nurl = "file:///two"\n')
+    assert complete("run", "-b", "fle") == {"fleet"}
+    assert complete("list", "--backend", "") == {"flat", "fleet"}
+
+
+def test_every_option_with_a_few_values_offers_them(complete: Complete) -> None:
+    for setting in SETTINGS:
+        if setting.choices:
+            assert complete("run", setting.flags[-1], "") == set(setting.choices)
