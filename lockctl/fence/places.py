@@ -50,13 +50,21 @@ def open_place(resource: str, store: str | None = None) -> Place:
     """The place that the words of a user mean; nothing is connected yet. Raises ``UsageError`` or ``ConfigError``.
 
     With *store*, a URL, the *resource* is a name in it. Without, it is a path, whose mark lies beside it in
-    ``PATH.fence``, or a URL: of a store, with the name as parameter ``resource``, or of an object.
+    ``PATH.fence``, or a URL: of a store, with the name as parameter ``resource``, or of an object. What begins with the
+    scheme of a store and is no URL is refused.
     """
     if store is not None:
         return Place(_open(_url(store)), check_name(resource))
     if "://" not in resource:
         if not resource or "\0" in resource:
             raise UsageError("a resource is a path or a URL, and not empty")
+        scheme = resource.partition(":")[0].lower() if ":" in resource else ""
+        if scheme in STORES:  # a mark in a file of this name would protect nothing that is in the store
+            # without the words themselves: they may have a password
+            message = (
+                f"a URL begins with {scheme}://, and the name of a file that begins with {scheme}: with ./{scheme}:"
+            )
+            raise UsageError(message)
         return Place(_open(_url("file:///")), os.path.abspath(resource))
     url = _url(resource)
     if url.scheme == "file":

@@ -465,3 +465,26 @@ def test_a_write_that_is_killed_leaves_the_file_as_it_was_and_nothing_beside_it(
     assert slow.returncode != 0
     assert stock.read_text() == "old\n"
     assert entries(stock.parent) == {"stock.json", "stock.json.fence"}
+
+
+@pytest.mark.parametrize(
+    "words", ["sqlite:shop.db", "SQLite:/srv/shop.db", "postgresql:me:hunter2@db/shop", "file:stock"]
+)
+def test_a_scheme_without_its_slashes_is_no_file_of_this_name(
+    fence: Callable[..., Shown], lockctl: Lockctl, locks: Path, words: str
+) -> None:
+    scheme = words.partition(":")[0].lower()
+    said = f"a URL begins with {scheme}://, and the name of a file that begins with {scheme}: with ./{scheme}:"
+    for verb in ("advance", "check", "show", "write"):
+        assert fence(verb, words, token=5, cwd=locks) == (64, "", f"lockctl: {said}")
+    done = lockctl("run", "-l", "a", "--fence", words, "--", "echo", "ran", cwd=locks)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert not list(locks.glob("*.fence"))
+
+
+def test_a_file_whose_name_begins_with_a_scheme_has_a_mark_by_its_path(
+    fence: Callable[..., Shown], locks: Path
+) -> None:
+    assert fence("advance", "./sqlite:shop.db", token=5, cwd=locks) == (0, "", "")
+    assert (locks / "sqlite:shop.db.fence").exists()
+    assert fence("show", str(locks / "sqlite:shop.db"))[1] == f"{DOMAIN};5\n"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.fence.stores import consul, etcd, objects, redis, zookeeper
 from lockctl.settings import SETTINGS
 from tests.surface.command_lines import calls, check_call, commands, flags
 from tests.surface.conftest import ROOT
@@ -122,3 +123,16 @@ def test_the_page_of_the_file_shows_a_configuration_that_is_accepted(
     sample.write_text(re.sub(r"/etc/lockctl/[\w.-]+", str(tmp_path / "password"), lines))
     assert "[locks." in sample.read_text()
     assert lockctl("config", "check", "--config", str(sample)).returncode == 0
+
+
+def test_the_page_of_fence_says_where_each_store_has_its_marks(root: Path) -> None:
+    text = plain(root / "man/man1/lockctl-fence.1").partition(".SH STORES")[2].partition("\n.SH ")[0]
+    for place in (
+        redis.PREFIX + "{",
+        etcd.PREFIX,
+        consul.PREFIX,
+        f"/{zookeeper.FENCE}/",
+        objects.SUFFIX,
+        "lockctl_mark",
+    ):
+        assert place in text
