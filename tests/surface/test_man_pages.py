@@ -136,3 +136,9 @@ def test_the_page_of_fence_says_where_each_store_has_its_marks(root: Path) -> No
         "lockctl_mark",
     ):
         assert place in text
+
+
+def test_the_first_page_leads_to_every_other_page(root: Path) -> None:
+    text = (root / "man/text/lockctl.1.txt").read_text(encoding="utf-8").partition("# SEE ALSO\n")[2]
+    others = {f"{path.stem}({path.suffix[1:]})" for path in [*PAGES, *(root / "man/man7").iterdir()]} - {"lockctl(1)"}
+    assert others <= set(text.strip().split(", "))
