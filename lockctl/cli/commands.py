@@ -297,19 +297,21 @@ def config_show(lock: str | None, *, as_json: bool, config: str | None, backend:
 
 
 @config_.command("check")
-def config_check(config: str | None, backend: str | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def config_check(*, as_json: bool, config: str | None, backend: str | None) -> int:
     """Check the configuration file: every key, every value."""
     from lockctl.cli import config as verb
 
-    return verb.check(config, backend)
+    return verb.check(config, backend, as_json=as_json)
 
 
 @config_.command("path")
-def config_path(config: str | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def config_path(*, as_json: bool, config: str | None) -> int:
     """Print the path of the configuration file that counts; nothing if there is none."""
     from lockctl.cli import config as verb
 
-    return verb.path(config)
+    return verb.path(config, as_json=as_json)
 
 
 @cli.command("completion")

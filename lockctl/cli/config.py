@@ -45,8 +45,11 @@ def show(lock: str | None, config_file: str | None, backend: str | None, *, as_j
     return exit_status.OK
 
 
-def check(config_file: str | None, backend: str | None) -> int:
-    """Read and check everything, also every backend's URL; raises ``ConfigError`` for the first mistake."""
+def check(config_file: str | None, backend: str | None, *, as_json: bool) -> int:
+    """Read and check everything, also every backend's URL; raises ``ConfigError`` for the first mistake.
+
+    Prints nothing then, and else the path; *as_json* is as in :func:`path`.
+    """
     path = config.config_path(config_file, os.environ)
     file = config.read_config(path)
     given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
@@ -59,7 +62,8 @@ def check(config_file: str | None, backend: str | None) -> int:
         schedule_of(settings["ttl"], settings["kill_after"], url)
     if file is not None:
         _check_profiles(file)
-    print_data(f"{printable(path)}: ok" if path else "no configuration file: built-in settings count")
+    said = f"{printable(path)}: ok" if path else "no configuration file: built-in settings count"
+    print_data(_path_document(path) if as_json else said)
     return exit_status.OK
 
 
@@ -76,9 +80,15 @@ def _check_profiles(file: ConfigFile) -> None:
             raise at(file, ("backends", name), key, said.removeprefix(key).removeprefix(":").lstrip()) from None
 
 
-def path(config_file: str | None) -> int:
-    """Print the path of the file that counts."""
+def path(config_file: str | None, *, as_json: bool) -> int:
+    """Print the path of the file that counts; with *as_json* ``null`` if there is none."""
     found = config.config_path(config_file, os.environ)
-    if found:
+    if as_json:
+        print_data(_path_document(found))
+    elif found:
         print_data(printable(found))
     return exit_status.OK
+
+
+def _path_document(path: str | None) -> str:
+    return json.dumps({"path": None if path is None else printable(path)}, indent=2)

@@ -209,3 +209,19 @@ def test_no_secret_of_an_option_is_ever_printed(verb: list[str], lockctl: Lockct
     assert done.returncode == 69
     assert "redis at 127.0.0.1:1: cannot connect: Connection refused" in done.stderr
     assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("verb", ["path", "check"])
+def test_the_file_that_counts_is_said_as_json_too(lockctl: Lockctl, write: Write, verb: str) -> None:
+    done = lockctl("config", verb, "--json")
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, {"path": None}, "")
+    path = write("[defaults]\nttl = 60\n")
+    done = lockctl("config", verb, "--json")
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, {"path": str(path)}, "")
+
+
+def test_a_wrong_file_is_no_document(lockctl: Lockctl, write: Write) -> None:
+    write("[defaults]\nbanana = 1\n")
+    done = lockctl("config", "check", "--json")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "banana" in done.stderr
