@@ -13,7 +13,7 @@ from lockctl.cli import exit_status
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
 from lockctl.fence.stores.new_file import NewFile, copy_attributes
 from lockctl.fence.stores.objects import ObjectStore
-from lockctl.fence.stores.sidecar import SUFFIX, SidecarStore
+from lockctl.fence.stores.sidecar import HINTS, SUFFIX, SidecarStore
 from lockctl.names import printable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lockctl.cli.fence import Order
 
 PIECE = 1 << 20  # bytes that are copied at a time
-PERMISSIONS = (errno.EPERM, errno.EACCES, errno.EROFS, errno.EINVAL)  # the last: an owner that a container lacks
+OWNERSHIP = (errno.EPERM, errno.EINVAL)  # of what cannot be as it was; the last: an owner that a container lacks
 
 
 def fence_write(order: Order) -> int:
@@ -120,13 +120,19 @@ def _check_replaceable(path: str) -> os.stat_result | None:
         message = f"{shown} has {old.st_nlink} hard links: the others would keep the old content, and have other marks"
         raise ConfigError(message)
     if not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        # the interpreter does not give the reason
+        read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+        reason = errno.EROFS if read_only else errno.EACCES
+        raise OSError(reason, os.strerror(reason))
     return old
 
 
 def _refuse(path: str, failure: OSError) -> NoReturn:
     shown = printable(path)
-    if failure.errno in PERMISSIONS:
+    if failure.errno in (errno.EACCES, errno.EROFS):
+        message = f"cannot replace {shown}: {HINTS[failure.errno]}"
+        raise ConfigError(message) from None
+    if failure.errno in OWNERSHIP:
         message = f"cannot replace {shown} with its owner and mode: {failure.strerror}"
         raise ConfigError(message) from None
     message = f"cannot replace {shown}: {failure.strerror}"

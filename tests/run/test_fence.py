@@ -249,6 +249,26 @@ def test_a_disk_that_becomes_full_loses_neither_the_file_nor_its_mark(locks, mou
     assert "No space left" in done.stderr
 
 
+def test_a_file_on_a_file_system_that_became_read_only_is_said_to_be(locks, mounted, lockctl):
+    path = locks / ".mount/stock"
+    setup = (
+        "mount -t tmpfs -o size=64k none . && cd $PWD && printf old > stock"
+        f" && {lockctl.command} fence check stock --token 5 --domain x && mount -o remount,ro none ."
+    )
+    done = mounted(setup, "fence", "write", str(path), "--token", "6", "--domain", "x")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert done.stderr == f"lockctl: cannot replace {path}: the file system is read-only\n"
+
+
+def test_a_file_that_the_user_may_not_write_is_not_replaced(without_rights, lockctl, locks):
+    path = locks / ".readable"
+    path.write_text("old")
+    path.chmod(0o444)
+    done = without_rights(lockctl.command, "fence", "write", str(path), env=OWN)
+    assert (done.returncode, done.stderr) == (78, f"lockctl: cannot replace {path}: no permission\n")
+    assert path.read_text() == "old"
+
+
 def test_a_user_without_rights_is_told(without_rights, lockctl, locks):
     closed = locks / ".closed"
     closed.mkdir()
