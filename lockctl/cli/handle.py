@@ -141,6 +141,17 @@ def directory(environ: Mapping[str, str]) -> str:
     return path
 
 
+def is_own(path: str, environ: Mapping[str, str]) -> bool:
+    """Whether *path* is that of a handle which ``--export`` kept for itself; it goes when the lock is released."""
+    stem, dot, suffix = os.path.basename(path).partition(".")
+    if dot + suffix != ".handle" or len(stem) != ID_LENGTH:
+        return False
+    try:
+        return os.path.dirname(path) == directory(environ)
+    except ConfigError:
+        return False
+
+
 class Remains:
     """What is on the disk of one keeper, living or not."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
 from lockctl.cli.acquire import positive_span
-from lockctl.cli.handle import LARGEST, Remains, document, parse, read_bounded, write
+from lockctl.cli.handle import LARGEST, Remains, document, is_own, parse, read_bounded, write
 from lockctl.cli.holder import ENDS, RELEASED, address, peer_user
 from lockctl.cli.output import print_data
 from lockctl.cli.talk import Talk
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ANSWER = 10.0  # seconds for the keeper's answer: it does nothing else
 GIVE_BACK = 30.0  # seconds beyond a lease in which a keeper has given the lock back or given up
+NOT_HELD = "is not held by this handle any more: it was released, or this host was restarted"
 
 
 class Gone(Exception):
@@ -45,6 +46,9 @@ def read(word: str | None, environ: Mapping[str, str]) -> tuple[Handle, str]:
     try:
         text = sys.stdin.read(LARGEST) if place == "-" else read_bounded(place)
     except (OSError, ValueError) as failure:
+        if isinstance(failure, FileNotFoundError) and is_own(place, environ):
+            name = printable(environ.get("LOCKCTL_LOCK", "")) or "the lock"
+            raise LockctlError(f"{name} {NOT_HELD}") from None
         reason = failure.strerror if isinstance(failure, OSError) else str(failure)
         raise UsageError(f"cannot read the handle {printable(place)}: {reason}") from None
     return parse(text, place), place
@@ -139,8 +143,7 @@ def _receive(end: _socket.socket) -> bytes | None:
 def _ended(handle: Handle, remains: Remains) -> int:
     """Say why there is no keeper any more, when it has come to an end in every respect."""
     if not remains.known():
-        text = "is not held by this handle any more: it was released, or this host was restarted"
-        Talk()("error", f"{handle.name} {text}")
+        Talk()("error", f"{handle.name} {NOT_HELD}")
         return exit_status.HELD
     if not remains.await_end(handle.ttl + GIVE_BACK):
         raise BackendUnavailable(f"{handle.name}: the keeper (pid {handle.pid}) is ending, and has not ended yet")

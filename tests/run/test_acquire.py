@@ -115,6 +115,12 @@ def test_eval_gives_the_variables_of_the_job_and_release_takes_the_handle_from_t
     assert domain.startswith("file:")
     assert re.fullmatch("[0-9a-f]{32}", owner)
     assert not os.path.exists(handle)
+    # that handle is gone, and what is true of every other one is true of it
+    for verb in ("release", "renew"):
+        code, text = word(desk(verb, env={"LOCKCTL_HANDLE": handle, "LOCKCTL_LOCK": name}))
+        assert (code, "a@b:c+d is not held by this handle any more" in text) == (75, True), text
+    code, text = word(desk("release", "--handle", handle.removesuffix(".handle")))
+    assert (code, "cannot read the handle" in text) == (64, True)
 
 
 @pytest.mark.parametrize("name", ["a;id", "$(id)", "a'b", "a\nb", "../a", "-x"])
