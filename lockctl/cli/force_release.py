@@ -78,6 +78,8 @@ def force_release(backend: Backend, order: Order) -> int:
     if order.now:
         others = _still_inside(backend, order, [holder for holder in lock.holders if holder not in told])
         what = f"a place in {name} is free, {others} more hold it" if others else f"{name} is free"
+        if all(holder.ended_at is not None for holder in told):
+            return _answer(order, talk, "released", f"{what}: only --min-hold kept it", floor)
         return _answer(
             order,
             talk,

@@ -195,3 +195,10 @@ import signal, time
 signal.signal(signal.SIGTERM, lambda *_: time.sleep(0.5) or exit())
 time.sleep(60)
 """
+
+
+def test_nobody_is_said_to_run_when_only_min_hold_keeps_the_lock(lockctl):
+    assert lockctl("run", "-l", "a", "--min-hold", "1m", "--", "true").returncode == 0
+    done = lockctl("force-release", "a", "--now", "--yes")
+    assert (done.returncode, done.stderr) == (0, "lockctl: a is free: only --min-hold kept it\n")
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
