@@ -112,7 +112,7 @@ def option(setting: Setting) -> click.Option:
         [*setting.flags, setting.name],
         type=kind,
         default=None,
-        multiple=setting.name == "lock",
+        multiple=setting.name in ("lock", "fence"),
         metavar=setting.metavar,
         help=help_text,
     )
@@ -151,9 +151,13 @@ def run_(words: tuple[str, ...], **given: Any) -> int:
     from lockctl.cli.main import start_run
 
     settings = {name: content for name, content in given.items() if content is not None}
-    locks = settings.pop("lock", ())
+    locks, resources = settings.pop("lock"), settings.pop("fence")
     if locks:
         settings["lock"] = locks[0]
+    if len(resources) > 1:  # elsewhere the last one counts; here another one would be left without a fence
+        raise UsageError("--fence is for one resource: advance the others in the command, with lockctl fence advance")
+    if resources:
+        settings["fence"] = resources[0]
     if not words:
         raise UsageError("no command: lockctl run [OPTIONS] [--] COMMAND [ARG]...")
     os._exit(start_run(settings, words, tuple(locks[1:])))

@@ -249,6 +249,14 @@ def test_a_disk_that_becomes_full_loses_neither_the_file_nor_its_mark(locks, mou
     assert "No space left" in done.stderr
 
 
+def test_no_resource_of_several_is_left_without_a_fence(lockctl, locks):
+    several = ["--fence", str(locks / ".one"), "--fence", str(locks / ".two")]
+    done = lockctl("run", "-l", "a", *several, "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "--fence is for one resource" in done.stderr
+    assert not list(locks.glob(".*.fence"))
+
+
 def test_a_file_on_a_file_system_that_became_read_only_is_said_to_be(locks, mounted, lockctl):
     path = locks / ".mount/stock"
     setup = (
