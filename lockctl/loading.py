@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 HEADER = MAGIC_NUMBER + bytes(4)  # of a file that is valid while its source has the time and size that follow
 HEADER_SIZE = 16
+LEASE = "lockctl.lease"
+BACKENDS = "lockctl.backends."
+LATER = ("lockctl.supervise.keeper", "lockctl.cli.output", "lockctl.cli.report", "lockctl.cli.standby")
 WORD = 0xFFFFFFFF
 
 
@@ -89,3 +92,30 @@ def install() -> None:
     """From here on load the modules of this package so, unless compiled files have other names or places."""
     if not (sys.flags.optimize or sys.pycache_prefix):
         sys.meta_path.insert(0, Finder(__name__.partition(".")[0]))
+
+
+def load_rest() -> None:
+    """Load what the rest of a run may need, as far as it is there.
+
+    A program may be replaced or removed while it waits for a lock or its job runs. What it has loaded by then stays
+    as it was, and must be enough to renew, to release and to report. From an archive (``zipapp``) nothing is loaded.
+    """
+    used = [name for name, module in sys.modules.items() if name.startswith(BACKENDS) and hasattr(module, "__path__")]
+    for package in (LEASE, *used):
+        try:
+            files = os.listdir(sys.modules[package].__path__[0])
+        except OSError:
+            return
+        for file in files:
+            name, _, ending = file.partition(".")
+            if ending == "py" and name != "__init__":
+                _try_to_load(f"{package}.{name}")
+    for name in LATER:
+        _try_to_load(name)
+
+
+def _try_to_load(name: str) -> None:
+    try:
+        __import__(name)
+    except Exception:  # noqa: BLE001 - it is told when it is needed, and most runs never need it
+        return

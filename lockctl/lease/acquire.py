@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lockctl import loading
 from lockctl.durations import format_duration
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, RequestInterrupted
 from lockctl.value import Value
@@ -49,6 +50,7 @@ def acquire(
     """
     give_up = now() + wait
     grant = None
+    complete = False
     unreachable_at: float | None = None  # when a backend that fails now has failed for too long
     pause = RETRY_PAUSE
     try:
@@ -75,6 +77,9 @@ def acquire(
                     _give_back(backend, claim, None, GIVE_BACK_TIMEOUT)
                     return None
                 unreachable_at, pause = None, RETRY_PAUSE
+                if not complete:
+                    loading.load_rest()  # the wait may last longer than this program is there
+                    complete = True
                 backend.wait(claim, timeout=left, interrupt=interrupt)
             except RequestInterrupted:
                 pass  # which signal it was is asked below

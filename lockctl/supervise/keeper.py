@@ -12,7 +12,7 @@ import os
 import select
 from _signal import SIGCHLD, SIGCONT, SIGHUP, SIGKILL
 
-from lockctl import events, kernel
+from lockctl import events, kernel, loading
 from lockctl.errors import BackendUnavailable
 from lockctl.lease.schedule import RENEWALS_PER_TTL
 from lockctl.supervise import channel as wire
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without a guard
 AWAKE_AT_LOSS = 0.2  # seconds in which the guard must answer when another may already hold the lock
 CONTINUED_WITHIN = 0.05  # seconds in which a shell's SIGCONT has reached every process of the group
+LOAD_AFTER = 0.5  # seconds: who runs longer may see this program replaced or removed
 INFINITE = float("inf")
 UNHELD = "the connection that held the lock has ended"
 
@@ -76,6 +77,7 @@ class Keeper:
         self._renewer: Renewer | None = None
         self._poll = select.poll()
         self._timer = kernel.timer_descriptor(clock.clock_id)
+        self._load_at = INFINITE  # when the modules are loaded that are not needed yet
         self._renew_at = INFINITE
         self._ask_at = INFINITE  # when the guard must have moved its deadline, or show that it is awake
         self._verdict_at = INFINITE  # when a guard that was asked and said nothing counts as stuck
@@ -111,6 +113,7 @@ class Keeper:
             self._poll.register(descriptor, select.POLLIN)
         self._connections = connections
         wire.watch_ends(self._poll, connections)
+        self._load_at = self._clock() + LOAD_AFTER
         if deadline is not None:
             self._make_renewer = make_renewer
             self._renew_at = self._clock() + self._schedule.interval
@@ -126,7 +129,7 @@ class Keeper:
         return Ending(self._status, self._cause, self._detail, self._error, self._leftovers, self._asked_to_end)
 
     def _sleep(self) -> None:
-        wake = min(self._renew_at, self._ask_at, self._verdict_at)
+        wake = min(self._load_at, self._renew_at, self._ask_at, self._verdict_at)
         kernel.set_timer(self._timer, None if wake == INFINITE else wake)
         ready = [descriptor for descriptor, _ in self._poll.poll()]
         kernel.clear_timer(self._timer)
@@ -256,6 +259,9 @@ class Keeper:
         if self._finished:
             return
         now = self._clock()
+        if now >= self._load_at:
+            self._load_at = INFINITE
+            loading.load_rest()
         if now >= self._renew_at:
             self._renew_at = INFINITE  # from here on the thread keeps its own time
             self._renew_now()

@@ -1,0 +1,91 @@
+"""The program is replaced or removed while it waits or its job runs: a run ends with what it began with."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lockctl as package
+from lockctl.loading import load_rest
+from lockctl.supervise.keeper import LOAD_AFTER
+from tests.faults.backends import on_backends
+from tests.faults.scene import GRACE
+from tests.faults.waiting import await_waiting
+from tests.jobs import LIMIT, Lockctl, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.backends import Place
+
+SETTLED = LOAD_AFTER + 0.5  # seconds, also on a busy machine
+START = """#!{python}
+import sys
+sys.path.insert(0, {folder!r})
+from lockctl.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def copy(lockctl: Lockctl, tmp_path: Path) -> Iterator[Lockctl]:
+    """A program of its own, which may be removed."""
+    folder = tmp_path / "program"
+    shutil.copytree(Path(package.__file__).parent, folder / "lockctl")
+    command = tmp_path / "lockctl"
+    command.write_text(START.format(python=sys.executable, folder=str(folder)))
+    command.chmod(0o755)
+    runner = Lockctl(str(command), lockctl.directory)
+    runner.url = lockctl.url
+    yield runner
+    runner.end_all()
+
+
+def remove(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "program")
+
+
+@pytest.mark.parametrize("backend_name", on_backends())
+def test_a_job_whose_program_is_removed_ends_as_if_nothing_had_happened(
+    copy: Lockctl, lockctl: Lockctl, place: Place, tmp_path: Path
+) -> None:
+    end, report, said = tmp_path / "end", tmp_path / "report", tmp_path / "said"
+    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.02; done; exit 7', str(end))
+    options = ("-t", f"{place.ttl}s", "-k", f"{GRACE}s", "--report", str(report))
+    with said.open("w") as stderr:
+        holder = copy.start_holding("nightly", *options, *words, stderr=stderr)
+    time.sleep(SETTLED)
+    remove(tmp_path)
+    time.sleep(2 * place.ttl)  # it is renewed meanwhile
+    end.touch()
+    assert (holder.wait(LIMIT), said.read_text()) == (7, "")
+    assert '"exit_code": 7' in report.read_text()
+    assert lockctl("run", "-l", "nightly", "--", "true").returncode == 0
+    assert '"exit_code": 7' in lockctl("history", "nightly", "--json").stdout
+
+
+@pytest.mark.parametrize("backend_name", on_backends("file", "redis"))
+def test_who_waits_while_the_program_is_removed_gets_the_lock_and_runs(
+    copy: Lockctl, lockctl: Lockctl, tmp_path: Path
+) -> None:
+    holder = lockctl.start_holding("nightly")
+    said = tmp_path / "said"
+    with said.open("w") as stderr:
+        waiter = copy.start("run", "-l", "nightly", "--wait", "forever", "--", "sh", "-c", "exit 7", stderr=stderr)
+    await_waiting(lockctl, "nightly", [waiter])
+    remove(tmp_path)
+    holder.terminate()
+    assert (waiter.wait(LIMIT), said.read_text()) == (7, "")
+    assert eventually(lambda: lockctl("run", "-l", "nightly", "--", "true").returncode == 0)
+
+
+def test_what_cannot_be_loaded_is_not_missed_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "lockctl.cli.standby", raising=False)
+    monkeypatch.setitem(sys.modules, "lockctl.cli.report", None)  # importing it fails
+    load_rest()
+    assert "lockctl.cli.standby" in sys.modules
