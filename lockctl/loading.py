@@ -12,6 +12,7 @@ import os
 import sys
 from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
+from _imp import _fix_co_filename  # type: ignore[attr-defined]
 from marshal import loads
 
 TYPE_CHECKING = False
@@ -50,6 +51,7 @@ class Loader(SourceFileLoader):
         if data[:HEADER_SIZE] != HEADER + time.to_bytes(4, "little") + size.to_bytes(4, "little"):
             return super().get_code(fullname)
         code: CodeType = loads(memoryview(data)[HEADER_SIZE:])  # noqa: S302 - Python's own cache
+        _fix_co_filename(code, self.path)  # it may have been compiled elsewhere, and a report shows lines of the source
         return code
 
 

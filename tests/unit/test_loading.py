@@ -146,6 +146,17 @@ def test_a_mistake_in_a_module_is_shown_with_its_line(sample: Path) -> None:
         assert "WORD = 1 / 0" in report
 
 
+def test_a_mistake_is_shown_with_its_line_although_the_package_has_moved_since_it_was_compiled(sample: Path) -> None:
+    (sample / "word.py").write_text("WORD = 1\nWORD = 1 / 0\n")
+    run(f"{QUICK}import sample.word", folder=sample.parent, expected=1)
+    moved = sample.parent / "elsewhere" / "sample"
+    moved.parent.mkdir()
+    sample.rename(moved)  # as `pip install --target` does
+    report = run(f"{QUICK}import sample.word", folder=moved.parent, expected=1)
+    assert f'{moved}/word.py", line 2' in report
+    assert "WORD = 1 / 0" in report
+
+
 @pytest.mark.parametrize(("word", "variables"), [("-O", {}), ("-OO", {}), ("-B", {"PYTHONPYCACHEPREFIX": "/nowhere"})])
 def test_where_compiled_files_have_other_names_or_places_python_finds_them(
     word: str, variables: dict[str, str], tmp_path: Path
