@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STREAMS = (1, 2)
+LONGEST = 240  # bytes of a name that leave room for an ending: a name has up to 255
 
 
 def can_put(path: str) -> bool:
@@ -20,7 +21,8 @@ def can_put(path: str) -> bool:
     except OSError:
         return False
     if writer is _replace:
-        return os.access(os.path.dirname(path) or ".", os.W_OK | os.X_OK)
+        directory = os.path.dirname(path) or "."
+        return os.access(directory, os.W_OK | os.X_OK) and os.stat(directory).st_nlink > 0  # 0: it was deleted
     return writer is not _append or os.access(path, os.W_OK)
 
 
@@ -72,7 +74,8 @@ def _append(path: str, data: bytes, _mode: int) -> None:
 
 def _replace(path: str, data: bytes, mode: int) -> None:
     # not by our pid: in a container the next process often has the pid of one that was killed here
-    temporary = f"{path}.{os.urandom(4).hex()}.tmp"
+    directory, name = os.path.split(os.fsencode(path))
+    temporary = os.path.join(directory, name[:LONGEST] + b".%s.tmp" % os.urandom(4).hex().encode())
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         try:

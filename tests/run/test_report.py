@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 
 import pytest
 
@@ -180,6 +181,30 @@ def test_an_old_report_stays_whole_until_the_new_one_takes_its_place(lockctl, lo
 def test_a_report_can_have_a_relative_path(lockctl, locks):
     assert lockctl("run", "-l", "a", "--report", ".report", "--", "true", cwd=locks).returncode == 0
     assert read(locks / ".report")["outcome"] == "exited"
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "\u00e4" * 127])
+def test_a_report_can_have_the_longest_name_that_there_is(lockctl, locks, name):
+    done = lockctl("run", "-l", "a", "--report", str(locks / name), "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert read(locks / name)["outcome"] == "exited"
+    assert not list(locks.glob("*.tmp"))
+
+
+def test_a_report_into_a_directory_that_was_deleted_is_refused(lockctl, locks):
+    line = 'cd "$0" && rmdir "$0" && exec "$@"'
+    words = [lockctl.command, "run", "-l", "a", "--report", "report", "--", "echo", "ran"]
+    (locks / "gone").mkdir()
+    done = subprocess.run(
+        ["sh", "-c", line, str(locks / "gone"), *words],
+        env=lockctl.environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "--report: cannot write report" in done.stderr
 
 
 def test_words_that_are_no_text_are_reported_all_the_same(report):
