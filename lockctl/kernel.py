@@ -22,6 +22,7 @@ SIGINFO_SIZE = 128  # struct signalfd_siginfo, whose layout is fixed
 SIGSET_SIZE = 128  # glibc's sigset_t; the kernel reads the first 8 bytes
 SI_KERNEL = 0x80  # si_code of a signal that the kernel itself sent, as for Ctrl-C on a terminal
 NANOSECONDS = 1_000_000_000
+NEEDED = "{} failed: lockctl needs Linux 5.3 or newer"
 
 
 def _binding() -> Callable[..., int]:
@@ -50,7 +51,15 @@ _call = _binding()
 def _checked(name: str, *arguments: int | bytes | None) -> int:
     result = _call(name, *arguments)
     if result < 0:
-        raise OSError(errno.ENOSYS, f"{name} failed: lockctl needs Linux 5.3 or newer")
+        raise OSError(errno.ENOSYS, NEEDED.format(name))
+    return result
+
+
+def _descriptor(name: str, *arguments: int | bytes) -> int:
+    result = _call(name, *arguments)
+    if result < 0:
+        os.close(os.open("/", os.O_PATH | os.O_CLOEXEC))  # errno is not known here: raises if there are no more of them
+        raise OSError(errno.ENOSYS, NEEDED.format(name))
     return result
 
 
@@ -65,11 +74,11 @@ def become_subreaper() -> None:
 
 
 def signal_descriptor(signals: Iterable[int]) -> int:
-    """A descriptor from which the given signals, which must be blocked, are read as values."""
+    """A descriptor from which the given signals, which must be blocked, are read as values. Raises ``OSError``."""
     bits = 0
     for signum in signals:
         bits |= 1 << (signum - 1)
-    return _checked("signalfd", -1, bits.to_bytes(SIGSET_SIZE, "little"), O_CLOEXEC_NONBLOCK)
+    return _descriptor("signalfd", -1, bits.to_bytes(SIGSET_SIZE, "little"), O_CLOEXEC_NONBLOCK)
 
 
 def read_signals(descriptor: int) -> list[tuple[int, int, int]]:
@@ -88,8 +97,11 @@ def read_signals(descriptor: int) -> list[tuple[int, int, int]]:
 
 
 def timer_descriptor(clock_id: int) -> int:
-    """A timer on the given clock: on ``CLOCK_BOOTTIME`` it also fires right after a resume from suspend."""
-    return _checked("timerfd_create", clock_id, O_CLOEXEC_NONBLOCK)
+    """A timer on the given clock: on ``CLOCK_BOOTTIME`` it also fires right after a resume from suspend.
+
+    Raises ``OSError``.
+    """
+    return _descriptor("timerfd_create", clock_id, O_CLOEXEC_NONBLOCK)
 
 
 def set_timer(descriptor: int, at: float | None) -> None:

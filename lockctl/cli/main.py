@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -9,6 +10,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+NOT_EXECUTABLE = 126  # as in ``exit_status``, which cannot be loaded then
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,6 +27,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from lockctl.cli import commands
 
         return commands.invoke(words)
+    except OSError as failure:
+        if failure.errno not in EXHAUSTED:
+            return _bug()
+        _say(f"lockctl: {exhausted(failure)}\n")
+        return NOT_EXECUTABLE
     except Exception:  # noqa: BLE001 - the last resort: a bug is reported and has its own status
         return _bug()
 
@@ -48,6 +57,11 @@ def start_run(given: dict[str, str | bool], command: tuple[str, ...], more_locks
     return execute(given, command, dict(os.environ), Signals(), more_locks=more_locks)
 
 
+def exhausted(failure: OSError) -> str:
+    """One line about descriptors, processes or memory that are used up (one of ``EXHAUSTED``)."""
+    return f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something"
+
+
 def _bug() -> int:
     import traceback
 
@@ -55,9 +69,12 @@ def _bug() -> int:
     from lockctl.cli.exit_status import BUG
 
     report = traceback.format_exc()
-    text = f"lockctl: this is a bug in lockctl {__version__}; please report it with these lines:\n{report}"
+    _say(f"lockctl: this is a bug in lockctl {__version__}; please report it with these lines:\n{report}")
+    return BUG
+
+
+def _say(text: str) -> None:
     try:
         os.write(2, text.encode("utf-8", "replace"))
     except OSError:
-        return BUG
-    return BUG
+        return

@@ -6,10 +6,10 @@ configuration and takes the lock, so the less there is before the fork, the soon
 
 from __future__ import annotations
 
-import errno
 import os
 
 from lockctl import names
+from lockctl.cli.main import EXHAUSTED, exhausted
 from lockctl.cli.talk import Talk
 from lockctl.errors import LockctlError, UsageError
 from lockctl.settings import PASSWORD
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from lockctl.supervise.signals import Signals
 
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 MOST_LOCKS = 100  # each is a connection, or a descriptor that is handed to the guard
 COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # what Python sets LC_CTYPE to in a C locale (PEP 538)
 
@@ -66,7 +65,7 @@ def execute(
             raise
         from lockctl.cli import exit_status
 
-        talk("error", f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something")
+        talk("error", exhausted(failure))
         return exit_status.NOT_EXECUTABLE
     finally:
         if guard is not None:

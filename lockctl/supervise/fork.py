@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from _signal import SIGKILL
+from errno import EAGAIN
 
 from lockctl import kernel
 from lockctl.supervise import channel as wire
@@ -74,10 +75,14 @@ def fork_guard(
     status = 70
     try:
         other.close()
-        from lockctl.supervise.guard import Guard  # while the keeper takes the lock, on another processor
+        try:
+            from lockctl.supervise.guard import Guard  # while the keeper takes the lock, on another processor
 
-        guard = Guard(link, signals, words, keeper_group, say, on_terminal=on_terminal)
-        guard.run(environment, eager=eager)
+            guard = Guard(link, signals, words, keeper_group, say, on_terminal=on_terminal)
+        except OSError as failure:  # no more descriptors
+            link.send(wire.FAILED, b"%d" % (failure.errno or EAGAIN))
+        else:
+            guard.run(environment, eager=eager)
         status = 0
     except BaseException as bug:  # noqa: BLE001 - the tree must not live on after a bug
         say(f"bug in the guard: {type(bug).__name__}: {bug}")

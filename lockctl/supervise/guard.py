@@ -45,7 +45,7 @@ class Guard:
         *,
         on_terminal: bool,
     ) -> None:
-        """Become a subreaper with descriptors of its own; nothing runs yet."""
+        """Become a subreaper with descriptors of its own; nothing runs yet. Raises ``OSError``."""
         os.setpgid(0, 0)
         # not `lockctl`: who ends all of that name with KILL has ended the keeper, and the guard ends the job
         kernel.set_process_name("lease-guard", f"lease-guard of process {os.getppid()}")
@@ -134,12 +134,12 @@ class Guard:
         self._kernel_held = orders.kernel_held
         self._kill_on_loss = orders.kill_on_loss
         self._clock = clocks.monotonic if orders.kernel_held else clocks.boottime
-        self._timer = kernel.timer_descriptor(self._clock.clock_id)
         now = self._clock()
         if now >= schedule.signal_at(self._deadline):
             self._link.send(wire.FINISHED, events.LOST.encode())
             return False
         try:
+            self._timer = kernel.timer_descriptor(self._clock.clock_id)
             child = self._child or self._fork_child(environment)
             # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
             error = child.go(variables, self._lock_descriptors if orders.kernel_held else ())

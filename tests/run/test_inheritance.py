@@ -155,6 +155,20 @@ def test_a_low_limit_on_open_files_does_not_keep_the_command_from_running(lockct
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
 
 
+@pytest.mark.parametrize("limit", range(5, 13))
+def test_a_limit_on_open_files_that_is_too_low_is_said_in_one_line_and_nothing_runs(lockctl, after, limit):
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0  # everything is compiled
+    launcher = after(f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))")
+    done = launcher(lockctl.command, "run", "-l", "a", "--", "sh", "-c", "echo x; exit 3")
+    if done.returncode == 3:
+        assert (done.stdout, done.stderr) == ("x\n", "")
+    else:
+        assert (done.returncode in {69, 126}, done.stdout) == (True, ""), done.stderr
+        assert done.stderr.startswith("lockctl: ")
+        assert "Too many open files" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
 def test_stdin_is_passed_from_a_pipe_and_from_a_file(lockctl, locks):
     file = locks / ".input"
     file.write_text("from a file\n")
