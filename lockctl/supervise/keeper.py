@@ -118,6 +118,7 @@ class Keeper:
             self._make_renewer = make_renewer
             self._renew_at = self._clock() + self._schedule.interval
             self.deadline = deadline
+            self._ask_at = self._schedule.kill_at(deadline)  # a guard that is stopped already never answers
         gc.freeze()  # what is here already stays, and stays shared with the guard's memory
         gc.enable()
         while not self._finished:

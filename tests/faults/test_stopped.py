@@ -113,3 +113,17 @@ def test_a_waiter_that_is_killed_leaves_nothing_behind(lockctl: Lockctl, place: 
     holder.terminate()
     holder.wait(LIMIT)
     assert lockctl("run", "-l", "nightly", "--", "true").returncode == 0
+
+
+def test_a_guard_that_was_stopped_before_the_command_began_does_not_keep_the_lock(
+    lockctl: Lockctl, short: tuple[str, ...]
+) -> None:
+    holder = lockctl.start_holding("nightly")
+    waiter = lockctl.start("run", "-l", "nightly", *short, "--wait", "forever", "--", "true")
+    await_waiting(lockctl, "nightly", [waiter])
+    guard = guard_of(waiter.pid)
+    os.kill(guard, signal.SIGSTOP)
+    holder.terminate()
+    assert waiter.wait(LIMIT) == 76
+    assert not alive(guard)
+    assert lockctl("run", "-l", "nightly", "--", "true").returncode == 0
