@@ -22,7 +22,8 @@ def can_put(path: str) -> bool:
         return False
     if writer is _replace:
         directory = os.path.dirname(path) or "."
-        return os.access(directory, os.W_OK | os.X_OK) and os.stat(directory).st_nlink > 0  # 0: it was deleted
+        deleted = not os.path.isabs(directory) and os.stat(directory).st_nlink == 0  # but it is still somebody's
+        return os.access(directory, os.W_OK | os.X_OK) and not deleted
     return writer is not _append or os.access(path, os.W_OK)
 
 
