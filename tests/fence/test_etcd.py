@@ -115,7 +115,7 @@ def test_a_full_database_refuses_new_marks_and_old_tokens(start_server: Callable
         member = server.request("/v3/maintenance/status", {})[1]["header"]["member_id"]
         alarm = {"memberID": member, "alarm": "NOSPACE"}
         assert server.request("/v3/maintenance/alarm", {"action": "ACTIVATE", **alarm})[0] == 200
-        with pytest.raises(BackendUnavailable, match="database space exceeded") as told:
+        with pytest.raises(BackendUnavailable, match="database space exceeded: compact and defragment it") as told:
             store.advance("stock", mark(34), timeout=LIMIT)
         assert "\n" not in str(told.value)
         assert store.advance("stock", mark(33), timeout=LIMIT) == mark(33)

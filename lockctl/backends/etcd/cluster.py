@@ -202,4 +202,6 @@ def _problem(where: str, content: dict[str, Any], user: str | None) -> Exception
         return Denied(f"{where}: {text}: user {printable(user or '?')} needs to read and write below the prefix")
     if code in (INVALID_ARGUMENT, OUT_OF_RANGE, UNIMPLEMENTED):
         return Denied(f"{where}: {text}")
+    if "database space exceeded" in text:
+        text += ": compact and defragment it, then disarm its alarm (etcdctl)"
     return BackendUnavailable(f"{where}: {text}")

@@ -45,7 +45,8 @@ def refusal(where: str, error: ReplyError) -> LockctlError:
         return ConfigError(f"{where}: {error.text}")
     if code == "READONLY":
         return BackendUnavailable(f"{where}: a replica, which cannot be written to (READONLY): name the primary")
-    return BackendUnavailable(f"{where}: {error.code} {error.text}")
+    text = error.text.partition(" script: ")[0]  # which line of ours it was is of no use to anybody
+    return BackendUnavailable(f"{where}: {error.code} {text}")
 
 
 def refused_authentication(where: str, error: ReplyError) -> LockctlError:
