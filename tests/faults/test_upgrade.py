@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.faults.backends import Place
 
-SETTLED = LOAD_AFTER + 0.5  # seconds, also on a busy machine
+SETTLED = LOAD_AFTER + 1.5  # seconds, also on a busy machine
 START = """#!{python}
 import sys
 sys.path.insert(0, {folder!r})

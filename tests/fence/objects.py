@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
@@ -165,6 +166,36 @@ class ObjectContract(StoreContract):
             write(watched, 33, b"old")
         assert not isinstance(refused.value, Overtaken)
         assert harness.stored("stock") == b"new"
+
+    @pytest.mark.parametrize("before", [b"before", None])
+    def test_newer_data_stay_wherever_an_older_writer_was_stopped(
+        self, harness: ObjectHarness, between: HttpProxy, before: bytes | None
+    ) -> None:
+        """It is stopped before each of its requests in turn, as long as there is one more."""
+        step = 0
+        while self.is_stopped_before(step, harness, between, before):
+            assert harness.stored(f"stock{step}") == b"new", f"stopped before request {step + 1}"
+            step += 1
+        assert step > 4
+        assert harness.stored(f"stock{step}") == b"old"
+
+    def is_stopped_before(self, step: int, harness: ObjectHarness, between: HttpProxy, before: bytes | None) -> bool:
+        """Whether there was such a request, counted from 0; then a newer writer wrote while it waited."""
+        name, requests, overtaken = f"stock{step}", itertools.count(), []
+
+        def overtake() -> None:
+            newer = Client(harness, name)
+            with contextlib.closing(newer.store):
+                write(newer, 34, b"new")
+            overtaken.append(name)
+
+        if before is not None:
+            harness.place(name, before)
+        between.look = once(lambda _: next(requests) == step, overtake)
+        older = Client(Watched(harness, between), name)
+        with contextlib.closing(older.store), contextlib.suppress(Stale):
+            write(older, 33, b"old")
+        return bool(overtaken)
 
     def test_a_writer_that_was_overtaken_while_it_wrote_is_told_so(
         self, harness: ObjectHarness, watched: Client, other: Client, between: HttpProxy

@@ -8,8 +8,10 @@ Why not in the metadata of the object itself: the ETag of S3 is a hash of the co
 could rise without a change of the ETag, and a slower writer with a lower token would not be refused. The content of
 ``KEY.lockctl-fence`` *is* the mark: the same ETag means the same mark, whatever happened in between.
 
-The data is written with :meth:`ObjectStore.put`: the mark first, then the data on the condition that nobody replaced
-it since, then the mark once more. A write that was acknowledged therefore happened before any higher token came.
+The data is written with :meth:`ObjectStore.put`: its ETag is read, then the mark is advanced or looked at, then the
+data is replaced if it still has that ETag, then the mark is looked at once more. A write that was acknowledged
+therefore happened before any higher token came; and no older writer replaces it, because the ETag of such a writer was
+read before the higher token came, and so before the data that was written under it.
 
 What no condition finds out: on S3 equal contents have equal ETags. Who was paused between its look at the data and its
 write replaces newer data with the very content that it had seen, and is told so (:class:`Overtaken`) too late.
@@ -151,11 +153,13 @@ class ObjectStore:
         self._advance(key, mark, deadline)
         self._prove(key, deadline, creating=True)
         while True:
-            before = self._space.head(key, deadline)  # after the mark: what is read now is not older than the tenure
+            before = self._space.head(key, deadline)
+            # after the ETag was read: whoever has a higher token by now is found here, and the data that one with a
+            # higher token writes from here on has another ETag
+            self._advance(key, mark, deadline)
             if self._space.write(key, body, before.etag if before else None, deadline, mark, before):
                 break
             self._pause(key, deadline)
-            self._advance(key, mark, deadline)
         now = self._mark(key, self._space.read(key + SUFFIX, LARGEST, deadline))
         try:
             accept(shown, now, mark)
