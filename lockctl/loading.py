@@ -102,7 +102,8 @@ def load_rest() -> None:
     A program may be replaced or removed while it waits for a lock or its job runs. What it has loaded by then stays
     as it was, and must be enough to renew, to release and to report. From an archive (``zipapp``) nothing is loaded.
     """
-    used = [name for name, module in sys.modules.items() if name.startswith(BACKENDS) and hasattr(module, "__path__")]
+    modules = list(sys.modules.items())  # threads of a client library may load something just now
+    used = [name for name, module in modules if name.startswith(BACKENDS) and hasattr(module, "__path__")]
     for package in (LEASE, *used):
         try:
             files = os.listdir(sys.modules[package].__path__[0])
