@@ -4,6 +4,8 @@ The import system asks every finder, lists folders, looks for extension modules,
 several layers. For the forty small modules of ``run`` that takes longer than to load what is in them. Here a module's
 place follows from its name. What makes a compiled file valid is as ever (PEP 3147; PEP 552: version of the
 interpreter, kind, time and size of the source), and whatever is not as expected is left to Python's own way.
+
+What is not needed for the start is left until a run waits, or its job is running: see :func:`load_rest`.
 """
 
 from __future__ import annotations

@@ -150,13 +150,12 @@ class ObjectStore:
         """
         key, deadline = self._key(resource), Deadline(timeout)
         shown = self._space.shown(key)
-        self._advance(key, mark, deadline)
-        self._prove(key, deadline, creating=True)
         while True:
             before = self._space.head(key, deadline)
             # after the ETag was read: whoever has a higher token by now is found here, and the data that one with a
             # higher token writes from here on has another ETag
             self._advance(key, mark, deadline)
+            self._prove(key, deadline, creating=True)
             if self._space.write(key, body, before.etag if before else None, deadline, mark, before):
                 break
             self._pause(key, deadline)
