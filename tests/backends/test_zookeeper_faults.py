@@ -87,6 +87,28 @@ def lost_creation(harness: ZooKeeperHarness, client: ZooKeeperBackend) -> Iterat
         harness.heal(client)
 
 
+def test_a_request_after_one_without_an_answer_waits_for_the_next_connection(
+    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lockctl.backends.zookeeper.connection import _Connection
+
+    original = _Connection._read_socket
+
+    def notice_late(self: _Connection, read_timeout: float) -> Any:
+        if self.dropped:
+            time.sleep(0.3)
+        return original(self, read_timeout)
+
+    monkeypatch.setattr(_Connection, "_read_socket", notice_late)
+    client = harness.client()
+    grant = take(client, harness.claim(ttl=20.0))
+    harness.proxies[id(client)].mode = "drop_replies"
+    with pytest.raises(BackendUnavailable):
+        client.renew(grant, timeout=0.3)
+    harness.heal(client)
+    assert client.renew(grant, timeout=LIMIT).token == grant.token
+
+
 def test_a_request_that_gets_no_answer_is_interrupted_at_once(harness: ZooKeeperHarness) -> None:
     client, mine = harness.client(), harness.claim()
     harness.sever(client)

@@ -163,6 +163,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self.failures: dict[str, BaseException] = {}  # of the last attempt at each server
         self._server: tuple[str, int] | None = None
         self._avoid: tuple[str, int] | None = None
+        self._dropped: socket.socket | None = None
 
     def zk_loop(self) -> None:
         try:
@@ -177,12 +178,18 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             self._avoid = self._server
         sock = self._socket
         if sock is not None:
+            self._dropped = sock
             try:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                 # of the socket below TLS: the thread may be reading
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
             except OSError:
                 pass  # not connected, or closed meanwhile
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the connection was ended with :meth:`drop`, and its thread may not know it yet."""
+        return self._dropped is not None and self._dropped is self._socket
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
         """The addresses of all servers by chance, but the one that failed last at the end."""
@@ -291,6 +298,11 @@ class Client(KazooClient):  # type: ignore[misc]
         """The connection, for what only it knows."""
         found: _Connection = self._connection
         return found
+
+    @property
+    def connected(self) -> bool:
+        """Whether a request may be sent now: one on a connection that was dropped would be lost with it."""
+        return bool(super().connected) and not self.link.dropped
 
     def _session_callback(self, state: Any) -> None:
         if state == KeeperState.EXPIRED_SESSION:

@@ -136,7 +136,7 @@ class Session:
     @property
     def connected(self) -> bool:
         """Whether there is a connection now, as far as is known."""
-        return bool(self._client.connected)
+        return self._client.connected
 
     @property
     def expired(self) -> bool:
@@ -219,8 +219,6 @@ class Session:
             bell = self.bell()
             try:
                 link.drop(avoid=False)
-                while self._client.connected:
-                    bell.wait(deadline, str(self.place))
                 self._await_connection(deadline, bell)
             finally:
                 self.unhang(bell)
