@@ -254,6 +254,20 @@ def test_a_server_that_cannot_be_found_is_named_with_the_reason(opened: Callable
         opened("zookeeper://no..name").inspect("nightly", timeout=0.3)
 
 
+def test_a_session_that_has_seen_more_than_the_server_says_so_and_a_new_one_gets_in(
+    start_server: Callable[..., ZooKeeper], opened: Callable[[str], ZooKeeperBackend]
+) -> None:
+    server = start_server(ZooKeeper)
+    client, other = (opened(f"zookeeper://{server.address}/wiped") for _ in range(2))
+    grant = take(client, claim(ttl=5.0))
+    for _ in range(10):
+        client.renew(grant, timeout=LIMIT)
+    server.wipe()
+    with pytest.raises(BackendUnavailable, match="its data are older than what this session has seen"):
+        client.renew(grant, timeout=1.0)
+    take(other, claim())
+
+
 def test_two_thousand_locks_are_listed_in_little_time(harness: ZooKeeperHarness) -> None:
     names = [f"job-{number:04}" for number in range(2000)]
     harness.admin.ensure_path(harness.root)

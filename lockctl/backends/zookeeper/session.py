@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 LONGEST_SILENCE = 1 / 6  # of the session timeout: see above
 LONGEST = (2**31 - 1) / 1000  # seconds: the protocol has an int32 of milliseconds
+CLOSES = "it closes the connection: no quorum, not ZooKeeper, or a port for TLS (zookeepers://)"
+CLOSES_KNOWN = "it closes the connection: no quorum, or its data are older than what this session has seen"
 NEEDS_KAZOO = "the zookeeper backend needs kazoo: pip install 'lockctl[zookeeper]'"
 
 
@@ -266,12 +268,22 @@ class Session:
                 return
             failures = dict(self._client.link.failures)
             if len(failures) == len(self.place.hosts) and all(_is_final(failure) for failure in failures.values()):
-                raise ConfigError(f"{self.place}: {_in_words(failures)}")
+                raise ConfigError(f"{self.place}: {self._in_words(failures)}")
             try:
                 bell.wait(deadline, str(self.place))
             except BackendUnavailable as late:
                 failures = dict(self._client.link.failures)
-                raise BackendUnavailable(f"{late}: {_in_words(failures)}" if failures else str(late)) from None
+                raise BackendUnavailable(f"{late}: {self._in_words(failures)}" if failures else str(late)) from None
+
+    def _in_words(self, failures: dict[str, BaseException]) -> str:
+        """One reason of each server on one line, equal ones together."""
+        closes = CLOSES_KNOWN if self.last_zxid else CLOSES
+        reasons: dict[str, list[str]] = {}
+        for server, failure in sorted(failures.items()):
+            reasons.setdefault(_reason(failure) or closes, []).append(server)
+        if len(reasons) == 1:
+            return next(iter(reasons))
+        return "; ".join(f"{', '.join(servers)}: {reason}" for reason, servers in reasons.items())
 
     def forbidden(self) -> ConfigError:
         """The error that says that the ACL of a node keeps us out."""
@@ -295,17 +307,8 @@ def _is_final(failure: BaseException) -> bool:
     return isinstance(failure, ssl.SSLCertVerificationError) or "ALERT" in (getattr(failure, "reason", "") or "")
 
 
-def _in_words(failures: dict[str, BaseException]) -> str:
-    """One reason of each server on one line, equal ones together."""
-    reasons: dict[str, list[str]] = {}
-    for server, failure in sorted(failures.items()):
-        reasons.setdefault(_reason(failure), []).append(server)
-    if len(reasons) == 1:
-        return next(iter(reasons))
-    return "; ".join(f"{', '.join(servers)}: {reason}" for reason, servers in reasons.items())
-
-
 def _reason(failure: BaseException) -> str:
+    """Why an attempt to connect failed; empty when the server closed the connection and said nothing."""
     verify = getattr(failure, "verify_message", "")
     if verify:
         remedy = "ca= names the file of its authority, tls_name= the name in it"
@@ -320,4 +323,4 @@ def _reason(failure: BaseException) -> str:
         return printable(failure.strerror or str(failure) or "failed")
     if type(failure).__name__ == "KazooTimeoutError":
         return "no answer"
-    return "it closes the connection: no quorum, not ZooKeeper, or a port for TLS (zookeepers://)"
+    return ""
