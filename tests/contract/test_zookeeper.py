@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from lockctl.url import parse_url
 from tests.contract.harness import Harness
 from tests.contract.sharing import Sharing
 from tests.contract.suite import BackendContract
+from tests.jobs import eventually
 from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -69,6 +71,8 @@ class ZooKeeperHarness(Harness):
                 killer.start()
                 killer.stop()
                 killer.close()
+                # else a request may be lost with the connection
+                eventually(functools.partial(getattr, session, "expired"))
 
     def usurp(self, name: str) -> None:
         self.admin.delete(self.line(name)[0])
