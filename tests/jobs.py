@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 LIMIT = 30.0  # seconds: nothing in a test may take longer
+ATTEMPTS = 3
 
 
 def eventually(condition: Callable[[], Any], limit: float = 10.0, pause: float = 0.005) -> Any:
@@ -28,6 +29,17 @@ def eventually(condition: Callable[[], Any], limit: float = 10.0, pause: float =
             message = f"did not happen within {limit} s: {condition}"
             raise AssertionError(message)
         time.sleep(pause)
+
+
+def best_of_a_few(attempt: Callable[[], float], limit: float) -> None:
+    """Assert that *attempt*, which tells how many seconds it took, stays below *limit* in one of three tries.
+
+    On a busy machine the best of a few is what lockctl itself takes.
+    """
+    took = [attempt()]
+    while took[-1] >= limit and len(took) < ATTEMPTS:
+        took.append(attempt())
+    assert took[-1] < limit, took
 
 
 def alive(pid: int) -> bool:

@@ -101,7 +101,7 @@ def test_who_was_refused_for_a_lock_delay_is_interrupted_at_once(harness: Consul
         os.write(writing, b".")
         began = time.monotonic()
         other.wait(claim, timeout=LIMIT, interrupt=reading)
-        assert time.monotonic() - began < 0.2
+        assert time.monotonic() - began < 1.0
     finally:
         os.close(reading)
         os.close(writing)
@@ -221,7 +221,7 @@ def test_an_attempt_is_interrupted_at_once(harness: ConsulHarness) -> None:
     began = time.monotonic()
     with pytest.raises(RequestInterrupted):
         client.try_acquire(claim, timeout=LIMIT, interrupt=reading)
-    assert 0.25 < time.monotonic() - began < 0.5
+    assert 0.25 < time.monotonic() - began < 1.5
     assert os.read(reading, 8) == b".", "what interrupted is the caller's to read"
     os.close(reading)
     os.close(writing)

@@ -258,7 +258,7 @@ def test_what_is_remembered_costs_one_round_trip_each(
     grant = take(backend, claim())
     backend.inspect("nightly", timeout=LIMIT)
     backend.release(grant, timeout=LIMIT, hold=0.001)  # the server knows the scripts now
-    proxy = start_proxy(redis_server, "delay=0.2")
+    proxy = start_proxy(redis_server, "delay=0.4")
     slow = RedisBackend.from_url(parse_url(f"redis://{proxy.address}/0?prefix={prefix}"))
     calls: list[Callable[[], Any]] = [
         lambda: slow.note_success(grant, timeout=LIMIT),
@@ -271,6 +271,6 @@ def test_what_is_remembered_costs_one_round_trip_each(
     for call in calls:
         before = time.monotonic()
         call()
-        assert time.monotonic() - before < 0.75
+        assert time.monotonic() - before < 1.55
     assert proxy.accepted == 1
     slow.close()

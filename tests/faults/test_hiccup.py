@@ -155,7 +155,7 @@ def test_the_end_of_the_connection_that_holds_the_lock_ends_the_job_at_once(
     if stopped != "nobody":
         os.kill(job.run.pid if stopped == "keeper" else guard, signal.SIGSTOP)
     network.fail("reset")
-    eventually(lambda: not any(alive(pid) for pid in family), limit=0.5)
+    eventually(lambda: not any(alive(pid) for pid in family), limit=1.5)
     job.run.send_signal(signal.SIGCONT)
     assert job.run.wait(LIMIT) == 76
     report = json.loads((tmp_path / "report").read_text())

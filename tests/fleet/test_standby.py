@@ -142,7 +142,7 @@ def test_a_standby_that_waits_ends_with_a_signal_at_once(lockctl: Lockctl) -> No
     begin = time.monotonic()
     standby.send_signal(signal.SIGTERM)
     assert standby.wait(LIMIT) == 143
-    assert time.monotonic() - begin < 1.0
+    assert time.monotonic() - begin < 3.0
 
 
 @on_files

@@ -9,10 +9,9 @@ import time
 import pytest
 
 from lockctl.supervise import tree
-from tests.jobs import LIMIT, alive, eventually
+from tests.jobs import LIMIT, alive, best_of_a_few, eventually
 
 AT_ONCE = 0.2  # seconds
-ATTEMPTS = 3  # on a busy machine the best of a few is what lockctl itself takes
 
 
 def waiters(lockctl, name):
@@ -30,19 +29,19 @@ def start_waiting(lockctl, *options, through=None):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_wait_at_once_and_leaves_nothing_behind(lockctl, number):
     lockctl.start_holding("a")
-    took = []
-    for _ in range(ATTEMPTS):
+
+    def attempt():
         waiter, family = start_waiting(lockctl)
         assert family
         begin = time.monotonic()
         tree.send(waiter.pid, number)
         assert waiter.wait(timeout=LIMIT) == 128 + number
-        took.append(time.monotonic() - begin)
+        took = time.monotonic() - begin
         assert waiters(lockctl, "a") == []
         assert not [pid for pid in family if alive(pid)]
-        if took[-1] < AT_ONCE:
-            break
-    assert min(took) < AT_ONCE
+        return took
+
+    best_of_a_few(attempt, AT_ONCE)
     assert not (lockctl.directory / ".ran").exists()
 
 
@@ -120,15 +119,15 @@ def test_a_signal_ends_the_random_delay_before_the_lock_is_taken(lockctl, locks,
 )
 def test_a_wait_lasts_as_long_as_asked(lockctl, options, least, most):
     lockctl.start_holding("a")
-    took = []
-    for _ in range(ATTEMPTS):
+
+    def attempt():
         begin = time.monotonic()
         assert lockctl("run", "-l", "a", *options, "--", "true").returncode == 75
-        took.append(time.monotonic() - begin)
-        assert took[-1] >= least
-        if took[-1] < most:
-            break
-    assert min(took) < most
+        took = time.monotonic() - begin
+        assert took >= least
+        return took
+
+    best_of_a_few(attempt, most)
 
 
 def test_a_waiter_uses_no_processor_time(lockctl):
@@ -139,6 +138,9 @@ def test_a_waiter_uses_no_processor_time(lockctl):
         family = [waiter.pid, *tree.descendants(waiter.pid)]
         return sum(int(fields[11]) + int(fields[12]) for pid in family if (fields := tree.stat_fields(pid)))
 
-    before = ticks()
-    time.sleep(1.5)  # the time that passes is what is measured
-    assert ticks() - before <= 1
+    def attempt():
+        before = ticks()
+        time.sleep(1.5)  # the time that passes is what is measured
+        return ticks() - before
+
+    best_of_a_few(attempt, 2)

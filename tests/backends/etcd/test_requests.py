@@ -167,7 +167,7 @@ class TestLostAnswers:
         asked = time.monotonic()
         with pytest.raises(RequestInterrupted):
             asking.result()
-        assert asking.ended_at - asked < 0.2
+        assert asking.ended_at - asked < 1.0
         os.close(reading)
         os.close(writing)
         proxy.mode = "pass"
@@ -179,4 +179,4 @@ class TestLostAnswers:
         before = time.monotonic()
         with pytest.raises(BackendUnavailable):
             shaky.try_acquire(claim(), timeout=0.7)
-        assert time.monotonic() - before < 1.2
+        assert time.monotonic() - before < 2.0
