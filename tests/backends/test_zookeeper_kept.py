@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -121,7 +120,8 @@ def test_a_wait_ends_at_once_when_an_operator_ends_the_hold(harness: ZooKeeperHa
     assert waiting.running
     floor = client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT)
     waiting.result(limit=2.0)
-    assert take(other, mine).token == floor
+    assert floor is not None
+    assert take(other, mine).token >= floor
     assert client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is None
 
 
@@ -143,7 +143,7 @@ def test_a_release_with_a_hold_whose_answer_was_lost_can_be_repeated(harness: Zo
     client, other = harness.client(), harness.client()
     end_with_a_hold(client, harness.claim(), 0.001)  # so that the record is there
     grant = take(client, harness.claim(ttl=5.0))
-    with lost_transaction(harness, client), pytest.raises(BackendUnavailable):
+    with harness.lost_transaction(client), pytest.raises(BackendUnavailable):
         client.release(grant, timeout=0.6, hold=60.0)
     version = harness.admin.get(kept(harness))[1].version
     client.release(grant, timeout=LIMIT, hold=60.0)
@@ -151,25 +151,6 @@ def test_a_release_with_a_hold_whose_answer_was_lost_can_be_repeated(harness: Zo
     assert harness.admin.get(kept(harness))[1].version == version == 2, "it was begun once"
     assert harness.line("nightly") == []
     assert refused(other, harness.claim())
-
-
-@contextlib.contextmanager
-def lost_transaction(harness: ZooKeeperHarness, client: ZooKeeperBackend) -> Iterator[None]:
-    """Within the block a transaction arrives at the server, and its answer does not come back."""
-    from lockctl.backends.zookeeper.connection import Client
-
-    original = Client.transaction
-
-    def transaction(self: Client) -> Any:
-        harness.proxies[id(client)].mode = "drop_replies"
-        return original(self)
-
-    Client.transaction = transaction
-    try:
-        yield
-    finally:
-        Client.transaction = original
-        harness.heal(client)
 
 
 def test_a_grant_that_was_waited_for_is_dated_at_its_end_and_not_when_its_node_was_made(
@@ -180,8 +161,7 @@ def test_a_grant_that_was_waited_for_is_dated_at_its_end_and_not_when_its_node_w
     other.wait(mine, timeout=0.5, interrupt=None)
     client.release(first, timeout=LIMIT)
     grant = take(other, mine)
-    (stat,) = [harness.admin.exists(path) for path in harness.line("nightly")]
-    assert grant.at >= stat.ctime / 1000 + 0.4
+    assert grant.at >= first.at + 0.4
     assert other.renew(grant, timeout=LIMIT).at == grant.at
     again = take(other, mine)
     assert (again.token, again.at) == (grant.token, grant.at)

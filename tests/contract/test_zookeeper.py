@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from lockctl.backends.zookeeper import ZooKeeperBackend, queue
+from lockctl.backends.zookeeper.connection import Client
 from lockctl.url import parse_url
 from tests.contract.harness import Harness
 from tests.contract.sharing import Sharing
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockctl.backend import Backend
+    from lockctl.backends.zookeeper.session import Session
     from lockctl.model import Grant
     from tests.servers.zookeeper import ZooKeeper
 
@@ -61,18 +62,21 @@ class ZooKeeperHarness(Harness):
         return [f"{self.root}/{name}/{node}" for node in queue.in_order(names)]
 
     def expire(self, grant: Grant) -> None:
-        """End its session from another connection: what the server does in the end, without the time it takes."""
         for client in self.clients:
             if grant.claim.owner in client._candidates:
                 session = client._candidates[grant.claim.owner]._session
                 assert session is not None
-                identity = (session._client._session_id, session._client._session_passwd)
-                killer = KazooClient(hosts=self.server.address, client_id=identity)
-                killer.start()
-                killer.stop()
-                killer.close()
-                # else a request may be lost with the connection
-                eventually(functools.partial(getattr, session, "expired"))
+                self.end(session)
+
+    def end(self, session: Session) -> None:
+        """End a session from another connection: what the server does at last, without the time it takes."""
+        killer = KazooClient(
+            hosts=self.server.address, client_id=(session._client._session_id, session._client._session_passwd)
+        )
+        killer.start()
+        killer.stop()
+        killer.close()
+        eventually(lambda: session.expired)  # else a request may be lost with the connection
 
     def usurp(self, name: str) -> None:
         self.admin.delete(self.line(name)[0])
@@ -85,6 +89,22 @@ class ZooKeeperHarness(Harness):
 
     def heal(self, client: Backend) -> None:
         self.proxies[id(client)].mode = "pass"
+
+    @contextlib.contextmanager
+    def lost_transaction(self, client: ZooKeeperBackend) -> Iterator[None]:
+        """Within the block a transaction arrives at the server, and its answer does not come back."""
+        original = Client.transaction
+
+        def transaction(connected: Client) -> Any:
+            self.proxies[id(client)].mode = "drop_replies"
+            return original(connected)
+
+        Client.transaction = transaction
+        try:
+            yield
+        finally:
+            Client.transaction = original
+            self.heal(client)
 
     @contextlib.contextmanager
     def foreign_hold(self, name: str) -> Iterator[None]:

@@ -2,6 +2,11 @@
 
 The node's data is the document of the holder or waiter on the first line. Who wants the lock back adds a
 second line (:func:`with_revocation`): it is gone with the node, and can hit nobody else.
+
+A holder's session lasts twice its lease. Who waits has none to rely on, so its session lasts only one: if it is
+killed, it holds up those behind it for no longer. When its turn comes, one transaction deletes its node and makes
+another one with the same number, and so at the same place, in a new session. The token is the number of that
+transaction, and so newer than all tokens before it, whoever queued up first.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 SAFE_PART = 0.5  # of the session timeout: see `session`
+FAREWELL = 0.2  # seconds for ending the session of who has waited, while the lease runs already
 BY_CURATOR = b"__REVOKE__"  # what Curator's Revoker writes into the node of a holder
 
 
@@ -42,6 +48,8 @@ class Candidate:
         self.token: int | None = None  # once granted
         self._session: Session | None = None
         self._stem = ""
+        self._queues = False  # whether the session is that of a waiter
+        self._heir: tuple[Session, str] | None = None  # the session to hold the lock in, and the stem of its node
         self._version = -1
         self._data = b""
         self._acquired_at: float | None = None
@@ -62,7 +70,10 @@ class Candidate:
         """See ``Backend.wait``; returns early, or when the deadline has passed."""
         from lockctl.backends.zookeeper import waiting
 
-        session = self._open()
+        try:
+            session = self._queue_up(self._open(), deadline)
+        except SessionLost:
+            return
         session.keep_alive(wanted=True)
         bell = session.bell()
         try:
@@ -91,6 +102,9 @@ class Candidate:
 
     def end(self, deadline: Deadline) -> None:
         """Leave nothing at the server. Raises ``BackendUnavailable``, ``ConfigError``; may be repeated."""
+        if self._heir is not None:
+            self._heir[0].end(deadline)
+            self._heir = None
         if self._session is not None:
             self._session.end(deadline)
             self._forget()
@@ -104,6 +118,9 @@ class Candidate:
 
     def abandon(self) -> None:
         """Tell nobody: what there is ends with the session."""
+        if self._heir is not None:
+            self._heir[0].abandon()
+            self._heir = None
         if self._session is not None:
             self._session.abandon()
             self._forget()
@@ -120,13 +137,43 @@ class Candidate:
             self._session.abandon()
             self._forget()
         if self._session is None:
-            self._session = Session(self.place, self.claim.ttl / SAFE_PART)
-            # new for each session, so that a node by this name is ours and no other's
-            self._stem = queue.prefix(os.urandom(16).hex(), self.place.layout, self.claim.mode, self.claim.slots)
+            self._session, self._stem = self._new_heir()
+            self._heir = None
+        return self._session
+
+    def _new_heir(self) -> tuple[Session, str]:
+        """A session for a holder, with the stem of its node; that of an earlier attempt if it is still alive."""
+        if self._heir is None or self._heir[0].expired:
+            if self._heir is not None:
+                self._heir[0].abandon()
+            self._heir = Session(self.place, self.claim.ttl / SAFE_PART), self._new_stem()
+        return self._heir
+
+    def _new_stem(self) -> str:
+        # new for each session, so that a node by this name is ours and no other's
+        return queue.prefix(os.urandom(16).hex(), self.place.layout, self.claim.mode, self.claim.slots)
+
+    def _queue_up(self, session: Session, deadline: Deadline) -> Session:
+        """The session to wait in: with our node, if there is one already, or one that is soon over when we die."""
+        if self._queues or self.find(self.line(session, deadline)):
+            return session
+        lease = session.timeout * SAFE_PART
+        self._forget()
+        _part(session, deadline)
+        self._session, self._stem, self._queues = Session(self.place, lease), self._new_stem(), True
+        return self._session
+
+    def _inherit(self, deadline: Deadline) -> Session:
+        """Go on in the session to hold the lock in; the one before it is ended, with what it has in the queue."""
+        before, (self._session, self._stem) = self._session, self._new_heir()
+        self._heir, self._queues = None, False
+        if before is not None:
+            _part(before, deadline)
         return self._session
 
     def _forget(self) -> None:
         self._session = self.node = self.token = None
+        self._queues = False
         self._version = -1
         self._leader_time = 0  # the next leader may have another clock
 
@@ -142,22 +189,23 @@ class Candidate:
             calls.append(self.ask_record)  # it has waited: now may be its turn
         names, root, *record = session.ask(deadline, *calls)
         line = [] if isinstance(names, NoNodeError) else queue.in_order(names)
-        self.node = queue.mine(line, self._stem)
+        if not self.find(line) and self._heir is not None and queue.mine(line, self._heir[1]):
+            # our place was handed over, and the answer was lost
+            session = self._inherit(deadline)
+            self.find(line)
         ahead = self.ahead(line)
         if not self.is_open(ahead):
             # what a follower shows may be old: nobody is refused for that
             line, record = self.line(session, deadline), []
-            self.node = queue.mine(line, self._stem)
+            self.find(line)
             ahead = self.ahead(line)
             if not self.is_open(ahead):
                 self._check_slots(session, deadline, ahead)
                 return None
-        if self.node is None:
-            taken = self.create(session, deadline, granted=True)
-        else:
-            taken = self._confirm(session, deadline, *(record or session.ask(deadline, self.ask_record)))
-        if not taken:
+        held_in = self._grasp(session, deadline, record)
+        if held_in is None:
             return None
+        session = held_in
         if root is None or isinstance(root, Exception):
             (root,) = session.ask(deadline, lambda client: client.exists_async(self.place.root))
             if root is None:
@@ -169,14 +217,57 @@ class Candidate:
         lease = session.timeout * SAFE_PART
         return Grant(self.claim, self.token, domain, self.parent, lease, self._granted_at / 1000)
 
-    def _confirm(self, session: Session, deadline: Deadline, record: Any) -> bool:
-        """Whether nothing keeps us out when nobody is before our node; then the node says that we hold the lock."""
-        if self.kept_out(session, deadline, record):
-            return False
-        fresh = self._write(session, deadline, self._describe(granted=True))
-        while not fresh:  # so that the lock is held at the time of a write of ours
-            fresh = self._write(session, deadline, self._data)
-        return True
+    def _grasp(self, session: Session, deadline: Deadline, record: list[Any]) -> Session | None:
+        """Take the lock that is open for us; the session that has it then, or ``None``: something keeps us out."""
+        if self.node is None:
+            if self._queues:  # somebody has deleted our node
+                session = self._inherit(deadline)
+            return session if self.create(session, deadline, granted=True) else None
+        if self.kept_out(session, deadline, *(record or session.ask(deadline, self.ask_record))):
+            return None
+        if self.token is None:
+            return self._hand_over(session, deadline)
+        while not self._write(session, deadline, self._data):
+            pass  # so that the lock is held at the time of a write of ours
+        return session
+
+    def _hand_over(self, session: Session, deadline: Deadline) -> Session:
+        """Have a new session hold our place, which is one with the lock; raises as ``Session.ask``, and ``Vanished``.
+
+        Who was asked meanwhile to give the lock back learns of it.
+        """
+        from kazoo.exceptions import BadVersionError, InvalidACLError, NoAuthError, NoNodeError
+
+        heir, stem = self._new_heir()
+        number = (self.node or "")[len(self._stem) :]
+        old, new = f"{self.parent}/{self.node}", f"{self.parent}/{stem}{number}"
+
+        def commit(client: Any) -> Any:
+            transaction = client.transaction()
+            transaction.delete(old, self._version)
+            transaction.create(new, self._data, ephemeral=True)
+            return transaction.commit_async()
+
+        self._data = self._describe(granted=True)
+        if self._asked is not None:
+            self._data = with_revocation(self._data, self.claim.owner, *self._asked)
+        while True:
+            answers, stat = heir.ask(deadline, commit, lambda client: client.exists_async(new))
+            if isinstance(answers, Exception):
+                raise session.strange(answers, new)
+            if isinstance(stat, Exception):
+                raise session.strange(stat, new)
+            if stat is not None:
+                break  # made now, or by an earlier attempt whose answer was lost
+            if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
+                raise session.forbidden()
+            if not isinstance(answers[0], BadVersionError):
+                vanished = not isinstance(answers[-1], Exception) or isinstance(answers[0], NoNodeError)
+                raise Vanished if vanished else session.strange(answers[-1], new)
+            self._write(session, deadline, self._data)
+        self.node, self._version = stem + number, 0  # not that of a revocation: it is to be noticed
+        self._created, self._leader_time = stat.czxid, stat.ctime
+        return self._inherit(deadline)
 
     def is_open(self, ahead: list[str]) -> bool:
         """Whether the lock is ours with these before us."""
@@ -251,7 +342,7 @@ class Candidate:
         """Make our node. With *granted*: false if the lock is not ours with it; then it is removed again."""
         from kazoo.exceptions import KazooException, NoNodeError
 
-        self._acquired_at = self._asked = None  # of an earlier node, if there was one
+        self._acquired_at = self._asked = self.token = None  # of an earlier node, if there was one
         data = self._describe(granted=granted)
         path = f"{self.parent}/{self._stem}"
         calls: list[Call] = [
@@ -330,6 +421,16 @@ class Candidate:
 
 class Vanished(Exception):
     """Our node, or what is above it, is not there any more."""
+
+
+def _part(session: Session, deadline: Deadline) -> None:
+    """End a session that is not needed any more; if the server does not answer soon it ends by itself."""
+    try:
+        session.end(deadline.sooner(FAREWELL))
+    except (BackendUnavailable, ConfigError):
+        pass
+    finally:
+        session.abandon()
 
 
 def with_revocation(data: bytes, owner: str, by: str, reason: str) -> bytes:

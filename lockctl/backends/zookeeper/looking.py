@@ -110,8 +110,7 @@ def take_away(
         (sight,), _ = _see(session, place, [name], deadline, waiters=1)
         if sight.changed:
             continue
-        # whoever waits has a token already; who comes later gets one after the last transaction that was seen
-        floor = int(sight.waiting[0][2].czxid) if sight.waiting else session.last_zxid + 1
+        floor = session.last_zxid + 1  # a token is the number of the transaction that grants it
         if sight.kept is not None and _same(sight.kept, seen) and sight.record is not None:
             if not now:
                 message = f"the job of {name} has ended, and --min-hold keeps the lock: nobody can be told; use --now"

@@ -1,6 +1,6 @@
 """One session of an ensemble, with deadlines: every request ends with its time, whatever kazoo does.
 
-A claim has a session of its own, so that giving it back is one request that nothing can overtake: when
+A claim has sessions of its own, so that giving it back is one request that nothing can overtake: when
 the server has ended the session, its nodes are gone, and a request that was delayed in the network is
 refused. A holder's session counts as renewed when a *write* was answered. This is why half of its timeout
 T is safe, counted from the sending of that write:

@@ -1,5 +1,7 @@
 """Waiting in the queue of a lock. A release wakes those who get the lock by it, and hardly anybody else.
 
+Who gets it replaces its node (see :mod:`lockctl.backends.zookeeper.candidate`), which wakes who watches that one.
+
 - Who wants the lock alone watches the contender before it.
 - A reader watches the last contender before it that is no reader: all readers behind a writer are woken by its end.
 - Who wants one of N slots watches as a reader does while contenders of another kind are before it. Then, the first
