@@ -232,9 +232,9 @@ class Candidate:
         return session
 
     def _hand_over(self, session: Session, deadline: Deadline) -> Session:
-        """Have a new session hold our place, which is one with the lock; raises as ``Session.ask``, and ``Vanished``.
+        """Replace our node, for which the lock is open, by one of the session to hold it in; that session.
 
-        Who was asked meanwhile to give the lock back learns of it.
+        Who was asked meanwhile to give the lock back learns of it. Raises as ``Session.ask``, and ``Vanished``.
         """
         from kazoo.exceptions import BadVersionError, InvalidACLError, NoAuthError, NoNodeError
 
