@@ -491,9 +491,9 @@ def test_where_byte_ranges_cannot_be_locked_only_one_holds_the_lock_and_waiting_
 def test_waiting_for_a_slot_leaves_no_process_and_no_lock_behind(harness: FileHarness) -> None:
     holder, client = harness.client(), harness.client()
     grant = take(holder, one_of(harness, 1))
-    before = tree.children(os.getpid())
+    before = set(tree.children(os.getpid()))
     client.wait(one_of(harness, 1), timeout=0.1, interrupt=None)
-    assert tree.children(os.getpid()) == before
+    assert set(tree.children(os.getpid())) <= before
     with opened(harness) as hand:
         assert not ranges.is_taken(hand, ranges.START, ranges.SEATS)
     holder.release(grant, timeout=LIMIT)

@@ -96,7 +96,7 @@ def test_without_a_thread_for_the_connection_the_backend_is_out_of_reach(
             backend.inspect("nightly", timeout=1.0)
     finally:
         _thread.stack_size(before)
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 def test_without_kazoo_one_line_says_how_to_get_it(

@@ -93,7 +93,7 @@ def test_a_call_for_which_there_is_no_thread_leaves_nothing_open() -> None:
             bounded(lambda: 1, Deadline(5.0), "here")
     finally:
         _thread.stack_size(before)
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 def test_a_name_server_that_is_dead_does_not_stretch_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
