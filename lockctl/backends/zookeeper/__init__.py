@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 LOOK_TIMEOUT = 6.0  # seconds: of the session of one look, should it not be ended
-FAREWELL = 0.5  # seconds for ending the session of a look
 
 
 class ZooKeeperBackend:
@@ -202,9 +201,6 @@ class ZooKeeperBackend:
         except SessionLost:
             raise self._ended() from None
         finally:
-            try:
-                if session.connected:
-                    session.end(Deadline(FAREWELL))
-            except (BackendUnavailable, ConfigError):
-                pass  # it ends by itself
+            if session.connected:
+                session.leave(Deadline(timeout))
             session.abandon()

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 SAFE_PART = 0.5  # of the session timeout: see `session`
-FAREWELL = 0.2  # seconds for ending the session of who has waited, while the lease runs already
 BY_CURATOR = b"__REVOKE__"  # what Curator's Revoker writes into the node of a holder
 
 
@@ -159,7 +158,7 @@ class Candidate:
             return session
         lease = session.timeout * SAFE_PART
         self._forget()
-        _part(session, deadline)
+        session.leave(deadline)
         self._session, self._stem, self._queues = Session(self.place, lease), self._new_stem(), True
         return self._session
 
@@ -168,7 +167,7 @@ class Candidate:
         before, (self._session, self._stem) = self._session, self._new_heir()
         self._heir, self._queues = None, False
         if before is not None:
-            _part(before, deadline)
+            before.leave(deadline)
         return self._session
 
     def _forget(self) -> None:
@@ -421,16 +420,6 @@ class Candidate:
 
 class Vanished(Exception):
     """Our node, or what is above it, is not there any more."""
-
-
-def _part(session: Session, deadline: Deadline) -> None:
-    """End a session that is not needed any more; if the server does not answer soon it ends by itself."""
-    try:
-        session.end(deadline.sooner(FAREWELL))
-    except (BackendUnavailable, ConfigError):
-        pass
-    finally:
-        session.abandon()
 
 
 def with_revocation(data: bytes, owner: str, by: str, reason: str) -> bytes:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     Call = Callable[[Client], Any]
 
+FAREWELL = 0.2  # seconds for the end of a session that is not needed any more: a lease may be running already
 LONGEST_SILENCE = 1 / 6  # of the session timeout: see above
 LONGEST = (2**31 - 1) / 1000  # seconds: the protocol has an int32 of milliseconds
 CLOSES = "it closes the connection: no quorum, not ZooKeeper, or a port for TLS (zookeepers://)"
@@ -239,6 +240,15 @@ class Session:
                 if deadline.left() <= 0:
                     raise
         self.abandon()
+
+    def leave(self, deadline: Deadline) -> None:
+        """End the session, which is not needed any more; without an answer within a moment it ends by itself."""
+        try:
+            self.end(deadline.sooner(FAREWELL))
+        except (BackendUnavailable, ConfigError):
+            pass
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         """Tell nobody: the server ends the session when its time is over. Idempotent."""
