@@ -10,21 +10,11 @@ import pytest
 
 from lockctl.errors import LeaseRevoked, LockctlError
 from tests.contract.harness import LIMIT, refused, take
-from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.contract.waiting import start_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lockctl.backends.zookeeper import ZooKeeperBackend
-    from tests.servers.zookeeper import ZooKeeper
-
-
-@pytest.fixture
-def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
-    made = ZooKeeperHarness(zookeeper_server)
-    yield made
-    made.close()
+    from tests.contract.test_zookeeper import ZooKeeperHarness
 
 
 def holder_of(client: ZooKeeperBackend) -> Any:

@@ -11,22 +11,12 @@ from lockctl import history
 from lockctl.backends.zookeeper import past
 from lockctl.errors import BackendUnavailable
 from lockctl.value import replace
-from tests.backends.test_zookeeper_kept import GARBAGE, kept
+from tests.backends.zookeeper.test_kept import GARBAGE, kept
 from tests.contract.harness import LIMIT, take
 from tests.contract.remembering import a_run
-from tests.contract.test_zookeeper import ZooKeeperHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.servers.zookeeper import ZooKeeper
-
-
-@pytest.fixture
-def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
-    made = ZooKeeperHarness(zookeeper_server)
-    yield made
-    made.close()
+    from tests.contract.test_zookeeper import ZooKeeperHarness
 
 
 @pytest.mark.parametrize("data", [*GARBAGE, b"", b'{"at":"now"}', b'{"at":-1}', b'{"at":1e300}', b'{"at":NaN}'])

@@ -15,26 +15,17 @@ from lockctl.backends.zookeeper.session import Session
 from lockctl.errors import ConfigError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
 from tests.contract.harness import LIMIT, Background, refused, take
-from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lockctl.backends.zookeeper import ZooKeeperBackend
     from lockctl.model import Claim, Grant
+    from tests.contract.test_zookeeper import ZooKeeperHarness
     from tests.servers.zookeeper import ZooKeeper
 
 UNIQUE = "0123456789abcdef" * 2
 LAYOUTS = ("kazoo", "curator", "curator-rw")
-
-
-@pytest.fixture
-def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
-    made = ZooKeeperHarness(zookeeper_server)
-    yield made
-    made.close()
 
 
 def watches(server: ZooKeeper) -> int:

@@ -10,20 +10,10 @@ import pytest
 
 from lockctl.errors import LeaseLost
 from tests.contract.harness import LIMIT, Background, take
-from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.servers.zookeeper import ZooKeeper
-
-
-@pytest.fixture
-def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
-    made = ZooKeeperHarness(zookeeper_server)
-    yield made
-    made.close()
+    from tests.contract.test_zookeeper import ZooKeeperHarness
 
 
 def test_a_lease_is_half_of_the_session_that_the_server_grants(harness: ZooKeeperHarness) -> None:

@@ -15,21 +15,7 @@ from lockctl.model import Claim
 from lockctl.url import parse_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[[str], ZooKeeperBackend]]:
-    """The client of a URL."""
-    made: list[ZooKeeperBackend] = []
-
-    def make(url: str) -> ZooKeeperBackend:
-        made.append(ZooKeeperBackend.from_url(parse_url(url)))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+    from collections.abc import Callable
 
 
 def claim(ttl: float = 5.0, name: str = "nightly") -> Claim:

@@ -13,19 +13,10 @@ from tests.contract.keeping import holder_of, revoke
 from tests.contract.test_zookeeper import ZooKeeperHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lockctl.backends.zookeeper import ZooKeeperBackend
     from lockctl.backends.zookeeper.session import Session
     from lockctl.model import Claim
     from tests.servers.zookeeper import ZooKeeper
-
-
-@pytest.fixture
-def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
-    made = ZooKeeperHarness(zookeeper_server)
-    yield made
-    made.close()
 
 
 def queue_up(client: ZooKeeperBackend, claim: Claim) -> None:

@@ -20,18 +20,11 @@ from tests.jobs import eventually
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lockctl.model import Claim
 
 GARBAGE = [b"\0\xff" * 100, b"{" * 50_000, b"[]", b'{"owner":5}', b"null", b"x" * 900_000, b'{"owner":"x"}']
-
-
-@pytest.fixture
-def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
-    made = ZooKeeperHarness(zookeeper_server)
-    yield made
-    made.close()
 
 
 def kept(harness: ZooKeeperHarness, name: str = "nightly") -> str:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.client import KazooClient
 
-from lockctl.backends.zookeeper import ZooKeeperBackend
 from lockctl.errors import BackendUnavailable, LeaseLost, RequestInterrupted
 from lockctl.model import Claim
-from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, refused, take
 from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.jobs import eventually
@@ -26,26 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-
-@pytest.fixture
-def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
-    made = ZooKeeperHarness(zookeeper_server)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[[str], ZooKeeperBackend]]:
-    """The client of a URL."""
-    made: list[ZooKeeperBackend] = []
-
-    def make(url: str) -> ZooKeeperBackend:
-        made.append(ZooKeeperBackend.from_url(parse_url(url)))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+    from lockctl.backends.zookeeper import ZooKeeperBackend
 
 
 def claim(ttl: float = 5.0, name: str = "nightly") -> Claim:
