@@ -7,6 +7,7 @@ import os
 import select
 import stat
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from lockctl.cli.fence import Order
+    from lockctl.fence.mark import Mark
+    from lockctl.fence.stores.sidecar import Resource
 
 PIECE = 1 << 20  # bytes that are copied at a time
 OWNERSHIP = (errno.EPERM, errno.EINVAL)  # of what cannot be as it was; the last: an owner that a container lacks
@@ -42,23 +45,28 @@ def fence_write(order: Order) -> int:
         return exit_status.OK
     if not isinstance(store, SidecarStore):
         raise UsageError("FILE is a path or an object: for another resource, check in a transaction of its own")
-    path = store.data_path(place.resource)
-    if path.endswith(SUFFIX):
-        message = f"{printable(path)} is the mark of a file: name that file"
-        raise UsageError(message)
-    try:
-        _check_replaceable(path)
-        store.advance(place.resource, mark, timeout=limit)
-        new = Replacement(*os.path.split(path))
+    with store.resolved(place.resource) as resource:
+        if resource.name.endswith(SUFFIX):
+            message = f"{printable(resource.path)} is the mark of a file: name that file"
+            raise UsageError(message)
         try:
-            new.fill()
-            with store.holding(place.resource, mark, timeout=limit):
-                new.put(_check_replaceable(path), path)
-        finally:
-            new.discard()
-    except OSError as failure:
-        _refuse(path, failure)
+            _write(resource, mark, limit)
+        except OSError as failure:
+            _refuse(resource.path, failure)
     return exit_status.OK
+
+
+def _write(resource: Resource, mark: Mark, limit: float) -> None:
+    """Mark and data are names in the directory of *resource*, whatever its path means by now. Raises ``OSError``."""
+    with _replaceable(resource):
+        resource.advance(mark, timeout=limit)
+    new = Replacement(resource.directory, resource.name)
+    try:
+        new.fill()
+        with resource.holding(mark, timeout=limit), _replaceable(resource) as old:
+            new.put(old, resource.path)
+    finally:
+        new.discard()
 
 
 class Replacement(NewFile):
@@ -72,15 +80,16 @@ class Replacement(NewFile):
                 view = view[os.write(self.descriptor, view) :]
         os.fsync(self.descriptor)
 
-    def put(self, old: os.stat_result | None, path: str) -> None:
-        """Replace *path*, with the owner, mode and attributes of what is *old*; on the disk when this returns.
+    def put(self, old: int | None, path: str) -> None:
+        """Replace what is open as *old*, and get its owner, mode and attributes; on the disk when this returns.
 
         Raises ``OSError``.
         """
         if old is not None:
-            os.fchown(self.descriptor, old.st_uid, old.st_gid)
-            copy_attributes(path, self.descriptor)
-            os.fchmod(self.descriptor, stat.S_IMODE(old.st_mode))
+            seen = os.fstat(old)
+            os.fchown(self.descriptor, seen.st_uid, seen.st_gid)
+            copy_attributes(old, path, self.descriptor)
+            os.fchmod(self.descriptor, stat.S_IMODE(seen.st_mode))
         os.fsync(self.descriptor)
         self.replace()
 
@@ -106,25 +115,36 @@ def _pieces() -> Iterator[bytes]:
         yield piece
 
 
-def _check_replaceable(path: str) -> os.stat_result | None:
-    """What is there, ``None`` for nothing; raises ``ConfigError`` for what must not be replaced."""
+@contextmanager
+def _replaceable(resource: Resource) -> Iterator[int | None]:
+    """A descriptor (O_PATH) of the file that is there, ``None`` for nothing.
+
+    Raises ``ConfigError`` for what must not be replaced, ``OSError``.
+    """
     try:
-        old = os.lstat(path)
+        descriptor = os.open(resource.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=resource.directory)
     except FileNotFoundError:
-        return None
-    shown = printable(path)
-    if not stat.S_ISREG(old.st_mode):
-        message = f"{shown} is not a regular file: it cannot be replaced by one"
-        raise ConfigError(message)
-    if old.st_nlink > 1:
-        message = f"{shown} has {old.st_nlink} hard links: the others would keep the old content, and have other marks"
-        raise ConfigError(message)
-    if not os.access(path, os.W_OK):
-        # the interpreter does not give the reason
-        read_only = os.statvfs(path).f_flag & os.ST_RDONLY
-        reason = errno.EROFS if read_only else errno.EACCES
-        raise OSError(reason, os.strerror(reason))
-    return old
+        yield None
+        return
+    try:
+        old = os.fstat(descriptor)
+        shown = printable(resource.path)
+        if not stat.S_ISREG(old.st_mode):
+            message = f"{shown} is not a regular file: it cannot be replaced by one"
+            raise ConfigError(message)
+        if old.st_nlink > 1:
+            message = (
+                f"{shown} has {old.st_nlink} hard links: the others would keep the old content, and have other marks"
+            )
+            raise ConfigError(message)
+        if not os.access(resource.name, os.W_OK, dir_fd=resource.directory):
+            # the interpreter does not give the reason
+            read_only = os.statvfs(descriptor).f_flag & os.ST_RDONLY
+            reason = errno.EROFS if read_only else errno.EACCES
+            raise OSError(reason, os.strerror(reason))
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _refuse(path: str, failure: OSError) -> NoReturn:

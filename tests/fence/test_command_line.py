@@ -384,6 +384,32 @@ def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(fence: Callable[..
     assert write(fence, stock, "stale\n", 32)[0] == 77
 
 
+@pytest.mark.parametrize("status", [77, 0])
+@pytest.mark.parametrize("moved", ["link", "directory"])
+def test_a_link_that_moves_does_not_put_one_file_under_the_mark_of_another(
+    moved: str, status: int, fence: Callable[..., Shown], lockctl: Lockctl, locks: Path
+) -> None:
+    """What the path means is found out once: mark and data are of one file, however long stdin takes."""
+    for name in ("old", "new"):
+        (locks / name).mkdir()
+        (locks / name / "stock").write_text(f"in {name}")
+    link, target = (locks / "now", "{}/stock") if moved == "link" else (locks / "there", "{}")
+    path = link if moved == "link" else link / "stock"
+    link.symlink_to(target.format("old"))
+    env = {"LOCKCTL_TOKEN": "33", "LOCKCTL_TOKEN_DOMAIN": DOMAIN}
+    slow = lockctl.start("fence", "write", str(path), env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    eventually(lambda: (locks / "old/stock.fence").exists() and seen(fence, locks / "old/stock"))
+    (locks / "moved").symlink_to(target.format("new"))
+    os.rename(locks / "moved", link)
+    if status:
+        assert fence("advance", str(locks / "old/stock"), token=34)[0] == 0
+    _, said = slow.communicate("written under 33", timeout=LIMIT)
+    assert (slow.returncode, "refuses token 33" in said) == (status, status != 0)
+    assert (locks / "old/stock").read_text() == ("in old" if status else "written under 33")
+    assert (locks / "new/stock").read_text() == "in new"
+    assert not (locks / "new/stock.fence").exists()
+
+
 def test_what_cannot_be_replaced_is_refused_before_stdin_is_read(
     fence: Callable[..., Shown], stock: Path, database: str
 ) -> None:

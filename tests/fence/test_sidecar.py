@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
 from lockctl.fence import Mark, open_place
 from lockctl.fence.stores import slots
+from lockctl.fence.stores.sidecar import SidecarStore
 from tests.fence.access import ACL, GUEST, give_acl
 from tests.fence.contract import DOMAIN, LIMIT, FenceHarness, StoreContract, mark
 from tests.places import local_directory
@@ -202,6 +203,54 @@ def test_all_symbolic_links_to_a_file_have_its_mark(directory: Path) -> None:
     assert current(directory / "there/stock") == mark(33)
     assert os.listdir(directory / "data") == ["stock", "stock.fence"] or (directory / "data/stock.fence").exists()
     assert not (directory / "link.fence").exists()
+
+
+def test_what_was_resolved_stays_one_file_when_its_directory_is_replaced(directory: Path) -> None:
+    """Also between two steps, and whoever else uses the path meanwhile has another mark."""
+    (directory / "data").mkdir()
+    (directory / "data/stock").write_text("1")
+    (directory / "link").symlink_to("data/stock")
+    place = open_place(str(directory / "link"))
+    assert isinstance(place.store, SidecarStore)
+    with place.store.resolved(place.resource) as found:
+        os.rename(directory / "data", directory / "away")
+        (directory / "data").mkdir()
+        (directory / "data/stock").write_text("2")
+        found.advance(mark(33), timeout=LIMIT)
+        assert found.current() == mark(33)
+        assert current(directory / "link") is None
+        with found.holding(mark(34), timeout=LIMIT):
+            assert advance(directory / "link", 5) == mark(5)
+    assert current(directory / "away/stock") == mark(34)
+
+
+def test_a_link_that_is_swapped_while_it_is_followed_leads_to_one_file_and_its_mark(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last part of the path was no link when the path was followed, and is one when the directory is open."""
+    (directory / "a").mkdir()
+    (directory / "b").mkdir()
+    (directory / "b/stock").write_text("1")
+    (directory / "a/stock").write_text("2")
+    follow = os.path.realpath
+
+    def swapped(path: str) -> str:
+        real = follow(path)
+        (directory / "a/stock").unlink()
+        (directory / "a/stock").symlink_to("../b/stock")
+        monkeypatch.undo()
+        return real
+
+    monkeypatch.setattr(os.path, "realpath", swapped)
+    advance(directory / "a/stock", 33)
+    assert current(directory / "b/stock") == mark(33)
+    assert not (directory / "a/stock.fence").exists()
+
+
+def test_a_loop_of_links_is_refused_in_one_line(directory: Path) -> None:
+    (directory / "stock").symlink_to("stock")
+    with pytest.raises(ConfigError, match="loop"):
+        advance(directory / "stock", 33)
 
 
 def test_a_link_in_the_place_of_the_mark_is_refused(directory: Path) -> None:

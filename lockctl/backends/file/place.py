@@ -126,11 +126,11 @@ def try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     return True
 
 
-def same_file(path: str, descriptor: int) -> bool:
-    """Whether *path* is, still, the file that is open as *descriptor*."""
+def same_file(path: str, descriptor: int, directory: int | None = None) -> bool:
+    """Whether *path*, in *directory* if it is relative, is, still, the file that is open as *descriptor*."""
     ours = os.fstat(descriptor)
     try:
-        there = os.stat(path, follow_symlinks=False)
+        there = os.stat(path, dir_fd=directory, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return False
     return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)

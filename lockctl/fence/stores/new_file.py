@@ -14,13 +14,16 @@ LONGEST_STEM = 200  # bytes of the name that a name for a moment begins with: a 
 class NewFile:
     """A new file in a directory, open to be read and written. All raise ``OSError``."""
 
-    def __init__(self, directory: str, name: str) -> None:
-        """It will be *name* in *directory*. The umask and an access control list of the directory count."""
+    def __init__(self, directory: int, name: str) -> None:
+        """It will be *name* in *directory*, a descriptor of any kind, which stays the caller's.
+
+        The umask and an access control list of the directory count.
+        """
         stem = os.fsencode(name)[:LONGEST_STEM].decode("utf-8", "ignore")
         self._name = name
         self._temporary = f".{stem}.{os.urandom(6).hex()}"
         self._named = False
-        self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         try:
             self.descriptor = self._open()
         except BaseException:
@@ -72,18 +75,22 @@ class NewFile:
             os.link(f"/proc/self/fd/{self.descriptor}", name, dst_dir_fd=there, follow_symlinks=True)
 
 
-def copy_attributes(path: str, descriptor: int, only: str = "") -> None:
-    """Give an open file the extended attributes of *path*, of which access control lists are some, and no others.
+def copy_attributes(old: int, path: str, descriptor: int, only: str = "") -> None:
+    """Give an open file the extended attributes of *old*, of which access control lists are some, and no others.
 
-    What a new file got from its directory goes. *only*: the beginning of the names that count. Raises ``OSError``.
+    What a new file got from its directory goes. *old* may be a descriptor of a path alone (O_PATH); *path* is its name,
+    for where there is no /proc. *only*: the beginning of the names that count. Raises ``OSError``.
     """
-    wanted, there = _attributes(path, only), _attributes(descriptor, only)
+    file = f"/proc/self/fd/{old}"
+    if not os.path.exists(file):
+        file = path
+    wanted, there = _attributes(file, only), _attributes(descriptor, only)
     for name in there:
         if name not in wanted and not name.startswith(KEPT_BY_SYSTEM):
             os.removexattr(descriptor, name)
     for name in wanted:
         try:
-            os.setxattr(descriptor, name, os.getxattr(path, name))
+            os.setxattr(descriptor, name, os.getxattr(file, name))
         except OSError:
             if not name.startswith(KEPT_BY_SYSTEM):
                 raise

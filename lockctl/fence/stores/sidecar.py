@@ -1,8 +1,8 @@
 """Marks of files: in a file beside the resource, ``PATH.fence``, whose lock every step holds.
 
 The lock is flock(2) on that file itself, which is therefore never renamed or removed; what is written in it, and why
-a crash cannot lower the mark, is in ``slots``. A symbolic link is followed first: all names of a file that are
-links have one mark.
+a crash cannot lower the mark, is in ``slots``. A symbolic link is followed first, and once: all names of a file that
+are links have one mark, and a link that is moved meanwhile does not put the data of one file under the mark of another.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 SUFFIX = ".fence"
 ACL = "system.posix_acl_access"  # the extended attribute that is an access control list
 SHORTEST_NAP, LONGEST_NAP = 0.001, 0.02  # seconds between two tries to get a lock that somebody has
+MOST_LINKS = 40  # times that a link may turn up where none was, as many as the kernel follows
 LOOKS = 5  # readings of a file that somebody may be writing, before it is said to be damaged
 FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 HINTS = {
@@ -72,25 +73,78 @@ class SidecarStore:
             raise ConfigError("file: any_filesystem is yes or no")
         return cls(url.path.rstrip("/") or "/", any_filesystem=params["any_filesystem"] == "yes")
 
-    def data_path(self, resource: str) -> str:
-        """The file that the resource is, whose mark lies beside it; raises ``UsageError``."""
+    @contextmanager
+    def resolved(self, resource: str) -> Iterator[Resource]:
+        """The file that the resource is now, for several steps; raises ``UsageError``, ``ConfigError``."""
         if self._directory != "/" and ("/" in resource or resource in (".", "..")):
             message = f"{printable(resource)!r} is not a name in the directory of the store: it must be without '/'"
             raise UsageError(message)
-        return os.path.realpath(os.path.join(self._directory, resource))
+        path = os.path.join(self._directory, resource)
+        try:
+            found = _resolve(path, any_filesystem=self._any_filesystem)
+        except OSError as failure:
+            raise _refusal(path, failure) from None
+        try:
+            yield found
+        finally:
+            os.close(found.directory)
 
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
         """See ``Store``."""
-        with self._locked(resource, timeout) as descriptor:
-            _advance(descriptor, resource, mark, self._path(resource))
+        with self.resolved(resource) as found:
+            found.advance(mark, timeout=timeout)
         return mark
 
     def current(self, resource: str, *, timeout: float) -> Mark | None:
         """See ``Store``. It takes no lock, so it answers while the mark is held, too."""
         del timeout  # one reading of a file
-        path = self._path(resource)
+        with self.resolved(resource) as found:
+            return found.current()
+
+    def reset(self, resource: str, mark: Mark | None, *, timeout: float) -> Mark | None:
+        """See ``Store``. A file that is damaged is written anew."""
+        with self.resolved(resource) as found:
+            return found.reset(mark, timeout=timeout)
+
+    @contextmanager
+    def holding(self, resource: str, mark: Mark, *, timeout: float) -> Iterator[None]:
+        """See ``Store``."""
+        with self.resolved(resource) as found, found.holding(mark, timeout=timeout) as descriptor:
+            self.descriptor = descriptor
+            try:
+                yield
+            finally:
+                self.descriptor = None
+
+    def close(self) -> None:
+        """See ``Store``: nothing stays open."""
+
+
+class Resource:
+    """One file, whether it exists or not, and its mark: both are names in one directory, which is held open.
+
+    So the mark and the data belong together whatever happens to the links and directories of the path meanwhile.
+    """
+
+    def __init__(self, directory: int, path: str, *, any_filesystem: bool) -> None:
+        """*directory* is a descriptor; *path* is without links, and is for messages and for its last part, the name."""
+        self.directory = directory
+        self.path = path
+        self.name = os.path.basename(path)
+        self._mark = self.name + SUFFIX
+        self._mark_path = path + SUFFIX
+        self._any_filesystem = any_filesystem
+
+    def advance(self, mark: Mark, *, timeout: float) -> None:
+        """See ``Store``."""
+        with self.holding(mark, timeout=timeout):
+            pass
+
+    def current(self) -> Mark | None:
+        """See ``Store``."""
+        path = self._mark_path
         try:
-            descriptor = os.open(path, os.O_RDONLY | FLAGS)
+            descriptor = os.open(self._mark, os.O_RDONLY | FLAGS, dir_fd=self.directory)
         except FileNotFoundError:
             return None
         except OSError as failure:
@@ -108,47 +162,44 @@ class SidecarStore:
             os.close(descriptor)
         raise _damaged(path)
 
-    def reset(self, resource: str, mark: Mark | None, *, timeout: float) -> Mark | None:
-        """See ``Store``. A file that is damaged is written anew."""
-        path = self._path(resource)
-        if mark is None and not os.path.lexists(path):
+    def reset(self, mark: Mark | None, *, timeout: float) -> Mark | None:
+        """See ``Store``."""
+        if mark is None and not self._has_mark():
             return None
-        with self._locked(resource, timeout) as descriptor:
+        with self._locked(timeout) as descriptor:
             before = slots.read(descriptor)
             try:
                 slots.write(descriptor, before, mark)
                 os.ftruncate(descriptor, slots.SIZE)
                 os.fsync(descriptor)
             except OSError as failure:
-                raise _refusal(path, failure) from None
+                raise _refusal(self._mark_path, failure) from None
         return None if before.newest is None else before.newest.mark
 
     @contextmanager
-    def holding(self, resource: str, mark: Mark, *, timeout: float) -> Iterator[None]:
-        """See ``Store``."""
-        with self._locked(resource, timeout) as descriptor:
-            _advance(descriptor, resource, mark, self._path(resource))
-            self.descriptor = descriptor
-            try:
-                yield
-            finally:
-                self.descriptor = None
+    def holding(self, mark: Mark, *, timeout: float) -> Iterator[int]:
+        """See ``Store``; the descriptor that has the lock."""
+        with self._locked(timeout) as descriptor:
+            _advance(descriptor, self.path, mark, self._mark_path)
+            yield descriptor
 
-    def close(self) -> None:
-        """See ``Store``: nothing stays open."""
-
-    def _path(self, resource: str) -> str:
-        return self.data_path(resource) + SUFFIX
+    def _has_mark(self) -> bool:
+        try:
+            os.stat(self._mark, dir_fd=self.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except OSError as failure:
+            raise _refusal(self._mark_path, failure) from None
+        return True
 
     @contextmanager
-    def _locked(self, resource: str, timeout: float) -> Iterator[int]:
+    def _locked(self, timeout: float) -> Iterator[int]:
         """The open file of the mark, made if it is missing, with its lock."""
         deadline = Deadline(timeout)
-        path = self._path(resource)
         try:
-            descriptor = self._open_locked(path, deadline)
+            descriptor = self._open_locked(deadline)
         except OSError as failure:
-            raise _refusal(path, failure) from None
+            raise _refusal(self._mark_path, failure) from None
         try:
             yield descriptor
         finally:
@@ -156,47 +207,129 @@ class SidecarStore:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
-    def _open_locked(self, path: str, deadline: Deadline) -> int:
+    def _open_locked(self, deadline: Deadline) -> int:
         while True:
-            descriptor = self._open(path)
+            descriptor = self._open()
             try:
-                _lock(descriptor, path, deadline)
-                if place.same_file(path, descriptor):
+                _lock(descriptor, self._mark_path, deadline)
+                if place.same_file(self._mark, descriptor, self.directory):
                     return descriptor
-                deadline.check(f"file: {printable(path)} is being replaced")
+                deadline.check(f"file: {printable(self._mark_path)} is being replaced")
             except BaseException:
                 os.close(descriptor)
                 raise
             os.close(descriptor)  # somebody put another file there: its lock is the one that counts
 
-    def _open(self, path: str) -> int:
+    def _open(self) -> int:
         try:
-            descriptor = os.open(path, os.O_RDWR | FLAGS)
+            descriptor = os.open(self._mark, os.O_RDWR | FLAGS, dir_fd=self.directory)
         except FileNotFoundError:
-            self._check_filesystem(path, os.stat(os.path.dirname(path)).st_dev)
-            _create(path)
-            descriptor = os.open(path, os.O_RDWR | FLAGS)
+            self._check_filesystem(os.fstat(self.directory).st_dev)
+            self._create()
+            descriptor = os.open(self._mark, os.O_RDWR | FLAGS, dir_fd=self.directory)
         try:
             _check_regular(descriptor)
             seen = os.fstat(descriptor)
-            self._check_filesystem(path, seen.st_dev)
-            _check_owner(path, seen)
+            self._check_filesystem(seen.st_dev)
+            self._check_owner(seen)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
-    def _check_filesystem(self, path: str, device: int) -> None:
+    def _create(self) -> None:
+        """Make the file of a resource without a mark, whole from the first moment on, or leave one that is there."""
+        new = NewFile(self.directory, self._mark)
+        try:
+            self._be_like_data(new.descriptor)
+            content = slots.empty()
+            if os.pwrite(new.descriptor, content, 0) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(new.descriptor)
+            try:
+                new.link()
+            except FileExistsError:
+                pass  # another was faster
+        finally:
+            new.discard()
+
+    def _be_like_data(self, descriptor: int) -> None:
+        """Whoever may write the data may advance its mark, and nobody else, as far as this user can have it so."""
+        try:
+            data = os.open(self.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.directory)
+        except OSError:
+            return  # no data yet: what open(2) gave it
+        try:
+            self._give_to_owners(os.fstat(data), data, descriptor)
+        finally:
+            os.close(data)
+
+    def _give_to_owners(self, seen: os.stat_result, data: int, descriptor: int) -> None:
+        mode = seen.st_mode & 0o666 | 0o600
+        ours = os.fstat(descriptor)
+        in_group = (
+            (seen.st_uid, seen.st_gid) == (ours.st_uid, ours.st_gid)
+            # only root can give it to another user, but members of a group to this group
+            or _is_done(lambda: os.fchown(descriptor, seen.st_uid, seen.st_gid))
+            or _is_done(lambda: os.fchown(descriptor, -1, seen.st_gid))
+        )
+        if in_group and _is_done(lambda: copy_attributes(data, self.path, descriptor, ACL)):
+            os.fchmod(descriptor, mode)
+            return
+        os.fchmod(descriptor, mode & ~0o060)  # nobody in a group, or on a list, that is not that of the data
+
+    def _check_owner(self, seen: os.stat_result) -> None:
+        """Raise ``ConfigError`` if a stranger put the mark there before the owner of the data could.
+
+        That is possible in directories such as /tmp, where nobody can replace the data itself.
+        """
+        parent = os.fstat(self.directory)
+        if not parent.st_mode & stat.S_ISVTX:
+            return
+        trusted = {0, os.geteuid(), parent.st_uid}
+        try:
+            trusted.add(os.stat(self.name, dir_fd=self.directory, follow_symlinks=False).st_uid)
+        except OSError:
+            pass  # no data yet
+        if seen.st_uid not in trusted:
+            message = (
+                f"file: {printable(self._mark_path)} belongs to user {seen.st_uid}, who could lower the mark:"
+                " remove it, or use a directory that only its users can write to"
+            )
+            raise ConfigError(message)
+
+    def _check_filesystem(self, device: int) -> None:
         if self._any_filesystem:
             return
-        kind = place.filesystem(path, device)
+        kind = place.filesystem(self.path, device)
         if kind.startswith(place.SHARED):
-            shown = printable(path.removesuffix(SUFFIX))
+            shown = printable(self.path)
             message = (
                 f"file: {shown} is on {kind}, where a lock of another host may not count: keep its mark in a store"
                 f" (--store), or say file://{shown}?any_filesystem=yes if you know better"
             )
             raise ConfigError(message)
+
+
+def _resolve(path: str, *, any_filesystem: bool) -> Resource:
+    """Follow all links of *path*; what is found is a name in a directory that is open, and no link. Raises ``OSError``.
+
+    Links may be moved meanwhile: then another file is found, and never one file's name in another's directory.
+    """
+    for _ in range(MOST_LINKS):
+        real = os.path.realpath(path)
+        parent, name = os.path.split(real)
+        directory = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if not name or not stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                return Resource(directory, real, any_filesystem=any_filesystem)
+        except FileNotFoundError:
+            return Resource(directory, real, any_filesystem=any_filesystem)  # there will be one
+        except BaseException:
+            os.close(directory)
+            raise
+        os.close(directory)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def _advance(descriptor: int, resource: str, mark: Mark, path: str) -> None:
@@ -223,43 +356,6 @@ def _lock(descriptor: int, path: str, deadline: Deadline) -> None:
         nap = min(2 * nap, LONGEST_NAP)
 
 
-def _create(path: str) -> None:
-    """Make the file of a resource without a mark, whole from the first moment on, or leave one that is there."""
-    new = NewFile(*os.path.split(path))
-    try:
-        _be_like(new.descriptor, path.removesuffix(SUFFIX))
-        content = slots.empty()
-        if os.pwrite(new.descriptor, content, 0) != len(content):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(new.descriptor)
-        try:
-            new.link()
-        except FileExistsError:
-            pass  # another was faster
-    finally:
-        new.discard()
-
-
-def _be_like(descriptor: int, data: str) -> None:
-    """Whoever may write the data may advance its mark, and nobody else, as far as this user can have it so."""
-    try:
-        seen = os.stat(data)
-    except OSError:
-        return  # no data yet: what open(2) gave it
-    mode = seen.st_mode & 0o666 | 0o600
-    ours = os.fstat(descriptor)
-    in_group = (
-        (seen.st_uid, seen.st_gid) == (ours.st_uid, ours.st_gid)
-        # only root can give it to another user, but members of a group to this group
-        or _is_done(lambda: os.fchown(descriptor, seen.st_uid, seen.st_gid))
-        or _is_done(lambda: os.fchown(descriptor, -1, seen.st_gid))
-    )
-    if in_group and _is_done(lambda: copy_attributes(data, descriptor, ACL)):
-        os.fchmod(descriptor, mode)
-        return
-    os.fchmod(descriptor, mode & ~0o060)  # nobody in a group, or on a list, that is not that of the data
-
-
 def _is_done(change: Callable[[], None]) -> bool:
     try:
         change()
@@ -273,27 +369,6 @@ def _is_done(change: Callable[[], None]) -> bool:
 def _check_regular(descriptor: int) -> None:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
-
-
-def _check_owner(path: str, seen: os.stat_result) -> None:
-    """Raise ``ConfigError`` if a stranger put the mark there before the owner of the data could.
-
-    That is possible in directories such as /tmp, where nobody can replace the data itself.
-    """
-    parent = os.stat(os.path.dirname(path))
-    if not parent.st_mode & stat.S_ISVTX:
-        return
-    trusted = {0, os.geteuid(), parent.st_uid}
-    try:
-        trusted.add(os.stat(path.removesuffix(SUFFIX)).st_uid)
-    except OSError:
-        pass  # no data yet
-    if seen.st_uid not in trusted:
-        message = (
-            f"file: {printable(path)} belongs to user {seen.st_uid}, who could lower the mark:"
-            " remove it, or use a directory that only its users can write to"
-        )
-        raise ConfigError(message)
 
 
 def _damaged(path: str) -> ConfigError:
