@@ -76,6 +76,7 @@ class Holder(Value):
     expires_in: float | None  # seconds
     ttl: float | None = None  # seconds: how long a holder that has gone silent can keep it
     ended_at: float | None = None  # wall clock: when its job ended, if only --min-hold still keeps the lock
+    session: str | None = None  # of another program: what tells it from a later one with the same pid; not shown
 
 
 class Waiter(Value):

@@ -18,6 +18,7 @@ from lockctl.backends.postgresql.fence import DURABLE
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.model import Claim
 from lockctl.url import parse_url
+from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Background, refused, take
 from tests.jobs import eventually
@@ -27,6 +28,7 @@ from tests.servers.postgres import Postgres
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lockctl.model import Grant
     from tests.servers.proxy import Proxy
 
 NUMBERS = itertools.count()
@@ -502,3 +504,41 @@ def test_a_pooler_that_gives_each_client_a_connection_is_as_good_as_none(
     assert client.renew(grant, timeout=LIMIT).token == grant.token
     client.release(grant, timeout=LIMIT)
     take(other, late)
+
+
+def server_process(client: PostgresqlBackend, grant: Grant) -> int:
+    return client._tenures[grant.claim.owner].session.pid
+
+
+def test_a_release_that_is_repeated_behind_a_pooler_leaves_the_successor_its_server_process(
+    open_client: Callable[..., PostgresqlBackend], pgbouncer_session: PgBouncer, start_proxy: Callable[..., Proxy]
+) -> None:
+    proxy = start_proxy(pgbouncer_session)
+    client, other = open_client(proxy.address), open_client(pgbouncer_session.address)
+    grant = take(client, claim(ttl=60.0))
+    before = server_process(client, grant)
+    proxy.mode = "drop_replies"
+    with pytest.raises(BackendUnavailable):
+        client.release(grant, timeout=1.0)  # done, and the answer lost: the pooler has the process back
+    late = claim(ttl=60.0)
+    successor = eventually(lambda: other.try_acquire(late, timeout=LIMIT))
+    assert server_process(other, successor) == before, "or this test shows nothing"
+    proxy.mode = "pass"
+    client.release(grant, timeout=LIMIT)
+    client.withdraw(grant.claim, timeout=LIMIT)
+    assert other.renew(successor, timeout=LIMIT) == successor
+
+
+def test_a_program_that_was_seen_is_not_ended_in_the_name_of_an_earlier_one(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str
+) -> None:
+    client = open_client()
+    with contextlib.closing(psycopg2.connect(postgres_server.url)) as other, other.cursor() as cursor:
+        cursor.execute(f"select pg_advisory_lock({key.of_name(schema + ':nightly').text})")
+        (holder,) = client.inspect("nightly", timeout=LIMIT).holders
+        assert holder.session is not None
+        # a number of a process is used again, and a process behind a pooler by another client
+        for change in ({"session": str(int(holder.session) - 1)}, {"user": "ops"}, {"host": "192.0.2.7"}):
+            earlier = replace(holder, **change)
+            assert client.revoke("nightly", earlier, now=True, by="ops", reason="", timeout=LIMIT) is None
+        cursor.execute("select 1")

@@ -66,8 +66,7 @@ class PostgresqlBackend:
         self._fence = Fence(address.schema)
         self._observer = Observer(address, self._fence)
         self._tenures: dict[str, Tenure] = {}
-        # owners whose old session may still hold or await a lock at the server, and which of its processes
-        self._doubtful: dict[str, int | None] = {}
+        self._doubtful: set[str] = set()  # owners whose old session may still hold or await a lock at the server
 
     @classmethod
     def from_url(cls, url: Url) -> PostgresqlBackend:
@@ -152,7 +151,7 @@ class PostgresqlBackend:
             except SessionGone:
                 pass  # and with it whatever it held
             except BackendUnavailable:
-                self._doubtful[claim.owner] = tenure.pid
+                self._doubtful.add(claim.owner)
             finally:
                 tenure.close(spare)
             if spare is not None:
@@ -271,11 +270,11 @@ class PostgresqlBackend:
         tenure = self._tenures.pop(owner, None)
         if tenure is not None:
             if tenure.is_in_doubt:
-                self._doubtful[owner] = tenure.pid
+                self._doubtful.add(owner)
             tenure.close()
 
     def _bury(self, claim: Claim, deadline: Deadline) -> None:
         """End what an earlier session of this claim may have left at the server."""
         if claim.owner in self._doubtful:
-            self._observer.bury(claim.owner, claim.name, self._doubtful[claim.owner], deadline)
-            del self._doubtful[claim.owner]
+            self._observer.bury(claim.owner, claim.name, deadline)
+            self._doubtful.discard(claim.owner)

@@ -30,6 +30,8 @@ OURS = "lockctl:"  # the application name is this, the owner, a colon and the lo
 LONGEST_APPLICATION = 63  # bytes that the server keeps
 COMMENT = "/* lockctl "  # before a waiter's document, which is followed by " */"
 ROOM = 900  # bytes of a waiter's document: the server shows the first 1024 of a statement
+# when the session in row *a* of pg_stat_activity began, in microseconds
+SESSION = "(extract(epoch FROM a.backend_start) * 1000000)::bigint::text"
 MANY = 100_000  # rows: as many locks are no service but a fault
 
 
@@ -46,6 +48,7 @@ class Seat(Value):
     host: str | None
     silent_for: float | None  # seconds since its last statement ended; 0: one is under way
     document: bytes | None
+    session: str | None = None  # what tells it from a later one of the same process number; None: we may not know
 
 
 def mark(owner: str) -> str:
@@ -73,7 +76,7 @@ def seats(session: Session, wanted: tuple[Key, ...] | None, deadline: Deadline) 
         f" {since}, a.application_name, a.usename, pg_catalog.host(a.client_addr),"
         " CASE WHEN a.state IS NULL THEN NULL WHEN a.state LIKE 'idle%' THEN"
         " extract(epoch FROM pg_catalog.clock_timestamp() - a.state_change)::float8 ELSE 0 END,"
-        f" CASE WHEN left(a.query, {len(COMMENT)}) = '{COMMENT}' THEN left(a.query, {2 * ROOM}) END"
+        f" CASE WHEN left(a.query, {len(COMMENT)}) = '{COMMENT}' THEN left(a.query, {2 * ROOM}) END, {SESSION}"
         " FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
         f" WHERE {which} ORDER BY 7 NULLS LAST, l.pid LIMIT {MANY}"
     )
@@ -111,7 +114,7 @@ def divided(seats: list[Seat], turnstile: Key, resting_after: str | None) -> tup
 def holder(seat: Seat, entry: Entry | None) -> Holder:
     """Who sits in a seat that was granted."""
     if seat.owner is None:
-        return Holder(None, seat.host, seat.pid, seat.user, None, None, seat.mode, None, None)
+        return Holder(None, seat.host, seat.pid, seat.user, None, None, seat.mode, None, None, session=seat.session)
     document = documents.read(entry.document) if entry is not None and entry.owner == seat.owner else None
     if entry is None or document is None or document["owner"] != seat.owner:
         # the lock was taken, and the grant is not complete
@@ -154,7 +157,21 @@ def name_in(entry: Entry | None) -> str | None:
 
 
 def _seat(row: Row) -> Seat:
-    classid, objid, objsubid, granted, mode, pid, since, application_name, user, host, silent_for, statement = row
+    (
+        classid,
+        objid,
+        objsubid,
+        granted,
+        mode,
+        pid,
+        since,
+        application_name,
+        user,
+        host,
+        silent_for,
+        statement,
+        session,
+    ) = row
     name = text(application_name) or ""
     return Seat(
         key=keys.seen(int(classid), int(objid), int(objsubid)),
@@ -167,6 +184,7 @@ def _seat(row: Row) -> Seat:
         host=text(host),
         silent_for=documents.seconds(silent_for),
         document=_document(bytes(statement)) if statement is not None else None,
+        session=text(session),
     )
 
 

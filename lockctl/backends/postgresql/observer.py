@@ -107,21 +107,21 @@ class Observer:
 
         return self.with_session(ask, deadline)
 
-    def bury(self, owner: str, name: str, pid: int | None, deadline: Deadline) -> None:
-        """End every session of *owner* that holds the lock or waits for it, and the server process *pid* if it does.
+    def bury(self, owner: str, name: str, deadline: Deadline) -> None:
+        """End every session of *owner* that holds the lock or waits for it; they are gone when this returns.
 
-        They are gone when this returns.
+        The server process that the owner had may be another's by now, behind a pooler: only the owner counts.
         """
         mark = look.mark(owner)
         keys = (self._address.key_of(name), self._address.turnstile_of(name))
         sql = (
             "SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_activity a WHERE"
-            " (left(a.application_name, %s) = %s OR a.pid = %s) AND EXISTS"
+            " left(a.application_name, %s) = %s AND EXISTS"
             f" (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = a.pid AND ({look.is_one_of(keys)}))"
         )
 
         def ask(session: Opened) -> None:
-            while session.ask(sql, deadline, (len(mark), mark, pid)):
+            while session.ask(sql, deadline, (len(mark), mark)):
                 session.ask(PAUSE, deadline)
 
         self.with_session(ask, deadline)
@@ -180,7 +180,11 @@ class Observer:
             if found is None:
                 return None
             pid, token = found
-            while any(seat.granted and seat.pid == pid for seat in look.seats(session, (key,), deadline)):
+
+            def stays(seat: Seat) -> bool:
+                return seat.granted and (seat.pid, seat.owner, seat.session) == (pid, seen.owner, seen.session)
+
+            while any(stays(seat) for seat in look.seats(session, (key,), deadline)):
                 session.ask(PAUSE, deadline)
             return token + 1
 
@@ -190,7 +194,13 @@ class Observer:
         self, session: Opened, name: str, key: Key, seen: Holder, deadline: Deadline
     ) -> tuple[int, int] | None:
         if seen.owner is None:
-            who, values = f"l.pid = %s AND left(a.application_name, {len(look.OURS)}) <> %s", [seen.pid, look.OURS]
+            # the same process number can be another process by now, and the same process another client's
+            who = (
+                f"l.pid = %s AND {look.SESSION} IS NOT DISTINCT FROM %s AND a.usename = %s AND"
+                f" pg_catalog.host(a.client_addr) IS NOT DISTINCT FROM %s AND"
+                f" left(a.application_name, {len(look.OURS)}) <> %s"
+            )
+            values = [seen.pid, seen.session, seen.user, seen.host, look.OURS]
         else:
             mark = look.mark(seen.owner)
             who, values = "left(a.application_name, %s) = %s", [len(mark), mark]

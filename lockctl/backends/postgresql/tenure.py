@@ -69,7 +69,8 @@ class Tenure:
     def open(self, deadline: Deadline) -> None:
         """Connect, refuse what cannot hold a lock, and have the server end the session when it falls silent."""
         address, claim = self._address, self._claim
-        self.session = session = connect(address, deadline, look.application(claim), claim.ttl)
+        # poolers may keep the name that a connection came with for who gets the server process next: ours is set below
+        self.session = session = connect(address, deadline, APPLICATION, claim.ttl)
         try:
             if self._scope is scope.SESSION and pooler.is_pooled(session):
                 # a pooler with one connection left would have none for it to say what it is
@@ -86,11 +87,6 @@ class Tenure:
         if self.session is not spare:
             self.session.close()
         self._close_side()
-
-    @property
-    def pid(self) -> int | None:
-        """The server process that has the lock, if others may use it after us; else the session's end frees it."""
-        return self.session.pid if self.locked and pooler.is_pooled(self.session) else None
 
     @property
     def is_in_doubt(self) -> bool:
