@@ -58,6 +58,7 @@ class Wanted(Value):
 
 def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], environ: Mapping[str, str]) -> Keeper:
     """Fork the keeper, before this process does anything to its signals."""
+    tree.hold_proc()  # refuses here what the keeper would refuse, and could not say
     own, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
     try:
         log = os.open(remains.path(".log"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -21,6 +21,7 @@ from lockctl.cli.output import print_data
 from lockctl.cli.talk import Talk
 from lockctl.errors import BackendUnavailable, LockctlError, UsageError
 from lockctl.names import printable
+from lockctl.supervise import tree
 from lockctl.value import replace
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def release(word: str | None, environ: Mapping[str, str]) -> int:
 
 def ask(handle: Handle, request: Mapping[str, object]) -> dict[str, Any]:
     """The keeper's answer; raises ``Gone``, ``LockctlError`` if it refuses, ``BackendUnavailable`` if it is silent."""
+    tree.hold_proc()  # the way to the socket goes through it
     kind = _socket.SOCK_SEQPACKET | _socket.SOCK_NONBLOCK | _socket.SOCK_CLOEXEC
     end = _socket.socket(_socket.AF_UNIX, kind)
     try:

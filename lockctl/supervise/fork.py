@@ -59,8 +59,10 @@ def fork_guard(
 
     It is forked before the configuration is read and anything of a backend is loaded. *eager*: the order
     to start will come soon, so it may fork the command's process already.
-    Raises ``OSError`` when there are no more processes or descriptors.
+    Raises ``ConfigError`` where a command could not be watched over, ``OSError`` when there are no more processes
+    or descriptors.
     """
+    tree.hold_proc()
     for variable in JOB_VARIABLES:
         environment.pop(variable, None)  # those of an outer run
     kernel.become_subreaper()

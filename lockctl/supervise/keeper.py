@@ -289,15 +289,15 @@ class Keeper:
         """No request is sent after this. ``False``: one is still under way after *timeout* seconds."""
         return self._renewer is None or self._renewer.stop(timeout)
 
-    def _reap(self) -> None:
-        """As the first process of a container, or after the guard's end, orphans come to us."""
+    def _reap(self) -> bool:
+        """As the first process of a container, or after the guard's end, orphans come to us; whether one is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             if pid == self._command:
                 self._status = status
 
@@ -310,11 +310,13 @@ class Keeper:
         tree.send(self._guard.pid, SIGKILL)
         poll = select.poll()
         poll.register(self._signals.descriptor, select.POLLIN)
-        while True:
-            self._reap()
-            if not frozenset(tree.children(os.getpid())) - self._strangers:
-                break
+        while self._reap() and not self._only_strangers():
             tree.signal_all(os.getpid(), (int(SIGKILL),), self._strangers)
             poll.poll(SWEEP_PAUSE * 1000)
             self._signals.read()
         self._finished = True
+
+    def _only_strangers(self) -> bool:
+        """Whether every child that is left was here before the job: of those, ``waitpid`` says nothing."""
+        left = frozenset(tree.children(os.getpid())) if self._strangers else frozenset()
+        return bool(left) and left <= self._strangers

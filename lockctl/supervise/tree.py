@@ -1,9 +1,18 @@
-"""The processes of a job: all descendants, whatever process group or session they moved to."""
+"""The processes of a job: all descendants, whatever process group or session they moved to.
+
+They are read from /proc. The list of a process's children names also those that proc(5) hides from us (``hidepid``:
+set-uid programs, and files that may be executed and not read); what is below a hidden one is found by the parent
+that each process names, or becomes visible as an orphan when the hidden one has ended. So nothing here says that
+nobody is left: only ``waitpid`` knows.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 from _signal import SIGKILL
+
+from lockctl.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,6 +20,36 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 200  # of SIGKILL in one call: about 20 ms
 EMPTY_ROUNDS = 2  # in a row that found nobody new: one look can miss a process between its fork and its parent's end
+READ_SIZE = 1 << 16  # bytes
+NO_PROC = (
+    "/proc is missing, or shows another pid namespace: lockctl needs it to watch over processes"
+    " (mount -t proc proc /proc, or unshare --mount-proc)"
+)
+
+
+class _Proc:
+    """Where /proc is: its path, until it is held by a descriptor."""
+
+    prefix = "/proc/"
+    descriptor: int | None = None
+
+
+def hold_proc() -> None:
+    """Keep /proc open, so that the job can neither unmount nor cover it.
+
+    Raises ``ConfigError`` where it is missing or shows another pid namespace, whose numbers are not ours: what is
+    started there could not be ended. Raises ``OSError`` when there are no more descriptors.
+    """
+    try:
+        descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        ours = os.readlink("self", dir_fd=descriptor) == str(os.getpid())
+    except OSError as failure:
+        if failure.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+        ours = False
+    if not ours:
+        raise ConfigError(NO_PROC)
+    _Proc.prefix, _Proc.descriptor = "", descriptor
 
 
 def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[int]:
@@ -34,48 +73,87 @@ def _walk(root: int, spare: frozenset[int]) -> Iterator[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Pids of the present children of a process; empty if it is gone."""
+    """Pids of the present children of a process; empty if it is gone, or if /proc cannot be read any more."""
     found: list[int] = []
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
+        for thread in _list(f"{pid}/task"):
             found.extend(_children_of_thread(pid, thread))
-    except FileNotFoundError:
-        return _children_by_scan(pid) if os.path.exists(f"/proc/{pid}") else found
     except ProcessLookupError:
         return found
+    except OSError:
+        return _children_by_scan(pid) if _exists(pid) else found
     return found
 
 
 def _children_of_thread(pid: int, thread: str) -> list[int]:
-    with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
-        return [int(word) for word in file.read().split()]
+    return [int(word) for word in _read(f"{pid}/task/{thread}/children").split()]
 
 
 def _children_by_scan(pid: int) -> list[int]:
-    """The same, for kernels without CONFIG_PROC_CHILDREN, or when a thread ended under our eyes."""
+    """The same where the list is not to be had.
+
+    A kernel without CONFIG_PROC_CHILDREN, a process that is hidden, or a thread that ended under our eyes.
+    """
     return [child for child, parent in _parents() if parent == pid]
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    for entry in os.listdir("/proc"):
+    try:
+        entries = _list(".")
+    except OSError:
+        return
+    for entry in entries:
         if entry.isdigit():
             parent = parent_of(int(entry))
             if parent is not None:
                 yield int(entry), parent
 
 
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(_Proc.prefix + path, flags | os.O_CLOEXEC, dir_fd=_Proc.descriptor)
+
+
+def _list(path: str) -> list[str]:
+    descriptor = _open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return os.listdir(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str) -> bytes:
+    descriptor = _open(path, os.O_RDONLY)
+    try:
+        data = piece = os.read(descriptor, READ_SIZE)
+        while piece:
+            piece = os.read(descriptor, READ_SIZE)
+            data += piece
+        return data
+    finally:
+        os.close(descriptor)
+
+
 def parent_of(pid: int) -> int | None:
-    """The parent's pid, or ``None`` when the process is gone."""
+    """The parent's pid, or ``None`` when the process is gone or hidden."""
     fields = stat_fields(pid)
     return int(fields[1]) if fields else None
 
 
 def stat_fields(pid: int) -> list[bytes] | None:
-    """The fields of ``/proc/PID/stat`` from the third on (state, ppid, ...); ``None`` if it is gone."""
+    """The fields of ``/proc/PID/stat`` from the third on (state, ppid, ...); ``None`` if it is gone or hidden."""
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+        return _read(f"{pid}/stat").rpartition(b")")[2].split()
+    except OSError:
         return None
 
 
