@@ -167,11 +167,11 @@ def _confirm(order: Order, place: Place, has: str, mark: Mark | None) -> None:
         raise UsageError("not reset")
 
 
-def print_sql(dialect: str, resource: str | None) -> int:
+def print_sql(dialect: str, resource: str | None, schema: str | None) -> int:
     """Print what a database needs to check tokens by itself."""
     from lockctl.fence import sql
 
-    print_data(sql.text(dialect, resource))
+    print_data(sql.text(dialect, resource, schema))
     return exit_status.OK
 
 

@@ -112,8 +112,9 @@ def fence_reset(**given: Any) -> int:
 @fence_.command("sql")
 @click.option("--dialect", metavar="postgresql|sqlite|mysql", required=True, type=Words(DIALECTS), help="Which SQL.")
 @click.option("--resource", metavar="NAME", help="The resource in the statements.  [default: stock]")
-def fence_sql(dialect: str, resource: str | None) -> int:
+@click.option("--schema", metavar="NAME", help="The schema of the marks in PostgreSQL.  [default: public]")
+def fence_sql(dialect: str, resource: str | None, schema: str | None) -> int:
     """Print the table of the marks, and what a database needs to check tokens by itself."""
     from lockctl.cli import fence
 
-    return fence.print_sql(dialect, resource)
+    return fence.print_sql(dialect, resource, schema)

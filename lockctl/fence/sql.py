@@ -15,15 +15,19 @@ if TYPE_CHECKING:
     from lockctl.fence.mark import Mark
 
 TABLE = "lockctl_mark"
+SCHEMA = "public"  # of PostgreSQL, where the table is unless another one is named
+LONGEST_SCHEMA = 63  # bytes: PostgreSQL cuts what is longer
 EXAMPLE = "stock"  # the resource, and the table of the user, in what is printed
 
 POSTGRESQL = """\
 -- Marks of resources in PostgreSQL, which only rise: see lockctl-fencing(7).
 -- May be run as it is, and again:  lockctl fence sql --dialect postgresql | psql -d DATABASE
 -- What stands behind "--     " is for you to copy: stock stands for your table.
+-- All names have their schema (another one: fence sql --schema NAME, and ?schema=NAME in URLs), so that no search_path
+-- and no temporary table of whoever writes leads to another mark.
 
 -- One row for each resource: the highest token that it has seen, and the counter that this comes from.
-CREATE TABLE IF NOT EXISTS lockctl_mark (
+CREATE TABLE IF NOT EXISTS <schema>.lockctl_mark (
     resource text PRIMARY KEY,
     domain text NOT NULL CHECK (domain <> ''),
     token bigint NOT NULL CHECK (token > 0)
@@ -31,20 +35,23 @@ CREATE TABLE IF NOT EXISTS lockctl_mark (
 
 -- What the trigger below calls, with the name of a resource. The row of the mark stays locked until the transaction
 -- has ended, so READ COMMITTED is enough, and those who write the same resource do so one after another.
-CREATE OR REPLACE FUNCTION lockctl_fence() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $body$
+CREATE OR REPLACE FUNCTION <schema>.lockctl_fence() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    own_domain text := coalesce(current_setting('lockctl.token_domain', true), '');
-    own_token text := coalesce(current_setting('lockctl.token', true), '');
+    own_domain text := coalesce(pg_catalog.current_setting('lockctl.token_domain', true), '');
+    own_token text := coalesce(pg_catalog.current_setting('lockctl.token', true), '');
     seen record;
 BEGIN
     IF own_domain = '' OR own_token !~ '^[0-9]{1,19}$' THEN
         RAISE EXCEPTION '% refuses a change without a fencing token', TG_ARGV[0]
             USING ERRCODE = '55000', HINT = 'run it under: lockctl run --fence postgresql://...';
     END IF;
-    INSERT INTO lockctl_mark AS mark (resource, domain, token) VALUES (TG_ARGV[0], own_domain, own_token::bigint)
+    INSERT INTO <schema>.lockctl_mark AS mark (resource, domain, token)
+    VALUES (TG_ARGV[0], own_domain, own_token::bigint)
     ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token
         WHERE mark.domain = EXCLUDED.domain AND mark.token < EXCLUDED.token;
-    SELECT mark.domain, mark.token INTO STRICT seen FROM lockctl_mark AS mark WHERE mark.resource = TG_ARGV[0];
+    SELECT mark.domain, mark.token INTO STRICT seen FROM <schema>.lockctl_mark AS mark
+    WHERE mark.resource = TG_ARGV[0];
     IF seen.domain <> own_domain THEN
         RAISE EXCEPTION '% refuses token %: its mark is of another domain, % and not %',
             TG_ARGV[0], own_token, seen.domain, own_domain USING ERRCODE = '55000';
@@ -57,7 +64,7 @@ END
 $body$;
 
 -- The rights that other users need for all of this:
---     GRANT SELECT, INSERT, UPDATE ON lockctl_mark TO PUBLIC;
+--     GRANT SELECT, INSERT, UPDATE ON <schema>.lockctl_mark TO PUBLIC;
 
 -- 1. A program that cannot be changed. The trigger refuses it without a current token, which PGOPTIONS brings:
 -- `lockctl run --fence 'postgresql://user@host/database?resource=stock' -- program` sets this and advances the mark.
@@ -66,12 +73,12 @@ $body$;
 -- The trigger is for statements that name its table: a partition, or a table that inherits from it, needs its own.
 --     DROP TRIGGER IF EXISTS lockctl_fence ON stock;
 --     CREATE TRIGGER lockctl_fence BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON stock
---         FOR EACH STATEMENT EXECUTE FUNCTION lockctl_fence('<resource>');
+--         FOR EACH STATEMENT EXECUTE FUNCTION <schema>.lockctl_fence('<resource>');
 
 -- 2. A program that checks by itself: alone, and committed, before its first read (advance); and again as the first
 -- statement of each transaction that writes (check). No row comes back: stale, so ROLLBACK. In place of the two
 -- settings pass $LOCKCTL_TOKEN_DOMAIN and $LOCKCTL_TOKEN as parameters.
---     INSERT INTO lockctl_mark AS mark (resource, domain, token)
+--     INSERT INTO <schema>.lockctl_mark AS mark (resource, domain, token)
 --     VALUES ('<resource>', current_setting('lockctl.token_domain'), current_setting('lockctl.token')::bigint)
 --     ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token
 --         WHERE mark.domain = EXCLUDED.domain AND mark.token <= EXCLUDED.token
@@ -140,6 +147,8 @@ DELIMITER ;
 --   mariadb --init-command="SET @lockctl_token = '$LOCKCTL_TOKEN', @lockctl_domain = '$LOCKCTL_TOKEN_DOMAIN'"
 -- The variable init_connect of the server cannot bring it: it is the same for all, and a token is one holder's.
 -- TRUNCATE, and what a foreign key deletes or updates by CASCADE, passes no trigger of MySQL.
+-- A temporary table hides the table of the same name from a session, also in what this session's triggers call: whoever
+-- must not be able to get around the mark must not have the right CREATE TEMPORARY TABLES in this database.
 --     DROP TRIGGER IF EXISTS stock_lockctl_insert;
 --     DROP TRIGGER IF EXISTS stock_lockctl_update;
 --     DROP TRIGGER IF EXISTS stock_lockctl_delete;
@@ -238,16 +247,21 @@ CREATE TABLE IF NOT EXISTS lockctl_own (
 DIALECTS = {"mysql": MYSQL, "postgresql": POSTGRESQL, "sqlite": SQLITE}
 
 
-def text(dialect: str, resource: str | None = None) -> str:
+def text(dialect: str, resource: str | None = None, schema: str | None = None) -> str:
     """The table, and how to advance, to check and to refuse, in a dialect of ``DIALECTS``; ends with a newline.
 
-    *resource* is the name that stands in the statements, ``stock`` if it is not given. Raises ``UsageError``.
+    *resource* is the name that stands in the statements, ``stock`` if it is not given. *schema*, of PostgreSQL, is
+    where table and function are, ``SCHEMA`` if it is not given. Raises ``UsageError``.
     """
     if dialect not in DIALECTS:
         message = f"no SQL for {printable(dialect)!r}; there are: {', '.join(sorted(DIALECTS))}"
         raise UsageError(message)
+    if schema is not None and dialect != "postgresql":
+        message = f"--schema is for postgresql: in {dialect} the marks are in the database that runs this"
+        raise UsageError(message)
+    where = SCHEMA if schema is None else _identifier(schema)
     name = EXAMPLE if resource is None else check_name(resource)
-    return DIALECTS[dialect].replace("<resource>", _quoted(dialect, name))
+    return DIALECTS[dialect].replace("<schema>", where).replace("<resource>", _quoted(dialect, name))
 
 
 def pgoptions(mark: Mark, before: str) -> str:
@@ -262,6 +276,17 @@ def pgoptions(mark: Mark, before: str) -> str:
     domain = "".join(f"\\{char}" if char == "\\" or char.isspace() else char for char in mark.domain)
     ours = f"-c lockctl.token={mark.token} -c lockctl.token_domain={domain}"
     return f"{before} {ours}" if before else ours
+
+
+def _identifier(schema: str) -> str:
+    """The name of a schema as SQL has it. Raises ``UsageError``."""
+    too_long = len(schema.encode("utf-8", "surrogatepass")) > LONGEST_SCHEMA
+    if not schema or too_long or not schema.isprintable() or "$" in schema:  # "$" could end the body of the function
+        message = (
+            f"{printable(schema[:40])!r} cannot name a schema: 1 to {LONGEST_SCHEMA} bytes of printable text, no $"
+        )
+        raise UsageError(message)
+    return '"' + schema.replace('"', '""') + '"'
 
 
 def _quoted(dialect: str, name: str) -> str:

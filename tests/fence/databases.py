@@ -29,7 +29,7 @@ class PostgresqlHarness(FenceHarness):
         self.schema = f"Fence {os.getpid()} {next(NUMBERS)}"
         self.command(f'create schema "{self.schema}" authorization {server.user}')
         if table:
-            self.command(f"set role {server.user}; {sql.text('postgresql')}")
+            self.command(f"set role {server.user}; {sql.text('postgresql', schema=self.schema)}")
 
     def command(self, statement: str) -> str:
         """What psql prints, as superuser."""

@@ -55,7 +55,7 @@ class TestUvicorn(WebContract):
         schema = f"shop_{os.getpid()}"
         postgres_server.command(
             f"create schema {schema} authorization {postgres_server.user}; set search_path = {schema};"
-            f" set role {postgres_server.user}; {sql.text('postgresql')}"
+            f" set role {postgres_server.user}; {sql.text('postgresql', schema=schema)}"
         )
         store = f"{postgres_server.url}?schema={schema}"
         first, second = start(SHOP_STORE=store), start(SHOP_STORE=store)

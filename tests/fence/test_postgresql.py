@@ -177,9 +177,27 @@ def test_a_missing_table_names_what_prints_it(postgres_server: Postgres) -> None
             assert "\n" not in str(told.value)
         with pytest.raises(ConfigError), client.store.holding("stock", mark(33), timeout=LIMIT):
             pytest.fail("it was let in")
-        harness.command(f"set role {postgres_server.user}; {sql.text('postgresql')}")
+        harness.command(f"set role {postgres_server.user}; {sql.text('postgresql', schema=harness.schema)}")
         assert client.accepts(mark(33))
         client.store.close()
+
+
+def test_a_store_takes_its_table_from_one_schema_whatever_the_search_path_is(
+    start_server: Callable[..., Any],
+) -> None:
+    server: Postgres = start_server(Postgres)
+    server.command(f"{sql.text('postgresql')}; grant all on lockctl_mark to public")
+    store = PostgresqlStore.from_url(parse_url(server.url))
+    assert store.advance("stock", mark(34), timeout=LIMIT) == mark(34)
+    store.close()
+    server.command(f"create schema authorization {server.user} create table lockctl_mark (like public.lockctl_mark)")
+    with pytest.raises(Stale):
+        store.advance("stock", mark(33), timeout=LIMIT)
+    store.close()
+    server.command("drop table public.lockctl_mark")
+    with pytest.raises(ConfigError, match=r'no table "public"\.lockctl_mark .*schema=NAME'):
+        store.current("stock", timeout=LIMIT)
+    store.close()
 
 
 def test_a_user_without_rights_is_told_which_are_missing(harness: PostgresqlHarness, client: Client) -> None:

@@ -32,6 +32,19 @@ def test_the_resource_is_in_what_is_printed(dialect: str) -> None:
             sql.text(dialect, wrong)
 
 
+def test_the_schema_is_that_of_postgresql_alone() -> None:
+    assert "public.lockctl_mark" in sql.text("postgresql")
+    named = sql.text("postgresql", "stock", 'Shop "1"')
+    assert '"Shop ""1""".lockctl_mark' in named
+    assert "public." not in named
+    for wrong in ("", "a\nb", "a$body$b", "x" * 64):
+        with pytest.raises(UsageError, match="cannot name a schema"):
+            sql.text("postgresql", None, wrong)
+    for dialect in ("mysql", "sqlite"):
+        with pytest.raises(UsageError, match="--schema is for postgresql"):
+            sql.text(dialect, None, "shop")
+
+
 def test_an_unknown_dialect_is_refused() -> None:
     with pytest.raises(UsageError, match="mysql, postgresql, sqlite"):
         sql.text("oracle")
@@ -107,6 +120,16 @@ def test_sqlite_triggers_refuse_whoever_shows_no_current_token(database: sqlite3
             database.execute(change)
         database.execute("delete from lockctl_own")
     assert database.execute("select * from stock").fetchall() == before
+
+
+def test_a_temporary_table_does_not_stand_in_for_the_mark_of_sqlite(database: sqlite3.Connection) -> None:
+    for statement in starting(sql.text("sqlite", NAME), "CREATE TRIGGER"):
+        database.execute(statement)
+    transaction(database, mark(34))
+    database.execute("create temp table lockctl_mark as select resource, domain, 33 as token from main.lockctl_mark")
+    database.execute("insert into lockctl_own values (1, :domain, :token)", named(mark(33)))
+    with pytest.raises(sqlite3.IntegrityError, match="without a current fencing token"):
+        database.execute("update stock set amount = 7")
 
 
 def test_a_row_with_its_own_mark_in_sqlite_refuses_older_tokens(database: sqlite3.Connection) -> None:

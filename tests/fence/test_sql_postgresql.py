@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ class Psql:
 
     def __init__(self, harness: PostgresqlHarness, directory: Path) -> None:
         self.harness = harness
+        self.text = sql.text("postgresql", NAME, harness.schema)
         self.file = directory / "program.sql"
 
     def run(self, statements: str, shown: Mark | None = None) -> str:
@@ -56,14 +58,14 @@ class Psql:
 def psql(postgres_server: Postgres, tmp_path: Path) -> Iterator[Psql]:
     with contextlib.closing(PostgresqlHarness(postgres_server, table=False)) as harness:
         made = Psql(harness, tmp_path)
-        made.run(sql.text("postgresql", NAME))
-        made.run(sql.text("postgresql", NAME))
+        made.run(made.text)
+        made.run(made.text)
         made.run(STOCK)
         yield made
 
 
 def test_postgresql_runs_all_that_is_printed(psql: Psql) -> None:
-    printed = psql.run("".join(examples(sql.text("postgresql", NAME))), mark(33))
+    printed = psql.run("".join(examples(psql.text)), mark(33))
     assert printed.splitlines() == ["33"]
     assert psql.amount() == "9"
     assert psql.harness.command("select * from lockctl_mark") == f"{NAME}|{mark(33).domain}|33"
@@ -83,7 +85,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_postgresql_trigger_fences_a_program_that_knows_nothing(psql: Psql, change: str) -> None:
-    psql.run("".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER")))
+    psql.run("".join(starting(psql.text, "CREATE TRIGGER")))
     client = Client(psql.harness, NAME)
     client.advance(mark(33))
     before = psql.harness.command("select md5(string_agg(stock::text, ',')) from stock")
@@ -109,7 +111,7 @@ def test_a_postgresql_partition_that_is_named_itself_needs_a_trigger_of_its_own(
         "drop table stock; create table stock (id integer, amount bigint) partition by range (id);"
         " create table few partition of stock for values from (0) to (100); insert into stock values (1, 10);"
     )
-    triggers = "".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER"))
+    triggers = "".join(starting(psql.text, "CREATE TRIGGER"))
     psql.run(triggers)
     with pytest.raises(RuntimeError, match="without a fencing token"):
         psql.run("update stock set amount = 7")
@@ -121,9 +123,33 @@ def test_a_postgresql_partition_that_is_named_itself_needs_a_trigger_of_its_own(
     assert psql.amount() == "7"
 
 
+SHADOWS = {
+    "temporary table": "create temp table lockctl_mark as select * from {schema}.lockctl_mark with no data;"
+    " alter table pg_temp.lockctl_mark add primary key (resource);",
+    "schema of the user": "create schema {own}; set search_path = {own}, {schema}, pg_catalog;"
+    " create table lockctl_mark (like {schema}.lockctl_mark including all);"
+    " create function {own}.current_setting(text, boolean) returns text language sql as $$ select '99' $$;",
+}
+
+
+@pytest.mark.parametrize("shadow", SHADOWS)
+def test_a_table_of_the_user_does_not_stand_in_for_the_mark_of_postgresql(psql: Psql, shadow: str) -> None:
+    """As with the table of 0.1.0: whoever writes chooses its search_path and its temporary tables."""
+    psql.run("".join(starting(psql.text, "CREATE TRIGGER")))
+    psql.run("update stock set amount = 9", mark(34))
+    own = f"own_{os.getpid()}"
+    schema = f'"{psql.harness.schema}"'
+    hidden = SHADOWS[shadow].format(schema=schema, own=own)
+    psql.harness.command(f"grant create on database {psql.harness.server.database} to {psql.harness.server.user}")
+    with pytest.raises(RuntimeError, match="already seen token 34"):
+        psql.run(f"begin; {hidden} update {schema}.stock set amount = 1; commit;", mark(33))
+    psql.run(f"begin; {hidden} update {schema}.stock set amount = 2; rollback;", mark(34))
+    assert psql.amount() == "9"
+
+
 @pytest.mark.parametrize("token", ["", "x", "-1", "0", "33 ", "1e3", "0x21", str(LARGEST + 1), "9" * 30])
 def test_a_postgresql_trigger_takes_nothing_for_a_token_that_is_none(psql: Psql, token: str) -> None:
-    psql.run("".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER")))
+    psql.run("".join(starting(psql.text, "CREATE TRIGGER")))
     with pytest.raises(RuntimeError, match="ERROR"):
         psql.run(f"set lockctl.token = '{token}'; set lockctl.token_domain = 'd'; delete from stock")
     with pytest.raises(RuntimeError, match="without a fencing token"):
@@ -134,7 +160,7 @@ def test_a_postgresql_trigger_takes_nothing_for_a_token_that_is_none(psql: Psql,
 
 def test_a_postgresql_setting_of_one_transaction_is_gone_after_it(psql: Psql) -> None:
     """As behind a pooler: there a setting that was once local is an empty text, not unset."""
-    psql.run("".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER")))
+    psql.run("".join(starting(psql.text, "CREATE TRIGGER")))
     local = "begin; set local lockctl.token = '33'; set local lockctl.token_domain = 'd'; delete from stock; commit;"
     psql.run(local)
     with pytest.raises(RuntimeError, match="without a fencing token"):
@@ -149,7 +175,7 @@ def waits_for_a_row(harness: PostgresqlHarness) -> bool:
 
 
 def test_an_old_postgresql_writer_that_waits_for_a_newer_one_is_refused(psql: Psql) -> None:
-    psql.run("".join(starting(sql.text("postgresql", NAME), "CREATE TRIGGER")))
+    psql.run("".join(starting(psql.text, "CREATE TRIGGER")))
     psql.run("update stock set amount = 20", mark(33))
     newer = connected(psql.harness, mark(34))
     with newer.cursor() as cursor, ThreadPoolExecutor(1) as pool:
@@ -169,7 +195,7 @@ def connected(harness: PostgresqlHarness, shown: Mark) -> Any:
 
 
 def test_no_newer_holder_comes_between_check_and_commit_in_postgresql(psql: Psql) -> None:
-    (upsert,) = starting(sql.text("postgresql", NAME), "INSERT INTO lockctl_mark")
+    (upsert,) = starting(psql.text, "INSERT INTO ")
     older, newer = connected(psql.harness, mark(33)), connected(psql.harness, mark(34))
     with older.cursor() as one, newer.cursor() as two, ThreadPoolExecutor(1) as pool:
         one.execute(upsert)
@@ -191,7 +217,7 @@ def test_no_newer_holder_comes_between_check_and_commit_in_postgresql(psql: Psql
 
 
 def test_a_row_with_its_own_mark_in_postgresql_refuses_older_tokens(psql: Psql) -> None:
-    text = sql.text("postgresql", NAME)
+    text = psql.text
     psql.run("".join(starting(text, "ALTER TABLE")))
     show, write = starting(text, "UPDATE stock")
     counts = []

@@ -450,11 +450,13 @@ def test_a_store_that_cannot_hold_a_mark_is_refused(lockctl, locks):
 def database(postgres_server):
     """A table with the trigger that is printed: the URL of its mark, and a program that knows nothing of tokens."""
     schema = f"fence_run_{os.getpid()}"
-    trigger = "CREATE TRIGGER f BEFORE INSERT ON goods FOR EACH STATEMENT EXECUTE FUNCTION lockctl_fence('stock')"
+    trigger = (
+        f"CREATE TRIGGER f BEFORE INSERT ON goods FOR EACH STATEMENT EXECUTE FUNCTION {schema}.lockctl_fence('stock')"
+    )
     user = postgres_server.user
     postgres_server.command(
         f"CREATE SCHEMA {schema} AUTHORIZATION {user}; SET ROLE {user}; SET search_path = {schema};"
-        f" {sql.text('postgresql')}; CREATE TABLE goods (name text); {trigger};"
+        f" {sql.text('postgresql', schema=schema)}; CREATE TABLE goods (name text); {trigger};"
     )
     program = (
         "import psycopg2, sys\n"

@@ -17,7 +17,7 @@ from lockctl.backends.postgresql.schema import NO_SCHEMA, WRONG_SHAPE
 from lockctl.backends.postgresql.session import SessionGone, SqlError
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import Stale, accept
-from lockctl.fence.sql import TABLE
+from lockctl.fence.sql import SCHEMA, TABLE
 from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark
 from lockctl.names import printable
 from lockctl.value import replace
@@ -57,7 +57,7 @@ class PostgresqlStore:
 
     lockable: ClassVar[bool] = True
     parameters: ClassVar[dict[str, str]] = {
-        "schema": "",  # of the table; empty: the first of the connection's search_path that has one
+        "schema": SCHEMA,  # of the table
         "tls": "",  # yes, no; empty: yes unless the server is on this machine
         "ca": "",
         "cert": "",
@@ -69,9 +69,10 @@ class PostgresqlStore:
     def __init__(self, address: Address) -> None:
         """Connects when it is first used."""
         self._address = address
-        schema = "" if address.schema is None else '"' + address.schema.replace('"', '""') + '".'
-        self._table = (schema + TABLE).replace("%", "%%")  # in statements, which have parameters
-        self._name = printable(schema + TABLE)  # for people
+        # never by the search_path: whoever may set that, or make a schema or a temporary table, must not have two marks
+        schema = '"' + (address.schema or SCHEMA).replace('"', '""') + '"'
+        self._table = f"{schema}.{TABLE}".replace("%", "%%")  # in statements, which have parameters
+        self._name = printable(f"{schema}.{TABLE}")  # for people
         self._session: Opened | None = None
 
     @classmethod
@@ -221,7 +222,10 @@ class PostgresqlStore:
     ) -> BackendUnavailable | ConfigError:
         advice = "lockctl fence sql --dialect postgresql"
         if error.code in (NO_TABLE, NO_SCHEMA):
-            return ConfigError(f"{error}: no table {self._name} for marks here: {advice} prints it")
+            return ConfigError(
+                f"{error}: no table {self._name} for marks here: {advice} prints it; if it is in another schema,"
+                " name that in the URL: ?schema=NAME"
+            )
         if error.code == FORBIDDEN:
             return ConfigError(
                 f"{error}: have the owner of {self._name} run: GRANT SELECT, INSERT, UPDATE, DELETE ON"
@@ -253,7 +257,7 @@ class PostgresqlStore:
 
 
 def _columns(place: str) -> str:
-    return f"CASE WHEN octet_length({place}domain) <= {LONGEST_DOMAIN} THEN {place}domain END, {place}token"
+    return f"CASE WHEN pg_catalog.octet_length({place}domain) <= {LONGEST_DOMAIN} THEN {place}domain END, {place}token"
 
 
 def _prelude(deadline: Deadline) -> str:
