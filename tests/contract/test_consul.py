@@ -31,7 +31,7 @@ class ConsulHarness(Harness):
     """A prefix of its own in a shared server, and a proxy before it for each client."""
 
     capabilities = ConsulBackend.capabilities
-    freed_after = 2.5  # Consul ends a session after twice its ttl
+    freed_after = 4.0  # Consul ends a session after twice its ttl, and then comes the lock delay
     tells_expiry = False
     hold_slack = 1.3  # the agent's clock says whole seconds
 
@@ -78,14 +78,28 @@ class ConsulHarness(Harness):
             return []
 
     def expire(self, grant: Grant) -> None:
-        until = time.monotonic() + 2.5 * grant.ttl + 5.0
+        until = time.monotonic() + self.freed_after * grant.ttl + 5.0
         owner = grant.claim.owner.encode()
-        # the key that its session has goes with it
-        while any(
-            "Session" in each and owner in b64decode(each["Value"] or "") for each in self.below(grant.claim.name)
-        ):
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        keys = [
+            each["Key"]
+            for each in self.below(grant.claim.name)
+            if "Session" in each and owner in b64decode(each["Value"] or "")
+        ]
+        probe = self.session()
+        for key in keys:  # it goes with the session that has it, and is given to nobody until the lock delay is over
+            lock = {"Verb": "lock", "Key": key, "Session": probe, "Value": ""}
+            while not self.does(lock, {"Verb": "delete", "Key": key}):
+                assert time.monotonic() < until
+                time.sleep(0.02)
+        self.server.request("PUT", f"/v1/session/destroy/{probe}")
+
+    def does(self, *operations: dict[str, Any]) -> bool:
+        """Whether Consul did all of these operations on keys, in one step."""
+        try:
+            self.server.request("PUT", "/v1/txn", json.dumps([{"KV": each} for each in operations]).encode())
+        except ConsulRefused:
+            return False
+        return True
 
     def proxy(self, client: ConsulBackend) -> Proxy:
         """What is between a client and the server."""

@@ -35,8 +35,8 @@ PLACES: dict[str, Place] = {
     ),
     # etcd ends leases twice a second
     "etcd": Place(lambda at, word, _: f"etcd://{','.join(at)}/?prefix={word}/", "etcd_server", freed_within=3.0),
-    # Consul waits twice the ttl
-    "consul": Place(lambda at, word, _: f"consul://{at[0]}/?prefix={word}/", "consul_server", freed_within=5.0),
+    # Consul waits twice the ttl, and then for its lock delay, whose end it does not tell
+    "consul": Place(lambda at, word, _: f"consul://{at[0]}/?prefix={word}/", "consul_server", freed_within=8.5),
     # the session lasts twice the lease, rounded up to a tick
     "zookeeper": Place(lambda at, word, _: f"zookeeper://{','.join(at)}/{word}", "zookeeper_server", freed_within=5.5),
     "postgresql": Place(lambda at, word, _: f"postgresql://lockctl@{at[0]}/lockctl?prefix={word}.", "postgres_server"),

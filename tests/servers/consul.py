@@ -1,4 +1,4 @@
-"""Consul: one agent that is a server, with and without ACLs and TLS."""
+"""Consul: one agent that is a server, with and without ACLs and TLS, and three that are a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tests.servers import programs, web
-from tests.servers.process import ASK_LIMIT, Server, free_port
+from tests.servers.process import ASK_LIMIT, Group, Server, ServerError, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,8 +56,8 @@ class Consul(Server):
         self.token = ""
         self._client_certificates = client_certificates
         self._session_ttl_min = session_ttl_min
-        self._extra = dict(extra or {})
-        self._other_ports = {"serf_lan": free_port(), "server": free_port()}
+        self.extra = dict(extra or {})
+        self.other_ports = {"serf_lan": free_port(), "server": free_port()}
 
     @property
     def url(self) -> str:
@@ -74,7 +74,7 @@ class Consul(Server):
             "data_dir": str(self.directory / "data"),
             "bind_addr": self.host,
             "client_addr": self.host,
-            "ports": {**web_ports, **self._other_ports, "dns": -1, "grpc": -1, "serf_wan": -1},
+            "ports": {**web_ports, **self.other_ports, "dns": -1, "grpc": -1, "serf_wan": -1},
             "session_ttl_min": self._session_ttl_min,
             "disable_update_check": True,
             "log_level": "warn",
@@ -86,7 +86,7 @@ class Consul(Server):
         if self.tls is not None:
             content |= {"ca_file": self.tls.ca, "cert_file": self.tls.server_cert, "key_file": self.tls.server_key}
             content["verify_incoming_https"] = self._client_certificates
-        (self.directory / "consul.json").write_text(json.dumps({**content, **self._extra}))
+        (self.directory / "consul.json").write_text(json.dumps({**content, **self.extra}))
 
     def _words(self) -> Sequence[str]:
         return [programs.find("consul"), "agent", f"-config-file={self.directory / 'consul.json'}"]
@@ -138,3 +138,46 @@ class Consul(Server):
         for session in json.loads(self.request("GET", "/v1/session/list")):
             self.request("PUT", f"/v1/session/destroy/{session['ID']}")
         self.request("DELETE", "/v1/kv/", recurse="true")
+
+
+class ConsulCluster(Group):
+    """Servers that elect a leader, and that notice within a second or two that one of them has failed."""
+
+    def __init__(self, directory: Path, *, members: int = 3) -> None:
+        """With the options of ``Consul`` as they are by default."""
+        self.members: list[Consul] = [Consul(directory / f"c{number}") for number in range(members)]
+        gossip = {"probe_interval": "200ms", "probe_timeout": "100ms", "suspicion_mult": 1}
+        for member in self.members:
+            member.extra = {
+                "node_name": member.directory.name,
+                "bootstrap_expect": members,
+                "retry_join": [f"{each.host}:{each.other_ports['serf_lan']}" for each in self.members],
+                "retry_interval": "1s",
+                "gossip_lan": gossip,
+            }
+
+    def nodes(self, member: Consul) -> set[str]:
+        """The nodes that are in the catalogue, as *member* has it."""
+        return {each["Node"] for each in json.loads(member.request("GET", "/v1/catalog/nodes"))}
+
+    def remove(self, failed: Consul, by: Consul) -> None:
+        """Have the others know that a member that was killed will not come back."""
+        name = failed.directory.name
+        shown = ["members", "-status=failed"]
+        wait_until(lambda: name in by.command(*shown), f"{name} is known to have failed")
+        by.command("force-leave", name)
+
+    def _await_agreement(self) -> None:
+        names = {member.directory.name for member in self.members}
+        for member in self.members:
+            wait_until(lambda member=member: self.nodes(member) == names, "all are in the catalogue")  # type: ignore[misc]
+
+    def leader(self) -> Consul:
+        """The member that leads now. Raises ``ServerError`` when there is none."""
+        for member in self.members:
+            if member.running:
+                address = json.loads(member.request("GET", "/v1/status/leader"))
+                for each in self.members:
+                    if address == f"{each.host}:{each.other_ports['server']}":
+                        return each
+        raise ServerError("no member leads")

@@ -41,7 +41,7 @@ class ConsulBackend:
         "dc": "",
         "ns": "",
         "partition": "",
-        "lock_delay": "0",
+        "lock_delay": "ttl",
         **tls_settings.PARAMETERS,
     }
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -55,7 +55,7 @@ class ConsulBackend:
         revocable=True,
         rate_error=0.002,
         heartbeat=0.9,
-        freed_when="its session has ended: one ttl after its last renewal, in fact about two",
+        freed_when="its session has ended, one to two ttl after its last renewal, and the lock delay, one ttl more",
         token_from="the index in the servers' Raft log, broken by a restored snapshot",  # noqa: S106 - not a password
         survives="the failure of a minority of the servers, restarts, another leader; not that of the agent's node",
         clocks="the servers' must not run faster than ours by more than 0.2 %; the agents' time of day counts for"
@@ -108,12 +108,17 @@ class ConsulBackend:
         entry = self._agent.get(key, deadline)
         if entry is not None and entry.session is not None:
             return self._again(claim, entry.session, entries.read_tenure(entry), deadline), True
+        seats = None
         if entry is not None and entry.flags == SEMAPHORE_FLAGS:
             from lockctl.backends.consul import semaphore
 
-            if semaphore.read(self._agent, self._place(claim.name), deadline).is_full(claim):
+            seats = semaphore.read(self._agent, self._place(claim.name), deadline)
+            if seats.is_full(claim):
                 return None, True
         session = self._session(claim, deadline)
+        if seats is not None and seats.closed(self._agent, session, deadline):
+            self._delay(claim)
+            return None, True
         at = self._agent.now()
         taking = [entries.unchanged(key, entry), lock(key, entries.describe(claim, session, at), LOCK_FLAGS, session)]
         return self._take(claim, taking, at, deadline)
@@ -129,8 +134,12 @@ class ConsulBackend:
         if seats.is_full(claim):
             return None, True
         session = self._session(claim, deadline)
+        closed = seats.closed(self._agent, session, deadline)
+        if len(seats.living) + len(closed) >= claim.slots:
+            self._delay(claim)
+            return None, True
         at = self._agent.now()
-        return self._take(claim, seats.entering(claim, session, at), at, deadline)
+        return self._take(claim, seats.entering(claim, session, closed, at), at, deadline)
 
     def _take(
         self, claim: Claim, taking: list[dict[str, Any]], at: float, deadline: Deadline
@@ -154,7 +163,7 @@ class ConsulBackend:
         taken = found.get(taking[-1]["Key"])
         if taken is None:
             raise BackendUnavailable(f"{self._settings.endpoint.where}: an answer without the key that was taken")
-        return self._grant(claim, taken.index, claim.ttl, at), True
+        return self._grant(claim, taken.index, self._settings.terms(claim.ttl)[0], at), True
 
     def _is_refused(self, claim: Claim, hold: str, refusals: dict[int, str], deadline: Deadline) -> bool:
         """Whether a transaction was refused for something that lasts: a hold or a lock delay."""
@@ -163,13 +172,17 @@ class ConsulBackend:
 
             return not is_over(self._agent, hold, deadline)
         if any("lock delay" in reason for reason in refusals.values()):
-            from lockctl.backends.consul import waiting
-
-            self._pauses[claim.owner] = waiting.POLL
+            self._delay(claim)
             return True
         if any("invalid session" in reason for reason in refusals.values()):
             self._sessions.pop(claim.owner, None)
         return False
+
+    def _delay(self, claim: Claim) -> None:
+        """Have *claim* ask again in a while: Consul does not tell when a lock delay is over."""
+        from lockctl.backends.consul import waiting
+
+        self._pauses[claim.owner] = waiting.POLL
 
     def _again(self, claim: Claim, session: str, tenure: Tenure | None, deadline: Deadline) -> Grant | None:
         """The grant of the same claim, if its answer was lost; with a lease that begins within this call."""
@@ -187,7 +200,8 @@ class ConsulBackend:
         """The session of this claim, made or renewed within this call: its lease counts from here."""
         session = self._sessions.get(claim.owner)
         if session is None or self._agent.renew_session(session, deadline) is None:
-            session = self._agent.create_session(f"lockctl: {self._place(claim.name)}", claim.ttl, deadline)
+            ttl, delay = self._settings.terms(claim.ttl)
+            session = self._agent.create_session(f"lockctl: {self._place(claim.name)}", ttl, delay, deadline)
             self._sessions[claim.owner] = session
         return session
 
@@ -266,7 +280,7 @@ class ConsulBackend:
             from lockctl.backends.consul.semaphore import leave
 
             leave(self._agent, place, session, deadline)
-        elif keeping or self._settings.lock_delay:
+        elif keeping or self._settings.lock_delay != 0:
             # a session that ends with its lock starts the delay, which is for holders that vanished
             key = place + SUFFIX
             held = {"Verb": "check-session", "Key": key, "Session": session}

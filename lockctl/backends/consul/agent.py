@@ -118,12 +118,15 @@ class Agent:
             raise self._forbidden(answer)
         return Outcome(None, refusals)
 
-    def create_session(self, name: str, ttl: float, deadline: Deadline) -> str:
-        """A new session that ends *ttl* seconds after its last renewal, or later. Its id."""
+    def create_session(self, name: str, ttl: float, delay: float, deadline: Deadline) -> str:
+        """A new session that ends *ttl* seconds after its last renewal, or later. Its id.
+
+        What it holds when it ends, for whatever reason, stays closed for *delay* seconds more.
+        """
         body = {
             "Name": name,
             "TTL": f"{milliseconds(ttl)}ms",
-            "LockDelay": f"{milliseconds(self._settings.lock_delay)}ms",
+            "LockDelay": f"{milliseconds(delay)}ms",
             "Behavior": "delete",  # as `consul lock` does when it ends
             # without these it would end whenever the agent's health check fails, before its ttl
             "NodeChecks": [],

@@ -59,7 +59,8 @@ def take_away(agent: Agent, prefix: str, name: str, seen: Holder, deadline: Dead
         if found.seats is not None and found.seats.entry is not None and entry.session in found.seats.living:
             index = max(index, found.seats.entry.index)
             # the holder's own key as it was seen, before it goes with the rest
-            operations = [entries.unchanged(entry.key, entry), *found.seats.leaving(entry.session)]
+            closed = found.seats.closed(agent, entry.session, deadline)
+            operations = [entries.unchanged(entry.key, entry), *found.seats.leaving(entry.session, closed)]
         if agent.transact(operations, deadline).results is not None:
             return index + 1
     return None

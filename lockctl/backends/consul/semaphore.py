@@ -1,9 +1,10 @@
 """Slots: the semaphore of ``consul lock -n``, of which some holders may be ours and some another program's.
 
 As in the semaphore of Consul's Go API, the key ``PREFIX/.lock`` says how many may hold it and names the sessions that
-do. Each of them has a key ``PREFIX/SESSION`` as well: who is named but has no such key has ended, and whoever changes
-the first key next leaves it out. Both are read as of one moment, and the first is only changed if it still is as it was
-read. So nobody gets in beyond the limit, whoever ended meanwhile.
+do. Each of them has a key ``PREFIX/SESSION`` as well: who is named but has no such key has ended without leaving. As
+long as Consul gives that key to nobody, because of its lock delay, the job of such a holder may still run: it counts,
+and stays named. After that whoever changes the first key next leaves it out. Both keys are read as of one moment, and
+the first is only changed if it still is as it was read. So nobody gets in beyond the limit, whoever ended meanwhile.
 
 Ours are written in one step with their name, hence their index is the index of the step that let them in: the token.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from lockctl import documents, json_text
 from lockctl.backends.consul import entry as entries
-from lockctl.backends.consul.agent import encoded, lock
+from lockctl.backends.consul.agent import MOST_OPERATIONS, encoded, lock
 from lockctl.backends.consul.entry import SEMAPHORE_FLAGS, SUFFIX
 from lockctl.errors import ConfigError
 from lockctl.value import Value
@@ -37,7 +38,7 @@ class Seats(Value):
     entry: Entry | None  # of the key that names the holders, whatever it is now
     limit: int  # 0: it does not say
     living: dict[str, Entry]  # session of a holder -> its own key
-    ended: tuple[str, ...]  # sessions that are named and have none
+    ended: tuple[str, ...]  # sessions that are named and have none: they did not leave
 
     @property
     def is_taken(self) -> bool:
@@ -83,10 +84,23 @@ class Seats(Value):
         """The key that a holder has for itself."""
         return f"{self.place}/{session}"
 
-    def entering(self, claim: Claim, session: str, at: float) -> list[dict[str, Any]]:
-        """The operations that let *session* in beside the living, if nothing has changed."""
+    def closed(self, agent: Agent, session: str, deadline: Deadline) -> tuple[str, ...]:
+        """Those who ended without leaving, and whose keys *session* cannot have: their lock delay is not over."""
+        found: list[str] = []
+        for start in range(0, len(self.ended), MOST_OPERATIONS // 2):
+            piece = self.ended[start : start + MOST_OPERATIONS // 2]
+            operations: list[dict[str, Any]] = []
+            for each in piece:
+                key = self.key_of(each)
+                operations += [lock(key, b"", SEMAPHORE_FLAGS, session), {"Verb": "delete", "Key": key}]
+            refusals = agent.transact(operations, deadline).refusals
+            found += [each for number, each in enumerate(piece) if 2 * number in refusals]
+        return tuple(found)
+
+    def entering(self, claim: Claim, session: str, closed: tuple[str, ...], at: float) -> list[dict[str, Any]]:
+        """The operations that let *session* in beside the living and those of *closed*, if nothing has changed."""
         key = self.place + SUFFIX
-        value = _describe(claim.slots, [*self.living, session])
+        value = _describe(claim.slots, [*self.living, *closed, session])
         return [
             entries.unchanged(key, self.entry),
             # nobody has it in between, but only who takes a key must wait for its lock delay
@@ -95,15 +109,15 @@ class Seats(Value):
             lock(self.key_of(session), entries.describe(claim, session, at), SEMAPHORE_FLAGS, session),
         ]
 
-    def leaving(self, session: str) -> list[dict[str, Any]]:
-        """The operations that take *session* and all who have ended out; none: it is not to be done, or not needed.
+    def leaving(self, session: str, closed: tuple[str, ...]) -> list[dict[str, Any]]:
+        """The operations that take out *session* and all who ended but those of *closed*; none: nothing is to be done.
 
         The last one removes the key: with the flags of a semaphore no `consul lock` for one would ever take it.
         """
         if self.entry is None or self.is_taken or self.entry.flags != SEMAPHORE_FLAGS:
             return []
         change = {"Key": self.entry.key, "Index": self.entry.index}
-        staying = [each for each in self.living if each != session]
+        staying = [each for each in (*self.living, *closed) if each != session]
         operations: list[dict[str, Any]] = []
         if not staying:
             operations.append({"Verb": "delete-cas", **change})
@@ -141,7 +155,8 @@ def seats(found: list[Entry], place: str) -> Seats:
 def leave(agent: Agent, place: str, session: str, deadline: Deadline) -> None:
     """Give back what *session* may have. Its end would do: then `consul lock` cannot use the key until another has."""
     for _ in range(TRIES):
-        operations = read(agent, place, deadline).leaving(session)
+        found = read(agent, place, deadline)
+        operations = found.leaving(session, found.closed(agent, session, deadline))
         if not operations or agent.transact(operations, deadline).results is not None:
             return
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 PORT = 8500
 TLS_PORT = 8501
 LONGEST_DELAY = 60.0  # seconds of lock delay that Consul allows
+MARGIN = (0.25, 1 / 20, 2.0)  # seconds, part of a ttl, seconds: least, usual and largest time that a delay is longer
+LONGEST_TTL = LONGEST_DELAY - MARGIN[2]  # seconds for which the longest delay is long enough
 
 
 class Settings(Value):
@@ -26,7 +28,20 @@ class Settings(Value):
     token: str | None
     query: str  # parameters of every request, such as ``dc=dc1``; may be empty
     prefix: str
-    lock_delay: float  # seconds
+    lock_delay: float | None  # seconds; None: as the ttl needs it
+
+    def terms(self, ttl: float) -> tuple[float, float]:
+        """The ttl and the lock delay of a session, in seconds, for a lease of *ttl*.
+
+        Consul may end a session long before its ttl, and cannot tell a holder that is cut off: when Autopilot removes a
+        server that failed, or when an agent leaves. So the delay alone must last as long as the holder believes in its
+        lease, and a lease that Consul's longest delay does not cover is made shorter.
+        """
+        if self.lock_delay is not None:
+            return ttl, self.lock_delay
+        least, part, largest = MARGIN
+        ttl = min(ttl, LONGEST_TTL)
+        return ttl, ttl + min(max(ttl * part, least), largest)
 
 
 def from_url(url: Url, parameters: dict[str, str]) -> Settings:
@@ -64,7 +79,9 @@ def _prefix(written: str) -> str:
     return prefix
 
 
-def _lock_delay(written: str) -> float:
+def _lock_delay(written: str) -> float | None:
+    if written == "ttl":
+        return None
     if written == "0":
         return 0.0
     from lockctl.durations import parse_duration
