@@ -145,6 +145,9 @@ class Agent:
         if answer.status == 404:
             if session.encode() not in answer.body:
                 raise self._strange(answer)  # anything on the way may say 404
+            # so does a server that starts, of a session that it has not read yet; a consistent read waits for that
+            if self.describe_session(session, deadline):
+                raise BackendUnavailable(f"{self.where}: the session is there, but was not found for its renewal")
             return None
         try:
             return parse_duration(str(self._list(answer)[0]["TTL"]))
@@ -159,7 +162,9 @@ class Agent:
 
     def describe_session(self, session: str, deadline: Deadline) -> dict[str, Any]:
         """What Consul knows of a session; empty: nothing."""
-        answer = self._ask("GET", f"/v1/session/info/{quoted(session)}", deadline)
+        answer = self._ask("GET", f"/v1/session/info/{quoted(session)}", deadline, "consistent")
+        if INDEX not in answer.headers:
+            raise self._strange(answer)
         found = self._list(answer)
         return found[0] if found and isinstance(found[0], dict) else {}
 
