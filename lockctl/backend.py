@@ -83,11 +83,13 @@ class Backend(Protocol):
         """
 
     def last_success(self, name: str, *, timeout: float) -> float | None:
-        """When, by ``Grant.at``, the run began that was noted last by :meth:`note_success`; ``None``: never."""
+        """When, by ``Grant.at``, the newest run began that :meth:`note_success` noted; ``None``: never."""
 
     def note_success(self, grant: Grant, *, timeout: float) -> None:
         """Note that a run under this lock succeeded, durably before this returns; called while it is still held.
 
+        What is noted never gets older, compared in the store itself: a note that arrives late changes nothing. Only one
+        that lies more than a day ahead of now gives way to any other: the clock was wrong that it came from.
         Raises ``BackendUnavailable`` or ``ConfigError`` when it could not be written.
         """
 

@@ -19,6 +19,7 @@ ROOM = 3900  # bytes for a holder where a store sets no limit of its own: no com
 LONGEST_NAME = 128  # characters of a host or user ($LOGNAME may be anything): two fit, at up to 12 bytes each
 LONGEST_REASON = 2000  # characters
 LARGEST = 1 << 16  # bytes: longer than anything that is written here
+FAR_AHEAD = 86400.0  # seconds: a success that is noted so far ahead of now was noted by a clock that was wrong
 LATEST = 1 << 37  # seconds since the epoch: later than that is no time but somebody's joke
 
 
@@ -153,6 +154,14 @@ def waiter(document: dict[str, Any], *, since: float | None = None) -> Waiter:
         user=text(document.get("user")),
         since=seconds(document.get("since")) if since is None else since,
     )
+
+
+def is_newer(at: float, noted: float | None, now: float) -> bool:
+    """Whether a success at *at* replaces the one that was *noted*, as it does unless it comes late: the newest counts.
+
+    A clock that was wrong must not keep a job from being noted for years.
+    """
+    return noted is None or at > noted or noted > now + FAR_AHEAD
 
 
 def words(content: object) -> tuple[str, ...] | None:

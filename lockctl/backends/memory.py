@@ -259,7 +259,9 @@ class MemoryBackend:
     def note_success(self, grant: Grant, *, timeout: float) -> None:
         """See ``Backend``."""
         with self._request().mutex:
-            self._server.lock(grant.claim.name).success = grant.at
+            lock = self._server.lock(grant.claim.name)
+            if documents.is_newer(grant.at, lock.success, self._server.wall()):
+                lock.success = grant.at
 
     def remember(self, name: str, run: Run, *, timeout: float) -> None:
         """See ``Backend``."""

@@ -384,7 +384,9 @@ def test_what_is_kept_has_the_mode_of_the_locks_and_another_user_can_go_on_with_
     assert (harness.directory / ".history.mine").stat().st_mode & 0o777 == 0o600
     harness.directory.chmod(0o1777)
     client.remember("nightly", a_run(1), timeout=LIMIT)
-    client.note_success(take(client, harness.claim()), timeout=LIMIT)
+    first = take(client, harness.claim())
+    client.note_success(first, timeout=LIMIT)
+    later = first.at + 100
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -394,13 +396,13 @@ def test_what_is_kept_has_the_mode_of_the_locks_and_another_user_can_go_on_with_
             other.remember("nightly", a_run(2), timeout=LIMIT)
             grant = take(other, harness.claim("other"))
             claim = replace(grant.claim, name="nightly")
-            other.note_success(replace(grant, claim=claim, at=2000.5), timeout=LIMIT)
+            other.note_success(replace(grant, claim=claim, at=later), timeout=LIMIT)
             status = 0
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert client.history("nightly", timeout=LIMIT) == (a_run(2), a_run(1))
-    assert client.last_success("nightly", timeout=LIMIT) == 2000.5
+    assert client.last_success("nightly", timeout=LIMIT) == later
 
 
 def test_nothing_is_made_by_a_look(locks: Path) -> None:

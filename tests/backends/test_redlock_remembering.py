@@ -274,7 +274,7 @@ def test_nodes_that_are_full_are_named_and_those_that_are_no_majority_are_not_mi
             if number == 1:
                 client.note_success(grant, timeout=LIMIT)
         with pytest.raises(BackendUnavailable, match="OOM"):
-            client.note_success(grant, timeout=LIMIT)
+            client.note_success(replace(grant, at=grant.at + 1), timeout=LIMIT)
         with pytest.raises(BackendUnavailable, match="OOM"):
             client.remember("nightly", a_run(), timeout=LIMIT)
         client.release(grant, timeout=LIMIT, hold=60.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from tests.jobs import best_of_a_few
 
 if TYPE_CHECKING:
     from lockctl.backend import Backend
+    from lockctl.model import Grant
     from tests.contract.harness import Harness
 
 HOLD = 2.0  # seconds
@@ -125,6 +127,51 @@ class Remembering:
         noted = backend.last_success("nightly", timeout=LIMIT)
         assert noted is not None
         assert abs(noted - later.at - 100) < 0.001
+
+    def test_a_success_that_arrives_late_changes_nothing(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        grant = take(backend, harness.claim())
+        newest = replace(grant, at=grant.at + 50)
+        backend.note_success(newest, timeout=LIMIT)
+        backend.note_success(grant, timeout=LIMIT)
+        noted = other.last_success("nightly", timeout=LIMIT)
+        assert noted is not None
+        assert abs(noted - newest.at) < 0.001
+
+    def test_of_successes_that_are_noted_at_the_same_time_the_newest_stays(
+        self, harness: Harness, backend: Backend
+    ) -> None:
+        clients = [harness.client() for _ in range(3)]
+        if backend.capabilities.shared:
+            grants = [take(client, harness.claim(mode="shared", ttl=60.0)) for client in clients]
+        else:
+            grants = [take(backend, harness.claim(ttl=60.0))] * 3
+        newest = max(grant.at for grant in grants) + 90
+
+        def note(client: Backend, grant: Grant, number: int) -> None:
+            for step in range(10):
+                client.note_success(replace(grant, at=newest - 30 * number - step), timeout=LIMIT)
+
+        notes = [
+            Background(functools.partial(note, client, grant, number))
+            for number, (client, grant) in enumerate(zip(clients, grants, strict=True))
+        ]
+        for each in notes:
+            each.result()
+        noted = backend.last_success("nightly", timeout=LIMIT)
+        assert noted is not None
+        assert abs(noted - newest) < 0.001
+
+    def test_a_success_of_a_clock_that_was_a_day_ahead_gives_way(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        grant = take(backend, harness.claim())
+        backend.note_success(replace(grant, at=grant.at + 100_000.0), timeout=LIMIT)
+        backend.note_success(grant, timeout=LIMIT)
+        noted = other.last_success("nightly", timeout=LIMIT)
+        assert noted is not None
+        assert abs(noted - grant.at) < 0.001
 
     def test_a_success_that_cannot_be_read_or_written_is_said(self, harness: Harness, backend: Backend) -> None:
         grant = take(backend, harness.claim())

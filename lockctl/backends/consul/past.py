@@ -6,6 +6,7 @@ import os
 
 from lockctl import clock, documents, history, json_text
 from lockctl.backends.consul.agent import MOST_OPERATIONS, encoded
+from lockctl.backends.consul.entry import unchanged
 from lockctl.errors import BackendUnavailable
 
 TYPE_CHECKING = False
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.backends.consul.agent import Agent
+    from lockctl.backends.consul.entry import Entry
     from lockctl.model import Run
     from lockctl.wire.deadline import Deadline
 
@@ -24,7 +26,10 @@ LATEST = documents.LATEST * 1000 - 1  # milliseconds since the epoch
 
 def last_success(agent: Agent, prefix: str, name: str, deadline: Deadline) -> float | None:
     """When the run began that was noted last; ``None``: there is none, or nothing that can be read."""
-    entry = agent.get(prefix + SUCCESSES + name, deadline)
+    return _time_in(agent.get(prefix + SUCCESSES + name, deadline))
+
+
+def _time_in(entry: Entry | None) -> float | None:
     if entry is None or len(entry.value) > documents.LONGEST_NAME:
         return None
     try:
@@ -34,8 +39,14 @@ def last_success(agent: Agent, prefix: str, name: str, deadline: Deadline) -> fl
 
 
 def note_success(agent: Agent, prefix: str, name: str, at: float, deadline: Deadline) -> None:
-    """Write it."""
-    _write(agent, prefix + SUCCESSES + name, documents.plain(at).encode(), deadline)
+    """Write it, unless a newer one is there."""
+    key = prefix + SUCCESSES + name
+    while True:
+        entry = agent.get(key, deadline)
+        if not documents.is_newer(at, _time_in(entry), clock.wall()):
+            return
+        if _write(agent, key, documents.plain(at).encode(), deadline, unchanged(key, entry)):
+            return
 
 
 def remember(agent: Agent, prefix: str, name: str, run: Run, deadline: Deadline) -> None:
@@ -64,7 +75,12 @@ def runs(agent: Agent, prefix: str, name: str, deadline: Deadline, kind: str = "
     return history.in_order(filter(None, [history.read(entry.value) for entry in newest_first]))
 
 
-def _write(agent: Agent, key: str, value: bytes, deadline: Deadline) -> None:
-    outcome = agent.transact([{"Verb": "set", "Key": key, "Value": encoded(value), "Flags": 0}], deadline)
+def _write(agent: Agent, key: str, value: bytes, deadline: Deadline, *conditions: dict[str, Any]) -> bool:
+    """Whether *conditions* held, and it was written."""
+    step = {"Verb": "set", "Key": key, "Value": encoded(value), "Flags": 0}
+    outcome = agent.transact([*conditions, step], deadline)
+    if outcome.results is None and not outcome.refusals.keys().isdisjoint(range(len(conditions))):
+        return False
     if outcome.results is None:
         raise BackendUnavailable(f"{agent.where}: not written: {'; '.join(outcome.refusals.values())}")
+    return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from lockctl import documents, history
+from lockctl import clock, documents, history
 from lockctl.backends.etcd import wording
 from lockctl.backends.etcd.cluster import LeaseGone
 from lockctl.errors import BackendUnavailable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.backends.etcd import EtcdBackend
+    from lockctl.backends.etcd.wording import Entry
     from lockctl.model import Grant, Run
     from lockctl.wire.deadline import Deadline
 
@@ -30,24 +31,33 @@ def last_success(backend: EtcdBackend, name: str, deadline: Deadline) -> float |
     """See ``Backend``. What is no time that we noted counts as none."""
     answer = backend.cluster.call("/v3/kv/range", wording.only(backend.layout.success(name)), deadline)
     found = wording.entries(answer)
-    content = documents.an_object(found[0].value) if found else None
-    return documents.seconds(content.get("at")) if content is not None else None
+    return _time_in(found[0]) if found else None
 
 
 def note_success(backend: EtcdBackend, grant: Grant, lease: int, deadline: Deadline) -> None:
     """See ``Backend``: only while the key of the lock, whose name *lease* is in, is that grant's."""
+    key = backend.layout.success(grant.claim.name)
     claim = grant.claim
     place = backend.layout.place(claim.name, lease, wording.room(claim.mode, claim.slots))
     value = f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode()
 
-    def note(attached: int) -> dict[str, Any]:
-        return {
-            "compare": [wording.is_created_at(place, grant.token)],
-            "success": [wording.put(backend.layout.success(claim.name), value, attached)],
-        }
+    while True:
+        steps = [wording.get(key), wording.get(place)]
+        found, mine = wording.steps(backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline), 2)
+        if not mine or mine[0].created != grant.token:
+            raise BackendUnavailable(f"{backend.cluster.where}: the lock is not ours any more: no success was noted")
+        if found and not documents.is_newer(grant.at, _time_in(found[0]), clock.wall()):
+            return
+        unchanged = wording.has_value(key, found[0].value) if found else wording.is_created_at(key, 0)
 
-    if _write(backend, claim.name, note, deadline).get("succeeded") is not True:
-        raise BackendUnavailable(f"{backend.cluster.where}: the lock is not ours any more: no success was noted")
+        def note(attached: int, unchanged: dict[str, Any] = unchanged) -> dict[str, Any]:
+            return {
+                "compare": [wording.is_created_at(place, grant.token), unchanged],
+                "success": [wording.put(key, value, attached)],
+            }
+
+        if _write(backend, claim.name, note, deadline).get("succeeded") is True:
+            return
 
 
 def remember(backend: EtcdBackend, name: str, run: Run, deadline: Deadline) -> None:
@@ -72,6 +82,11 @@ def read_history(backend: EtcdBackend, name: str, deadline: Deadline) -> tuple[R
     answer = backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline)
     started, refused = wording.steps(answer, len(steps))
     return history.in_order(filter(None, [history.read(entry.value) for entry in started + refused]))
+
+
+def _time_in(entry: Entry) -> float | None:
+    content = documents.an_object(entry.value)
+    return documents.seconds(content.get("at")) if content is not None else None
 
 
 def _write(

@@ -123,6 +123,11 @@ def is_created_at(key: bytes, revision: int) -> dict[str, Any]:
     return {"key": coded(key), "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
 
 
+def has_value(key: bytes, value: bytes) -> dict[str, Any]:
+    """The condition that a key has this value."""
+    return {"key": coded(key), "target": "VALUE", "result": "EQUAL", "value": coded(value)}
+
+
 def put(key: bytes, value: bytes, lease: int) -> dict[str, Any]:
     """Write a key, which ends with *lease*, and no more with the one that it had."""
     return {"request_put": {"key": coded(key), "value": coded(value), "lease": str(lease)}}

@@ -12,7 +12,7 @@ import os
 import stat
 from errno import ENOSPC, ENXIO
 
-from lockctl import documents, history
+from lockctl import clock, documents, history
 from lockctl.backends.file import place
 from lockctl.backends.file import record as records
 from lockctl.backends.file.record import Record
@@ -38,6 +38,8 @@ def note_success(directory: int, path: str, file: str, grant: Grant, timeout: fl
 
     def write(descriptor: int) -> None:
         before = records.read_ours(descriptor, key)
+        if not documents.is_newer(grant.at, _time_in(before), clock.wall()):
+            return
         records.write(descriptor, Record(before.sequence + 1, 0, document), durable=True)
 
     _change(directory, SUCCESS + file, key, timeout, write)
@@ -51,12 +53,15 @@ def last_success(path: str, file: str) -> float | None:
         if descriptor is None:
             return None
         try:
-            document = records.read_ours(descriptor, key).holder
+            return _time_in(records.read_ours(descriptor, key))
         finally:
             os.close(descriptor)
     except OSError as failure:
         place.refuse(key, failure)
-    return documents.seconds((document or {}).get("at"))
+
+
+def _time_in(record: Record) -> float | None:
+    return documents.seconds((record.holder or {}).get("at"))
 
 
 def remember(directory: int, path: str, file: str, run: Run, timeout: float) -> None:

@@ -8,7 +8,7 @@ Loaded when a run has ended, or somebody asks.
 from __future__ import annotations
 
 from lockctl import documents, history
-from lockctl.backends.postgresql.fence import DURABLE, FRESH, NO_COLUMN, NO_TABLE, SHORT
+from lockctl.backends.postgresql.fence import DURABLE, FRESH, NO_COLUMN, NO_TABLE, SHORT, SINCE_EPOCH
 from lockctl.backends.postgresql.session import SqlError
 
 TYPE_CHECKING = False
@@ -40,8 +40,10 @@ def last_success(fence: Fence, session: Session, key: Key, deadline: Deadline) -
 def note_success(fence: Fence, session: Session, key: Key, name: str | None, grant: Grant, deadline: Deadline) -> None:
     """Note that a run under *grant* succeeded; durable when this returns. Raises ``ConfigError`` and as ``ask``."""
     sql = (
-        f"{DURABLE}INSERT INTO {fence.quoted} (key, name, token, success) VALUES (%s, %s, %s, %s)"
-        " ON CONFLICT (key) DO UPDATE SET success = EXCLUDED.success"
+        f"{DURABLE}INSERT INTO {fence.quoted} AS fence (key, name, token, success) VALUES (%s, %s, %s, %s)"
+        " ON CONFLICT (key) DO UPDATE SET success = EXCLUDED.success WHERE fence.success IS NULL"
+        " OR fence.success < EXCLUDED.success OR fence.success >"  # what is no number is greater than all
+        f" {SINCE_EPOCH.format('pg_catalog.clock_timestamp()')} + {documents.FAR_AHEAD}"
     )
     fence.ask(session, sql, deadline, (key.text, name, grant.token, grant.at))
 

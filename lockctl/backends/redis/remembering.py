@@ -5,12 +5,26 @@ from __future__ import annotations
 from lockctl import documents, history
 from lockctl.backends.redis import record
 from lockctl.backends.redis.keys import REFUSED, RUNS, SUCCESS, remembered
+from lockctl.backends.redis.scripts import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.backends.redis.session import Session
     from lockctl.model import Run
     from lockctl.wire.deadline import Deadline
+
+# ARGV: when the run began, in seconds since the epoch -> whether it was written
+NOTE = named(f"""
+if redis.replicate_commands then redis.replicate_commands() end
+local text = redis.pcall('GETRANGE', KEYS[1], 0, 31)
+local noted, now = type(text) == 'string' and tonumber(text), tonumber(redis.call('TIME')[1])
+if noted and noted >= tonumber(ARGV[1]) and noted <= now + {documents.FAR_AHEAD} then
+  redis.call('EXPIRE', KEYS[1], {history.AGE})
+  return 0
+end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', {history.AGE})
+return 1
+""")
 
 
 def last_success(session: Session, prefix: str, name: str, deadline: Deadline) -> float | None:
@@ -23,8 +37,8 @@ def last_success(session: Session, prefix: str, name: str, deadline: Deadline) -
 
 
 def note_success(session: Session, prefix: str, name: str, at: float, deadline: Deadline) -> None:
-    """See ``Backend.note_success``; *at* in seconds since the epoch. It does not expire."""
-    session.call("SET", remembered(prefix, name, SUCCESS), f"{at:.6f}", deadline=deadline)
+    """See ``Backend.note_success``; *at* in seconds since the epoch. It is forgotten a year after the last note."""
+    session.run(NOTE, (remembered(prefix, name, SUCCESS),), [f"{at:.6f}"], deadline)
 
 
 def remember(session: Session, prefix: str, name: str, run: Run, deadline: Deadline) -> None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from lockctl import documents, history
+from lockctl import clock, documents, history
 from lockctl.backends.zookeeper import queue
 
 TYPE_CHECKING = False
@@ -37,23 +37,40 @@ def last_success(session: Session, name: str, deadline: Deadline) -> float | Non
         return None
     if isinstance(found, Exception):
         raise session.strange(found, path)
-    content = documents.an_object(found[0])
-    return documents.seconds(content.get("at")) if content is not None else None
+    return _time_in(found[0])
 
 
 def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
     """See ``Backend.note_success``; raises as ``Session.ask``."""
-    from kazoo.exceptions import NoNodeError
+    from kazoo.exceptions import BadVersionError, NoNodeError
 
     path = f"{session.place.kept(grant.claim.name)}/success"
     data = f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode()
     while True:
-        (answer,) = session.ask(deadline, lambda client: client.set_async(path, data))
+        (found,) = session.ask(deadline, lambda client: client.get_async(path))
+        if isinstance(found, NoNodeError):
+            session.make(path, deadline)
+            continue
+        if isinstance(found, Exception):
+            raise session.strange(found, path)
+        if not documents.is_newer(grant.at, _time_in(found[0]), clock.wall()):
+            return
+        # what was read may be old: then it has changed since, and is read again
+        answer = _put(session, path, data, found[1].version, deadline)
         if not isinstance(answer, Exception):
             return
-        if not isinstance(answer, NoNodeError):
+        if not isinstance(answer, (NoNodeError, BadVersionError)):
             raise session.strange(answer, path)
-        session.make(path, deadline)
+
+
+def _put(session: Session, path: str, data: bytes, version: int, deadline: Deadline) -> Any:
+    """The answer to writing a node that is still in this version."""
+    return session.ask(deadline, lambda client: client.set_async(path, data, version))[0]
+
+
+def _time_in(data: bytes) -> float | None:
+    content = documents.an_object(data)
+    return documents.seconds(content.get("at")) if content is not None else None
 
 
 def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
