@@ -12,6 +12,7 @@ from lockctl import clock as clocks
 from lockctl import registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import acquire
+from lockctl.lease.schedule import LONGEST_PATIENCE
 from lockctl.model import SHARED, SLOT, Claim, Outcome
 from lockctl.supervise.orders import Orders
 from lockctl.value import Value, replace
@@ -175,10 +176,11 @@ def _under_lock(
     ending = keeper.run(lease.deadline, make_renewer, () if capabilities.kernel_held else descriptors)
     duration = clock() - started
     outcome = _ended(replace(outcome, token=grant.token, started_at=started_at, duration=duration), ending)
-    if not keeper.stop_renewing(lease.schedule.request_timeout + lease.schedule.margin):
+    deadline = lease.deadline if keeper.deadline is None else keeper.deadline
+    longest = max(deadline - clock(), lease.schedule.request_timeout)
+    if not keeper.stop_renewing(min(longest, LONGEST_PATIENCE) + lease.schedule.margin):
         note("warning", "a renewal is stuck: the lock was not released, it ends with its lease")
         return replace(outcome, not_released="a renewal is stuck")
-    deadline = lease.deadline if keeper.deadline is None else keeper.deadline
     plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline)
     return afterwards.conclude(backend, grant, outcome, plan, clock, note)
 

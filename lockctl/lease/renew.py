@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lockctl.model import Grant
 
 JITTER = 0.1  # renewals of many holders that started in the same second drift apart
-SOONER = 0.5  # part of an interval after which a renewal that failed is tried again: the lease is running out
+IN_TIME = 0.9  # part of its time after which a request that failed counts as one that got no answer
 
 
 class Renewer:
@@ -36,6 +36,8 @@ class Renewer:
         self._backend = backend
         self._grant: Grant = lease.grant
         self._schedule = lease.schedule
+        self._deadline = lease.deadline  # that the last answer gave
+        self._late = 0  # requests in a row that got no answer in time
         self._now = now
         self._reports: list[RenewalEvent] = []
         try:
@@ -82,29 +84,42 @@ class Renewer:
         return self._in_request.acquire(timeout=timeout)
 
     def _loop(self) -> None:
+        failures = 0
         while True:
             with self._in_request:
                 if self._stopped:
                     return
-                report = self._renew_once()
+                sent = self._now()
+                report = self._renew_once(sent)
             self._reports.append(report)
             os.write(self._wake, b".")
             if isinstance(report, LeaseEnded):
                 return
+            failures = failures + 1 if isinstance(report, RenewalFailed) else 0
+            now = self._now()
+            pause = self._schedule.pause(now - sent, failures, self._schedule.signal_at(self._deadline) - now)
             spread = 1 - JITTER + 2 * JITTER * os.urandom(1)[0] / 255
-            pause = self._schedule.interval * (SOONER if isinstance(report, RenewalFailed) else 1)
             self._nudge.acquire(timeout=pause * spread)
 
-    def _renew_once(self) -> RenewalEvent:
-        sent = self._now()
+    def _renew_once(self, sent: float) -> RenewalEvent:
+        timeout = self._schedule.patience(sent, self._deadline, self._late)
         try:
-            self._grant = self._backend.renew(self._grant, timeout=self._schedule.request_timeout)
+            self._grant = self._backend.renew(self._grant, timeout=timeout)
         except LeaseRevoked as asked:
-            return RevocationAsked(asked.by, asked.reason, self._schedule.deadline(sent, self._grant.ttl))
+            self._answered(sent)
+            return RevocationAsked(asked.by, asked.reason, self._deadline)
         except LeaseLost as lost:
             return LeaseEnded(str(lost))
         except (BackendUnavailable, ConfigError) as unknown:
-            return RenewalFailed(str(unknown))
+            reason = str(unknown)
         except Exception as bug:  # noqa: BLE001 - a thread that dies silently would cost the job its lease
-            return RenewalFailed(f"{type(bug).__name__}: {bug}")
-        return Renewed(self._schedule.deadline(sent, self._grant.ttl))
+            reason = f"{type(bug).__name__}: {bug}"
+        else:
+            self._answered(sent)
+            return Renewed(self._deadline)
+        if self._now() - sent >= timeout * IN_TIME:
+            self._late += 1
+        return RenewalFailed(reason)
+
+    def _answered(self, sent: float) -> None:
+        self._deadline, self._late = self._schedule.deadline(sent, self._grant.ttl), 0

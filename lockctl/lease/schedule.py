@@ -27,6 +27,10 @@ SHORTEST_TTL = 1.0  # seconds; below it scheduling noise of a busy host eats the
 USUAL_GRACE = 5.0  # seconds, the default of --kill-after
 RENEWALS_PER_TTL = 6
 TRIES_BEFORE_SIGNAL = 3  # renewals that may fail in a row before the job is asked to stop
+FIRST_SHARE = 0.4  # of the time until the first signal, for a request: a dead connection leaves time for another try
+FIRST_PATIENCE = 5.0  # seconds for a request at most, doubled after each that got no answer, up to
+LONGEST_PATIENCE = 20.0
+SOONER = 0.5  # part of an interval after which a renewal that failed is tried again, doubled after each failure
 
 
 class Schedule(Value):
@@ -36,7 +40,7 @@ class Schedule(Value):
     grace: float  # --kill-after: from the first signal to SIGKILL
     margin: float  # from SIGKILL to the deadline
     interval: float  # between two renewals
-    request_timeout: float  # of one request
+    request_timeout: float  # the least that a request gets; 0: no server is asked
     rate_error: float
     heartbeat: float = float("inf")  # the longest interval, whatever the ttl
     asked_grace: float | None = None  # --kill-after if somebody said it
@@ -52,6 +56,34 @@ class Schedule(Value):
     def signal_at(self, deadline: float) -> float:
         """When the first signal must be sent."""
         return deadline - self.margin - self.grace
+
+    def first_renewal(self, deadline: float) -> float:
+        """When the first renewal is due: one interval after the request that *deadline* counts from was sent."""
+        return deadline - self.deadline(0.0, self.ttl) + self.interval
+
+    def patience(self, now: float, deadline: float, late: int) -> float:
+        """How long a request may take that is sent at *now*, after so many in a row that got no answer in time.
+
+        All that is left until the first signal, but not at first: a connection that has died silently never answers,
+        and must leave the time for another one.
+        """
+        left = self.signal_at(deadline) - now
+        if left < self.request_timeout:
+            left = deadline - now  # the job is being stopped, and the lock is kept meanwhile
+        share = left if late else left * FIRST_SHARE
+        return max(self.request_timeout, min(share, FIRST_PATIENCE * 2.0**late, LONGEST_PATIENCE))
+
+    def pause(self, took: float, failures: int, left: float) -> float:
+        """How long to wait after a request that took so long, the last of so many *failures* in a row.
+
+        Renewals follow each other by their sending. After failures the pauses grow, so that all who lost a server do
+        not keep it from coming back, but only as the time *left* until the first signal allows.
+        """
+        if not failures:
+            return max(self.interval - took, self.interval / 2)
+        least = self.interval * SOONER
+        longest = max(least, min(self.ttl / RENEWALS_PER_TTL, left / 4))
+        return max(0.0, min(least * 2.0 ** min(failures - 1, 10), longest) - took)
 
     def fitted(self, ttl: float) -> Schedule:
         """The schedule for a lease that a server granted for another time than was asked for.

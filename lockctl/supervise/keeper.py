@@ -116,7 +116,8 @@ class Keeper:
         self._load_at = self._clock() + LOAD_AFTER
         if deadline is not None:
             self._make_renewer = make_renewer
-            self._renew_at = self._clock() + self._schedule.interval
+            # when the lock took long to get, a part of its lease is over already
+            self._renew_at = min(self._schedule.first_renewal(deadline), self._clock() + self._schedule.interval)
             self.deadline = deadline
             self._ask_at = self._schedule.kill_at(deadline)  # a guard that is stopped already never answers
         gc.freeze()  # what is here already stays, and stays shared with the guard's memory

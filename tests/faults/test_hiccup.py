@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 TTL = 4.0  # seconds; ZooKeeper's session lasts twice as long, and the shared server grants no more than 10 s
 LONG_TTL = 8.0  # for a server that takes time to start
 OUTAGE = 0.5  # seconds
+SLOW_TTL = 10.0
+SLOW = 1.0  # seconds until an answer comes: as long as no answer was waited for once
+SHARED = [name for name, place in PLACES.items() if place.servers and name != "zookeeper"]  # grant that long a lease
 QUICK = ("syncLimit=4", "maxSessionTimeout=40000")  # a leader that is silent for 2 s is given up
 SERVERS: dict[str, tuple[type, dict[str, Any]]] = {
     "redis": (Redis, {"fsync": True}),
@@ -175,6 +178,31 @@ def test_two_of_five_servers_are_stopped_for_longer_than_a_lease(
     finally:
         for server in redis_five[:2]:
             server.resume()
+
+
+@pytest.mark.servers(*(PLACES[name].servers for name in SHARED))
+def test_a_server_that_answers_late_but_well_within_the_lease(
+    request: pytest.FixtureRequest, start_server: Callable[..., Any], lockctl: Lockctl, tmp_path: Path
+) -> None:
+    """All backends side by side, as the jobs only wait."""
+    servers = {name: request.getfixturevalue(PLACES[name].servers) for name in SHARED}
+    servers["zookeeper"] = start_server(ZooKeeper, extra=("maxSessionTimeout=40000",))
+    networks = {name: Network(server) for name, server in servers.items()}
+    jobs = {}
+    try:
+        for name, network in networks.items():
+            (tmp_path / name).mkdir()
+            url = PLACES[name].url(network.addresses, "t" + os.urandom(6).hex(), lockctl.directory)
+            jobs[name] = Job(lockctl, url, tmp_path / name, SLOW_TTL)
+            network.fail(f"delay={SLOW / 2}")
+        time.sleep(1.3 * SLOW_TTL)  # a job that was not renewed has been stopped by then
+        assert {name: job.run.poll() for name, job in jobs.items()} == dict.fromkeys(jobs)
+        for job in jobs.values():
+            job.end.touch()
+        assert {name: job.run.wait(LIMIT) for name, job in jobs.items()} == dict.fromkeys(jobs, 7)
+    finally:
+        for network in networks.values():
+            network.close()
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ SHORTEST_ATTEMPT = 0.3  # seconds to connect to one server: three round trips ar
 LONGEST_ATTEMPT = 3.0
 ATTEMPT_PART = 6  # of the session timeout: some servers may be dead before it is over
 PING_PART = 8  # of the session timeout: see `session` for why pings are so dense
+GAP_PART = 5  # of the session timeout, from the sending of one request to the answer to the next: see `session`
 LARGEST_ANSWER = 64 << 20  # bytes: the names of more locks than a parent node should have
 RECONNECT = {"delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 0.25}  # seconds between two rounds
 SESSION_REQUIRES_AUTH = -124  # an error that kazoo does not know; it says so by closing the connection
@@ -159,7 +160,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         super().__init__(client, sleeper, logger=_Silence())
         self.pinging = False
         self.session_timeout = 0.0  # seconds, as the server granted it; 0: no session yet
-        self.last_sent = 0.0  # CLOCK_BOOTTIME
+        # when the last request was sent on this connection that was answered, or the connection itself was asked for;
+        # seconds on CLOCK_BOOTTIME
+        self.heard = 0.0
+        self.had_gap = False  # whether more time than a part of the session timeout lay between two of them
+        self._pinged = 0.0  # when the last ping was sent; CLOCK_BOOTTIME
         self.failures: dict[str, BaseException] = {}  # of the last attempt at each server
         self._server: tuple[str, int] | None = None
         self._avoid: tuple[str, int] | None = None
@@ -214,6 +219,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self.handler.attempt_until = time.monotonic() + limit
         self._server = (host, port)
         self.handler.host = host
+        begun = boottime()
         try:
             read_timeout, _ = super()._connect(host, hostip, port)
         except (SessionExpiredError, AuthFailedError):
@@ -228,18 +234,24 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             self.handler.attempt_until = None
         self.failures.clear()
         self.session_timeout = read_timeout * 1.5 / 1000  # kazoo gives two thirds of it, in milliseconds
+        self.heard = begun
+        self.had_gap = False
         self.client.tell()
         # what kazoo derives its pings from: one each half of this, and an end when one was not answered
         return self.session_timeout * 1000 * 2 / PING_PART, limit * 1000
 
     def _read_socket(self, read_timeout: float) -> Any:
+        pinged = self.ping_outstanding.is_set()
         try:
-            return super()._read_socket(read_timeout)
+            response = super()._read_socket(read_timeout)
         except (ConnectionDropped, SessionExpiredError, AuthFailedError, KazooTimeoutError):
             raise
         except Exception as garbage:
             # kazoo would end its thread, and with it the session
             raise ConnectionDropped("not an answer of ZooKeeper") from garbage
+        if pinged and not self.ping_outstanding.is_set():
+            self.note_answer(self._pinged)
+        return response
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
         if header.err == SESSION_REQUIRES_AUTH:
@@ -248,12 +260,16 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             header = header._replace(err=SystemZookeeperError.code)
         return super()._read_response(header, buffer, offset)
 
-    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
-        self.last_sent = boottime()
-        super()._submit(request, timeout, xid)
+    def note_answer(self, sent: float) -> None:
+        """Know that a request that was sent at *sent* on this connection has been answered."""
+        if boottime() - self.heard > self.session_timeout / GAP_PART:
+            self.had_gap = True
+        self.heard = max(self.heard, sent)
 
     def _send_ping(self, connect_timeout: float) -> None:
         if self.pinging:
+            if not self.ping_outstanding.is_set():
+                self._pinged = boottime()
             super()._send_ping(connect_timeout)
 
     def _read(self, length: int, timeout: float) -> bytes:

@@ -5,12 +5,13 @@ the server has ended the session, its nodes are gone, and a request that was del
 refused. A holder's session counts as renewed when a *write* was answered. This is why half of its timeout
 T is safe, counted from the sending of that write:
 
-    The leader ends a session T after it last heard of it. A follower reports at least every half tick,
-    and T is at least two ticks: a quarter of T. What it reports is what it heard before, and that is at
-    most a sixth of T older, because a connection that was silent for longer is made anew first, which asks
-    the leader itself (:meth:`Session.refresh`). A request takes a twentieth of T or its connection is
-    dropped. Together less than half of T. A read or a ping proves nothing: a follower that was cut off
-    from its leader answers them.
+    The leader ends a session T after it last heard of it. A follower reports at least every half tick, and T is at
+    least two ticks: a quarter of T. So a write that was answered shows that the leader has heard what the follower had
+    heard a quarter of T before it was sent. That is older by the longest time between two requests that reached the
+    follower: from the sending of one to the answer to the next. If that was more than a fifth of T, or if nothing was
+    sent for a quarter of T, then the connection is made anew before the next write, which asks the leader itself
+    (:meth:`Session.refresh`). Together less than half of T, and the request itself may take as long as the lease
+    allows. A read or a ping proves nothing: a follower that was cut off from its leader answers them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     Call = Callable[[Client], Any]
 
 FAREWELL = 0.2  # seconds for the end of a session that is not needed any more: a lease may be running already
-LONGEST_SILENCE = 1 / 6  # of the session timeout: see above
+LONGEST_SILENCE = 1 / 4  # of the session timeout: see above
 LONGEST = (2**31 - 1) / 1000  # seconds: the protocol has an int32 of milliseconds
 CLOSES = "it closes the connection: no quorum, not ZooKeeper, or a port for TLS (zookeepers://)"
 CLOSES_KNOWN = "it closes the connection: no quorum, or its data are older than what this session has seen"
@@ -165,6 +166,7 @@ class Session:
         bell = self.bell()
         try:
             self._await_connection(deadline, bell)
+            sent = boottime()
             results = [call(self._client) for call in calls]
             for result in results:
                 result.rawlink(bell.ring)
@@ -192,6 +194,7 @@ class Session:
                 message = f"{self.place}: the connection was lost"
                 raise BackendUnavailable(message)
             answers.append(result.value if failure is None else failure)
+        self._client.link.note_answer(sent)
         return answers
 
     def make(self, node: str, deadline: Deadline) -> None:
@@ -216,9 +219,10 @@ class Session:
         return BackendUnavailable(f"{self.place}: the server refuses {printable(path)}: {type(failure).__name__}")
 
     def refresh(self, deadline: Deadline) -> None:
-        """Make the connection anew if it was silent for too long to count on it; raises as :meth:`ask`."""
+        """Make the connection anew if its silence was too long to count on it; raises as :meth:`ask`."""
         link = self._client.link
-        if self._client.connected and boottime() - link.last_sent > self.timeout * LONGEST_SILENCE:
+        silent = link.had_gap or boottime() - link.heard > self.timeout * LONGEST_SILENCE
+        if self._client.connected and silent:
             bell = self.bell()
             try:
                 link.drop(avoid=False)

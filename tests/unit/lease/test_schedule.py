@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lockctl.backends.file import FileBackend
 from lockctl.backends.memory import MemoryBackend
-from lockctl.lease.schedule import SHORTEST_TTL, SLACK, TRIES_BEFORE_SIGNAL, USUAL_GRACE, Schedule, plan
+from lockctl.lease.schedule import FIRST_PATIENCE, SHORTEST_TTL, SLACK, TRIES_BEFORE_SIGNAL, USUAL_GRACE, Schedule, plan
 from lockctl.value import replace
 
 LEASED, KERNEL = MemoryBackend.capabilities, FileBackend.capabilities
@@ -92,3 +92,47 @@ def test_the_message_about_the_grace_says_what_would_fit() -> None:
         ValueError, match=r"^kill-after 9s does not fit into a ttl of 10s beside the renewals: at most 3s"
     ):
         plan(10.0, 9.0, LEASED)
+
+
+@given(st.floats(min_value=2, max_value=86400), st.floats(min_value=0, max_value=0.5))
+def test_a_dead_connection_leaves_more_time_for_the_second_try_than_the_first_one_got(ttl: float, age: float) -> None:
+    schedule = plan(ttl, None, LEASED)
+    deadline = schedule.deadline(0.0, ttl)
+    begun = age * schedule.signal_at(deadline)
+    first = schedule.patience(begun, deadline, 0)
+    second = schedule.patience(begun + first, deadline, 1)
+    assert second >= first
+    assert begun + first + second <= deadline
+    assert second >= min(0.6 * (schedule.signal_at(deadline) - begun), FIRST_PATIENCE) - 1e-6
+
+
+def test_the_time_for_a_request_follows_from_the_lease_and_grows_after_each_that_got_no_answer() -> None:
+    schedule = plan(30.0, None, replace(LEASED, heartbeat=0.9))
+    deadline = schedule.deadline(0.0, 30.0)
+    assert [schedule.patience(0.9, deadline, late) for late in (0, 1, 2)] == pytest.approx([5.0, 10.0, 20.0])
+    assert schedule.patience(20.0, deadline, 1) == pytest.approx(schedule.signal_at(deadline) - 20.0)
+    short = plan(10.0, None, replace(LEASED, heartbeat=0.9))
+    end = short.deadline(0.0, 10.0)
+    assert short.patience(0.9, end, 0) == pytest.approx(0.4 * (short.signal_at(end) - 0.9))
+
+
+def test_the_lock_of_a_job_that_is_being_stopped_is_kept_until_its_deadline() -> None:
+    schedule = plan(30.0, None, LEASED)
+    deadline = schedule.deadline(0.0, 30.0)
+    now = schedule.signal_at(deadline) + 1.0
+    assert schedule.request_timeout <= schedule.patience(now, deadline, 1) <= deadline - now
+    assert schedule.patience(deadline + 5.0, deadline, 1) == schedule.request_timeout
+
+
+def test_renewals_follow_each_other_by_their_sending_and_failures_back_off_while_there_is_time() -> None:
+    schedule = plan(30.0, None, replace(LEASED, heartbeat=1.0))
+    assert [schedule.pause(took, 0, 20.0) for took in (0.1, 5.0)] == pytest.approx([0.9, 0.5])
+    assert [schedule.pause(0.0, count, 20.0) for count in (1, 2, 3, 4, 5)] == pytest.approx([0.5, 1.0, 2.0, 4.0, 5.0])
+    assert schedule.pause(0.0, 5, 4.0) == pytest.approx(1.0)
+    assert schedule.pause(0.0, 5, -3.0) == pytest.approx(0.5)
+    assert schedule.pause(5.0, 1, 15.0) == 0.0  # no answer in all that time: another connection at once
+
+
+def test_the_first_renewal_counts_from_the_request_that_took_the_lock() -> None:
+    schedule = plan(30.0, None, LEASED)
+    assert schedule.first_renewal(schedule.deadline(100.0, 30.0)) == pytest.approx(100.0 + schedule.interval)
