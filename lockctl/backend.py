@@ -29,7 +29,8 @@ class Backend(Protocol):
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """Take the lock if it is free. Never waits for a holder; ``None``: held by another.
 
-        Idempotent for one claim: when the reply was lost, the same claim finds its own grant again.
+        Idempotent for one claim: when the reply was lost, the same claim finds its own grant again. A claim that was
+        given back is not tried again: the next attempt has a new owner (see ``lease.acquire.Attempts``).
         The token of a grant is greater than that of every grant before it, and durable before this
         returns. A ``shared`` claim is granted beside other shared ones, a ``slot`` beside up to *slots* - 1
         others; where waiters have an order, nobody overtakes one that could not be granted beside the newcomer.

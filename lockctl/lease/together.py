@@ -11,6 +11,7 @@ import os
 import time
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.lease.acquire import Attempts
 from lockctl.value import replace
 
 TYPE_CHECKING = False
@@ -33,11 +34,12 @@ class Together:
         """*open_backend* is called for each lock; *interval*: seconds between two renewals while waiting."""
         self._names = tuple(sorted(set(names)))
         self._clients = {name: open_backend() for name in self._names}
+        self._attempts: dict[str, Attempts] = {}
         self._interval = interval
         self._grants: dict[str, Grant] = {}
-        self._owners: dict[str, str] = {}
         first = self._clients[self._names[0]]
-        self.capabilities: Capabilities = first.capabilities
+        # what a failure leaves of one lock is that lock's own affair: the others are kept
+        self.capabilities: Capabilities = replace(first.capabilities, keeps_place=True, connection_held=False)
         self.parameters = first.parameters
         self.refused = self._names[0]  # the lock that was held when an attempt was refused
 
@@ -49,16 +51,15 @@ class Together:
         """
         give_up = time.monotonic() + timeout
         for name in self._names:
-            backend, part = self._clients[name], self._part(claim, name)
             try:
                 if name in self._grants:
-                    self._grants[name] = backend.renew(self._grants[name], timeout=_left(give_up))
+                    self._grants[name] = self._clients[name].renew(self._grants[name], timeout=_left(give_up))
                     continue
             except (LeaseLost, LeaseRevoked):
-                self._give_all_back(claim, _left(give_up))
+                self._give_all_back(_left(give_up))
                 self.refused = name
                 return None
-            grant = backend.try_acquire(part, timeout=_left(give_up), interrupt=interrupt)
+            grant = self._attempts_at(claim, name).take(_left(give_up), interrupt)
             if grant is None:
                 self.refused = name
                 return None
@@ -90,12 +91,10 @@ class Together:
         give_up = time.monotonic() + timeout
         first_failure: LockctlError | None = None
         for part in sorted(grant.parts, key=lambda part: part.claim.name, reverse=True):
-            try:
-                self._clients[part.claim.name].release(part, timeout=_left(give_up), hold=hold)
-            except (BackendUnavailable, ConfigError) as failure:
-                first_failure = first_failure or failure
-                continue
-            self._grants.pop(part.claim.name, None)
+            name = part.claim.name
+            self._grants.pop(name, None)
+            failure = self._attempts_at(grant.claim, name).give_back(part, _left(give_up), hold)
+            first_failure = first_failure or failure
         if first_failure is not None:
             raise first_failure
 
@@ -103,31 +102,27 @@ class Together:
         """See ``Backend``: waits for the lock that was refused, and keeps those that are already taken."""
         wanted = self.refused
         pause = min(timeout, self._interval) if self._grants else timeout
-        self._clients[wanted].wait(self._part(claim, wanted), timeout=pause, interrupt=interrupt)
+        self._attempts_at(claim, wanted).wait(pause, interrupt)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``: gives back every place in a queue and every lock that was taken."""
-        failure = self._give_all_back(claim, timeout)
+        failure = self._give_all_back(timeout)
         if failure is not None:
             raise failure
 
-    def _give_all_back(self, claim: Claim, timeout: float) -> LockctlError | None:
+    def _give_all_back(self, timeout: float) -> LockctlError | None:
         give_up = time.monotonic() + timeout
         first_failure: LockctlError | None = None
-        for name in reversed(self._names):
-            try:
-                if name in self._grants:
-                    self._clients[name].release(self._grants.pop(name), timeout=_left(give_up))
-                if name in self._owners:
-                    self._clients[name].withdraw(self._part(claim, name), timeout=_left(give_up))
-                    del self._owners[name]  # what comes late for it must not be taken for the next attempt's
-            except (BackendUnavailable, ConfigError) as failure:
-                first_failure = first_failure or failure
+        for name, attempts in sorted(self._attempts.items(), reverse=True):
+            failure = attempts.give_back(self._grants.pop(name, None), _left(give_up))
+            first_failure = first_failure or failure
         return first_failure
 
-    def _part(self, claim: Claim, name: str) -> Claim:
-        owner = self._owners.setdefault(name, os.urandom(16).hex())
-        return replace(claim, name=name, owner=owner)
+    def _attempts_at(self, claim: Claim, name: str) -> Attempts:
+        if name not in self._attempts:
+            first = replace(claim, name=name, owner=os.urandom(16).hex())
+            self._attempts[name] = Attempts(self._clients[name], first)
+        return self._attempts[name]
 
     def _whole(self, claim: Claim) -> Grant:
         parts = tuple(self._grants.values())

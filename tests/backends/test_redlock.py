@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import re
 import time
@@ -12,13 +13,15 @@ import pytest
 from lockctl.backends.redis import RedisBackend
 from lockctl.backends.redlock import RedlockBackend
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
+from lockctl.lease.acquire import Attempts
 from lockctl.model import Claim
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, take
+from tests.jobs import eventually
 from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.servers.redis import Redis
 
@@ -74,6 +77,9 @@ class Scene:
 
     def where_held(self) -> list[int]:
         return [number for number, server in enumerate(self.servers) if server.ask("EXISTS", self.key)]
+
+    def await_late_requests(self) -> None:
+        eventually(lambda: all(proxy.is_idle for proxy in self.proxies), limit=LIMIT)
 
     def close(self) -> None:
         for client in self._clients:
@@ -208,6 +214,60 @@ def test_an_attempt_ends_at_once_when_it_is_interrupted_and_can_be_taken_back(sc
     assert attempt.ended_at - asked < 1.0
     scene.cut()
     client.withdraw(mine, timeout=LIMIT)
+    assert scene.where_held() == []
+    for end in (reading, writing):
+        os.close(end)
+
+
+def test_what_a_lost_attempt_sends_late_does_not_hit_the_next_one(scene: Scene) -> None:
+    client = scene.client()
+    client.release(take(client, claim()), timeout=LIMIT)  # all servers know the scripts
+    attempts = Attempts(client, claim(ttl=20.0))
+    for number in (3, 4):
+        scene.servers[number].ask("SET", scene.key, "somebody", "PX", "60000")
+    scene.cut(2, mode="delay=3")
+    assert attempts.take(LIMIT, None) is None
+    for number in (3, 4):
+        scene.servers[number].ask("DEL", scene.key)
+    scene.cut()
+    eventually(lambda: not client._nodes[2]._busy.locked())
+    grant: Any = attempts.take(LIMIT, None)
+    scene.await_late_requests()
+    values = [server.ask("GET", scene.key) for server in scene.servers]
+    assert values == [values[0]] * NODES
+    assert values[0].startswith(f"{grant.claim.owner}|".encode())
+
+
+def test_attempts_at_a_majority_that_stalls_do_not_keep_the_next_one_out(scene: Scene) -> None:
+    attempts = Attempts(scene.client(), claim(ttl=60.0))
+    scene.cut(0, 1, 2, mode="delay=3")
+    for _ in range(2):
+        with pytest.raises(BackendUnavailable):
+            attempts.take(1.0, None)
+    scene.cut()
+    grant: Any = attempts.take(LIMIT, None)
+    scene.await_late_requests()
+    assert scene.where_held() == list(range(NODES))
+    assert attempts.backend.renew(grant, timeout=LIMIT)
+
+
+def test_a_request_whose_thread_starts_late_does_not_come_behind_the_one_that_gives_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = scene.client()
+    client.release(take(client, claim()), timeout=LIMIT)  # the connections are there
+    mine = claim(ttl=60.0)
+    late: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+    reading, writing = os.pipe()
+    os.write(writing, b".")
+    monkeypatch.setattr(_thread, "start_new_thread", lambda *thread: late.append(thread))
+    with pytest.raises(RequestInterrupted):
+        client.try_acquire(mine, timeout=LIMIT, interrupt=reading)
+    monkeypatch.undo()
+    client.withdraw(mine, timeout=LIMIT)
+    assert len(late) == NODES
+    for serve, words in late:
+        serve(*words)
     assert scene.where_held() == []
     for end in (reading, writing):
         os.close(end)

@@ -144,6 +144,11 @@ class Proxy:
         self._wanted = _parsed(mode)
         self._ring()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return not any(each.size for connection in list(self._connections) for each in connection.directions)
+
     def close(self) -> None:
         """End all connections. May be called again."""
         if not self._closing:

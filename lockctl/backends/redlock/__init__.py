@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import ClassVar
 
+    from lockctl.backends.redis.record import Seen
     from lockctl.backends.redlock.nodes import Members
     from lockctl.model import Claim, Holder, LockInfo, Run
     from lockctl.url import Url
@@ -62,6 +63,7 @@ class RedlockBackend:
         slots=False,
         shared=False,
         hold_by="lease",
+        keeps_place=False,
     )
     parameters: ClassVar[dict[str, str]] = TCP_PARAMETERS
 
@@ -72,7 +74,7 @@ class RedlockBackend:
         self._domain = f"redlock:{members.identity}/{members.login.db}"
         self._nodes = [Node(place, members.login, members.prefix) for place in members.places]
         self._quorum = len(self._nodes) // 2 + 1
-        self._draws: dict[str, int] = {}  # owner -> attempts in a row in which nobody got a majority
+        self._draws: dict[str, int] = {}  # name of a lock -> attempts in a row in which nobody got a majority
 
     @classmethod
     def from_url(cls, url: Url) -> RedlockBackend:
@@ -101,6 +103,7 @@ class RedlockBackend:
             lambda node, until: node.acquire(claim, document, ttl, until),
             deadline.sooner(_round(claim.ttl)),
             settled,
+            afterwards=False,
         )
         given = {
             node: answer.token
@@ -125,7 +128,7 @@ class RedlockBackend:
         if boottime() - started >= claim.ttl * (1 - self.capabilities.rate_error):
             self._give_back(claim)
             return None
-        self._draws.pop(claim.owner, None)
+        self._draws.pop(claim.name, None)
         at = tally.middle([answer.at for answer in tally.usable(answers) if answer.token is not None])
         return Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl, at)
 
@@ -142,7 +145,7 @@ class RedlockBackend:
                 )
         if len(tally.usable(answers)) < self._quorum:
             raise tally.too_few(answers, "answered", self._quorum)
-        self._draws[claim.owner] = self._draws.get(claim.owner, 0) + 1 if any_given else 0
+        self._draws[claim.name] = self._draws.get(claim.name, 0) + 1 if any_given else 0
 
     def _give_back(self, claim: Claim) -> None:
         try:
@@ -196,14 +199,16 @@ class RedlockBackend:
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
-        self._draws.pop(claim.owner, None)
+        self._draws.pop(claim.name, None)
         self._leave(claim, timeout)
 
     def _leave(self, claim: Claim, timeout: float) -> None:
-        ttl = milliseconds(claim.ttl)
+        """Raises when less than a majority answered; each of the others is told before it is asked again."""
+        for node in self._nodes:
+            node.owe(claim, milliseconds(claim.ttl))
         answers = ask_all(
             self._nodes,
-            lambda node, until: node.leave(claim, ttl, until),
+            lambda node, until: node.settle(until),
             Deadline(timeout),
             lambda so_far: self._patience(claim.ttl) if len(so_far) >= self._quorum else None,
         )
@@ -214,7 +219,7 @@ class RedlockBackend:
         """See ``Backend``. There is no queue: everybody looks again after a random time."""
         until = Deadline(timeout, interrupt)
         longest = min(max(claim.ttl / 4, 2 * SHORTEST_PAUSE), LONGEST_PAUSE)
-        draws = self._draws.get(claim.owner, 0)
+        draws = self._draws.get(claim.name, 0)
         # who drew with others must not come back at the same moment as they
         pause = min(SHORTEST_PAUSE * 2 ** min(draws, 10), longest) * _random(0.5, 1.5) if draws else 0.0
         try:
@@ -233,9 +238,15 @@ class RedlockBackend:
 
     def _free_in(self, claim: Claim, deadline: Deadline) -> float | None:
         """Seconds until the lock ends on a majority, if nobody renews it; ``None``: it is free there."""
-        from lockctl.backends.redlock.looking import look_at
+        from lockctl.backends.redis import looking
 
-        seen = look_at(self._nodes, self._prefix, [claim.name], deadline, self._quorum, patience=0.0)
+        def look(node: Node, until: Deadline) -> list[Seen]:
+            node.settle(until)  # what an earlier attempt of ours has there is nothing to wait for
+            return looking.look(node.session, self._prefix, [claim.name], until)
+
+        seen = ask_all(self._nodes, look, deadline, lambda so_far: 0.0 if len(so_far) >= self._quorum else None)
+        if len(tally.usable(seen)) < self._quorum:
+            raise tally.too_few(seen, "answered", self._quorum)
         present = [each[0] for each in tally.usable(seen)]
         lives = sorted(
             0.0 if each.value is None else tally.FOR_EVER if each.left is None else each.left for each in present

@@ -27,7 +27,6 @@ def look_at(
     deadline: Deadline,
     quorum: int,
     *,
-    patience: float,
     with_run: bool = False,
 ) -> list[list[Seen] | LockctlError | None]:
     """What each node says about some locks, with their last runs if asked. Raises when less than a majority answers."""
@@ -35,7 +34,7 @@ def look_at(
         nodes,
         lambda node, until: looking.look(node.session, prefix, names, until, with_run=with_run),
         deadline,
-        lambda so_far: patience if len(so_far) >= quorum else None,
+        lambda so_far: PATIENCE if len(so_far) >= quorum else None,
     )
     if len(tally.usable(answers)) < quorum:
         raise tally.too_few(answers, "answered", quorum)
@@ -67,7 +66,7 @@ def inspect(
     with_run: bool = False,
 ) -> Iterator[LockInfo]:
     """Some locks as a majority sees them, with the newest of their last runs if asked."""
-    answers = look_at(nodes, prefix, names, deadline, quorum, patience=PATIENCE, with_run=with_run)
+    answers = look_at(nodes, prefix, names, deadline, quorum, with_run=with_run)
     for number, name in enumerate(names):
         each_says = [answer[number] if isinstance(answer, list) else None for answer in answers]
         info = looking.info(capabilities, prefix, name, tally.combine(each_says, quorum))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from lockctl.backends.redis.address import Login
+    from lockctl.backends.redis.session import Words
     from lockctl.model import Claim, Grant
     from lockctl.url import Url
     from lockctl.wire.resp import Reply
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 FEWEST = 3  # nodes: with fewer, no node may fail
 LONGEST_TURN = 60.0  # seconds that a request waits for the one before it, if it has so long
 PATIENCE = 0.2  # seconds from the start of a round, after which a majority does not wait for the others
+MOST_OWED = 32  # owners whose give-back a node is still to hear: what older ones may have there ends with its ttl
 
 
 class Members(Value):
@@ -75,9 +77,11 @@ class Node:
         self._busy = _thread.allocate_lock()
         self._prefix = prefix
         self._doubted: set[str] = set()  # owners of which a request may still be on its way
+        self._owed: dict[str, tuple[str, int]] = {}  # owner -> name and ttl of a claim that is to be left here
 
     def acquire(self, claim: Claim, document: bytes, ttl: int, deadline: Deadline) -> Attempt:
         """What this node says to a claim; *ttl* in milliseconds."""
+        self.settle(deadline)  # else an earlier attempt of ours would keep us out
         keys = keys_of(self._prefix, claim.name, claim.owner)
         try:
             reply = self.session.run(scripts.ACQUIRE, keys, [claim.owner, ttl, document], deadline)
@@ -101,13 +105,26 @@ class Node:
         kept, text = record.answer(reply, self.where, 2)
         return kept == 1, text if isinstance(text, bytes) else b""
 
-    def leave(self, claim: Claim, ttl: int, deadline: Deadline) -> bool:
-        """Leave nothing of *claim* here; a request of it that may still come is refused."""
-        keys = keys_of(self._prefix, claim.name, claim.owner)
-        refuse_for = ttl if claim.owner in self._doubted else 0
-        reply = self.session.run(scripts.LEAVE, keys, [claim.owner, refuse_for], deadline)
-        self._doubted.discard(claim.owner)
-        return self._said_yes(reply)
+    def owe(self, claim: Claim, ttl: int) -> None:
+        """Have :meth:`settle` leave nothing of *claim* here. May be called while a thread is at this node."""
+        self._owed[claim.owner] = (claim.name, ttl)
+        for owner in tuple(self._owed)[:-MOST_OWED]:
+            del self._owed[owner]
+            self._doubted.discard(owner)
+
+    def settle(self, deadline: Deadline) -> bool:
+        """Leave nothing of the claims that were given back; a request of them that may still come is refused."""
+        owed = tuple(self._owed.items())
+        if owed:
+            calls: list[tuple[tuple[str, ...], Words]] = [
+                (keys_of(self._prefix, name, owner), [owner, ttl if owner in self._doubted else 0])
+                for owner, (name, ttl) in owed
+            ]
+            self.session.run_many(scripts.LEAVE, calls, deadline)
+            for owner, _ in owed:
+                self._owed.pop(owner, None)
+                self._doubted.discard(owner)
+        return True
 
     def hold(self, grant: Grant, document: bytes, kept: int, ttl: int, deadline: Deadline) -> bool:
         """Whether the lock was still this grant's here, and is kept for *kept* milliseconds now."""
@@ -145,11 +162,16 @@ def ask_all(
     ask: Callable[[Node, Deadline], T],
     deadline: Deadline,
     enough: Callable[[list[T]], float | None],
+    *,
+    afterwards: bool = True,
 ) -> list[T | LockctlError | None]:
     """What each node answers, its error, or ``None`` if it was silent when the round ended.
 
     After each answer *enough* is told all answers so far: it gives the time in seconds since the start at
     which to go on without the silent ones, ``None`` to wait until the deadline. Raises ``RequestInterrupted``.
+
+    *afterwards*: whether a node that was busy all the while is still asked when the round has ended. What takes a
+    lock must not: it would come behind the request that gives it back.
     """
     started = Deadline(0.0).until
     answers: list[T | LockctlError | None] = [None] * len(nodes)
@@ -160,10 +182,15 @@ def ask_all(
     except OSError as failure:
         raise BackendUnavailable(f"redlock: no pipe: {failure.strerror}") from None
 
+    def in_turn(node: Node) -> T | None:
+        with mutex:
+            late = (over and not afterwards) or deadline.left() <= 0
+        return None if late else ask(node, deadline)
+
     def serve(number: int) -> None:
         node, answer = nodes[number], None
         try:
-            answer = node.alone(lambda: ask(node, deadline), deadline.left())
+            answer = node.alone(lambda: in_turn(node), deadline.left())
         except LockctlError as error:
             answer = error  # type: ignore[assignment]
         except Exception as bug:  # noqa: BLE001 - a thread that dies silently is a node that is silent

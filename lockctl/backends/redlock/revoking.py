@@ -29,7 +29,7 @@ def revoke(
     """See ``Backend.revoke``; each node compares before it acts."""
     revoking.refuse_to_tell_the_ended(name, seen, now=now)
     if seen.owner is None:
-        answers = look_at(nodes, prefix, [name], deadline, quorum, patience=PATIENCE)
+        answers = look_at(nodes, prefix, [name], deadline, quorum)
         present = tally.combine([answer[0] if isinstance(answer, list) else None for answer in answers], quorum)
         if present.value is None or present.record is not None:
             return None

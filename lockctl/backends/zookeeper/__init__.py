@@ -107,12 +107,10 @@ class ZooKeeperBackend:
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
-        candidate = self._candidates.pop(claim.owner, None)
+        candidate = self._candidates.get(claim.owner)
         if candidate is not None:
-            try:
-                candidate.end(Deadline(timeout))
-            finally:
-                candidate.abandon()  # unknown: then nothing of ours keeps it alive
+            candidate.end(Deadline(timeout))  # unknown: then it is kept, to be ended at the next call
+            del self._candidates[claim.owner]
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """See ``Backend``."""

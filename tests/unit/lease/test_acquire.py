@@ -11,7 +11,7 @@ import pytest
 
 from lockctl.backends.memory import MemoryBackend, MemoryServer
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, RequestInterrupted
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Lease, acquire
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Attempts, Lease, acquire
 from lockctl.lease.schedule import plan
 from lockctl.model import Claim
 from lockctl.value import replace
@@ -151,6 +151,55 @@ def test_a_lease_that_the_server_cuts_short_has_a_schedule_of_its_own_or_is_refu
     with pytest.raises(ConfigError, match=r"cuts the lease of 30s short: kill-after"):
         lease_of(Stingy(server), claim(), wait=20.0, schedule=plan(30.0, 4.5, MemoryBackend.capabilities))
     assert untouched(server)
+
+
+class Speechless(MemoryBackend):
+    """Some give-backs are not answered and not carried out, as often as the test says."""
+
+    def __init__(self, server: MemoryServer, unanswered: int) -> None:
+        super().__init__(server)
+        self.unanswered = unanswered
+        self.withdrawn: list[str] = []
+
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        self._hear()
+        super().release(grant, timeout=timeout, hold=hold)
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        self._hear()
+        self.withdrawn.append(claim.owner)
+        super().withdraw(claim, timeout=timeout)
+
+    def _hear(self) -> None:
+        self.unanswered -= 1
+        if self.unanswered >= 0:
+            raise BackendUnavailable("no answer")
+
+
+@pytest.mark.parametrize("unanswered", [0, 1, 2])
+def test_an_owner_that_was_given_back_is_never_used_again_and_keeps_nobody_out(
+    server: MemoryServer, unanswered: int
+) -> None:
+    backend = Speechless(server, unanswered)
+    attempts = Attempts(backend, claim())
+    first = attempts.take(1.0, None)
+    assert first is not None
+    assert (attempts.give_back(first, 1.0) is not None) is (unanswered > 0)
+    for _ in range(unanswered - 1):
+        assert attempts.take(1.0, None) is None
+    second = attempts.take(1.0, None)
+    assert second is not None
+    assert second.claim.owner != first.claim.owner
+    assert backend.withdrawn == [first.claim.owner] * bool(unanswered)
+
+
+def test_a_wait_beside_a_give_back_that_was_not_answered_returns_soon(server: MemoryServer) -> None:
+    attempts = Attempts(Speechless(server, 2), claim())
+    first = attempts.take(1.0, None)
+    attempts.give_back(first, 1.0)
+    assert attempts.take(1.0, None) is None
+    Background(lambda: attempts.wait(600.0, None)).result()
+    assert attempts.take(1.0, None) is not None
 
 
 @pytest.mark.usefixtures("holder")

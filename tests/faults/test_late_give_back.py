@@ -1,0 +1,109 @@
+"""A give-back that arrives late never frees what the next attempt was granted, and keeps nobody out."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl import registry
+from lockctl.lease.together import Together
+from lockctl.model import Claim
+from lockctl.url import parse_url
+from tests.faults.backends import PLACES, Place, addresses_of, on_backends
+from tests.jobs import eventually
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lockctl.backend import Backend
+    from lockctl.model import Grant
+
+LIMIT = 10.0  # seconds for a request that must succeed
+TTL = 40.0  # seconds: nothing of this test ends with its lease
+LATE = 4.0  # seconds that a give-back is on its way
+PATIENCE = 1.5  # seconds after which it counts as not answered
+
+
+def claim(name: str) -> Claim:
+    return Claim(name, os.urandom(16).hex(), TTL, "web3", os.getpid(), "ops", ("./nightly.sh",))
+
+
+@pytest.fixture
+def proxies(servers: Any) -> Iterator[list[Proxy]]:
+    made = [Proxy(address) for address in addresses_of(servers)]
+    yield made
+    for proxy in made:
+        proxy.close()
+
+
+@pytest.fixture
+def opened(place: Place, servers: Any, proxies: list[Proxy], tmp_path: Path) -> Iterator[Callable[..., Backend]]:
+    """Opens a client, behind the proxies if asked."""
+    word, clients = "t" + os.urandom(6).hex(), []
+
+    def client(*, behind: bool = False) -> Backend:
+        addresses = [proxy.address for proxy in proxies] if behind else addresses_of(servers)
+        clients.append(registry.open_backend(parse_url(place.url(addresses, word, tmp_path))))
+        return clients[-1]
+
+    yield client
+    for each in clients:
+        each.close()
+
+
+@pytest.mark.parametrize("backend_name", on_backends(*(name for name, place in PLACES.items() if place.is_leased)))
+def test_a_give_back_that_comes_late_does_not_hit_the_next_attempt(
+    backend_name: str, opened: Callable[..., Backend], proxies: list[Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two locks in one run: the first is asked for while the second is waited for, so it is given back and retried."""
+    # Redlock's clients must name the same nodes
+    behind = backend_name == "redlock"
+    other = opened(behind=behind)
+    held = other.try_acquire(claim("b"), timeout=LIMIT)
+    assert held is not None
+    clients: list[Backend] = []
+
+    def open_next() -> Backend:
+        clients.append(opened(behind=True))
+        return clients[-1]
+
+    together, asked = Together(("a", "b"), open_next, 0.1), claim("a")
+    assert together.try_acquire(asked, timeout=LIMIT) is None
+    (seen,) = other.inspect("a", timeout=LIMIT).holders
+    assert other.revoke("a", seen, now=False, by="ops", reason="", timeout=LIMIT)
+
+    first, release = clients[0], clients[0].release
+
+    def late(grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        for proxy in proxies:
+            proxy.mode = f"delay={LATE}"
+        try:
+            release(grant, timeout=min(timeout, PATIENCE), hold=hold)
+        finally:
+            for proxy in proxies:
+                proxy.mode = "pass"
+
+    monkeypatch.setattr(first, "release", late)
+    assert together.try_acquire(asked, timeout=LIMIT) is None
+    given_back = time.monotonic()
+    monkeypatch.undo()
+    other.release(held, timeout=LIMIT)
+
+    def again() -> Grant | None:
+        grant = together.try_acquire(asked, timeout=LIMIT)
+        if grant is None:
+            together.wait(asked, timeout=0.2, interrupt=None)
+        return grant
+
+    whole: Grant = eventually(again, limit=TTL / 2)
+    assert time.monotonic() - given_back < TTL / 2, "it kept itself out"
+    eventually(lambda: all(proxy.is_idle for proxy in proxies), limit=3 * LATE)
+    assert other.try_acquire(claim("a"), timeout=LIMIT) is None
+    whole = together.renew(whole, timeout=LIMIT)
+    together.release(whole, timeout=LIMIT)
+    assert other.inspect("a", timeout=LIMIT).state == "free"
