@@ -7,10 +7,11 @@ are kept and renewed; when one of them is lost or asked for, all are given back 
 
 from __future__ import annotations
 
+import _thread
 import os
 import time
 
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked, LockctlError
 from lockctl.lease.acquire import Attempts
 from lockctl.value import replace
 
@@ -37,6 +38,7 @@ class Together:
         self._attempts: dict[str, Attempts] = {}
         self._interval = interval
         self._grants: dict[str, Grant] = {}
+        self._busy = {name: _thread.allocate_lock() for name in self._names}  # who has it may use that client
         first = self._clients[self._names[0]]
         # what a failure leaves of one lock is that lock's own affair: the others are kept
         self.capabilities: Capabilities = replace(first.capabilities, keeps_place=True, connection_held=False)
@@ -46,19 +48,21 @@ class Together:
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """See ``Backend``. Refused, it keeps what it has, for a wait to go on from there, until :meth:`withdraw`.
 
-        All locks that were taken before are renewed in the same call, so that one deadline, counted from
-        the time of this call, holds for all of them.
+        All locks that were taken before are renewed in the same call, side by side, so that one deadline, counted
+        from the time of this call, holds for all of them.
         """
         give_up = time.monotonic() + timeout
-        for name in self._names:
-            try:
-                if name in self._grants:
-                    self._grants[name] = self._clients[name].renew(self._grants[name], timeout=_left(give_up))
-                    continue
-            except (LeaseLost, LeaseRevoked):
+        failures = self._renew_all([name for name in self._names if name in self._grants], timeout)
+        for name, failure in failures.items():
+            if isinstance(failure, (LeaseLost, LeaseRevoked)):
                 self._give_all_back(_left(give_up))
                 self.refused = name
                 return None
+        for failure in failures.values():
+            raise failure
+        for name in self._names:
+            if name in self._grants:
+                continue
             grant = self._attempts_at(claim, name).take(_left(give_up), interrupt)
             if grant is None:
                 self.refused = name
@@ -68,22 +72,16 @@ class Together:
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``: lost as soon as one of them is lost, not known as soon as that is not known of one."""
-        give_up = time.monotonic() + timeout
-        asked: LeaseRevoked | None = None
-        unknown: LockctlError | None = None
-        for name in self._names:
-            try:
-                self._grants[name] = self._clients[name].renew(self._grants[name], timeout=_left(give_up))
-            except LeaseRevoked as wanted:
-                asked = LeaseRevoked(f"{wanted.by}, who asked for {name}", wanted.reason)
-            except LeaseLost as lost:
-                raise LeaseLost(f"{name}: {lost}") from None
-            except (BackendUnavailable, ConfigError) as failure:
-                unknown = failure
-        if unknown is not None:
-            raise unknown
-        if asked is not None:
-            raise asked
+        failures = self._renew_all(list(self._names), timeout)
+        for name, failure in failures.items():
+            if isinstance(failure, LeaseLost):
+                raise LeaseLost(f"{name}: {failure}")
+        for failure in failures.values():
+            if not isinstance(failure, LeaseRevoked):
+                raise failure
+        for name, failure in failures.items():
+            if isinstance(failure, LeaseRevoked):
+                raise LeaseRevoked(f"{failure.by}, who asked for {name}", failure.reason)
         return self._whole(grant.claim)
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
@@ -91,9 +89,8 @@ class Together:
         give_up = time.monotonic() + timeout
         first_failure: LockctlError | None = None
         for part in sorted(grant.parts, key=lambda part: part.claim.name, reverse=True):
-            name = part.claim.name
-            self._grants.pop(name, None)
-            failure = self._attempts_at(grant.claim, name).give_back(part, _left(give_up), hold)
+            self._attempts_at(grant.claim, part.claim.name)
+            failure = self._give_back(part.claim.name, part, give_up, hold)
             first_failure = first_failure or failure
         if first_failure is not None:
             raise first_failure
@@ -113,10 +110,57 @@ class Together:
     def _give_all_back(self, timeout: float) -> LockctlError | None:
         give_up = time.monotonic() + timeout
         first_failure: LockctlError | None = None
-        for name, attempts in sorted(self._attempts.items(), reverse=True):
-            failure = attempts.give_back(self._grants.pop(name, None), _left(give_up))
+        for name in sorted(self._attempts, reverse=True):
+            failure = self._give_back(name, self._grants.get(name), give_up)
             first_failure = first_failure or failure
         return first_failure
+
+    def _give_back(self, name: str, part: Grant | None, give_up: float, hold: float = 0.0) -> LockctlError | None:
+        if not self._busy[name].acquire(timeout=_left(give_up)):
+            return BackendUnavailable(f"{name}: a renewal is stuck")
+        try:
+            self._grants.pop(name, None)
+            return self._attempts[name].give_back(part, _left(give_up), hold)
+        finally:
+            self._busy[name].release()
+
+    def _renew_all(self, names: list[str], timeout: float) -> dict[str, Exception]:
+        """Renew these locks side by side: one after the other they would share the time for one.
+
+        What failed, by name. As soon as one is lost this returns, and the others are left to their time limit.
+        """
+        failures: dict[str, Exception] = {}
+        give_up = time.monotonic() + timeout
+        mutex, done = _thread.allocate_lock(), _thread.allocate_lock()
+        left = len(names)
+
+        def renew(name: str) -> None:
+            nonlocal left
+            failure = None
+            try:
+                self._grants[name] = self._clients[name].renew(self._grants[name], timeout=_left(give_up))
+            except Exception as error:  # noqa: BLE001 - it is raised again where somebody waits for it
+                failure = error
+            self._busy[name].release()
+            with mutex:
+                left -= 1
+                if failure is not None:
+                    failures[name] = failure
+                if done.locked() and (not left or isinstance(failure, LeaseLost)):
+                    done.release()
+
+        if not names:
+            return failures
+        done.acquire()
+        for name in names:
+            self._busy[name].acquire()
+            try:
+                _thread.start_new_thread(renew, (name,))
+            except RuntimeError:  # too many processes (ulimit -u): then one after the other
+                renew(name)
+        done.acquire()
+        with mutex:
+            return dict(failures)
 
     def _attempts_at(self, claim: Claim, name: str) -> Attempts:
         if name not in self._attempts:

@@ -32,6 +32,7 @@ OUTAGE = 0.5  # seconds
 SLOW_TTL = 10.0
 SLOW = 1.0  # seconds until an answer comes: as long as no answer was waited for once
 SHARED = [name for name, place in PLACES.items() if place.servers and name != "zookeeper"]  # grant that long a lease
+SEVERAL = ("redis", "etcd")  # where that test takes eight locks at once
 QUICK = ("syncLimit=4", "maxSessionTimeout=40000")  # a leader that is silent for 2 s is given up
 SERVERS: dict[str, tuple[type, dict[str, Any]]] = {
     "redis": (Redis, {"fsync": True}),
@@ -193,7 +194,8 @@ def test_a_server_that_answers_late_but_well_within_the_lease(
         for name, network in networks.items():
             (tmp_path / name).mkdir()
             url = PLACES[name].url(network.addresses, "t" + os.urandom(6).hex(), lockctl.directory)
-            jobs[name] = Job(lockctl, url, tmp_path / name, SLOW_TTL)
+            more = [word for number in range(7) for word in ("-l", f"more{number}")] if name in SEVERAL else []
+            jobs[name] = Job(lockctl, url, tmp_path / name, SLOW_TTL, *more)
             network.fail(f"delay={SLOW / 2}")
         time.sleep(1.3 * SLOW_TTL)  # a job that was not renewed has been stopped by then
         assert {name: job.run.poll() for name, job in jobs.items()} == dict.fromkeys(jobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -141,6 +142,44 @@ def test_a_renewal_is_not_known_when_that_of_one_is_not_known_and_the_others_are
     store.now += 3.0
     store.clients[1].reachable = True
     assert len(together.renew(grant, timeout=LIMIT).parts) == 3
+
+
+class Gathering(MemoryBackend):
+    """Answers a renewal when as many as it takes are under way, or when it is told to."""
+
+    def __init__(self, server: MemoryServer, gathering: threading.Barrier | threading.Event) -> None:
+        super().__init__(server)
+        self.gathering = gathering
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        try:
+            self.gathering.wait(timeout)
+        except threading.BrokenBarrierError:
+            raise BackendUnavailable("no answer") from None
+        return super().renew(grant, timeout=timeout)
+
+
+def test_all_are_renewed_at_the_same_time(store: Store) -> None:
+    gathering = threading.Barrier(3)
+    together = Together(NAMES, lambda: Gathering(store.server, gathering), 0.05)
+    grant = take(together)
+    assert len(together.renew(grant, timeout=LIMIT).parts) == 3
+
+
+def test_a_loss_of_one_does_not_wait_for_the_answer_about_another_and_its_release_does(store: Store) -> None:
+    answer = threading.Event()
+    clients = iter([MemoryBackend(store.server), Gathering(store.server, answer)])
+    together = Together(("belt", "disk"), lambda: next(clients), 0.05)
+    grant = take(together, claim("belt"))
+    (seen,) = store.client().inspect("belt", timeout=LIMIT).holders
+    store.client().revoke("belt", seen, now=True, by="ops@web3", reason="", timeout=LIMIT)
+    with pytest.raises(LeaseLost, match="belt"):
+        together.renew(grant, timeout=60.0)
+    with pytest.raises(BackendUnavailable, match="a renewal is stuck"):
+        together.release(grant, timeout=0.2)
+    answer.set()
+    together.release(grant, timeout=LIMIT)
+    assert store.holders() == []
 
 
 def test_a_release_frees_what_it_can_and_says_what_it_could_not(store: Store) -> None:
