@@ -31,8 +31,9 @@ ACK = b"A"  # nanoseconds: this deadline is now the guard's
 HALTED = b"T"  # the command was stopped: the signal, and how often it was stopped by now
 LEFTOVERS = b"L"  # how many processes outlived the command and are being stopped
 UNHELD = b"U"  # the connection that held the lock has ended: the job is being stopped
+CAUSE = b"C"  # why the job is being stopped, said before the first signal; the last one counts
 ENDED = b"W"  # status of the command
-FINISHED = b"G"  # cause, or nothing: no process of the job is left
+FINISHED = b"G"  # no process of the job is left
 
 
 class Channel:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.clock import Clock
-    from lockctl.events import Action
+    from lockctl.events import Action, WatchEvent
     from lockctl.supervise.channel import Channel
     from lockctl.supervise.signals import Signals
 
@@ -68,6 +68,7 @@ class Guard:
         self._child: Child | None = None
         self._deadline = 0.0
         self._watch: Watch | None = None
+        self._cause: str | None = None  # what the keeper was told
 
     def run(self, environment: dict[str, str], *, eager: bool) -> None:
         """Wait for the order to start, run the command, and return when no process of it is left.
@@ -136,7 +137,8 @@ class Guard:
         self._clock = clocks.monotonic if orders.kernel_held else clocks.boottime
         now = self._clock()
         if now >= schedule.signal_at(self._deadline):
-            self._link.send(wire.FINISHED, events.LOST.encode())
+            self._link.send(wire.CAUSE, events.LOST.encode())
+            self._link.send(wire.FINISHED)
             return False
         try:
             self._timer = kernel.timer_descriptor(self._clock.clock_id)
@@ -203,13 +205,25 @@ class Guard:
                 self._feed(events.CommandContinued())
             else:
                 self._pid = 0
+                actions = self._decide(events.CommandEnded(status))
                 self._link.send(wire.ENDED, b"%d" % status)
-                self._feed(events.CommandEnded(status))
+                self._act(actions)
 
-    def _feed(self, event: object) -> None:
+    def _feed(self, event: WatchEvent) -> None:
+        self._act(self._decide(event))
+
+    def _decide(self, event: WatchEvent) -> list[Action]:
         if self._watch is None:
-            return
-        for action in self._watch.on(event, self._clock()):  # type: ignore[arg-type]
+            return []
+        actions = self._watch.on(event, self._clock())
+        cause = self._watch.cause
+        if cause is not None and cause != self._cause:  # said before anything is done: then we may be stopped ourselves
+            self._cause = cause
+            self._link.send(wire.CAUSE, cause.encode())
+        return actions
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
             self._do(action)
 
     def _do(self, action: Action) -> None:
@@ -220,8 +234,8 @@ class Guard:
                 tree.send(self._pid, action.signum)
         elif isinstance(action, events.TellLeftovers):
             self._link.send(wire.LEFTOVERS, b"%d" % len(tree.descendants(os.getpid())))
-        elif isinstance(action, events.Finish) and self._watch is not None:
-            self._link.send(wire.FINISHED, (self._watch.cause or "").encode())
+        elif isinstance(action, events.Finish):
+            self._link.send(wire.FINISHED)
 
     def _after(self) -> None:
         """The tree is gone. A keeper that is stopped cannot free a lock that lives in a descriptor."""

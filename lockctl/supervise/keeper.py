@@ -84,7 +84,8 @@ class Keeper:
         self.deadline: float | None = None  # what the guard was last told, in seconds on its clock
         self._command = 0
         self._status: int | None = None
-        self._cause: str | None = None
+        self._cause: str | None = None  # as the guard says
+        self._ordered: str | None = None  # the cause for which the guard was told to stop the job
         self._detail = ""
         self._error = 0
         self._leftovers = 0
@@ -161,8 +162,9 @@ class Keeper:
                 self._lose(UNHELD)
             elif kind == wire.ENDED:
                 self._status = int(payload)
+            elif kind == wire.CAUSE:
+                self._cause = payload.decode()
             elif kind == wire.FINISHED:
-                self._cause = payload.decode() or None
                 self._finished = True
                 self._link.send(wire.DISMISSED)  # it ends while we release the lock
         if not (self._link.open or self._finished):
@@ -251,6 +253,7 @@ class Keeper:
 
     def _stop_job(self, cause: str, *, at_once: bool) -> None:
         self._stopping = True
+        self._ordered = cause
         if at_once:
             self._patience = min(self._patience, AWAKE_AT_LOSS)
         stop_by = self._clock() + (0 if at_once else self._schedule.grace)
@@ -305,8 +308,9 @@ class Keeper:
     def _take_over(self, cause: str, detail: str) -> None:
         """End the guard, if it still lives, and every process of the job; return when none is left."""
         self._note("warning", f"{detail}: killing the command")
-        if self._status is None:
-            self._cause = self._cause or cause  # else the command had ended by itself, and only leftovers remain
+        if self._status is None:  # else what the guard said counts: the command may have ended by itself
+            ordered = self._ordered or cause
+            self._cause = ordered if self._lost else self._cause or ordered
         self._detail = self._detail or detail
         tree.send(self._guard.pid, SIGKILL)
         poll = select.poll()

@@ -6,12 +6,13 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.jobs import eventually
+from tests.jobs import LIMIT, eventually
 
 NOT_DEADLY = {
     signal.SIGCHLD,
@@ -195,3 +196,33 @@ def test_a_waiting_run_gets_the_lock_when_the_holder_ends(lockctl):
     assert done.returncode == 9
     eventually(lambda: holder.poll() is not None)
     assert holder.returncode == 0
+
+
+# what the command leaves behind stops the guard as soon as the guard knows that the command has ended
+STOPS_THE_GUARD = """
+guard=$PPID
+(trap '' TERM; : >"$0/.up"; while kill -0 $$ 2>/dev/null; do sleep 0.01; done; kill -STOP $guard; exec sleep 60) &
+exec sleep 60
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "end", "status", "said"),
+    [
+        (["--on-lost", "term"], lambda lockctl: (lockctl.directory / "a").unlink(), 76, "the lease was lost"),
+        ([], lambda lockctl: lockctl.start("force-release", "a", "--yes"), 76, "the lock was revoked"),
+        (["--max-runtime", "300ms"], lambda _: None, 124, "--max-runtime was reached"),
+    ],
+    ids=["lost", "revoked", "timed out"],
+)
+def test_the_cause_counts_also_when_the_guard_is_stopped_before_its_last_kill(
+    lockctl, locks, options, end, status, said
+):
+    words = ["-t", "3s", "-k", "1s", *options, "--", "sh", "-c", STOPS_THE_GUARD, str(locks)]
+    holder = lockctl.start("run", "-l", "a", *words, stderr=subprocess.PIPE)
+    eventually((locks / ".up").exists)
+    end(lockctl)
+    _, stderr = holder.communicate(timeout=LIMIT)
+    assert holder.returncode == status, stderr
+    assert said in stderr
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0

@@ -75,10 +75,10 @@ def test_the_end_of_one_side_wakes_and_is_seen_by_the_other_after_what_it_had_se
     ends: tuple[Channel, Channel],
 ) -> None:
     one, other = ends
-    one.send(channel.FINISHED, b"lost")
+    one.send(channel.CAUSE, b"lost")
     one.close()
     assert select.select([other.fileno], [], [], 5.0)[0]
-    assert other.receive() == [(channel.FINISHED, b"lost", ())]
+    assert other.receive() == [(channel.CAUSE, b"lost", ())]
     assert not other.open
     assert other.receive() == []
 
@@ -88,12 +88,12 @@ def test_what_the_other_side_sent_before_its_end_arrives_though_it_left_frames_u
 ) -> None:
     one, other = ends
     one.send(channel.ENDED, b"9")
-    one.send(channel.FINISHED, b"lost")
+    one.send(channel.CAUSE, b"lost")
     other.send(channel.STOP, b"!lost")
     one.close()
     assert [(kind, payload) for kind, payload, _ in other.receive()] == [
         (channel.ENDED, b"9"),
-        (channel.FINISHED, b"lost"),
+        (channel.CAUSE, b"lost"),
     ]
     assert not other.open
 
