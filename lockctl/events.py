@@ -47,6 +47,10 @@ class CommandContinued(Value):
     """The command runs again."""
 
 
+class GuardContinued(Value):
+    """The guard itself was stopped, and goes on."""
+
+
 class NobodyLeft(Value):
     """No descendant is alive: the kernel says that there is no child, and orphans become children."""
 
@@ -111,6 +115,7 @@ if TYPE_CHECKING:
         | CommandEnded
         | CommandStopped
         | CommandContinued
+        | GuardContinued
         | NobodyLeft
         | KeeperGone
         | Due

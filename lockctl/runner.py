@@ -96,6 +96,7 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
             signals,
             clock,
             schedule,
+            kernel_held=capabilities.kernel_held,
             kill_on_loss=request.kill_on_loss,
             note=note,
         )

@@ -100,7 +100,9 @@ def _watch(guard: GuardProcess, signals: Signals, talk: Talk, mark: Mark, descri
     guard.start(orders.encode(schedule), variables, () if descriptor is None else (descriptor,))
     from lockctl.supervise.keeper import Keeper  # while the guard starts the command
 
-    return Keeper(guard, signals, watch, schedule, kill_on_loss=True, note=talk).run(None, None)
+    return Keeper(guard, signals, watch, schedule, kernel_held=kernel_held, kill_on_loss=True, note=talk).run(
+        None, None
+    )
 
 
 def _status(ending: Ending, words: tuple[str, ...], talk: Talk) -> int:

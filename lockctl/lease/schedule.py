@@ -26,6 +26,7 @@ SLACK = 0.05  # seconds between reading the clock and the request or the signal 
 SHORTEST_TTL = 1.0  # seconds; below it scheduling noise of a busy host eats the margins
 USUAL_GRACE = 5.0  # seconds, the default of --kill-after
 RENEWALS_PER_TTL = 6
+HELD_UP = 0.5  # seconds after its time at which a process that wakes up was stopped meanwhile, or the whole machine was
 TRIES_BEFORE_SIGNAL = 3  # renewals that may fail in a row before the job is asked to stop
 FIRST_SHARE = 0.4  # of the time until the first signal, for a request: a dead connection leaves time for another try
 FIRST_PATIENCE = 5.0  # seconds for a request at most, doubled after each that got no answer, up to

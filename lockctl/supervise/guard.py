@@ -56,7 +56,7 @@ class Guard:
         self._words = words
         self._say = say
         self._group = keeper_group if on_terminal else 0
-        self._children = kernel.signal_descriptor([SIGCHLD])
+        self._changes = kernel.signal_descriptor([SIGCHLD, SIGCONT])  # of our children, and of ourselves
         self._timer = -1
         self._lock_descriptors: tuple[int, ...] = ()
         self._kernel_held = False
@@ -85,7 +85,7 @@ class Guard:
                 self._child.drop()
             return
         poll = select.poll()
-        for descriptor in (self._link.fileno, self._children, self._timer):
+        for descriptor in (self._link.fileno, self._changes, self._timer):
             poll.register(descriptor, select.POLLIN)
         connections = () if self._kernel_held else self._lock_descriptors
         wire.watch_ends(poll, connections)
@@ -96,8 +96,8 @@ class Guard:
             ready = {descriptor for descriptor, _ in poll.poll()}
             if self._timer in ready:
                 kernel.clear_timer(self._timer)
-            if self._children in ready:
-                kernel.read_signals(self._children)
+            if self._changes in ready and SIGCONT in [signum for signum, _, _ in kernel.read_signals(self._changes)]:
+                self._feed(events.GuardContinued())
             self._take_frames()
             if not ready.isdisjoint(connections):
                 for descriptor in connections:

@@ -14,7 +14,7 @@ from _signal import SIGCHLD, SIGCONT, SIGHUP, SIGKILL
 
 from lockctl import events, kernel, loading
 from lockctl.errors import BackendUnavailable
-from lockctl.lease.schedule import RENEWALS_PER_TTL
+from lockctl.lease.schedule import HELD_UP, RENEWALS_PER_TTL
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
 from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, suspend
@@ -60,6 +60,7 @@ class Keeper:
         clock: Clock,
         schedule: Schedule,
         *,
+        kernel_held: bool,
         kill_on_loss: bool,
         note: Callable[[str, str], None],
     ) -> None:
@@ -70,6 +71,7 @@ class Keeper:
         self._clock = clock
         self._schedule = schedule
         self._on_terminal = guard.on_terminal
+        self._kernel_held = kernel_held
         self._kill_on_loss = kill_on_loss
         self._strangers = guard.strangers
         self._note = note
@@ -124,14 +126,16 @@ class Keeper:
         gc.freeze()  # what is here already stays, and stays shared with the guard's memory
         gc.enable()
         while not self._finished:
-            self._sleep()
+            late = self._sleep()
             self._take_frames()
-            self._take_signals()
+            if self._take_signals() or late:
+                self._held_up()
             self._take_reports()
             self._due()
         return Ending(self._status, self._cause, self._detail, self._error, self._leftovers, self._asked_to_end)
 
-    def _sleep(self) -> None:
+    def _sleep(self) -> bool:
+        """Wait until there is something to do; whether we were held up beyond the time that was meant."""
         wake = min(self._load_at, self._renew_at, self._ask_at, self._verdict_at)
         kernel.set_timer(self._timer, None if wake == INFINITE else wake)
         ready = [descriptor for descriptor, _ in self._poll.poll()]
@@ -141,6 +145,7 @@ class Keeper:
                 self._poll.unregister(descriptor)
             self._connections = ()
             self._lose(UNHELD)
+        return self._clock() > wake + HELD_UP
 
     def _take_frames(self) -> None:
         halted = 0
@@ -276,6 +281,16 @@ class Keeper:
             self._ask_at = INFINITE
             self._verdict_at = now + self._patience
             self._guard.tell_deadline(self.deadline)
+
+    def _held_up(self) -> None:
+        """We were stopped, and perhaps the guard, too: if the kernel has the lock, it gets a whole lease to answer."""
+        if self._lost or not self._kernel_held:
+            return
+        until = self._clock() + self._schedule.ttl
+        if self._verdict_at < INFINITE:
+            self._verdict_at = max(self._verdict_at, until)
+        else:
+            self._ask_at = max(self._ask_at, until)
 
     def _renew_now(self) -> None:
         if self._make_renewer is None:

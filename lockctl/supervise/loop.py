@@ -15,6 +15,7 @@ times, also while the job is being stopped: the lock is kept until nobody is lef
 from __future__ import annotations
 
 from lockctl import events
+from lockctl.lease.schedule import HELD_UP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Watch:
         actions: list[Action] = []
         if self._phase == FINISHED:
             return actions
+        if isinstance(event, events.GuardContinued) or now > self.wake_at() + HELD_UP:
+            self._held_up(now)
         if isinstance(event, events.Renewed):
             self._deadline = max(self._deadline, event.deadline)
         elif isinstance(event, events.StopJob):
@@ -99,9 +102,13 @@ class Watch:
 
     def _continued(self, now: float) -> None:
         if self._parked:
-            # the keeper was stopped along with the job: it gets a whole lease to be heard again
-            self._deadline = max(self._deadline, self._schedule.deadline(now, self._schedule.ttl))
+            self._held_up(now)
         self._halted = False
+
+    def _held_up(self, now: float) -> None:
+        """Time has passed in which the keeper was stopped, too: a lock that the kernel has was not lost by it."""
+        if self._orders.kernel_held:  # the keeper gets a whole lease to be heard again
+            self._deadline = max(self._deadline, self._schedule.deadline(now, self._schedule.ttl))
 
     def _pass(self, signum: int) -> Action:
         if self.status is not None:

@@ -1,4 +1,4 @@
-"""Another hand at the lock file of a running job. Only the file backend has files."""
+"""What only the file backend has: a file, at which others have their hands, and a lock that the kernel keeps."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.supervise import tree
 from tests.faults.waiting import await_waiting
-from tests.jobs import LIMIT, Lockctl
+from tests.jobs import LIMIT, Lockctl, guard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,3 +125,26 @@ def test_the_lock_is_free_for_the_next_after_the_file_was_removed_and_its_holder
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait(LIMIT)
     assert lockctl("run", "-l", "nightly", "--", "true").returncode == 0
+
+
+@pytest.mark.parametrize("first", ["keeper", "guard"])
+def test_a_session_that_was_stopped_beyond_its_lease_goes_on_where_the_kernel_kept_the_lock(
+    lockctl: Lockctl, tmp_path: Path, first: str
+) -> None:
+    """Without a terminal, where everybody is stopped by STOP; with a server the lease was over meanwhile."""
+    end = tmp_path / "end"
+    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.02; done; exit 7', str(end))
+    holder = lockctl.start_holding("nightly", "-t", "2s", *words, start_new_session=True)
+    guard = guard_of(holder.pid)
+    session = [holder.pid, guard, *tree.descendants(guard)]
+    for pid in session:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(4)  # the length of the pause is the point
+    assert lockctl("run", "-l", "nightly", "--", "true").returncode == 75
+    for pid in session if first == "keeper" else reversed(session):
+        tree.send(pid, signal.SIGCONT)
+        time.sleep(0.5)  # as if a person typed it
+    time.sleep(2)  # longer than a lease
+    assert holder.poll() is None
+    end.touch()
+    assert holder.wait(LIMIT) == 7

@@ -17,6 +17,7 @@ from lockctl.events import (
     CommandStopped,
     Due,
     Finish,
+    GuardContinued,
     KeeperGone,
     NobodyLeft,
     PassSignal,
@@ -287,6 +288,24 @@ def test_a_parked_job_is_continued_to_be_stopped_and_has_its_whole_grace_however
     other.at(105.0, CommandStopped(20))
     assert other.at(500.0, StopJob(REVOKED, at_once=False)) == [(500.0, TERM), (500.0, CONT)]
     assert other.at(505.0) == [(505.0, KILL)]
+
+
+def test_a_guard_that_was_stopped_itself_gives_the_keeper_a_whole_lease_if_the_kernel_has_the_lock() -> None:
+    held = orders(kernel_held=True)
+    for moment in (SIGNAL_AT - 0.1, SIGNAL_AT + 0.1, SIGNAL_AT + 75):  # however soon after its time it is continued
+        watch = Watch(held, SCHEDULE, now=START, deadline=DEADLINE)
+        assert watch.on(GuardContinued(), moment) == []
+        assert watch.on(Due(), SIGNAL_AT + 75 if moment > DEADLINE else SIGNAL_AT + 0.2) == []
+    machine = Watch(held, SCHEDULE, now=START, deadline=DEADLINE)  # paused as a whole: nobody sent CONT
+    assert machine.on(Due(), SIGNAL_AT + 75) == []
+    assert machine.on(Due(), machine.wake_at()) == [TERM, CONT]
+    in_time = Watch(held, SCHEDULE, now=START, deadline=DEADLINE)  # the keeper alone is stopped
+    assert in_time.on(Due(), SIGNAL_AT + 0.1) == [TERM, CONT]
+
+
+def test_a_guard_that_was_stopped_itself_stops_a_job_whose_lease_may_be_over_at_a_server() -> None:
+    watch = Watch(orders(), SCHEDULE, now=START, deadline=DEADLINE)
+    assert watch.on(GuardContinued(), DEADLINE + 1) == [KILL]
 
 
 def test_a_parked_command_that_is_killed_from_outside_is_no_lost_lease() -> None:

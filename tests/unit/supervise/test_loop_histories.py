@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lockctl import events
-from lockctl.lease.schedule import Schedule
+from lockctl.lease.schedule import HELD_UP, Schedule
 from lockctl.supervise.loop import Watch
 from lockctl.supervise.orders import Orders
 
@@ -34,6 +34,7 @@ class Histories(RuleBasedStateMachine):
         self.now = 100.0
         self.deadline = self.now + SCHEDULE.ttl
         self.may_leave = leftover == "leave"
+        self.kernel_held = kernel_held
         self.may_park = kernel_held and on_terminal
         self.parked = False
         self.ended = False  # the command
@@ -52,6 +53,8 @@ class Histories(RuleBasedStateMachine):
 
     def take(self, event: WatchEvent) -> None:
         over = self.watch.finished
+        if self.kernel_held and self.now > self.watch.wake_at() + HELD_UP:
+            self.whole_lease_again()
         actions = self.watch.on(event, self.now)
         assert not (over and actions), "nothing is done after the end"
         self.decided += [(self.now, action) for action in actions]
@@ -60,8 +63,11 @@ class Histories(RuleBasedStateMachine):
 
     def no_longer_parked(self) -> None:
         if self.parked:
-            self.deadline = max(self.deadline, SCHEDULE.deadline(self.now, SCHEDULE.ttl))
+            self.whole_lease_again()
         self.parked = False
+
+    def whole_lease_again(self) -> None:
+        self.deadline = max(self.deadline, SCHEDULE.deadline(self.now, SCHEDULE.ttl))
 
     @rule(span=SPANS)
     def time_passes(self, span: float) -> None:
@@ -81,6 +87,14 @@ class Histories(RuleBasedStateMachine):
     def the_guard_is_held_up_until_an_operator_asks_for_the_lock(self, span: float) -> None:
         self.now += span
         self.take(events.StopJob(events.REVOKED, at_once=False))
+        self.take(events.Due())
+
+    @rule(span=SPANS)
+    def all_of_lockctl_is_stopped_and_goes_on(self, span: float) -> None:
+        self.now += span
+        if self.kernel_held:
+            self.whole_lease_again()
+        self.take(events.GuardContinued())
         self.take(events.Due())
 
     @rule(slow=st.sampled_from([0.0, 3.0, 40.0]))
