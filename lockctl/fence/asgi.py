@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.fence.gate import SAFE, Gate, report, too_late
-from lockctl.fence.http import HEADER, MissingToken, mark_of, refusal
+from lockctl.fence.http import HEADER, MissingToken, NotHeld, TooLarge, mark_of, refusal
 from lockctl.fence.places import check_name
+from lockctl.fence.spool import BODY_LIMIT, MEMORY, PIECE, RESPONSE_LIMIT, Full, Spool
 from lockctl.fence.tenure import TIMEOUT
 
 TYPE_CHECKING = False
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
     from lockctl.fence.mark import Mark
     from lockctl.fence.places import Place
 
+    Message = MutableMapping[str, Any]
     Scope = MutableMapping[str, Any]
-    Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-    Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
     Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 FIELD = HEADER.lower().encode()
@@ -44,15 +47,17 @@ class FenceMiddleware:
 
         application = FenceMiddleware(application, "file:///var/lib/shop/marks", resource)
 
-    Answers, order, stores that are lockable and those that are not (with them what is promised holds within **one
-    process only**; the handler finds its mark in ``scope["lockctl.mark"]``) and where to put it: all as in
-    :class:`lockctl.fence.wsgi.FenceMiddleware`.
+    Answers, order, limits, stores that are lockable and those that are not (with them what is promised holds within
+    **one process only**; the handler finds its mark in ``scope["lockctl.mark"]``) and where to put it: all as in
+    :class:`lockctl.fence.wsgi.FenceMiddleware`. As there, the body is read before the mark is asked for, and the
+    answer is sent when the mark was given back.
 
     The mark is recorded durably before the application is called, and is given back when its call has ended, also by
-    an error or a cancellation: after the last part of the response, and after what it does in the background of a
-    request. A client that disconnects ends nothing by itself: an application that goes on may still write. The store
-    is used in threads; the event loop, that of asyncio, never waits for it. A WebSocket to a fenced resource is
-    refused: it has no request whose token could be compared each time.
+    an error or a cancellation: so the answer waits for what the application does in the background of a request; what
+    need not be fenced belongs into a task of its own. A client that disconnects before its body is complete has asked
+    for nothing; later, the application hears of it from ``receive``, and may still write. The extensions
+    ``http.response.*`` are not offered. The store is used in threads; the event loop, that of asyncio, never waits for
+    it. A WebSocket to a fenced resource is refused: it has no request whose token could be compared each time.
     """
 
     def __init__(
@@ -64,18 +69,25 @@ class FenceMiddleware:
         optional: Collection[str] = SAFE,
         timeout: float = TIMEOUT,
         threads: int = THREADS,
+        memory: int = MEMORY,
+        body_limit: int = BODY_LIMIT,
+        response_limit: int = RESPONSE_LIMIT,
     ) -> None:
         """Nothing is opened before the first request, so that a server may fork.
 
         *marks*: the URL of a store, or a function from the name of a resource to its place (``open_place``), which
         is called in a thread for each request. *resource*: the name of what a request is about, ``None``: it is not
-        fenced. *optional*: methods that may come without a token. *timeout*: seconds until the handler has begun.
-        *threads*: how many requests, all of different resources, can wait for their marks at once.
+        fenced. *optional*: methods that may come without a token. *timeout*: seconds from when the request is there
+        until the handler begins. *threads*: how many requests, all of different resources, can wait for their marks
+        at once. *memory*, *body_limit*, *response_limit*: bytes, as in ``lockctl.fence.wsgi``.
         """
         self._app = app
         self._gate = Gate(marks, timeout)
         self._resource = resource
         self._optional = frozenset(optional)
+        self._memory = memory
+        self._body_limit = body_limit
+        self._response_limit = response_limit
         self._entering = ThreadPoolExecutor(threads, "lockctl-fence-enter")
         # of their own: those who wait for marks must not stop those who give them back
         self._leaving = ThreadPoolExecutor(threads, "lockctl-fence-leave")
@@ -94,17 +106,27 @@ class FenceMiddleware:
             raise ValueError(f"cannot fence {scope['type']!r}")
         try:
             mark = self._mark(name, scope)
-            passage = None if mark is None else await self._admit(name, mark, scope["method"])
+            if mark is not None and scope["method"] in SAFE:
+                await self._leave(await self._admit(name, mark, held=False))
         except LockctlError as error:
-            if isinstance(error, (BackendUnavailable, ConfigError)):
-                report("a request was refused", error)
-            await _answer(error, name, scope, send)
+            await _refuse(error, name, scope, send)
             return
-        try:
+        if mark is None or scope["method"] in SAFE:
             await self._app({**scope, MARK: mark}, receive, send)
-        finally:
-            if passage is not None:
-                await self._leave(passage)
+            return
+        body = Spool(self._memory, self._body_limit)
+        response = _Response(self._memory, self._response_limit)
+        with closing(body), closing(response):
+            try:
+                if not await _read(receive, body, self._body_limit):
+                    return
+                failure = await self._collect(response, name, mark, scope, _Request(body, receive))
+            except LockctlError as error:
+                await _refuse(error, name, scope, send)
+                return
+            if failure is not None:
+                raise failure
+            await response.pass_on(send)
 
     def close(self) -> None:
         """Close the stores that are idle: when the server ends."""
@@ -119,14 +141,30 @@ class FenceMiddleware:
             raise MissingToken(f"{scope['method']} needs {HEADER}: DOMAIN;TOKEN")
         return mark
 
-    async def _admit(self, name: str, mark: Mark, method: str) -> Passage | None:
-        """Wait for the turn and the mark of a request; ``None``: it does not keep them. Raises the refusal."""
+    async def _collect(
+        self, response: _Response, name: str, mark: Mark, scope: Scope, request: _Request
+    ) -> BaseException | None:
+        """Run the handler under the mark, which was given back when this returns. Raises the refusal.
+
+        What the application raised is returned: it is for the server.
+        """
+        passage = await self._admit(name, mark, held=True)
+        try:
+            await self._app(_fenced(scope, mark), request.receive, response.send)
+        except BaseException as failure:  # noqa: BLE001 - the caller raises it
+            with suppress(NotHeld):  # that was logged
+                await self._leave(passage)
+            return failure
+        await self._leave(passage)
+        return None
+
+    async def _admit(self, name: str, mark: Mark, *, held: bool) -> Passage:
+        """Wait for the turn and the mark of a request. Raises the refusal."""
         until = time.monotonic() + self._gate.timeout
         turn = self._gate.turns.join(name)
         try:
             if not turn.ours.done() and not await _done(turn.ours, self._gate.timeout):
                 raise too_late(name)
-            held = method not in SAFE
             entering = self._entering.submit(self._gate.enter, turn, name, mark, held=held, until=until)
         except BaseException:
             turn.leave()
@@ -141,11 +179,7 @@ class FenceMiddleware:
             else:
                 entering.add_done_callback(self._give_back)
             raise
-        passage = entering.result()
-        if held:
-            return passage
-        await self._leave(passage)
-        return None
+        return entering.result()
 
     def _give_back(self, entered: Future[Passage]) -> None:
         """Somebody got in who had gone meanwhile."""
@@ -153,7 +187,10 @@ class FenceMiddleware:
             self._leaving.submit(entered.result().leave)
 
     async def _leave(self, passage: Passage) -> None:
-        """Give back, whatever happens to the task that asks for it; to be sure, wait until it is done."""
+        """Give back, whatever happens to the task that asks for it; to be sure, wait until it is done.
+
+        Raises ``NotHeld``.
+        """
         await asyncio.shield(asyncio.wrap_future(self._leaving.submit(passage.leave)))
 
 
@@ -165,8 +202,113 @@ async def _done(future: Future[Any], seconds: float) -> bool:
     return future.done()
 
 
-async def _answer(error: LockctlError, name: str, scope: Scope, send: Send) -> None:
+async def _refuse(error: LockctlError, name: str, scope: Scope, send: Send) -> None:
+    """Answer in the place of the application."""
+    if isinstance(error, (BackendUnavailable, ConfigError)):
+        report("a request was refused", error)
     answer = refusal(error, name)
     fields = [(field.lower().encode(), content.encode()) for field, content in answer.fields]
     await send({"type": "http.response.start", "status": answer.status, "headers": fields})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
+
+
+def _fenced(scope: Scope, mark: Mark) -> Scope:
+    """The scope for the application: without what would have the server send something itself."""
+    extensions = {
+        name: content
+        for name, content in (scope.get("extensions") or {}).items()
+        if not name.startswith("http.response.")
+    }
+    return {**scope, "extensions": extensions, MARK: mark}
+
+
+async def _read(receive: Receive, body: Spool, limit: int) -> bool:
+    """Read the whole body of a request; ``False``: the client has gone. Raises the refusal."""
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return False
+        try:
+            await _write(body, message.get("body", b""))
+        except Full:
+            raise TooLarge(f"the body has more than {limit} bytes") from None
+        more = message.get("more_body", False)
+    body.rewind()
+    return True
+
+
+async def _write(spool: Spool, data: bytes) -> None:
+    """Add to a spool; the event loop does not wait for a disk."""
+    if spool.grows_on_disk(len(data)):
+        await asyncio.to_thread(spool.write, data)
+    else:
+        spool.write(data)
+
+
+async def _piece(spool: Spool) -> bytes:
+    """The next piece; empty at the end."""
+    if spool.grows_on_disk(0):
+        return await asyncio.to_thread(spool.file.read, PIECE)
+    return spool.file.read(PIECE)
+
+
+class _Request:
+    """What an application receives: the body that is there, and then what the server says."""
+
+    def __init__(self, body: Spool, receive: Receive) -> None:
+        self._body = body
+        self._left = body.size
+        self._given = False
+        self._receive = receive
+
+    async def receive(self) -> Message:
+        """The next message."""
+        if self._given:
+            return await self._receive()
+        piece = await _piece(self._body)
+        self._left -= len(piece)
+        self._given = self._left <= 0
+        return {"type": "http.request", "body": piece, "more_body": not self._given}
+
+
+class _Response:
+    """What an application answers, kept until it may be sent."""
+
+    def __init__(self, memory: int, limit: int) -> None:
+        self._body = Spool(memory, limit)
+        self._limit = limit
+        self._start: Message | None = None
+        self._complete = False
+
+    def close(self) -> None:
+        """Free what it has."""
+        self._body.close()
+
+    async def send(self, message: Message) -> None:
+        """Take a message of the application."""
+        if message["type"] == "http.response.start" and self._start is None:
+            self._start = message
+            return
+        if message["type"] != "http.response.body" or self._start is None or self._complete:
+            raise RuntimeError(f"the application has sent {message['type']} out of turn, or what a fence cannot keep")
+        try:
+            await _write(self._body, message.get("body", b""))
+        except Full:
+            text = f"the answer to a fenced request has more than response_limit, {self._limit} bytes"
+            raise RuntimeError(text) from None
+        self._complete = not message.get("more_body", False)
+
+    async def pass_on(self, send: Send) -> None:
+        """Send it; one that is not complete is left so, for the server to complain about."""
+        if self._start is None:
+            return
+        await send(self._start)
+        self._body.rewind()
+        left = self._body.size
+        while left or self._complete:
+            piece = await _piece(self._body)
+            left -= len(piece)
+            await send({"type": "http.response.body", "body": piece, "more_body": left > 0 or not self._complete})
+            if left <= 0:
+                return

@@ -9,6 +9,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 
 from lockctl.errors import BackendUnavailable, LockctlError
+from lockctl.fence.http import NotHeld
 from lockctl.fence.mark import Stale
 from lockctl.fence.places import Place, check_name, open_place
 from lockctl.names import printable
@@ -90,7 +91,7 @@ class Passage:
         self._left = False
 
     def leave(self) -> None:
-        """Give all back; does nothing the second time. A store that fails is for the log: the handler has ended."""
+        """Give all back; does nothing the second time. Raises ``NotHeld``, which is logged: the handler has ended."""
         if self._left:
             return
         self._left = True
@@ -99,7 +100,11 @@ class Passage:
                 self._block.__exit__(None, None, None)
         except LockctlError as error:
             close(self._place.store)
-            report(f"the mark of {printable(self._place.resource)} may have been free before its request ended", error)
+            shown = printable(self._place.resource)
+            report(f"the mark of {shown} may have been free before its request ended", error)
+            raise NotHeld(
+                f"the mark of {shown} may have been free before this request ended: see what it has done"
+            ) from None
         except BaseException:
             close(self._place.store)
             raise
@@ -114,7 +119,7 @@ class Gate:
 
     def __init__(self, marks: str | Callable[[str], Place], timeout: float) -> None:
         """*marks*: the URL of a store, or what gives the place of a resource anew each time it is called."""
-        self.timeout = timeout  # seconds from the arrival of a request until its handler begins
+        self.timeout = timeout  # seconds from when a request is there, with its body, until its handler begins
         self.turns = Turns()
         self._marks = marks
         self._idle: list[Store] = []

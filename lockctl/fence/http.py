@@ -45,6 +45,7 @@ RETRY_AFTER = 1  # seconds, said with 503
 REASONS = {
     400: "Bad Request",
     412: "Precondition Failed",
+    413: "Content Too Large",
     428: "Precondition Required",
     500: "Internal Server Error",
     503: "Service Unavailable",
@@ -57,6 +58,18 @@ class MalformedToken(LockctlError):
 
 class MissingToken(LockctlError):
     """A request that needs the header has none."""
+
+
+class Incomplete(LockctlError):
+    """The client went away, or lied about the length, before its request was there."""
+
+
+class TooLarge(LockctlError):
+    """The body of a request is longer than what is kept here."""
+
+
+class NotHeld(LockctlError):
+    """The handler has run, and it is not known whether the mark was held until its end."""
 
 
 def format_header(mark: Mark) -> str:
@@ -110,7 +123,7 @@ def raise_if_stale(resource: str, offered: Mark, status: int, fields: Fields) ->
 
 
 class Refusal(Value):
-    """An answer to a request whose handler does not run: a problem document (RFC 9457)."""
+    """An answer in the place of that of the handler: a problem document (RFC 9457)."""
 
     status: int
     fields: tuple[tuple[str, str], ...]
@@ -135,6 +148,12 @@ def refusal(error: LockctlError, resource: str) -> Refusal:
         status, name = 428, "missing"
     elif isinstance(error, MalformedToken):
         status, name = 400, "malformed"
+    elif isinstance(error, Incomplete):
+        status, name = 400, "incomplete"
+    elif isinstance(error, TooLarge):
+        status, name = 413, "too_large"
+    elif isinstance(error, NotHeld):  # no Retry-After: what repeats requests by itself must not do it with this one
+        status, name = 503, "not_held"
     elif isinstance(error, UsageError):
         status, name = 400, "resource"
     elif isinstance(error, BackendUnavailable):

@@ -7,6 +7,7 @@ the marks: the directory $SHOP if it is not given.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 TIMEOUT = 20.0  # seconds: more than any queue of a test
 BLOCK = b"x" * 65536
 NAP = 0.004  # seconds that a handler needs: long enough for others to come between
+LARGE = 400  # blocks: more than all buffers between a server and a client that does not read
 LIMIT = 15.0  # seconds that a handler waits for the word of a test
 
 
@@ -32,8 +34,13 @@ class Shop:
         self.timeout = float(os.environ.get("SHOP_TIMEOUT", TIMEOUT))
 
     def resource(self, path: str) -> str | None:
-        """What a request is about."""
-        return path.split("/")[2] if path.startswith("/stock/") else None
+        """What a request is about; that it came, with or without its body, is a file."""
+        if not path.startswith("/stock/"):
+            return None
+        name = path.split("/")[2]
+        with contextlib.suppress(OSError), open(f"{self.directory}/{name}.came", "wb"):
+            pass  # some names are too long for a file
+        return name
 
     def note(self, resource: str, step: str, token: int) -> None:
         """One line, at once."""
@@ -42,8 +49,12 @@ class Shop:
         os.close(journal)
 
     def told(self, word: str) -> bool:
-        """Whether the test has made a file of this name."""
-        return os.path.exists(f"{self.directory}/{word}")
+        """Whether the test has made a file of this name; for a large answer nothing is waited for."""
+        return word == "large" or os.path.exists(f"{self.directory}/{word}")
+
+    def blocks(self, word: str) -> int:
+        """How much a stream has before it waits for this word."""
+        return LARGE if word == "large" else 0
 
     def wait(self, word: str) -> None:
         """Until the test makes it."""
@@ -60,6 +71,8 @@ def wsgi() -> fence_wsgi.FenceMiddleware:
         shop.note(name, "begin", token)
         try:
             yield b"first\n"
+            for _ in range(shop.blocks(word)):
+                yield BLOCK
             until = time.monotonic() + LIMIT
             while not shop.told(word) and time.monotonic() < until:
                 time.sleep(NAP)
@@ -73,6 +86,7 @@ def wsgi() -> fence_wsgi.FenceMiddleware:
         mark = environ.get("lockctl.mark")
         token = mark.token if mark else 0
         query = environ["QUERY_STRING"]
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         if query == "raise":
             shop.note(name or "free", "raise", token)
             raise RuntimeError("the handler failed")
@@ -91,17 +105,27 @@ def wsgi() -> fence_wsgi.FenceMiddleware:
     )
 
 
+async def all_of(receive: Any) -> None:
+    """Take the body of a request."""
+    while (await receive()).get("more_body"):
+        pass
+
+
+async def until_told(shop: Shop, word: str) -> None:
+    """As ``Shop.wait``."""
+    until = time.monotonic() + LIMIT
+    while not shop.told(word) and time.monotonic() < until:  # noqa: ASYNC110 - another process says it
+        await asyncio.sleep(NAP)
+
+
 def asgi() -> fence_asgi.FenceMiddleware:
     """The application for uvicorn."""
     shop = Shop()
 
-    async def until_told(word: str) -> None:
-        until = time.monotonic() + LIMIT
-        while not shop.told(word) and time.monotonic() < until:  # noqa: ASYNC110 - another process says it
-            await asyncio.sleep(NAP)
-
     async def stream(receive: Any, send: Any, word: str) -> None:
         await send({"type": "http.response.body", "body": b"first\n", "more_body": True})
+        for _ in range(shop.blocks(word)):
+            await send({"type": "http.response.body", "body": BLOCK, "more_body": True})
         gone = asyncio.ensure_future(receive())
         until = time.monotonic() + LIMIT
         while not shop.told(word) and time.monotonic() < until:
@@ -124,6 +148,7 @@ def asgi() -> fence_asgi.FenceMiddleware:
         mark = scope.get("lockctl.mark")
         token = mark.token if mark else 0
         query = scope["query_string"].decode()
+        await all_of(receive)
         if query == "raise":
             shop.note(name, "raise", token)
             raise RuntimeError("the handler failed")
@@ -135,14 +160,14 @@ def asgi() -> fence_asgi.FenceMiddleware:
                 await stream(receive, send, query.partition("=")[2])
                 return
             if query.startswith("wait="):
-                await until_told(query.partition("=")[2])
+                await until_told(shop, query.partition("=")[2])
             await asyncio.sleep(NAP)
         finally:
             shop.note(name, "end", token)
         await send(start)
         await send({"type": "http.response.body", "body": str(token).encode()})
         if query == "background":
-            await until_told("go")
+            await until_told(shop, "go")
             shop.note(name, "background", token)
 
     return fence_asgi.FenceMiddleware(

@@ -34,12 +34,15 @@ class TestUvicorn(WebContract):
         yield from serving(locks, *UVICORN)
 
     def test_what_a_handler_does_after_its_response_is_fenced_too(self, shop: WebServer) -> None:
-        assert shop.put(33, "/stock/a?background").status == 200
-        with ThreadPoolExecutor(1) as pool:
+        with ThreadPoolExecutor(2) as pool:
+            old = pool.submit(shop.put, 33, "/stock/a?background")
+            eventually(lambda: len(shop.journal()) == 2)
             new = pool.submit(shop.put, 34)
             eventually(lambda: shop.put(1, "/stock/b").status == 200)
+            assert not old.done()
             assert not new.done()
             shop.say("go")
+            assert old.result().status == 200
             assert new.result().status == 200
         assert [(step, token) for step, token, _ in shop.journal()] == [
             ("begin", 33),

@@ -27,6 +27,8 @@ GUNICORN += ["--no-control-socket", "tests.fence.shop:wsgi()"]
 
 
 class TestWaitress(WebContract):
+    reads_first = True
+
     @pytest.fixture
     def start(self, locks: Path) -> Iterator[Callable[..., WebServer]]:
         yield from serving(locks, *WAITRESS)

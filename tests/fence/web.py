@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import random
+import select
 import signal
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,17 +18,24 @@ import pytest
 
 from lockctl.fence import Mark, Stale, open_place
 from lockctl.fence import http as fencing
+from tests.fence.databases import PostgresqlHarness
+from tests.fence.shop import BLOCK, LARGE
 from tests.fence.webserver import DOMAIN, LIMIT, Answer, WebServer
 from tests.jobs import alive, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.servers.postgres import Postgres
+
+MOST_PROCESSES = 3  # of one server here
 OTHER = "redis:db.example:6379/0"
 
 
 class WebContract:
     """To be inherited for each server, beside a fixture ``start(**variables) -> WebServer``."""
+
+    reads_first = False  # whether the server calls an application only when all of the request is there
 
     @pytest.fixture
     def shop(self, start: Callable[..., WebServer]) -> WebServer:
@@ -110,18 +120,18 @@ class WebContract:
         assert shop.put(36, timeout=5).status == 200
         assert [step for step, _, _ in shop.journal()] == ["raise", "raise", "raise", "begin", "end"]
 
-    def test_a_response_that_is_streamed_keeps_the_mark_until_its_end(self, shop: WebServer) -> None:
-        with self.reading(shop) as response:
-            assert response.readline() == b"first\n"
-            with ThreadPoolExecutor(1) as pool:
-                new = pool.submit(shop.put, 34)
-                for _ in range(10):
-                    response.read(65536)
-                assert shop.mark() == Mark(DOMAIN, 33)
-                assert not new.done()
-                shop.say("go")
-                assert response.read().endswith(b"last\n")
-                assert new.result().status == 200
+    def test_a_response_is_sent_when_the_mark_was_given_back(self, shop: WebServer) -> None:
+        with self.reading(shop, "go") as connection, ThreadPoolExecutor(1) as pool:
+            eventually(shop.journal)
+            new = pool.submit(shop.put, 34)
+            assert shop.mark() == Mark(DOMAIN, 33)
+            assert not new.done()
+            assert not select.select([connection.sock], [], [], 0.1)[0]
+            shop.say("go")
+            response = connection.getresponse()
+            body = response.read()
+            assert (response.status, body[:6], body[-5:]) == (200, b"first\n", b"last\n")
+            assert new.result().status == 200
         assert [(step, token) for step, token, _ in shop.journal()] == [
             ("begin", 33),
             ("end", 33),
@@ -130,24 +140,77 @@ class WebContract:
         ]
 
     def test_a_client_that_goes_in_the_middle_of_a_stream_leaves_nothing_shut(self, shop: WebServer) -> None:
-        with self.reading(shop) as response:
-            assert response.readline() == b"first\n"
+        with self.reading(shop, "go"):
+            eventually(shop.journal)
+        shop.say("go")
         assert shop.put(34, timeout=10).status == 200
         assert [step for step, _, _ in shop.journal()] == ["begin", "end", "begin", "end"]
 
+    def test_a_client_that_does_not_read_a_large_answer_keeps_nobody_out(self, shop: WebServer) -> None:
+        with self.reading(shop, "large") as connection:
+            eventually(lambda: len(shop.journal()) == 2)
+            assert shop.put(34, timeout=10).status == 200
+            body = connection.getresponse().read()
+            assert (body[:6], body[-5:], len(body)) == (b"first\n", b"last\n", 6 + LARGE * len(BLOCK) + 5)
+
+    def test_a_client_that_is_paused_in_its_upload_keeps_nobody_out_and_is_refused(self, shop: WebServer) -> None:
+        with socket.create_connection(("127.0.0.1", shop.port), LIMIT) as slow:
+            head = f"PUT /stock/a HTTP/1.1\r\nHost: shop\r\nX-Fencing-Token: {DOMAIN};33\r\nContent-Length: 8\r\n\r\n"
+            slow.sendall(head.encode() + b"half")
+            if not self.reads_first:
+                eventually((shop.directory / "a.came").exists)
+            assert shop.put(34, timeout=10).status == 200
+            slow.sendall(b"rest")
+            assert slow.recv(100).startswith(b"HTTP/1.1 412 ")
+        assert {token for _, token, _ in shop.journal()} == {34}
+
+    def test_a_client_that_goes_in_its_upload_has_done_nothing(self, shop: WebServer) -> None:
+        with socket.create_connection(("127.0.0.1", shop.port), LIMIT) as slow:
+            head = f"PUT /stock/a HTTP/1.1\r\nHost: shop\r\nX-Fencing-Token: {DOMAIN};34\r\nContent-Length: 8\r\n\r\n"
+            slow.sendall(head.encode() + b"half")
+            if not self.reads_first:
+                eventually((shop.directory / "a.came").exists)
+        assert shop.put(33, timeout=10).status == 200
+        assert {token for _, token, _ in shop.journal()} == {33}
+
+    def test_an_answer_of_a_handler_whose_mark_was_lost_is_not_passed_on(
+        self, start: Callable[..., WebServer], postgres_server: Postgres
+    ) -> None:
+        with contextlib.closing(PostgresqlHarness(postgres_server)) as marks:
+            shop = start(SHOP_STORE=marks.url())
+            with ThreadPoolExecutor(1) as pool:
+                writing = pool.submit(shop.put, 33, "/stock/a?wait=go")
+                eventually(shop.journal)
+                marks.proxy.mode = "reset"
+                shop.say("go")
+                lost = writing.result()
+            marks.proxy.mode = "pass"
+            assert (lost.status, lost.problem()["error"]) == (503, "not_held")
+            assert "Retry-After" not in lost.fields
+            assert [step for step, _, _ in shop.journal()] == ["begin", "end"]
+            assert "may have been free before its request ended" in shop.log()
+            assert shop.put(34).status == 200
+
+    def test_one_connection_to_the_store_serves_one_request_after_the_other(
+        self, start: Callable[..., WebServer], postgres_server: Postgres
+    ) -> None:
+        with contextlib.closing(PostgresqlHarness(postgres_server)) as marks:
+            shop = start(SHOP_STORE=marks.url())
+            for token in range(1, 21):
+                assert shop.put(token).status == 200
+            assert 1 <= marks.proxy.accepted <= MOST_PROCESSES
+
     class reading:  # noqa: N801 - used like a function
-        """A stream under token 33, cut off when the block ends."""
+        """A request for a stream under token 33, cut off when the block ends."""
 
-        def __init__(self, shop: WebServer) -> None:
+        def __init__(self, shop: WebServer, word: str) -> None:
             self._connection = http.client.HTTPConnection(shop.address, timeout=LIMIT)
-            self._connection.request("POST", "/stock/a?stream=go", headers={"X-Fencing-Token": f"{DOMAIN};33"})
+            self._connection.request("POST", f"/stock/a?stream={word}", headers={"X-Fencing-Token": f"{DOMAIN};33"})
 
-        def __enter__(self) -> http.client.HTTPResponse:
-            self._response = self._connection.getresponse()
-            return self._response
+        def __enter__(self) -> http.client.HTTPConnection:
+            return self._connection
 
         def __exit__(self, *_error: object) -> None:
-            self._response.close()
             self._connection.close()
 
     def test_a_mark_that_another_program_holds_is_waited_for_and_then_503(

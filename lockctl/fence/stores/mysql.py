@@ -105,21 +105,26 @@ class MysqlStore:
 
     @contextmanager
     def holding(self, resource: str, mark: Mark, *, timeout: float) -> Iterator[None]:
-        """See ``Store``: a transaction that locks the row, on a connection of its own.
+        """See ``Store``: a transaction that locks the row, on a connection that nothing else uses meanwhile.
 
         The mark is recorded before. Raises ``BackendUnavailable`` after the block if the transaction has ended earlier.
         """
         deadline = Deadline(timeout)
         session = self._entered(resource, mark, deadline)
+        ended = False
         try:
             yield
             ending = Deadline(ENDING_LIMIT)
             try:
                 bounded(lambda: session.ask("COMMIT", ending), ending, self._where)
+                ended = True
             except BackendUnavailable as failure:
                 raise BackendUnavailable(f"{failure}: the mark was maybe not held until the end") from None
         finally:
-            session.close()
+            if ended and self._session is None:
+                self._session = session
+            else:
+                session.close()
 
     def close(self) -> None:
         """See ``Store``."""
@@ -157,7 +162,13 @@ class MysqlStore:
                     return
                 session.ask("ROLLBACK", deadline)  # somebody has reset the mark just now
 
-        return self._tried(step, None, resource, deadline)[1]
+        old, self._session = self._session, None
+        try:
+            return self._tried(step, old, resource, deadline)[1]
+        except SessionGone:
+            if old is None:
+                raise
+            return self._tried(step, None, resource, deadline)[1]
 
     def _asked(self, step: Callable[[Session], T], resource: str, deadline: Deadline) -> T:
         """What *step* gives for the connection; once more on a new one if the old one had ended meanwhile."""

@@ -108,21 +108,25 @@ class PostgresqlStore:
 
     @contextmanager
     def holding(self, resource: str, mark: Mark, *, timeout: float) -> Iterator[None]:
-        """See ``Store``: a transaction that locks the row, on a connection of its own.
+        """See ``Store``: a transaction that locks the row, on a connection that nothing else uses meanwhile.
 
         The mark is recorded before. Raises ``BackendUnavailable`` after the block if the transaction has ended earlier.
         """
         deadline = Deadline(timeout)
-        session = self._connect(deadline)
+        session = self._entered(resource, mark, deadline)
+        ended = False
         try:
-            self._enter(session, resource, mark, deadline)
             yield
             try:
                 session.ask("COMMIT", Deadline(ENDING_LIMIT))
+                ended = True
             except BackendUnavailable as failure:
                 raise BackendUnavailable(f"{failure}: the mark was maybe not held until the end") from None
         finally:
-            session.close()
+            if ended and self._session is None:
+                self._session = session
+            else:
+                session.close()
 
     def close(self) -> None:
         """See ``Store``."""
@@ -145,6 +149,21 @@ class PostgresqlStore:
         if accept(resource, seen, mark):
             raise ConfigError(f"{session.where}: {self._name} does not keep what is written to it")
         return seen
+
+    def _entered(self, resource: str, mark: Mark, deadline: Deadline) -> Opened:
+        """A connection whose transaction has locked the row: the one that was kept, if it is still good."""
+        old, self._session = self._session, None
+        for session in (old, None):
+            used = session or self._connect(deadline)
+            try:
+                self._enter(used, resource, mark, deadline)
+            except BaseException as failure:
+                used.close()
+                if session is None or not isinstance(failure, SessionGone):
+                    raise
+            else:
+                return used
+        raise AssertionError
 
     def _enter(self, session: Opened, resource: str, mark: Mark, deadline: Deadline) -> None:
         while True:
