@@ -67,6 +67,7 @@ def test_what_came_too_late_is_not_committed_later(harness: MysqlHarness, client
         with pytest.raises(BackendUnavailable):
             other.advance(mark(99), timeout=0.5)
         assert harness.command(waiting) == "1"  # the server counts in seconds, and lets it wait for one
+    client.store.close()  # the connection of a hold is kept
     eventually(lambda: harness.command(waiting) == "0")
     threads = f"select count(*) {here} and user = '{harness.server.user}'"
     eventually(lambda: harness.command(threads) == "0")
