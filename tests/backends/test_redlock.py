@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import os
 import re
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from tests.servers.proxy import Proxy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.jobs import Lockctl
     from tests.servers.redis import Redis
 
 NODES = 5
@@ -121,20 +123,79 @@ def test_a_majority_that_is_away_is_said_and_leaves_nothing(scene: Scene) -> Non
     take(scene.client(), claim())
 
 
-def test_a_lock_that_was_lost_on_a_minority_is_still_held_and_not_put_back_there(scene: Scene) -> None:
+def test_a_lock_that_was_lost_on_a_minority_is_put_back_there_where_no_other_has_it(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim(ttl=30.0))
+    value = scene.servers[0].ask("GET", scene.key)
+
+    def values() -> list[bytes]:
+        return [server.ask("GET", scene.key) for server in scene.servers]
+
+    for lost in ((0, 1), (2, 3), (4, 0)):  # one after the other: more than a majority in all
+        for number in lost:
+            scene.servers[number].ask("DEL", scene.key)
+        eventually(lambda: client.renew(grant, timeout=LIMIT) and values() == [value] * NODES)
+    assert all(28_000 < server.ask("PTTL", scene.key) <= 30_000 for server in scene.servers)
+    scene.servers[0].ask("DEL", scene.key, f"{{{scene.key}}}:fence")
+    scene.servers[1].ask("SET", scene.key, "somebody", "PX", "60000")
+    eventually(lambda: client.renew(grant, timeout=LIMIT) and values()[0] == value)
+    assert scene.servers[0].ask("GET", f"{{{scene.key}}}:fence") == str(grant.token).encode()
+    assert scene.servers[1].ask("GET", scene.key) == b"somebody"
+
+
+def test_a_lock_that_a_majority_has_lost_is_put_back_nowhere(scene: Scene) -> None:
     client = scene.client()
     grant = take(client, claim())
     for number in (0, 1):
         scene.servers[number].ask("DEL", scene.key)
-    assert client.renew(grant, timeout=LIMIT).token == grant.token
-    assert scene.where_held() == [2, 3, 4]
     scene.cut(2)
-    with pytest.raises(BackendUnavailable):
+    with pytest.raises(BackendUnavailable, match="2 of 5 nodes renewed the lock, 3 are needed"):
         client.renew(grant, timeout=0.5)
     scene.cut()
     scene.servers[2].ask("DEL", scene.key)
     with pytest.raises(LeaseLost, match="on 2 of 5 nodes only"):
         client.renew(grant, timeout=LIMIT)
+    eventually(lambda: not any(node._busy.locked() for node in client._nodes))
+    assert scene.where_held() == [3, 4]
+
+
+def test_nodes_that_are_slow_hold_the_lock_too_and_the_others_may_then_fail(scene: Scene) -> None:
+    client = scene.client()
+    scene.cut(3, 4, mode="delay=0.3")
+    grant = take(client, claim(ttl=20.0))
+    beginning = f"{grant.claim.owner}|{grant.token}|".encode()
+    assert all(server.ask("GET", scene.key).startswith(beginning) for server in scene.servers[:3])
+    eventually(lambda: all((server.ask("GET", scene.key) or b"").startswith(beginning) for server in scene.servers))
+    scene.cut(0, 1)
+    assert client.renew(grant, timeout=LIMIT)
+
+
+def test_a_node_that_is_slow_does_not_get_the_lock_after_it_was_given_back(scene: Scene) -> None:
+    client = scene.client()
+    client.release(take(client, claim()), timeout=LIMIT)  # the connections are there
+    scene.cut(3, 4, mode="delay=0.3")
+    client.release(take(client, claim(ttl=20.0)), timeout=LIMIT)
+    scene.cut()
+    eventually(lambda: not any(node._busy.locked() for node in client._nodes))
+    scene.await_late_requests()
+    take(client, claim())  # what a node did not hear yet, it hears first
+    eventually(lambda: len(scene.where_held()) == NODES)
+    assert len({server.ask("GET", scene.key) for server in scene.servers}) == 1
+
+
+def test_a_job_survives_the_outages_of_three_of_five_nodes_one_after_the_other(lockctl: Lockctl, scene: Scene) -> None:
+    nodes = ",".join(proxy.address for proxy in scene.proxies)
+    url = f"redlock://{nodes}/0?prefix={scene.prefix}"
+    job = lockctl.start("run", "-b", url, "-l", "nightly", "-t", "2s", "--", "sleep", "60")
+    eventually(lambda: len(scene.where_held()) == NODES)
+    for number in (0, 2, 4):
+        scene.cut(number)
+        eventually(lambda number=number: number not in scene.where_held())  # type: ignore[misc]
+        scene.cut()
+        eventually(lambda: len(scene.where_held()) == NODES)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(LIMIT) == 128 + signal.SIGTERM
+    assert scene.where_held() == []
 
 
 def test_a_split_vote_is_given_back_at_once_by_who_lost_it(scene: Scene) -> None:

@@ -60,6 +60,7 @@ class Redlock(RuleBasedStateMachine):
         self.attempts: list[Attempt] = []
         self.asked: list[tuple[int, int]] = []  # first requests: they may be executed once more
         self.grants: list[tuple[int, int, int]] = []  # began, ended, token
+        self.holders: list[Key] = []  # owner and token of each grant
 
     @initialize(counters=st.tuples(*[st.integers(0, 4)] * NODES))
     def begin(self, counters: tuple[int, ...]) -> None:
@@ -132,6 +133,7 @@ class Redlock(RuleBasedStateMachine):
             assert not (ended < attempt.began and token > attempt.token), "a later grant has a smaller token"
             assert not (now < began and attempt.token > token), "a later grant has a smaller token"
         self.grants.append((attempt.began, now, attempt.token))
+        self.holders.append(Key(attempt.owner, attempt.token))
         self.attempts.remove(attempt)
 
     @rule(nodes=SOME)
@@ -139,6 +141,17 @@ class Redlock(RuleBasedStateMachine):
         """Any key may end at any moment: by its ttl, a clock that jumps, a release, or an operator."""
         for node in nodes:
             self.keys[node] = None
+
+    @precondition(lambda self: bool(self.holders))
+    @rule(which=INDEX, nodes=SOME)
+    def join(self, which: int, nodes: set[int]) -> None:
+        """Some nodes have the lock of a holder put back, perhaps after it has ended."""
+        holder = self.holders[which % len(self.holders)]
+        for node in nodes:
+            key = self.keys[node]
+            if key is None or key.owner == holder.owner:
+                self.keys[node] = holder
+                self.counters[node] = max(self.counters[node], holder.counter)
 
     @precondition(lambda self: bool(self.asked))
     @rule(which=INDEX)

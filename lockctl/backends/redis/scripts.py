@@ -242,3 +242,13 @@ if fence() < tonumber(ARGV[3]) then redis.call('SET', FENCE, ARGV[3]) end
 redis.call('SET', LOCK, ARGV[2] .. ARGV[3] .. '|' .. string.sub(value, #ARGV[1] + 1), 'PX', left)
 return {1}
 """)
+
+# ARGV: owner, token of the grant, ttl in ms, document -> {1} | {0}: another has the lock here, or it was given back
+JOIN_HOLDER = script("""
+local owner, value = ARGV[1], held()
+if redis.call('EXISTS', GONE) == 1 or (value and not starts(value, owner .. '|')) then return {0} end
+if fence() < tonumber(ARGV[2]) then redis.call('SET', FENCE, ARGV[2]) end
+if not value then redis.call('DEL', REVOKE, HOLDERS) end
+redis.call('SET', LOCK, owner .. '|' .. ARGV[2] .. '|' .. ARGV[4], 'PX', ARGV[3])
+return {1}
+""")

@@ -9,6 +9,7 @@ of nodes is written into the lock, because clients that name different sets do n
 
 from __future__ import annotations
 
+import _thread
 import os
 import select
 
@@ -16,7 +17,7 @@ from lockctl import documents
 from lockctl.backends.redis import milliseconds, record
 from lockctl.backends.redis.address import TCP_PARAMETERS
 from lockctl.backends.redlock import tally
-from lockctl.backends.redlock.nodes import PATIENCE, Attempt, Node, ask_all, from_url
+from lockctl.backends.redlock.nodes import Attempt, Node, Patience, ask_all, from_url
 from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.model import EXCLUSIVE, Capabilities, Grant
@@ -74,6 +75,7 @@ class RedlockBackend:
         self._domain = f"redlock:{members.identity}/{members.login.db}"
         self._nodes = [Node(place, members.login, members.prefix) for place in members.places]
         self._quorum = len(self._nodes) // 2 + 1
+        self._wanted: dict[str, bytes] = {}  # owner of a claim that is tried or held -> its document in the lock
         self._draws: dict[str, int] = {}  # name of a lock -> attempts in a row in which nobody got a majority
 
     @classmethod
@@ -91,20 +93,20 @@ class RedlockBackend:
         deadline = Deadline(timeout, interrupt)
         started = boottime()
         document = documents.describe(claim, {"acquired_at": wall(), "nodes": self._identity})
+        self._wanted[claim.owner] = document
         ttl = milliseconds(claim.ttl)
         needed, spare = self._quorum, len(self._nodes) - self._quorum
+        patience = Patience(claim.ttl)
+
+        def ask(node: Node, until: Deadline) -> Attempt | None:
+            # a thread may get its turn when the claim was given back already
+            return node.acquire(claim, document, ttl, until) if claim.owner in self._wanted else None
 
         def settled(so_far: list[Attempt]) -> float | None:
             given = sum(answer.token is not None for answer in so_far)
-            return 0.0 if len(so_far) - given > spare else self._patience(claim.ttl) if given >= needed else None
+            return 0.0 if len(so_far) - given > spare else patience.until(settled=given >= needed)
 
-        answers = ask_all(
-            self._nodes,
-            lambda node, until: node.acquire(claim, document, ttl, until),
-            deadline.sooner(_round(claim.ttl)),
-            settled,
-            afterwards=False,
-        )
+        answers = ask_all(self._nodes, ask, deadline.sooner(_round(claim.ttl)), settled)
         given = {
             node: answer.token
             for node, answer in zip(self._nodes, answers, strict=True)
@@ -114,23 +116,60 @@ class RedlockBackend:
             self._lose(claim, answers, any_given=bool(given))
             return None
         token = max(given.values())
+        patience = Patience(claim.ttl)
         confirmed = ask_all(
             list(given),
             lambda node, until: node.confirm(claim, given[node], token, until),
             deadline.sooner(_round(claim.ttl)),
-            lambda so_far: self._patience(claim.ttl) if sum(so_far) >= needed else None,
+            lambda so_far: patience.until(settled=sum(so_far) >= needed),
         )
         if sum(tally.usable(confirmed)) < needed:
             self._give_back(claim)
             if None in confirmed or any(isinstance(answer, LockctlError) for answer in confirmed):
-                raise tally.too_few(confirmed, "took over the token", needed)
+                said = tally.refusals(confirmed, bool, "another has taken the lock there")
+                raise tally.too_few(said, "took over the token", needed)
             return None
         if boottime() - started >= claim.ttl * (1 - self.capabilities.rate_error):
             self._give_back(claim)
             return None
         self._draws.pop(claim.name, None)
         at = tally.middle([answer.at for answer in tally.usable(answers) if answer.token is not None])
-        return Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl, at)
+        grant = Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl, at)
+        has_it = [node for node, answer in zip(given, confirmed, strict=True) if answer is True]
+        refused = [
+            node
+            for node, answer in zip(self._nodes, answers, strict=True)
+            if isinstance(answer, Attempt) and answer.token is None
+        ]
+        self._join(grant, [node for node in self._nodes if node not in has_it and node not in refused])
+        return grant
+
+    def _join(self, grant: Grant, nodes: list[Node]) -> None:
+        """Have *nodes* keep a lock that a majority has just confirmed, too; nobody waits for them.
+
+        It was slow or away, or it lost the lock. It takes it only if no other has it there, and it counts from the
+        next round on. So a majority that another has cannot become ours: whoever has one has a node in common
+        with the one that confirmed, for as long as that is good for, which is what our deadline counts from.
+        """
+        document, ttl = self._wanted.get(grant.claim.owner), milliseconds(grant.ttl)
+        deadline = Deadline(_round(grant.ttl))
+
+        def ask(node: Node) -> bool:
+            if document is None or grant.claim.owner not in self._wanted or not deadline.left():
+                return False  # given back meanwhile
+            return node.join(grant.claim, grant.token, document, ttl, deadline)
+
+        def serve(node: Node) -> None:
+            try:
+                node.alone(lambda: ask(node), deadline.left())
+            except Exception:  # noqa: BLE001, S110 - the node is left out, as before
+                pass
+
+        for node in nodes:
+            try:
+                _thread.start_new_thread(serve, (node,))
+            except RuntimeError:
+                return  # no thread: the next renewal tries again
 
     def _lose(self, claim: Claim, answers: list[Attempt | LockctlError | None], *, any_given: bool) -> None:
         if any_given or len(tally.usable(answers)) < len(answers):
@@ -154,7 +193,7 @@ class RedlockBackend:
             return  # what is left on a node ends with its ttl there
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
-        """See ``Backend``. A node that lost the lock is not given it again."""
+        """See ``Backend``. A node that lost the lock has it again after a majority has confirmed it, not before."""
         ttl = milliseconds(grant.ttl)
         answers = ask_all(
             self._nodes,
@@ -167,11 +206,13 @@ class RedlockBackend:
         if kept < self._quorum:
             if len(said) - kept > len(self._nodes) - self._quorum:
                 raise LeaseLost(f"{printable(grant.key)} is ours on {kept} of {len(self._nodes)} nodes only")
-            raise BackendUnavailable(str(tally.too_few(answers, "answered", self._quorum)))
+            renewed = tally.refusals(answers, lambda answer: answer[0], "a node does not have the lock any more")
+            raise BackendUnavailable(str(tally.too_few(renewed, "renewed the lock", self._quorum)))
         for _, document in said:
             asked = documents.read_revocation(document, grant.claim.owner)
             if asked is not None:
                 raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+        self._join(grant, [node for node in self._nodes if node.lacks == grant.claim.owner])
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
@@ -186,16 +227,19 @@ class RedlockBackend:
 
         document = document_of(grant, {"nodes": self._identity})
         kept, ttl = milliseconds(seconds), milliseconds(grant.claim.ttl)
+        self._wanted.pop(grant.claim.owner, None)
+        patience = Patience(grant.claim.ttl)
         answers = ask_all(
             self._nodes,
             lambda node, until: node.hold(grant, document, kept, ttl, until),
             Deadline(timeout),
-            lambda so_far: self._patience(grant.claim.ttl) if sum(so_far) >= self._quorum else None,
+            lambda so_far: patience.until(settled=sum(so_far) >= self._quorum),
         )
         said = tally.usable(answers)
         # as with a renewal: where a majority says that it is lost, there is nothing to keep
         if sum(said) < self._quorum and len(said) - sum(said) <= len(self._nodes) - self._quorum:
-            raise tally.too_few(answers, "kept the lock for its hold", self._quorum)
+            kept_it = tally.refusals(answers, bool, "a node does not have the lock any more")
+            raise tally.too_few(kept_it, "kept the lock for its hold", self._quorum)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
@@ -204,13 +248,15 @@ class RedlockBackend:
 
     def _leave(self, claim: Claim, timeout: float) -> None:
         """Raises when less than a majority answered; each of the others is told before it is asked again."""
+        self._wanted.pop(claim.owner, None)
         for node in self._nodes:
             node.owe(claim, milliseconds(claim.ttl))
+        patience = Patience(claim.ttl)
         answers = ask_all(
             self._nodes,
             lambda node, until: node.settle(until),
             Deadline(timeout),
-            lambda so_far: self._patience(claim.ttl) if len(so_far) >= self._quorum else None,
+            lambda so_far: patience.until(settled=len(so_far) >= self._quorum),
         )
         if len(tally.usable(answers)) < self._quorum:
             raise tally.too_few(answers, "gave the lock back", self._quorum)
@@ -308,9 +354,6 @@ class RedlockBackend:
         """See ``Backend``."""
         for node in self._nodes:
             node.close()
-
-    def _patience(self, ttl: float) -> float:
-        return min(PATIENCE, ttl / 20)
 
 
 def _round(ttl: float) -> float:

@@ -9,6 +9,7 @@ from lockctl.backends.redis import address as addresses
 from lockctl.backends.redis import record, scripts
 from lockctl.backends.redis.keys import keys_of
 from lockctl.backends.redis.session import Session
+from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.names import remainder
 from lockctl.value import Value
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 FEWEST = 3  # nodes: with fewer, no node may fail
 LONGEST_TURN = 60.0  # seconds that a request waits for the one before it, if it has so long
 PATIENCE = 0.2  # seconds from the start of a round, after which a majority does not wait for the others
+PATIENCE_PER_TTL = 1 / 20  # what a round may take of a lease, when the servers are so far away that they need longer
 MOST_OWED = 32  # owners whose give-back a node is still to hear: what older ones may have there ends with its ttl
 
 
@@ -66,6 +68,22 @@ class Attempt(Value):
     value: bytes  # what holds the lock, if it refused
 
 
+class Patience:
+    """How long a majority waits for the others: as long again as it took itself, if the lease allows that."""
+
+    def __init__(self, ttl: float) -> None:
+        """The round begins now; *ttl* of the lease in seconds."""
+        self._started = boottime()
+        self._longest = ttl * PATIENCE_PER_TTL
+        self._until: float | None = None
+
+    def until(self, *, settled: bool) -> float | None:
+        """Seconds since the start of the round, for ``ask_all``, once it is *settled*; ``None`` before."""
+        if settled and self._until is None:
+            self._until = min(max(PATIENCE, 2 * (boottime() - self._started)), self._longest)
+        return self._until if settled else None
+
+
 class Node:
     """One server. Its requests are made one after the other, also when a round went on without it."""
 
@@ -74,6 +92,7 @@ class Node:
         self.session = Session(place, login)
         self.where = place.where
         self.closed = False
+        self.lacks: str | None = None  # owner of a lock that this node did not have when it was renewed, but could
         self._busy = _thread.allocate_lock()
         self._prefix = prefix
         self._doubted: set[str] = set()  # owners of which a request may still be on its way
@@ -103,7 +122,21 @@ class Node:
         words: list[bytes | str | int] = [record.beginning(claim.owner, token), ttl]
         reply = self.session.run(scripts.RENEW, keys_of(self._prefix, claim.name), words, deadline)
         kept, text = record.answer(reply, self.where, 2)
-        return kept == 1, text if isinstance(text, bytes) else b""
+        text = text if isinstance(text, bytes) else b""
+        could = kept != 1 and (not text or text.startswith(f"{claim.owner}|".encode()))
+        self.lacks = claim.owner if could else None
+        return kept == 1, text
+
+    def join(self, claim: Claim, token: int, document: bytes, ttl: int, deadline: Deadline) -> bool:
+        """Have the node keep a lock that a majority has, if no other has it here; *ttl* in milliseconds."""
+        self.lacks = None
+        words: list[bytes | str | int] = [claim.owner, token, ttl, document]
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        try:
+            return self._said_yes(self.session.run(scripts.JOIN_HOLDER, keys, words, deadline))
+        except LockctlError:
+            self._doubted.add(claim.owner)
+            raise
 
     def owe(self, claim: Claim, ttl: int) -> None:
         """Have :meth:`settle` leave nothing of *claim* here. May be called while a thread is at this node."""
@@ -159,19 +192,14 @@ class Node:
 
 def ask_all(
     nodes: list[Node],
-    ask: Callable[[Node, Deadline], T],
+    ask: Callable[[Node, Deadline], T | None],
     deadline: Deadline,
     enough: Callable[[list[T]], float | None],
-    *,
-    afterwards: bool = True,
 ) -> list[T | LockctlError | None]:
     """What each node answers, its error, or ``None`` if it was silent when the round ended.
 
     After each answer *enough* is told all answers so far: it gives the time in seconds since the start at
     which to go on without the silent ones, ``None`` to wait until the deadline. Raises ``RequestInterrupted``.
-
-    *afterwards*: whether a node that was busy all the while is still asked when the round has ended. What takes a
-    lock must not: it would come behind the request that gives it back.
     """
     started = Deadline(0.0).until
     answers: list[T | LockctlError | None] = [None] * len(nodes)
@@ -182,15 +210,10 @@ def ask_all(
     except OSError as failure:
         raise BackendUnavailable(f"redlock: no pipe: {failure.strerror}") from None
 
-    def in_turn(node: Node) -> T | None:
-        with mutex:
-            late = (over and not afterwards) or deadline.left() <= 0
-        return None if late else ask(node, deadline)
-
     def serve(number: int) -> None:
         node, answer = nodes[number], None
         try:
-            answer = node.alone(lambda: in_turn(node), deadline.left())
+            answer = node.alone(lambda: ask(node, deadline) if deadline.left() else None, deadline.left())
         except LockctlError as error:
             answer = error  # type: ignore[assignment]
         except Exception as bug:  # noqa: BLE001 - a thread that dies silently is a node that is silent

@@ -7,7 +7,7 @@ from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import TypeVar
 
     T = TypeVar("T")
@@ -18,6 +18,14 @@ FOR_EVER = float("inf")
 def usable(answers: Sequence[T | LockctlError | None]) -> list[T]:
     """The answers that are one."""
     return [answer for answer in answers if answer is not None and not isinstance(answer, LockctlError)]
+
+
+def refusals(answers: Sequence[T | LockctlError | None], agrees: Callable[[T], bool], said: str) -> list[object]:
+    """The same answers, with those that do not agree as an error of that text."""
+    return [
+        answer if answer is None or isinstance(answer, LockctlError) or agrees(answer) else BackendUnavailable(said)
+        for answer in answers
+    ]
 
 
 def too_few(answers: Sequence[object], what: str, needed: int) -> LockctlError:
