@@ -29,13 +29,14 @@ WRITABLE = select.POLLOUT
 class Deadline:
     """When a request must have ended. With *interrupt*, a descriptor, it also ends when that is readable."""
 
-    __slots__ = ("interrupt", "timeout", "until")
+    __slots__ = ("_late", "interrupt", "timeout", "until")
 
     def __init__(self, timeout: float, interrupt: int | None = None) -> None:
         """*timeout* seconds from now; it may be infinite."""
         self.timeout = timeout
         self.until = boottime() + timeout
         self.interrupt = interrupt
+        self._late: list[bool] = []  # not empty: a wait has returned after the end; one for all steps of a request
 
     def left(self) -> float:
         """Seconds until then, never below zero."""
@@ -45,6 +46,7 @@ class Deadline:
         """A deadline for one step of the request: after *timeout* seconds, but not later than this one."""
         step = Deadline(min(timeout, self.left()), self.interrupt)
         step.until = min(step.until, self.until)
+        step._late = self._late
         return step
 
     def check(self, where: str) -> None:
@@ -62,7 +64,11 @@ class Deadline:
         return BackendUnavailable(f"{where}: no answer within {self.timeout:.3g} s")
 
     def wait(self, descriptor: int, events: int, where: str) -> None:
-        """Return when *descriptor* is ready; raises as :meth:`check` does."""
+        """Return when *descriptor* is ready; raises as :meth:`check` does.
+
+        What is ready when the time is over counts once, for an answer that came while this process was stopped or had
+        no processor. Not again: a server that always has data would stretch the request without end.
+        """
         poll = select.poll()
         poll.register(descriptor, events)
         if self.interrupt is not None:
@@ -73,7 +79,9 @@ class Deadline:
             for number, _ in ready:
                 if number == self.interrupt:
                     raise RequestInterrupted(f"{where}: interrupted")
-            if ready:
+            if ready and (left > 0 or not self._late):
+                if left <= 0:
+                    self._late.append(True)
                 return
             if left <= 0:
                 raise self.passed(where)

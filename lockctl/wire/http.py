@@ -8,7 +8,7 @@ from lockctl import json_text
 from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
 from lockctl.value import Value
-from lockctl.wire.stream import Closed
+from lockctl.wire.stream import LARGEST_ANSWER, Closed, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from lockctl.wire.stream import Endpoint, Stream
 
 LARGEST_HEAD = 65536  # bytes of status line and header fields
-LARGEST_BODY = 64 << 20  # bytes
 LONGEST_CHUNK_LINE = 1024
+LONGEST_LENGTH = 12  # digits of a Content-Length
+LONGEST_SIZE = 8  # digits of the size of a chunk
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -159,7 +160,7 @@ class Parser:
                 raise Malformed("an unknown coding of the answer")
             self._chunked, self._left = True, 0
         elif length is not None:
-            if not (length.isascii() and length.isdigit()) or len(length) > 12 or int(length) > LARGEST_BODY:
+            if not (length.isascii() and length.isdigit()) or len(length) > LONGEST_LENGTH:
                 raise Malformed("an impossible length")
             self._left = int(length)
             self.complete = self._left == 0
@@ -201,7 +202,7 @@ class Parser:
                 size = int(digits, 16)
             except ValueError:
                 size = -1
-            if not digits.isalnum() or not 0 <= size <= LARGEST_BODY:
+            if not digits.isalnum() or len(digits) > LONGEST_SIZE or size < 0:
                 raise Malformed("a chunk without a length")
             self._left, self._trailers = size, size == 0
 
@@ -285,7 +286,7 @@ class Client:
         stream = self._stream
         stream.send(data, deadline)
         parser = Parser(has_body=method != "HEAD")
-        body = bytearray()
+        body, come = bytearray(), 0
         try:
             while not parser.complete:
                 try:
@@ -295,9 +296,10 @@ class Client:
                         raise
                     parser.feed_end()
                     break
+                come += len(piece)
+                if come > LARGEST_ANSWER:
+                    raise TooLarge(stream.where)
                 body += parser.feed(piece)
-                if len(body) > LARGEST_BODY:
-                    raise Malformed("an answer without end")
         except Malformed as wrong:
             raise Malformed(f"{stream.where}: {wrong}") from None
         if not parser.reusable:
@@ -313,6 +315,7 @@ class Lines:
         self._stream = stream
         self._parser = Parser()
         self._rest = bytearray()
+        self._come = 0  # bytes since the last line was complete
 
     @property
     def status(self) -> int:
@@ -335,6 +338,7 @@ class Lines:
             return None
         line = bytes(self._rest[:end])
         del self._rest[: end + 1]
+        self._come = len(self._rest)
         return line
 
     def next(self, deadline: Deadline) -> bytes | None:
@@ -352,12 +356,14 @@ class Lines:
 
     def _receive(self, deadline: Deadline) -> None:
         try:
-            self._rest += self._parser.feed(self._stream.receive(deadline))
+            piece = self._stream.receive(deadline)
+            self._come += len(piece)
+            if self._come > LARGEST_ANSWER:
+                raise TooLarge(self._stream.where)
+            self._rest += self._parser.feed(piece)
         except Malformed as wrong:
             raise Malformed(f"{self._stream.where}: {wrong}") from None
         except Closed:
             if not self._parser.head_complete:
                 raise
             self._parser.feed_end()
-        if len(self._rest) > LARGEST_BODY:
-            raise Malformed(f"{self._stream.where}: a line without end")

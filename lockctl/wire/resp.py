@@ -9,6 +9,7 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
 from lockctl.value import Value
+from lockctl.wire.stream import LARGEST_ANSWER, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     Reply = Any  # the kinds above: a recursive union helps nobody who has to look at what came
 
 LONGEST_LINE = 65536  # bytes
-LARGEST_BULK = 16 << 20  # bytes: a server that announces more is not what we asked for
-MOST_ELEMENTS = 1 << 20
+MOST_ELEMENTS = 1 << 17  # of the replies to one request, in all arrays together
 DEEPEST = 16
-LARGEST_BUFFER = 64 << 20
+LONGEST_TEXT = 500  # characters of an error
 
 
 class ReplyError(Value):
@@ -55,11 +55,14 @@ class Parser:
         self._at = 0  # what is before it has been read
         self._bulk: int | None = None  # length of the bulk string whose bytes are awaited
         self._open: list[tuple[int, list[Reply]]] = []  # arrays that are not complete, with their lengths
+        self._elements = 0  # of all arrays since the request
+
+    def expect(self) -> None:
+        """The replies to another request come now."""
+        self._elements = 0
 
     def feed(self, data: bytes) -> None:
         """Add what was received."""
-        if len(self._data) - self._at + len(data) > LARGEST_BUFFER:
-            raise Malformed("a reply without end")
         if self._at > LONGEST_LINE:
             del self._data[: self._at]
             self._at = 0
@@ -98,7 +101,7 @@ class Parser:
             return (line,)
         if kind == b"-":
             code, _, text = line.decode("utf-8", "replace").partition(" ")
-            return (ReplyError(printable(code), printable(text)),)
+            return (ReplyError(printable(code[:LONGEST_TEXT]), printable(text[:LONGEST_TEXT])),)
         if kind not in (b":", b"$", b"*"):
             raise Malformed(f"not RESP2: a reply begins with {printable(kind.decode('latin-1'))!r}")
         number = _number(line)
@@ -107,7 +110,7 @@ class Parser:
         if kind == b"$":
             if number == -1:
                 return (None,)
-            if not 0 <= number <= LARGEST_BULK:
+            if not 0 <= number <= LARGEST_ANSWER:
                 raise Malformed("a string that is too large")
             self._bulk = number
             return self._bulk_string(number)
@@ -126,8 +129,9 @@ class Parser:
     def _array(self, length: int) -> tuple[Reply]:
         if length == -1:
             return (None,)
-        if not 0 <= length <= MOST_ELEMENTS or len(self._open) >= DEEPEST:
-            raise Malformed("an array that is too large or too deep")
+        self._elements += max(length, 0)
+        if length < 0 or self._elements > MOST_ELEMENTS or len(self._open) >= DEEPEST:
+            raise Malformed("arrays that are too large or too deep")
         elements: list[Reply] = []
         if length:
             self._open.append((length, elements))
@@ -148,6 +152,7 @@ class Connection:
         """Use a fresh stream."""
         self._stream = stream
         self._parser = Parser()
+        self._come = 0  # bytes since the request
 
     def fileno(self) -> int:
         """The descriptor, for a poll."""
@@ -160,7 +165,8 @@ class Connection:
     def pipeline(self, commands: list[tuple[bytes | str | int, ...]], *, deadline: Deadline) -> list[Reply]:
         """Several commands in one packet, and their replies."""
         self.send(commands, deadline=deadline)
-        return [self.receive(deadline) for _ in commands]
+        self._expect()
+        return [self._next(deadline) for _ in commands]
 
     def send(self, commands: list[tuple[bytes | str | int, ...]], *, deadline: Deadline) -> None:
         """Commands whose replies are asked for later."""
@@ -168,9 +174,21 @@ class Connection:
 
     def receive(self, deadline: Deadline) -> Reply:
         """The next reply, or message of a subscription."""
+        self._expect()
+        return self._next(deadline)
+
+    def _expect(self) -> None:
+        self._come = 0
+        self._parser.expect()
+
+    def _next(self, deadline: Deadline) -> Reply:
         try:
             while (found := self._parser.next()) is None:
-                self._parser.feed(self._stream.receive(deadline))
+                piece = self._stream.receive(deadline)
+                self._come += len(piece)
+                if self._come > LARGEST_ANSWER:
+                    raise TooLarge(self._stream.where)
+                self._parser.feed(piece)
         except Malformed as wrong:
             raise Malformed(f"{self._stream.where}: {wrong}") from None
         return found[0]

@@ -13,11 +13,15 @@ from lockctl.wire.deadline import READABLE, WRITABLE, Deadline, bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from collections.abc import Callable
+    from typing import Any, Protocol, TypeVar
 
     from lockctl.wire.tls_settings import TlsSettings
 
     Address = tuple[int, Any]  # family and what connect(2) takes
+
+    A = TypeVar("A")
+    B = TypeVar("B")
 
     class Secured(Protocol):
         """TLS between the bytes of a request and those of a socket."""
@@ -33,10 +37,32 @@ if TYPE_CHECKING:
 
 
 CHUNK = 65536  # bytes read at once
+# bytes of all that one request brings, with its framing: many times what a backend of ours asks for at once; a listing
+# asks for less when this was too much
+LARGEST_ANSWER = 8 << 20
 
 
 class Closed(BackendUnavailable):
     """The server closed or reset the connection: a request that was not answered may be sent again on a new one."""
+
+
+class TooLarge(BackendUnavailable):
+    """The server sent more than a request may bring."""
+
+    def __init__(self, where: str) -> None:
+        """*where*: the server, as messages name it."""
+        super().__init__(f"{where}: the answer is larger than {LARGEST_ANSWER >> 20} MiB")
+
+
+def in_parts(ask: Callable[[list[A]], list[B]], wanted: list[A]) -> list[B]:
+    """What *ask* answers to a list, asked for in halves of it where the answer to the whole is too large."""
+    try:
+        return ask(wanted)
+    except TooLarge:
+        if len(wanted) < 2:
+            raise
+        middle = len(wanted) // 2
+        return in_parts(ask, wanted[:middle]) + in_parts(ask, wanted[middle:])
 
 
 class Endpoint(Value):

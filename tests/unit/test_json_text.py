@@ -47,7 +47,19 @@ def test_bytes_are_refused_whenever_json_refuses_them(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b'{"a":', b"[1] 2", b"NaN", b"[Infinity]", b"nul", b"[" * 200_000, b"\xff"]
+    "data",
+    [
+        b"",
+        b"{",
+        b'{"a":',
+        b"[1] 2",
+        b"NaN",
+        b"[Infinity]",
+        b"nul",
+        b"[" * 200_000,
+        b"\xff",
+        b"[" + b"[]," * 200_000 + b"1]",
+    ],
 )
 def test_anything_else_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):

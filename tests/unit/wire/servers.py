@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,5 +59,18 @@ def answering(
             connection.sendall(piece)
             if pause and never.wait(pause):
                 return
+
+    return behave
+
+
+def flooding(begin: bytes, piece: bytes) -> Callable[[socket.socket], None]:
+    """Wait for something to come, then send *begin*, and *piece* as often as the other side takes it."""
+
+    def behave(connection: socket.socket) -> None:
+        connection.recv(65536)
+        until = time.monotonic() + LIMIT
+        connection.sendall(begin)
+        while time.monotonic() < until:
+            connection.sendall(piece)
 
     return behave

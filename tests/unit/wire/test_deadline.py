@@ -53,6 +53,15 @@ def test_a_wait_without_time_left_still_sees_what_is_ready(pipe: tuple[int, int]
     Deadline(0.0).wait(pipe[0], READABLE, "here")
 
 
+def test_what_is_ready_too_late_counts_once_for_all_steps_of_a_request(pipe: tuple[int, int]) -> None:
+    os.write(pipe[1], b".")
+    deadline = Deadline(0.0)
+    deadline.sooner(1.0).wait(pipe[0], READABLE, "here")
+    for step in (deadline, deadline.sooner(1.0)):
+        with pytest.raises(BackendUnavailable, match="no answer within 0 s"):
+            step.wait(pipe[0], READABLE, "here")
+
+
 def test_an_endless_wait_ends_when_there_is_something(pipe: tuple[int, int]) -> None:
     threading.Timer(0.1, lambda: os.write(pipe[1], b".")).start()
     Deadline(float("inf")).wait(pipe[0], READABLE, "here")

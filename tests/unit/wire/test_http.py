@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lockctl.errors import BackendUnavailable
 from lockctl.wire.deadline import Deadline
 from lockctl.wire.http import Client, Malformed, Parser, Response, seconds
-from lockctl.wire.stream import Closed, Endpoint
-from tests.unit.wire.servers import LIMIT, answering, serving
+from lockctl.wire.stream import LARGEST_ANSWER, Closed, Endpoint
+from tests.unit.wire.servers import LIMIT, answering, flooding, serving
 
 if TYPE_CHECKING:
     import socket
@@ -197,6 +197,47 @@ def test_a_server_that_trickles_ends_at_the_deadline() -> None:
             client(address).request("GET", "/", Deadline(0.4))
         assert 0.35 < time.monotonic() - before < 1.5
         stop.set()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+FLOODS = {
+    "1xx": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 200),
+    "trailers": (HEAD + b"0\r\n", b"x: y\r\n" * 200),
+    "chunks of one byte": (HEAD, b"1\r\nx\r\n" * 200),
+    "large chunks": (HEAD, b"ffff\r\n" + b"x" * 65535 + b"\r\n"),
+    "a body until the end": (b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536),
+    "a long body": (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n", b"x" * 65536),
+    "a byte now and then": (HEAD, b"1"),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_server_that_always_has_data_ends_at_the_deadline_or_before(flood: str, *, streamed: bool) -> None:
+    def ask(deadline: Deadline) -> None:
+        if not streamed:
+            client(address).request("GET", "/", deadline)
+        lines = client(address).stream("GET", "/", deadline)
+        try:
+            while lines.next(deadline) is not None:
+                pass
+        finally:
+            lines.close()
+
+    with serving(flooding(*FLOODS[flood])) as address:
+        began = time.monotonic()
+        with pytest.raises(BackendUnavailable, match=r"no answer within|larger than 8 MiB|without a length"):
+            ask(Deadline(0.5))
+        assert time.monotonic() - began < 5.0  # the server would go on for longer
+
+
+def test_many_lines_of_a_stream_are_not_one_long_answer() -> None:
+    come = 0
+    with serving(flooding(HEAD, b"400\r\n" + b"x" * 1023 + b"\n" + b"\r\n")) as address:
+        lines = client(address).stream("GET", "/", Deadline(LIMIT))
+        while come < 2 * LARGEST_ANSWER:
+            come += len(lines.next(Deadline(LIMIT)) or b"")
+        lines.close()
 
 
 def test_lines_of_a_stream_come_one_by_one_and_in_any_chunks() -> None:

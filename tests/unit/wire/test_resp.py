@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lockctl.errors import BackendUnavailable
 from lockctl.wire.deadline import Deadline
-from lockctl.wire.resp import DEEPEST, Connection, Malformed, Parser, ReplyError, encode
-from lockctl.wire.stream import Endpoint
-from tests.unit.wire.servers import answering, serving
+from lockctl.wire.resp import DEEPEST, LONGEST_TEXT, Connection, Malformed, Parser, ReplyError, encode
+from lockctl.wire.stream import Endpoint, TooLarge
+from tests.unit.wire.servers import LIMIT, answering, flooding, serving
 
 ERRORS = st.builds(
     ReplyError, st.text("ABCDEFGHIJ", min_size=1, max_size=10), st.text("abc XYZ'\"", max_size=30).map(str.strip)
@@ -107,18 +107,43 @@ def test_what_is_not_resp2_is_refused(data: bytes) -> None:
         read_all(data, [])
 
 
-def test_a_reply_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
-    parser = Parser()
-    parser.feed(b"*1048576\r\n")
-    with pytest.raises(Malformed, match="without end"):
-        feed_until_refused(parser, b"$16777216\r\nabc")
+FLOODS = {
+    "a long string": (b"$8000000\r\n", b"x" * 65536, "does not end where it should"),
+    "a string that is too long": (b"$8388609\r\n", b"x", "string that is too large"),
+    "many strings": (b"*1000\r\n", b"$65536\r\n" + b"x" * 65536 + b"\r\n", "larger than 8 MiB"),
+    "arrays in arrays": (b"*100000\r\n", b"*1000\r\n" + b"*0\r\n" * 1000, "too large or too deep"),
+    "many arrays": (b"*131072\r\n", b"*1\r\n*0\r\n" * 1000, "too large or too deep"),
+    "a line": (b"+", b"x" * 65536, "line without end"),
+    "a byte now and then": (b"*131072\r\n", b"+\r\n", "no answer within"),
+}
 
 
-def feed_until_refused(parser: Parser, begin: bytes) -> None:
-    """The beginning of a long string, and far more than it announced, without ever asking for the reply."""
-    parser.feed(begin)
-    for _ in range(2000):
-        parser.feed(bytes(65536))
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_server_that_always_has_data_ends_at_the_deadline_or_before(flood: str) -> None:
+    begin, piece, reason = FLOODS[flood]
+    with serving(flooding(begin, piece)) as address:
+        connection = Connection(Endpoint("here", *address).connect(Deadline(LIMIT)))
+        began = time.monotonic()
+        # a busy machine may be too slow to see more than the deadline
+        with pytest.raises(BackendUnavailable, match=f"here: .*({reason}|no answer within)"):
+            connection.call("PING", deadline=Deadline(0.5))
+        assert time.monotonic() - began < 5.0  # the server would go on for longer
+        connection.close()
+
+
+def test_replies_that_are_sent_together_share_one_limit() -> None:
+    half = b"$5000000\r\n" + bytes(5000000) + b"\r\n"
+    with serving(answering(half, half)) as address:
+        connection = Connection(Endpoint("here", *address).connect(Deadline(LIMIT)))
+        with pytest.raises(TooLarge, match="here: the answer is larger than 8 MiB"):
+            connection.pipeline([("GET", "a"), ("GET", "b")], deadline=Deadline(LIMIT))
+        connection.close()
+
+
+def test_a_long_error_is_cut() -> None:
+    (error,) = read_all(b"-ERR " + b"x" * 60000 + b"\r\n", [])
+    assert isinstance(error, ReplyError)
+    assert len(error.text) == LONGEST_TEXT
 
 
 def test_control_characters_of_an_error_reach_no_terminal() -> None:
