@@ -18,6 +18,7 @@ import pytest
 from lockctl.backends.file import FileBackend, place, ranges, sharing
 from lockctl.backends.file import record as records
 from lockctl.backends.file.record import Record
+from lockctl.backends.file.seen import is_stopped, kernel_locks
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.kernel import unlock
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
@@ -280,6 +281,88 @@ def test_a_stopped_waiter_that_was_given_a_slot_gives_it_up_after_its_lease_and_
         assert later.renew(mine, timeout=LIMIT) == mine
         later.release(mine, timeout=LIMIT)
         file_processes.await_held(waiter)
+
+
+def stop_with_helper(harness: FileHarness, process: subprocess.Popen[str]) -> None:
+    """Stop a process that waits and the helper that waits for it, as by SIGSTOP to their group."""
+    (helper,) = eventually(lambda: tree.children(process.pid))
+    inode = (harness.directory / "nightly").stat().st_ino
+    first = eventually(lambda: [pids for key, pids in kernel_locks().items() if key[2] == inode and pids.in_line])
+    assert first[0].in_line == [helper]
+    for pid in (process.pid, helper):
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda pid=pid: is_stopped(pid))  # type: ignore[misc]
+
+
+FIRST = pytest.mark.parametrize("first", [SHARED, SLOT, EXCLUSIVE])
+
+
+@FIRST
+@pytest.mark.parametrize("mode", [SHARED, SLOT, EXCLUSIVE])
+def test_who_is_stopped_at_the_head_of_the_line_keeps_no_waiter_from_a_free_lock(
+    harness: FileHarness, first: str, mode: str
+) -> None:
+    holder = harness.client()
+    grant = take(holder, harness.claim() if first != EXCLUSIVE else reader(harness))
+    with file_processes.started(harness.directory, first) as stopped:
+        stop_with_helper(harness, stopped)
+        with file_processes.started(harness.directory, mode) as waiter:
+            eventually(lambda: len(holder.inspect("nightly", timeout=LIMIT).waiters or ()) >= 2 or has_spoken(waiter))
+            holder.release(grant, timeout=LIMIT)
+            eventually(lambda: has_spoken(waiter))
+            file_processes.await_held(waiter)
+        for pid in (*tree.children(stopped.pid), stopped.pid):
+            os.kill(pid, signal.SIGCONT)
+        file_processes.await_held(stopped)
+
+
+def has_spoken(process: subprocess.Popen[str]) -> bool:
+    """Whether a process has written something."""
+    assert process.stdout is not None
+    return bool(select.select([process.stdout], [], [], 0)[0])
+
+
+def test_a_frozen_process_at_the_head_of_the_line_that_does_not_look_stopped_holds_nobody_up_for_ever(
+    harness: FileHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the freezer of a container leaves it: asleep, by what /proc says."""
+    holder = harness.client()
+    grant = take(holder, harness.claim())
+    with file_processes.started(harness.directory, SHARED) as stopped:
+        stop_with_helper(harness, stopped)
+        monkeypatch.setattr("lockctl.backends.file.seen.is_stopped", lambda _pid: False)
+        for claim in (reader(harness), harness.claim()):
+            client = harness.client()
+            waiting = start_waiting(client, claim, holder, count=2)
+            holder.release(grant, timeout=LIMIT)
+            waiting.result()
+            holder, grant = client, take(client, claim)
+
+
+@FIRST
+def test_who_is_stopped_at_the_head_of_the_line_does_not_turn_newcomers_away(harness: FileHarness, first: str) -> None:
+    grant = take(harness.client(), reader(harness) if first == EXCLUSIVE else harness.claim())
+    with file_processes.started(harness.directory, first) as stopped:
+        stop_with_helper(harness, stopped)
+        if first != EXCLUSIVE:
+            unlock(descriptor_of(grant))
+        mode = SHARED if first == EXCLUSIVE else first
+        take(harness.client(), harness.claim(mode=mode))
+
+
+def test_a_free_slot_beside_a_long_job_is_had_by_the_next_in_line_although_the_first_is_stopped(
+    harness: FileHarness,
+) -> None:
+    clients = [harness.client(), harness.client()]
+    grants = [take(client, one_of(harness, 2)) for client in clients]
+    with file_processes.started(harness.directory, SLOT, 2) as stopped:
+        stop_with_helper(harness, stopped)
+        with file_processes.started(harness.directory, SLOT, 2) as waiter:
+            eventually(lambda: len(clients[0].inspect("nightly", timeout=LIMIT).waiters or ()) == 2)
+            clients[0].release(grants[0], timeout=LIMIT)
+            eventually(lambda: has_spoken(waiter))
+            file_processes.await_held(waiter)
+            assert clients[1].renew(grants[1], timeout=LIMIT) == grants[1]
 
 
 def test_who_waits_for_a_slot_or_for_writers_is_shown(harness: FileHarness) -> None:

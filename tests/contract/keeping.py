@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,11 @@ def holder_of(client: Backend, name: str = "nightly") -> Holder:
 def revoke(client: Backend, seen: Holder, *, now: bool = False, reason: str = "maintenance") -> int | None:
     """What an operator does."""
     return client.revoke("nightly", seen, now=now, by="ops@web3", reason=reason, timeout=LIMIT)
+
+
+def unless_in_reach(harness: Harness) -> contextlib.AbstractContextManager[object]:
+    """What a request to a store that cannot be reached must end with; for files there is none that could not."""
+    return contextlib.nullcontext() if harness.always_in_reach else pytest.raises(BackendUnavailable)
 
 
 class Keeping:
@@ -90,7 +96,7 @@ class Keeping:
         self, harness: Harness, backend: Backend, other: Backend
     ) -> None:
         grant = take(backend, harness.claim())
-        with harness.cut_off(backend), pytest.raises(BackendUnavailable):
+        with harness.cut_off(backend), unless_in_reach(harness):
             backend.renew(grant, timeout=0.5)
         assert backend.renew(grant, timeout=LIMIT).token == grant.token
         assert refused(other, harness.claim())
@@ -142,7 +148,7 @@ class Keeping:
         self, harness: Harness, backend: Backend, other: Backend
     ) -> None:
         grant = take(backend, harness.claim())
-        with harness.cut_off(backend), pytest.raises(BackendUnavailable):
+        with harness.cut_off(backend), unless_in_reach(harness):
             backend.release(grant, timeout=0.5)
         backend.release(grant, timeout=LIMIT)
         take(other, harness.claim())

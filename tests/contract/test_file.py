@@ -57,6 +57,7 @@ class FileHarness(Harness):
     """A directory of its own."""
 
     capabilities = FileBackend.capabilities
+    always_in_reach = True
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -85,7 +86,10 @@ class FileHarness(Harness):
         (self.directory / name).unlink()
 
     def sever(self, client: Backend) -> None:
-        """No file can be opened any more: the one way in which local files are out of reach for a while."""
+        """No file can be opened any more: the one way in which local files are out of reach for a while.
+
+        Whoever has a lock has it open already, and needs no more.
+        """
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, self._limits[1]))
 

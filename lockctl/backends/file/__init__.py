@@ -16,7 +16,7 @@ from lockctl import documents
 from lockctl.backends.file import place
 from lockctl.backends.file import record as records
 from lockctl.backends.file.record import NEVER_HELD, Record
-from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable, token_domain
 
@@ -82,7 +82,12 @@ class FileBackend:
         return cls(directory, prefix=prefix, any_filesystem=any_filesystem)
 
     def _key(self, name: str) -> str:
-        return f"{self._path.rstrip('/')}/{self._prefix}{name}"
+        """The path of a lock; raises ``ConfigError`` for one that leaves no room for the names beside it."""
+        file = self._prefix + name
+        if len(file) > place.LONGEST:
+            message = f"file: prefix and name of a lock have {len(file)} characters together: at most {place.LONGEST}"
+            raise ConfigError(message)
+        return f"{self._path.rstrip('/')}/{file}"
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """See ``Backend``."""
@@ -113,6 +118,8 @@ class FileBackend:
                 granted = self._take_alone(claim, key, descriptor)
             else:
                 granted = self._take_beside(claim, key, descriptor, timeout, interrupt)
+            if granted is not None:
+                self._await_decision(key, descriptor, timeout, interrupt)
             same = place.same_file(key, descriptor)
             if not same:
                 granted = None
@@ -122,6 +129,18 @@ class FileBackend:
         finally:
             if claim.owner not in self._granted:
                 self._give_up(claim, descriptor)
+
+    def _await_decision(self, key: str, descriptor: int, timeout: float, interrupt: int | None) -> None:
+        """See ``revocation.await_decision``; nearly always nobody takes a lock away, and nothing is loaded."""
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, place.REVOKING)
+        except OSError:
+            from lockctl.backends.file import revocation
+
+            deadline = _deadline(timeout, interrupt)
+            revocation.await_decision(self._path, self._open_directory(), key, descriptor, deadline)
+        else:
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, place.REVOKING)
 
     def _take_alone(self, claim: Claim, key: str, descriptor: int) -> Grant | None:
         if not place.try_flock(descriptor):
@@ -217,7 +236,7 @@ class FileBackend:
                     document = holds.describe(granted, hold)
                 records.write(descriptor, Record(before.sequence + 1, before.token, document), durable=hold > 0)
             if self._revocation(grant.claim) is not None:
-                os.unlink(self._request_file(grant.claim), dir_fd=self._open_directory())
+                self._forget_request(grant.claim)
         except OSError as failure:
             message = f"file: cannot note the release in {printable(grant.key)}: {failure.strerror}"
             raise BackendUnavailable(message) from failure
@@ -291,13 +310,19 @@ class FileBackend:
         if (seen.owner, seen.token) not in [(holder.owner, holder.token) for holder in present.holders]:
             return None
         try:
+            directory = self._open_directory()
             if not now:
-                revocation.ask(self._open_directory(), file, key, name, seen, by, reason)
+                revocation.ask(directory, file, key, name, seen, by, reason)
                 return (seen.token or 0) + 1
-            floor = max(self._wall_us(), *[(holder.token or 0) + 1 for holder in present.holders])
-            if present.holders[0].ended_at is None:
-                return revocation.replace_file(self._open_directory(), file, floor)
-            return revocation.end_hold(self._open_directory(), file, key, seen, floor, _deadline(timeout))
+            deadline = _deadline(timeout)
+            if present.holders[0].ended_at is not None:
+                floor = max(self._wall_us(), (seen.token or 0) + 1)
+                return revocation.end_hold(directory, file, key, seen, floor, deadline)
+
+            def look() -> LockInfo:
+                return self.inspect(name, timeout=timeout)
+
+            return revocation.replace_file(directory, file, key, seen, look, self._wall_us(), deadline)
         except OSError as failure:
             place.refuse(key, failure)
 
@@ -352,8 +377,18 @@ class FileBackend:
 
     def _revocation(self, claim: Claim) -> tuple[str, str] | None:
         """Who wants the lock back from this claim, and why."""
-        data = place.read_file(self._open_directory(), self._request_file(claim), documents.LARGEST)
-        return documents.read_revocation(data, claim.owner)
+        directory, request = self._open_directory(), self._request_file(claim)
+        if not place.exists(directory, request):
+            return None
+        from lockctl.backends.file import revocation
+
+        return documents.read_revocation(revocation.read_request(directory, request), claim.owner)
+
+    def _forget_request(self, claim: Claim) -> None:
+        try:
+            os.unlink(self._request_file(claim), dir_fd=self._open_directory())
+        except OSError:
+            return  # another user's, in a sticky directory: it is for an owner that nobody will have again
 
     def _request_file(self, claim: Claim) -> str:
         given = self._seats.get(claim.owner)

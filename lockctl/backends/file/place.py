@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # file systems whose flock(2) is not, or not always, seen by every process that can open the file
 SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "ceph", "afs", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs")
 TRIES = 100  # replacements of a file under our eyes before something is badly wrong
+REVOKING = (1 << 40) + 4  # byte of a lock file, see ``ranges``: who takes the lock away has it locked
+LONGEST = 242  # bytes of a lock file's name: a name has up to 255, and that of its request has 13 more
 LAYERED = ("overlay", "aufs", "unionfs")
 
 
@@ -105,16 +107,13 @@ def _create(file: str, flags: int, directory: int) -> int:
     return descriptor
 
 
-def read_file(directory: int, file: str, most: int) -> bytes | None:
-    """The content of a file in the directory, up to *most* bytes; ``None`` if it does not exist."""
+def exists(directory: int, file: str) -> bool:
+    """Whether there is anything of this name in the directory, as far as that can be seen."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-    except FileNotFoundError:
-        return None
-    try:
-        return os.read(descriptor, most)
-    finally:
-        os.close(descriptor)
+        os.stat(file, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:

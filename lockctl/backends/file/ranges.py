@@ -18,6 +18,7 @@ TURN = START + 1  # the first in line of those who wait
 GATE = START + 2  # read by those who wait to be alone: nobody else goes in meanwhile
 
 MUTEX = START + 3  # who changes the record beside others
+# START + 4 is ``place.REVOKING``, which is looked at without this module
 SEATS = START + 16  # one byte for each holder that is not alone
 
 

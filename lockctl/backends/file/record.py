@@ -130,6 +130,7 @@ def identity(pid: int, helper: int | None, acquired_at: float) -> dict[str, int 
     from lockctl.supervise.tree import start_time
 
     return {
+        "uid": os.geteuid(),
         "pid_started": start_time(pid),
         "pid_ns": pid_namespace(),
         "boot_id": boot_id(),

@@ -34,13 +34,14 @@ WAITER_NAME = b"lockctl-wait"  # what the helper process of a waiting lockctl is
 class Locks:
     """The pids that have to do with one file, in the kernel's order."""
 
-    __slots__ = ("holding", "shared", "waiting")
+    __slots__ = ("holding", "in_line", "shared", "waiting")
 
     def __init__(self) -> None:
         """Nobody yet."""
         self.holding: list[int] = []
         self.shared: set[int] = set()  # those of them that let others in beside them
         self.waiting: list[int] = []
+        self.in_line: list[int] = []  # those of them that keep newcomers out, see ``waiting``
 
 
 class LocksByInode(dict[tuple[int, int, int], Locks]):
@@ -56,6 +57,7 @@ def kernel_locks() -> LocksByInode:
     """(major, minor, inode) -> who holds a flock, and who waits for one or is a waiting lockctl."""
     locks = LocksByInode()
     registered = str(ranges.WAITERS)
+    in_line = (str(ranges.TURN), str(ranges.GATE))
     try:
         with open("/proc/locks", encoding="ascii", errors="replace") as file:
             lines = file.readlines()
@@ -70,11 +72,14 @@ def kernel_locks() -> LocksByInode:
             continue
         if fields[1] == "POSIX" and fields[6:8] == [registered, registered]:
             waiting = True
-        elif fields[1] != "FLOCK":
+        elif fields[1] != "FLOCK" and (fields[1] != "POSIX" or waiting or fields[6] not in in_line):
             continue
         major, minor, inode = fields[5].split(":")
         entry = locks.setdefault((int(major, 16), int(minor, 16), int(inode)), Locks())
         pid = int(fields[4])
+        if fields[6] in in_line:
+            entry.in_line.append(pid)
+            continue
         if waiting:
             if pid not in entry.waiting:
                 entry.waiting.append(pid)
@@ -86,6 +91,12 @@ def kernel_locks() -> LocksByInode:
         # the first in line of those who wait for a slot tries, too
         entry.holding = [pid for pid in entry.holding if pid not in entry.waiting]
     return locks
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped this process (SIGSTOP, a debugger), so that it does not go on by itself."""
+    fields = tree.stat_fields(pid)
+    return fields is not None and fields[0] in (b"T", b"t")
 
 
 def find_all(directory: str, prefix: str, pattern: str) -> Iterator[LockInfo]:
@@ -184,6 +195,11 @@ def _hold_left(record: Record | None) -> float:
     from lockctl.backends.file import hold
 
     return hold.left(record)
+
+
+def in_line(descriptor: int) -> list[int]:
+    """The pids that are first in line at a lock file, as far as the kernel shows them here."""
+    return _of_inode(kernel_locks(), os.fstat(descriptor)).in_line
 
 
 def look_from_outside(name: str, key: str, locks: LocksByInode) -> LockInfo | None:

@@ -78,8 +78,34 @@ def find(descriptor: int, owner: str | None, token: int | None) -> int | None:
 
 
 def turned_away(descriptor: int) -> bool:
-    """Whether somebody waits who came first and could not be let in beside a newcomer, or is next in line."""
-    return ranges.is_taken(descriptor, ranges.TURN, ranges.GATE + 1)
+    """Whether somebody waits who came first and could not be let in beside a newcomer, or is next in line.
+
+    Those who are stopped do not count: they would keep everybody out for as long as they are.
+    """
+    if not ranges.is_taken(descriptor, ranges.TURN, ranges.GATE + 1):
+        return False
+    pids = seen.in_line(descriptor)
+    return not pids or not all(map(seen.is_stopped, pids))
+
+
+def passed_by(descriptor: int, claim: Claim, helper: int) -> bool:
+    """Whether a claim that waits by its *helper* could be granted if it did not wait for processes that are stopped."""
+    pids = seen.in_line(descriptor)
+    stopped = list(filter(seen.is_stopped, pids))
+    if not stopped and not seen.is_stopped(helper):
+        return False
+    return {helper}.issuperset(set(pids).difference(stopped)) and looks_open(descriptor, claim)
+
+
+def idle(descriptor: int) -> int | None:
+    """By its number, the record of a lock that has no holder of a seat and is not kept after a job; else ``None``."""
+    try:
+        record = records.read(descriptor)
+    except NotARecord:
+        return None
+    if seats_taken(descriptor) or hold.left(record) > 0:
+        return None
+    return record.sequence if record else 0
 
 
 def looks_open(descriptor: int, claim: Claim) -> bool:

@@ -5,6 +5,9 @@ turnstile and blocks in flock(2), in one queue with ``flock(1)``. Who waits to g
 turnstile until the gate is open (all that came before have been alone) and there is room. Newcomers that would get in
 beside others turn away while somebody is at either, so that neither kind keeps the other out for ever. For the end
 of a single slot the kernel has no queue: the first in line, and nobody else, looks for it often.
+
+Who is stopped or frozen in this line holds up those behind it for a few looks: each looks for itself, once a second,
+whether the lock is free and nobody in front takes it.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
     from lockctl.backends.file.sharing import Seat
     from lockctl.model import Claim
 
-RECHECK = 1.0  # seconds between two looks whether the path still is the file that is waited for, or a hold has ended
+RECHECK = 1.0  # seconds between two looks at the path, at a hold, and whether those in front make use of their turn
+ENTER = 5.0  # seconds to take the place of somebody in front who does not
 LOOK = 0.025  # seconds between two looks for a free slot
 LOOK_EACH = 0.0002  # seconds more for each slot: then even a thousand of them cost little
 
@@ -47,23 +51,30 @@ def wait_for(
 
     *queued*: byte ranges can be locked; without them only the queue of flock(2) is there, to be alone.
     Returns as well after *timeout* seconds and when *interrupt* is readable. The pid of the helper, and the seat
-    that it got for a claim that is not alone. Raises ``OSError`` when there is no process to wait with.
+    that was taken for a claim that is not alone. Raises ``OSError`` when there is no process to wait with, and what
+    ``sharing.enter`` raises.
     """
-    if claim.mode != EXCLUSIVE:
-        from lockctl.backends.file import sharing  # before the fork: another thread may be importing
-        from lockctl.wire import deadline as _  # noqa: F401
+    from lockctl.backends.file import sharing  # before the fork: another thread may be importing
+    from lockctl.wire.deadline import Deadline
+
+    alone = claim.mode == EXCLUSIVE
     helper, readable = _block(descriptor, path, claim, wall_us, queued=queued)
     poll = select.poll()
     poll.register(readable, select.POLLIN | select.POLLHUP)
     if interrupt is not None:
         poll.register(interrupt, select.POLLIN)
     give_up = time.monotonic() + timeout
-    told = b""
+    told, ours = b"", False
+    idle: int | None = None
     try:
-        while True:
+        while not ours:
             left = min(give_up - time.monotonic(), RECHECK)
             if left <= 0 or poll.poll(left * 1000) or not place.same_file(path, descriptor):
                 break
+            before, idle = idle, sharing.idle(descriptor)
+            if idle is not None and idle == before:
+                ours = place.try_flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            ours = ours or (not alone and sharing.passed_by(descriptor, claim, helper))
     finally:
         os.kill(helper, _signal.SIGKILL)
         os.waitpid(helper, 0)
@@ -73,7 +84,13 @@ def wait_for(
             told = b""
         os.close(readable)
     words = told.split()
-    return helper, sharing.Seat(*map(int, words)) if len(words) == 3 else None
+    if len(words) == 3:
+        return helper, sharing.Seat(*map(int, words))
+    if ours and not alone:
+        kernel.unlock(descriptor)  # what the helper may have taken half
+        deadline = Deadline(min(ENTER, timeout), interrupt)
+        return helper, sharing.enter(descriptor, path, claim, wall_us, helper, deadline)
+    return helper, None
 
 
 def _block(descriptor: int, path: str, claim: Claim, wall_us: Callable[[], int], *, queued: bool) -> tuple[int, int]:
