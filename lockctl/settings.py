@@ -212,7 +212,7 @@ SETTINGS = (
         FILE,
         "",
         "Show the token to this resource before the command starts, so that it refuses older ones: a path, or a URL of"
-        " lockctl-fence(1). If that fails, nothing runs (77).",
+        " lockctl-fence(1). If that fails, nothing runs (69, 77 or 78).",
         metavar="RESOURCE",
     ),
     Setting(

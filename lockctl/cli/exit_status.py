@@ -28,7 +28,7 @@ MEANINGS = (
     ("the command's own", "it ran and ended by itself under the lease"),
     ("128+N", "a signal N ended it"),
     (str(USAGE), "wrong usage: nothing ran"),
-    (str(UNAVAILABLE), "backend not reachable in time, or its disk is full: nothing ran"),
+    (str(UNAVAILABLE), "backend, or the store of --fence, not reachable in time, or its disk is full: nothing ran"),
     (str(BUG), "a bug in lockctl, with a report on stderr"),
     (str(HELD), "held by another (-E changes it): nothing ran"),
     (str(LOST), "the lease was lost or revoked: the command was stopped"),
@@ -61,7 +61,7 @@ def of_outcome(outcome: Outcome, *, conflict: int) -> int:
     if outcome.kind == "held":
         return conflict
     if outcome.fence:
-        return STALE
+        return {"stale": STALE, "unavailable": UNAVAILABLE, "config": CONFIG}[outcome.fence]
     if outcome.kind == "not_executed":
         return of_exec(outcome.error)
     fixed = {"unavailable": UNAVAILABLE, "lost": LOST, "revoked": LOST, "timed_out": TIMED_OUT}

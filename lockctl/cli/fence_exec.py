@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING
 
 from lockctl import clock
 from lockctl.cli import exit_status
-from lockctl.cli.start import given_environment, hold_standard_descriptors
+from lockctl.cli.start import hold_standard_descriptors, job_environment
 from lockctl.cli.talk import Talk
 from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
 from lockctl.fence.entrance import interruptible
 from lockctl.lease.schedule import Schedule
 from lockctl.names import command_line
-from lockctl.settings import PASSWORD
 from lockctl.supervise.fork import JOB_VARIABLES, fork_guard
 from lockctl.supervise.orders import Orders
 from lockctl.supervise.signals import NAMES, Signals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import NoReturn
 
     from lockctl.cli.fence import Order
-    from lockctl.fence import Mark
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.keeper import Ending
 
@@ -48,10 +45,16 @@ def fence_exec(order: Order, words: tuple[str, ...]) -> NoReturn:
     hold_standard_descriptors()
     signals = Signals()  # from here on each is a value that waits to be read: so this process ends here, whatever is
     try:
-        guard = fork_guard(words, _environment(os.environ), signals, lambda text: talk("warning", text), eager=False)
+        environment = job_environment(os.environ)
+        variables = [f"{name}={environment[name]}" for name in JOB_VARIABLES if name in environment]  # of an outer run
+        variables += [
+            f"LOCKCTL_TOKEN={mark.token}",
+            f"LOCKCTL_TOKEN_DOMAIN={mark.domain}",
+        ]  # what was shown, in the end
+        guard = fork_guard(words, environment, signals, lambda text: talk("warning", text), eager=False)
         hold = place.store.holding(place.resource, mark, timeout=limit)
         interruptible(hold.__enter__, limit, signals.descriptor, signals.ending)
-        ending = _watch(guard, signals, talk, mark, getattr(place.store, "descriptor", None))
+        ending = _watch(guard, signals, talk, variables, getattr(place.store, "descriptor", None))
         status = _status(ending, words, talk)
         if ending.leftovers:
             talk("warning", f"stopped {ending.leftovers} of the processes that the command had left behind")
@@ -70,7 +73,7 @@ def fence_exec(order: Order, words: tuple[str, ...]) -> NoReturn:
     os._exit(status)
 
 
-def _watch(guard: GuardProcess, signals: Signals, talk: Talk, mark: Mark, descriptor: int | None) -> Ending:
+def _watch(guard: GuardProcess, signals: Signals, talk: Talk, variables: list[str], descriptor: int | None) -> Ending:
     """Run the command with everything that belongs to it, until nothing of it is left.
 
     A mark that the kernel holds is held through *descriptor*, which the command gets, too: so it is held as long as
@@ -93,8 +96,6 @@ def _watch(guard: GuardProcess, signals: Signals, talk: Talk, mark: Mark, descri
         request_timeout=ABSENT,
         rate_error=ABSENT,
     )
-    variables = [f"{name}={os.environ[name]}" for name in JOB_VARIABLES if name in os.environ]
-    variables += [f"LOCKCTL_TOKEN={mark.token}", f"LOCKCTL_TOKEN_DOMAIN={mark.domain}"]  # what was shown, in the end
     watch = clock.monotonic if kernel_held else clock.boottime
     guard.tell_deadline(watch() + NEVER)
     guard.start(orders.encode(schedule), variables, () if descriptor is None else (descriptor,))
@@ -112,9 +113,3 @@ def _status(ending: Ending, words: tuple[str, ...], talk: Talk) -> int:
     if ending.status is None:
         return exit_status.SIGNALED + NAMES["KILL"]
     return exit_status.of_wait_status(ending.status)
-
-
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    environment = given_environment(environ)
-    environment.pop(PASSWORD, None)
-    return environment

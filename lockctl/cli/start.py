@@ -50,7 +50,7 @@ def execute(
             raise UsageError(f"--lock: {len(locks)} locks are too many for one run: at most {MOST_LOCKS}")
         hold_standard_descriptors()
         patient = {"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys()
-        environment = _environment(environ)
+        environment = job_environment(environ)
         guard = fork_guard(words, environment, signals, lambda text: talk("warning", text), eager=not patient)
         from lockctl.cli import run  # while the guard gets ready, on another processor
 
@@ -102,8 +102,11 @@ def _checked_name(name: str) -> str:
         raise UsageError(message) from None
 
 
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for the command: as lockctl was given it, without credentials and what is lockctl's own."""
+def job_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for the command of ``run`` and of ``fence exec``.
+
+    It is what lockctl was given, without credentials and without what is lockctl's own.
+    """
     environment = given_environment(environ)
     environment.pop(PASSWORD, None)
     environment.pop("LOCKCTL_STANDBY", None)

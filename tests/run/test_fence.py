@@ -110,7 +110,7 @@ def test_a_mark_that_cannot_be_written_keeps_it_out_and_frees_the_lock(refused, 
             os.mkfifo(f"{stock}.fence")
         else:
             (stock.parent / ".stock.fence").write_text(content)
-        said = refused(77, "-l", "a", "--fence", str(stock))
+        said = refused(78, "-l", "a", "--fence", str(stock))
         assert "the command was not started" in said
         assert free(lockctl)
 
@@ -122,7 +122,7 @@ def test_a_mark_that_somebody_holds_is_waited_for_and_then_keeps_it_out(refused,
     with open(f"{stock}.fence", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         before = time.monotonic()
-        assert "held by another program" in refused(77, "-l", "a", "--ttl", "4s", "--fence", str(stock))
+        assert "held by another program" in refused(69, "-l", "a", "--ttl", "4s", "--fence", str(stock))
         assert time.monotonic() - before < 10
         assert free(lockctl)
 
@@ -175,7 +175,7 @@ def test_it_can_be_a_variable_or_a_key_and_its_password_is_not_for_the_command(l
     shown = lockctl("config", "show", env=env)
     assert "redis://127.0.0.1:1/0" in shown.stdout
     done = lockctl("run", "-v", "-l", "b", "--", "true", env=env)
-    assert done.returncode == 77
+    assert done.returncode == 69
     assert "s3cret" not in shown.stdout + shown.stderr + done.stderr
     inner = lockctl("run", "-l", "b", "--fence", str(stock), "--", "env", env=env).stdout
     assert "LOCKCTL_TOKEN=" in inner
@@ -334,6 +334,24 @@ def test_streams_and_token_are_those_of_the_command(lockctl, stock):
         input=None,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", f"outer 40 {DOMAIN} none\n")
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+@pytest.mark.parametrize("outer", [False, True])
+def test_no_command_is_given_credentials(lockctl, stock, verb, outer):
+    secrets = {
+        "LOCKCTL_PASSWORD": "s3cret",
+        "LOCKCTL_FENCE": "redis://:s3cret@127.0.0.1:1/0?resource=x",
+        "LOCKCTL_BACKEND": "redis://:s3cret@127.0.0.1:1/0",
+        "LOCKCTL_STANDBY": "s3cret",
+    }
+    inside = {"LOCKCTL_OWNER": "me", "LOCKCTL_LOCK": "outer"} if outer else {}
+    words = ["run", "-l", "a", "-b", lockctl.url, "--fence"] if verb == "run" else ["fence", "exec"]
+    done = lockctl(*words, str(stock), "--", "env", env={**OWN, **secrets, **inside})
+    assert done.returncode == 0, done.stderr
+    assert "LOCKCTL_TOKEN=" in done.stdout
+    assert "s3cret" not in done.stdout
+    assert ("LOCKCTL_LOCK=outer" in done.stdout) is (outer and verb == "exec")
 
 
 @pytest.mark.parametrize(("word", "status"), [("/no/such/command", 127), ("/", 126), ("", 127)])
