@@ -156,7 +156,8 @@ def _under_lock(
         return _run_unlocked(outcome, request.schedule, start, clock)
     outcome = replace(outcome, waited=clock() - started_waiting)
     if lease is None:
-        return replace(outcome, seen=_look(backend, getattr(backend, "refused", request.name)))
+        seen = _look(backend, getattr(backend, "refused", request.name))
+        return replace(outcome, seen=seen, detail="" if seen and seen.holders else getattr(backend, "closed_by", ""))
     grant = lease.grant
     note("debug", f"acquired {grant.key} with token {grant.token}")
     started, started_at = clock(), clocks.wall()

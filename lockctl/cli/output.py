@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
-    from lockctl.model import Holder, LockInfo, Run
+    from lockctl.model import Holder, LockInfo, Run, Waiter
 
 NO_SCREEN = ("", "dumb", "unknown")  # values of TERM: no cursor that could be moved
 
@@ -66,9 +66,14 @@ def on_styled_screen() -> bool:
 
 def held_by(seen: LockInfo | None, where: tuple[str, ...] = ()) -> str:
     """Who holds a lock, since when, and how to look further; *where*: see :func:`look_options`."""
-    if seen is None or not seen.holders:
-        return "held by another, who has released it just now or cannot be seen"
+    if seen is None:
+        return "held by another; the backend did not say by whom"
     look = "see: " + command_line(("lockctl", "inspect", *where, seen.name))
+    if not seen.holders and seen.waiters:
+        first = _who(seen.waiters[0])
+        return f"free by now, but {first} waited before and comes first; if it has died, its place soon ends; {look}"
+    if not seen.holders:
+        return f"held by another, who has released it just now; {look}"
     holder = seen.holders[0]
     command = f": {command_line(holder.command)}" if holder.command else ""
     if seen.state == "foreign":
@@ -91,7 +96,7 @@ def look_options(given: Mapping[str, str | bool]) -> tuple[str, ...]:
     return tuple(options)
 
 
-def _who(holder: Holder) -> str:
+def _who(holder: Holder | Waiter) -> str:
     host = printable(holder.host) if holder.host else "an unknown host"
     pid = f" pid {holder.pid}" if holder.pid else ""
     user = f" ({printable(holder.user)})" if holder.user else ""

@@ -91,9 +91,10 @@ def acquire(
                 # who came to wait outlasts a server's restart or the election of a leader
                 if unreachable_at is None:
                     unreachable_at = now() + ACQUIRE_TIMEOUT
-                if min(unreachable_at, give_up) - now() <= pause:
+                left = min(unreachable_at, give_up) - now()
+                if left <= 0:
                     raise
-                _sleep(pause, interrupt)
+                _sleep(min(pause, left), interrupt)  # the last attempt is made when the time is over
                 pause = min(2 * pause, LONGEST_PAUSE)
             _stop_if_asked(ending_signal)
     except BaseException as error:
@@ -200,7 +201,8 @@ def _fitted(schedule: Schedule, grant: Grant) -> Schedule:
         return schedule.fitted(grant.ttl)
     except ValueError as wrong:
         asked = format_duration(grant.claim.ttl)
-        raise ConfigError(f"the server cuts the lease of {asked} short: {wrong}") from None
+        remedy = "shorten --kill-after, or have the server allow longer leases"
+        raise ConfigError(f"the server cuts the lease of {asked} short: {wrong}; {remedy}") from None
 
 
 def _sleep(pause: float, interrupt: int | None) -> None:

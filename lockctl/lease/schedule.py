@@ -89,12 +89,14 @@ class Schedule(Value):
     def fitted(self, ttl: float) -> Schedule:
         """The schedule for a lease that a server granted for another time than was asked for.
 
-        Raises ``ValueError`` when it is too short for what must fit into it.
+        Raises ``ValueError`` when it is too short for what must fit into it; asking for a longer one would not help.
         """
         if ttl >= self.ttl:
             return self
         leased = self.request_timeout > 0
-        return _fit(ttl, self.asked_grace, rate_error=self.rate_error, heartbeat=self.heartbeat, leased=leased)
+        return _fit(
+            ttl, self.asked_grace, rate_error=self.rate_error, heartbeat=self.heartbeat, leased=leased, cut_short=True
+        )
 
 
 def plan(ttl: float, grace: float | None, capabilities: Capabilities) -> Schedule:
@@ -111,7 +113,9 @@ def plan(ttl: float, grace: float | None, capabilities: Capabilities) -> Schedul
     )
 
 
-def _fit(ttl: float, asked_grace: float | None, *, rate_error: float, heartbeat: float, leased: bool) -> Schedule:
+def _fit(
+    ttl: float, asked_grace: float | None, *, rate_error: float, heartbeat: float, leased: bool, cut_short: bool = False
+) -> Schedule:
     if ttl < SHORTEST_TTL:
         message = f"the ttl is {format_duration(ttl)}: it must be at least {format_duration(SHORTEST_TTL)}"
         raise ValueError(message)
@@ -129,7 +133,8 @@ def _fit(ttl: float, asked_grace: float | None, *, rate_error: float, heartbeat:
     elif grace > longest_grace:
         message = (
             f"kill-after {format_duration(grace)} does not fit into a ttl of {format_duration(ttl)} beside the"
-            f" renewals: at most {format_duration(max(0, int(longest_grace * 1000) / 1000))}, or a longer ttl"
+            f" renewals: at most {format_duration(max(0, int(longest_grace * 1000) / 1000))}"
+            + ("" if cut_short else ", or a longer ttl")
         )
         raise ValueError(message)
     return Schedule(

@@ -209,6 +209,11 @@ class Together:
             client.close()
 
     @property
+    def closed_by(self) -> str:
+        """What keeps the lock that was refused closed if nobody holds it; empty: not known."""
+        return getattr(self._clients[self.refused], "closed_by", "")
+
+    @property
     def _any(self) -> Backend:
         return self._clients[self._names[0]]
 

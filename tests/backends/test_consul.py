@@ -24,6 +24,8 @@ from tests.servers.process import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.jobs import Lockctl
+
 
 @pytest.fixture
 def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
@@ -142,6 +144,19 @@ def test_a_lock_delay_is_for_holders_that_vanished_and_is_waited_for_without_a_r
         tries += 1
     assert 0.5 < time.monotonic() - began < 3.5
     assert tries <= 3
+
+
+@pytest.mark.parametrize("more", [(), ("-l", "other")])
+def test_a_run_that_is_refused_for_a_lock_delay_is_told_so(
+    harness: ConsulHarness, lockctl: Lockctl, more: tuple[str, ...]
+) -> None:
+    client = harness.client(lock_delay="20s")
+    take(client, harness.claim())
+    harness.server.request("PUT", "/v1/session/destroy/" + harness.entry()["Session"])
+    url = f"consul://{harness.server.address}/?prefix={harness.prefix}"
+    done = lockctl("run", "-n", "-b", url, "-l", "nightly", *more, "--", "true")
+    assert done.returncode == 75
+    assert "nobody holds it: Consul keeps it closed for the lock delay" in done.stderr
 
 
 def test_who_was_refused_for_a_lock_delay_is_interrupted_at_once(harness: ConsulHarness) -> None:

@@ -176,3 +176,16 @@ def test_waiters_outlast_a_restart_of_the_server_that_forgets_them(start_server:
     waiting.result()
     client.close()
     other.close()
+
+
+def test_a_run_that_is_refused_for_a_waiter_that_died_is_told_who_that_is(
+    lockctl: Lockctl, url: str, connect: Callable[[], RedisBackend]
+) -> None:
+    holder, dead = connect(), connect()
+    grant = take(holder, claim())
+    dead.wait(claim(), timeout=0.5, interrupt=None)  # its place outlives it
+    eventually(lambda: queued(holder))
+    holder.release(grant, timeout=LIMIT)
+    done = lockctl("run", "-n", "-b", url, "-l", "nightly", "--", "true")
+    assert done.returncode == 75
+    assert f"free by now, but web3 pid {os.getpid()} (ops) waited before and comes first" in done.stderr

@@ -76,6 +76,7 @@ class ConsulBackend:
             str, float
         ] = {}  # owner that was refused although there is room -> how long to wait at least
         self._domain: str | None = None
+        self.closed_by = ""  # what kept the last attempt out if nobody holds the lock; empty: not known
 
     @classmethod
     def from_url(cls, url: Url) -> ConsulBackend:
@@ -92,6 +93,7 @@ class ConsulBackend:
             raise ConfigError("consul: its locks are for one holder, or for as many as --slots says, not for readers")
         deadline = Deadline(timeout, interrupt)
         self._pauses.pop(claim.owner, None)
+        self.closed_by = ""
         attempt = self._try_slot if claim.slots > 1 else self._try
         for _ in range(TRIES):
             grant, settled = attempt(claim, deadline)
@@ -183,6 +185,7 @@ class ConsulBackend:
         from lockctl.backends.consul import waiting
 
         self._pauses[claim.owner] = waiting.POLL
+        self.closed_by = "nobody holds it: Consul keeps it closed for the lock delay of a holder that vanished"
 
     def _again(self, claim: Claim, session: str, tenure: Tenure | None, deadline: Deadline) -> Grant | None:
         """The grant of the same claim, if its answer was lost; with a lease that begins within this call."""
