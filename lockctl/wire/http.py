@@ -94,7 +94,11 @@ class Parser:
     @property
     def reusable(self) -> bool:
         """Whether another request may follow on this connection."""
-        return self.complete and not self._data and self.headers.get("connection", "").lower() != "close"
+        return self.complete and self.headers.get("connection", "").lower() != "close"
+
+    def rest(self) -> bytes:
+        """What came behind the end of the answer."""
+        return bytes(self._data) if self.complete else b""
 
     def feed(self, data: bytes) -> bytes:
         """Add what was received; the bytes of the body that have become known. Raises ``Malformed``."""
@@ -231,20 +235,36 @@ class Client:
         here must stand being done twice. Raises ``BackendUnavailable``, ``RequestInterrupted``,
         ``ConfigError`` (TLS).
         """
-        data = self._head(method, target, body, headers) + body
+        return self.pipeline(((method, target, body),), deadline, headers=headers)[0]
+
+    def pipeline(
+        self,
+        requests: tuple[tuple[str, str, bytes], ...],
+        deadline: Deadline,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> list[Response]:
+        """The answers to several requests (method, target, body) that take one round trip together.
+
+        The server does them in this order, each when the one before it is done, unless all are only looks
+        (RFC 9112, 9.3.2). Those that it closed the connection before are sent again. Raises as :meth:`request` does.
+        """
+        answers: list[Response] = []
         kept = self._stream is not None
-        while True:
+        while len(answers) < len(requests):
             deadline.check(self.endpoint.where)
+            before = len(answers)
             try:
-                return self._exchange(data, method, deadline)
+                self._exchange(requests[before:], headers, deadline, answers)
             except Closed:
                 self.close()
-                if not kept:
+                if not kept and len(answers) == before:
                     raise
                 kept = False
             except BaseException:
                 self.close()
                 raise
+        return answers
 
     def stream(
         self,
@@ -280,31 +300,49 @@ class Client:
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {content}" for name, content in fields)]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
-    def _exchange(self, data: bytes, method: str, deadline: Deadline) -> Response:
+    def _exchange(
+        self,
+        requests: tuple[tuple[str, str, bytes], ...],
+        headers: tuple[tuple[str, str], ...],
+        deadline: Deadline,
+        answers: list[Response],
+    ) -> None:
+        """Send requests and add what is answered to them, until the server closes the connection."""
         if self._stream is None:
             self._stream = self.endpoint.connect(deadline)
         stream = self._stream
-        stream.send(data, deadline)
-        parser = Parser(has_body=method != "HEAD")
-        body, come = bytearray(), 0
-        try:
-            while not parser.complete:
-                try:
-                    piece = stream.receive(deadline)
-                except Closed:
-                    if not parser.head_complete:
-                        raise
-                    parser.feed_end()
-                    break
-                come += len(piece)
-                if come > LARGEST_ANSWER:
-                    raise TooLarge(stream.where)
-                body += parser.feed(piece)
-        except Malformed as wrong:
-            raise Malformed(f"{stream.where}: {wrong}") from None
-        if not parser.reusable:
-            self.close()
-        return Response(parser.status, parser.headers, bytes(body))
+        data = [self._head(method, target, body, headers) + body for method, target, body in requests]
+        stream.send(b"".join(data), deadline)
+        rest = b""
+        for method, _, _ in requests:
+            parser = Parser(has_body=method != "HEAD")
+            try:
+                answer, rest = self._answer(stream, parser, rest, deadline)
+            except Malformed as wrong:
+                raise Malformed(f"{stream.where}: {wrong}") from None
+            answers.append(answer)
+            if not parser.reusable:
+                self.close()
+                return
+        if rest:
+            self.close()  # more than was asked for
+
+    def _answer(self, stream: Stream, parser: Parser, data: bytes, deadline: Deadline) -> tuple[Response, bytes]:
+        """One answer that begins with *data*, and what came behind it."""
+        body, come = bytearray(parser.feed(data)), len(data)
+        while not parser.complete:
+            try:
+                piece = stream.receive(deadline)
+            except Closed:
+                if not parser.head_complete:
+                    raise
+                parser.feed_end()
+                break
+            come += len(piece)
+            if come > LARGEST_ANSWER:
+                raise TooLarge(stream.where)
+            body += parser.feed(piece)
+        return Response(parser.status, parser.headers, bytes(body)), parser.rest()
 
 
 class Lines:

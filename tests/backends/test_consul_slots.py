@@ -57,13 +57,13 @@ def requests(client: ConsulBackend, monkeypatch: pytest.MonkeyPatch) -> list[str
     """The paths that a client asks for from now on."""
     asked: list[str] = []
     for agent in (client._agent, client._renewing):
-        request = agent._client.request
+        pipeline = agent._client.pipeline
 
-        def counting(method: str, target: str, *args: Any, request: Any = request, **more: Any) -> Any:
-            asked.append(target)
-            return request(method, target, *args, **more)
+        def counting(requests: Any, *args: Any, pipeline: Any = pipeline, **more: Any) -> Any:
+            asked.extend(target for _, target, _ in requests)
+            return pipeline(requests, *args, **more)
 
-        monkeypatch.setattr(agent._client, "request", counting)
+        monkeypatch.setattr(agent._client, "pipeline", counting)
     return asked
 
 

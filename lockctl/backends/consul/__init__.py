@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lockctl.model import Claim, Holder, LockInfo, Run
     from lockctl.url import Url
 
+ENDED = "its session in Consul has ended"
 TRIES = 4  # times that another is faster before it is said to have the lock
 
 
@@ -232,15 +233,17 @@ class ConsulBackend:
         owner = grant.claim.owner
         try:
             session = self._sessions.get(owner)
-            ttl = None if session is None else self._renewing.renew_session(session, deadline)
-            if session is None or ttl is None:
-                raise LeaseLost("its session in Consul has ended")
+            if session is None:
+                raise LeaseLost(ENDED)
             if grant.claim.slots > 1:
-                from lockctl.backends.consul.semaphore import seat
+                from lockctl.backends.consul.semaphore import keys_of_seat, seat
 
-                entry = seat(self._renewing, grant.key, session, deadline)
+                ttl, found = self._renewing.renew_and_get(session, keys_of_seat(grant.key, session), deadline)
+                entry = seat(found, grant.key, session)
             else:
-                entry = self._renewing.get(grant.key + SUFFIX, deadline)
+                ttl, (entry,) = self._renewing.renew_and_get(session, (grant.key + SUFFIX,), deadline)
+            if ttl is None:
+                raise LeaseLost(ENDED)
         except ConfigError as refusal:
             raise BackendUnavailable(str(refusal)) from refusal
         if entry is None or entry.session != session:

@@ -23,6 +23,7 @@ LONGEST_WAIT = 15.0  # seconds of one blocking query: a dead connection is notic
 SPREAD = 1 / 16  # Consul adds up to this part of a wait, so that not all return at once
 ANSWER_LIMIT = 5.0  # seconds after that
 MOST_OPERATIONS = 64  # of one transaction
+RENEW = "/v1/session/renew/"
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
 
 
@@ -141,7 +142,21 @@ class Agent:
 
     def renew_session(self, session: str, deadline: Deadline) -> float | None:
         """How many seconds the session lives at least from now; ``None``: it has ended."""
-        answer = self._ask("PUT", f"/v1/session/renew/{session}", deadline)
+        return self._renewed(session, self._ask("PUT", RENEW + session, deadline), deadline)
+
+    def renew_and_get(
+        self, session: str, keys: tuple[str, ...], deadline: Deadline
+    ) -> tuple[float | None, list[Entry | None]]:
+        """Renew a session and then look at *keys*, in one round trip: as :meth:`renew_session` and :meth:`get`."""
+        places = ((RENEW + session, ""), *[(f"/v1/kv/{quoted(key)}", "consistent") for key in keys])
+        verbs = ("PUT", *["GET"] * len(keys))
+        asked = tuple((verb, self._target(path, query), b"") for verb, (path, query) in zip(verbs, places, strict=True))
+        answers = self._client.pipeline(asked, deadline)
+        for (path, _), answer in zip(places, answers, strict=True):
+            self._check(path, answer)
+        return self._renewed(session, answers[0], deadline), [self._entry(answer) for answer in answers[1:]]
+
+    def _renewed(self, session: str, answer: Response, deadline: Deadline) -> float | None:
         if answer.status == 404:
             if session.encode() not in answer.body:
                 raise self._strange(answer)  # anything on the way may say 404
@@ -170,14 +185,23 @@ class Agent:
 
     def _ask(self, method: str, path: str, deadline: Deadline, query: str = "", *, body: bytes = b"") -> Response:
         """An answer that means something: 200, 404 (from Consul itself, where keys are asked for) or 409."""
+        answer = self._client.request(method, self._target(path, query), deadline, body=body)
+        self._check(path, answer)
+        return answer
+
+    def _target(self, path: str, query: str) -> str:
         whole = "&".join(part for part in (query, self._settings.query) if part)
-        answer = self._last = self._client.request(method, f"{path}?{whole}" if whole else path, deadline, body=body)
+        return f"{path}?{whole}" if whole else path
+
+    def _check(self, path: str, answer: Response) -> None:
+        """Raise for an answer that does not mean anything."""
+        self._last = answer
         is_key = path.startswith("/v1/kv/")
         if answer.status == 200:
             if is_key and INDEX not in answer.headers:
                 raise self._strange(answer)
         elif answer.status == 404:
-            if INDEX not in answer.headers and not path.startswith("/v1/session/renew/"):
+            if INDEX not in answer.headers and not path.startswith(RENEW):
                 raise self._strange(answer)
         elif answer.status == 403 or b"Permission denied" in answer.body:
             raise self._forbidden(answer)
@@ -185,7 +209,6 @@ class Agent:
             raise ConfigError(self._advice(answer))
         elif answer.status != 409 or path != "/v1/txn":
             raise self._strange(answer)
-        return answer
 
     def _entry(self, answer: Response) -> Entry | None:
         if answer.status == 404:

@@ -161,12 +161,16 @@ def leave(agent: Agent, place: str, session: str, deadline: Deadline) -> None:
             return
 
 
-def seat(agent: Agent, place: str, session: str, deadline: Deadline) -> Entry | None:
-    """The key of a holder that is still inside; ``None``: it is not.
+def keys_of_seat(place: str, session: str) -> tuple[str, str]:
+    """The keys that say whether a holder is still inside: for :func:`seat`, looked at in this order.
 
-    Who was left out never comes back, so that the two keys need not be of one moment.
+    Who was left out never comes back, so that the two need not be of one moment.
     """
-    found = [agent.get(key, deadline) for key in (f"{place}/{session}", place + SUFFIX)]
+    return f"{place}/{session}", place + SUFFIX
+
+
+def seat(found: list[Entry | None], place: str, session: str) -> Entry | None:
+    """The key of a holder that is still inside; ``None``: it is not."""
     return seats([entry for entry in found if entry is not None], place).living.get(session)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lockctl.url import Url
 
 PORT = 2379
+KEEP_ALIVE = "/v3/lease/keepalive"
 TRIES = 4  # to make a lease: two are enough when one answer was lost
 
 
@@ -136,8 +137,10 @@ class EtcdBackend:
         asked = self.layout.revocation(claim.name, lease)
         request = {"compare": [wording.is_created_at(own, grant.token)], "success": [wording.get(asked)]}
         try:
-            ttl, term = self.keep_alive(lease, deadline)
-            answer = self.cluster.call("/v3/kv/txn", request, deadline)
+            # in this order: the leader that prolonged the lease was still the leader when the key was looked at
+            requests = ((KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))
+            kept, answer = self.cluster.call_beside(requests, deadline)
+            ttl, term = self._kept_alive(lease, kept)
         except LeaseGone as odd:
             raise BackendUnavailable(f"{self.cluster.where}: {odd}") from None
         except ConfigError as denied:
@@ -263,7 +266,9 @@ class EtcdBackend:
 
     def keep_alive(self, lease: int, deadline: Deadline) -> tuple[float, int]:
         """Prolong a lease; for how many seconds, 0 when it has ended, and the leader's term."""
-        answer = self.cluster.call("/v3/lease/keepalive", {"ID": str(lease)}, deadline)
+        return self._kept_alive(lease, self.cluster.call(KEEP_ALIVE, {"ID": str(lease)}, deadline))
+
+    def _kept_alive(self, lease: int, answer: dict[str, Any]) -> tuple[float, int]:
         if wording.whole(answer.get("ID")) != lease:
             raise BackendUnavailable(f"{self.cluster.where}: the answer is about another lease")
         return float(max(0, wording.whole(answer.get("TTL")))), wording.term(answer)

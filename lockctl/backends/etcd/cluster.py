@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
+import os
+
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
+from lockctl.wire.deadline import READABLE
 from lockctl.wire.http import Client
 from lockctl.wire.stream import Closed
 
@@ -18,10 +22,12 @@ if TYPE_CHECKING:
     from lockctl.wire.stream import Endpoint
 
     T = TypeVar("T")
+    Requests = tuple[tuple[str, dict[str, Any]], ...]  # paths, and what is said there
 
 # a member that is cut off from the others says so at once, instead of holding the request
 HEADERS = (("Grpc-Metadata-Hasleader", "true"),)
 LONGEST_TRY = 2.0  # seconds for a member while there are others: more than an election takes
+TURNS = 3  # of one request that may be made several times at once: a late answer costs a third of its time
 # gRPC's codes, which the gateway repeats
 INVALID_ARGUMENT, PERMISSION_DENIED, OUT_OF_RANGE, UNIMPLEMENTED, UNAUTHENTICATED = 3, 7, 11, 12, 16
 
@@ -53,6 +59,7 @@ class Cluster:
         self._token = ""  # of our login
         self._idle: list[tuple[Endpoint, Client]] = []
         self._answered = False  # whether any member ever did
+        self._closed = False
         self.turn = 0  # number of the member that is asked first: the one that answered last
 
     @property
@@ -66,8 +73,16 @@ class Cluster:
         Beside etcd's own fields it has a ``date``: when that member answered by its clock, ``None`` if it did not say.
         Raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``, ``LeaseGone``, ``LeaseExists``.
         """
-        body = json_text.render(request).encode()
-        return self._of_any(lambda member, share: self._answer(member, path, body, share), deadline)
+        requests = ((path, request),)
+        return self._of_any(lambda member, share: self._answers(member, requests, share), deadline)[0]
+
+    def call_beside(self, requests: Requests, deadline: Deadline) -> list[dict[str, Any]]:
+        """The answers of the first member that has them, in one round trip; it does the requests in this order.
+
+        While a member is late the next one is asked, too, or the only one on another connection: for requests that may
+        be carried out twice at the same time. Raises as :meth:`call` does.
+        """
+        return self._of_first(lambda member: self._answers(member, requests, deadline), deadline)
 
     def watch(self, watches: tuple[dict[str, Any], ...], start: int, deadline: Deadline) -> Lines:
         """What happens in some ranges of keys from revision *start* on, as lines of JSON; the caller closes it."""
@@ -85,7 +100,8 @@ class Cluster:
         return self._of_any(attempt, deadline)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close what is open; a connection that a thread is still at, it closes itself."""
+        self._closed = True
         while self._idle:
             self._idle.pop()[1].close()
 
@@ -108,17 +124,75 @@ class Cluster:
             self.turn = turn
             return answer
         self.turn = (first + 1) % count
-        texts = list(dict.fromkeys(str(problem) for problem in problems))
-        if all(isinstance(problem, ConfigError) for problem in problems):
-            raise ConfigError("; ".join(texts))
-        raise BackendUnavailable("; ".join(texts))
+        raise _all_failed(problems)
 
-    def _answer(self, member: Endpoint, path: str, body: bytes, deadline: Deadline) -> dict[str, Any]:
+    def _of_first(self, attempt: Callable[[Endpoint], T], deadline: Deadline) -> T:
+        count, first, step = len(self._members), self.turn, deadline.left() / TURNS
+        outcomes: list[tuple[int, T | None, Exception | None]] = []
+        mutex, over = _thread.allocate_lock(), False
+        try:
+            reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as failure:
+            raise BackendUnavailable(f"etcd: no pipe: {failure.strerror}") from None
+
+        def serve(turn: int) -> None:
+            answer = error = None
+            try:
+                answer = attempt(self._members[turn])
+            except Exception as failure:  # noqa: BLE001 - it is raised again where somebody waits for it
+                error = failure
+            with mutex:
+                if not over:
+                    outcomes.append((turn, answer, error))
+                    os.write(writing, b".")
+
+        most = max(count, 2)
+        started = 0
+        problems: list[BackendUnavailable | ConfigError] = []
+        try:
+            while True:
+                if started < most:
+                    try:
+                        _thread.start_new_thread(serve, ((first + started) % count,))
+                    except RuntimeError:
+                        raise BackendUnavailable(
+                            "etcd: no thread to ask it in: too many processes (ulimit -u)"
+                        ) from None
+                    started += 1
+                wait = deadline.sooner(step) if started < most else deadline
+                try:
+                    wait.wait(reading, READABLE, self.where)
+                    os.read(reading, most)
+                except BackendUnavailable:
+                    if deadline.left() <= 0:
+                        problems.append(deadline.passed(self.where))
+                        break
+                    continue
+                while outcomes:
+                    turn, answer, error = outcomes.pop(0)
+                    if error is None:
+                        self.turn = turn
+                        return answer  # type: ignore[return-value]
+                    if isinstance(error, Denied) or not isinstance(error, (BackendUnavailable, ConfigError)):
+                        raise error
+                    problems.append(error)
+                if len(problems) == started >= count:
+                    break
+        finally:
+            with mutex:
+                over = True
+                os.close(reading)
+                os.close(writing)
+        self.turn = (first + 1) % count
+        raise _all_failed(problems)
+
+    def _answers(self, member: Endpoint, requests: Requests, deadline: Deadline) -> list[dict[str, Any]]:
+        bodies = tuple((path, json_text.render(request).encode()) for path, request in requests)
         for attempt in (1, 2):
             if self._user is not None and not self._token:
                 self._log_in(member, deadline)
             try:
-                return self._content(member, self._send(member, path, body, deadline))
+                return [self._content(member, response) for response in self._send(member, bodies, deadline)]
             except _StaleToken as stale:
                 if self._user is None:
                     raise Denied(f"{member.where}: {stale}: the URL needs a user and its password") from None
@@ -127,10 +201,11 @@ class Cluster:
                 self._token = ""
         raise AssertionError("unreachable")
 
-    def _send(self, member: Endpoint, path: str, body: bytes, deadline: Deadline) -> Response:
+    def _send(self, member: Endpoint, requests: tuple[tuple[str, bytes], ...], deadline: Deadline) -> list[Response]:
         client = self._client(member)
+        posts = tuple(("POST", path, body) for path, body in requests)
         try:
-            response = client.request("POST", path, deadline, body=body, headers=self._login())
+            responses = client.pipeline(posts, deadline, headers=self._login())
         except BaseException as failure:
             client.close()
             if isinstance(failure, Closed) and member.tls is None and not self._answered:
@@ -138,24 +213,26 @@ class Cluster:
             raise
         self._answered = True
         self._idle.append((member, client))
-        return response
+        if self._closed:
+            self.close()
+        return responses
 
     def _client(self, member: Endpoint) -> Client:
-        while True:
-            try:
-                kept_for, client = self._idle.pop()
-            except IndexError:
-                return Client(member, HEADERS)
-            if kept_for is member:
-                return client
-            client.close()
+        for kept in reversed(self._idle):
+            if kept[0] is member:
+                try:
+                    self._idle.remove(kept)
+                except ValueError:
+                    continue  # another thread has taken it
+                return kept[1]
+        return Client(member, HEADERS)
 
     def _login(self) -> tuple[tuple[str, str], ...]:
         return (("Authorization", self._token),) if self._token else ()
 
     def _log_in(self, member: Endpoint, deadline: Deadline) -> None:
         body = json_text.render({"name": self._user, "password": self._password}).encode()
-        response = self._send(member, "/v3/auth/authenticate", body, deadline)
+        (response,) = self._send(member, (("/v3/auth/authenticate", body),), deadline)
         if b"authentication is not enabled" in response.body:
             return  # as etcd's own client: whoever may do everything needs no login
         try:
@@ -183,6 +260,13 @@ class Cluster:
             raise BackendUnavailable(f"{member.where}: an answer that is not etcd's: {response.excerpt()}")
         inner["date"] = response.date
         return inner
+
+
+def _all_failed(problems: list[BackendUnavailable | ConfigError]) -> BackendUnavailable | ConfigError:
+    text = "; ".join(dict.fromkeys(str(problem) for problem in problems))
+    if all(isinstance(problem, ConfigError) for problem in problems):
+        return ConfigError(text)
+    return BackendUnavailable(text)
 
 
 def _problem(where: str, content: dict[str, Any], user: str | None) -> Exception:

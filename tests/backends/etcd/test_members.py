@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.backends.etcd import EtcdBackend
+    from lockctl.backends.etcd.cluster import Requests
     from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
+    from lockctl.wire.stream import Endpoint
     from tests.servers.etcd import EtcdCluster
 
     Open = Callable[..., EtcdBackend]
@@ -59,6 +61,20 @@ class TestMembers:
             assert time.monotonic() - before < 1.0
         finally:
             etcd_three.members[0].start()
+
+    def test_frozen_members_cost_a_renewal_only_a_part_of_its_time(
+        self, etcd_three: EtcdCluster, connect: Open
+    ) -> None:
+        """The URL names the frozen one twice, as if two of five were: both are asked before another."""
+        frozen, second, third = etcd_three.members
+        client = connect(frozen.address, frozen.address, second.address, third.address)
+        grant = take(connect(second.address, third.address), claim(ttl=10.0))
+        frozen.pause()
+        try:
+            client.cluster.turn = 0
+            assert client.renew(grant, timeout=6.0).token == grant.token
+        finally:
+            frozen.resume()
 
     def test_a_frozen_member_is_left_for_another_and_remembered(self, etcd_three: EtcdCluster, connect: Open) -> None:
         client = connect(*etcd_three.addresses)
@@ -122,15 +138,18 @@ class TestMembers:
     ) -> None:
         """Such a leader needs a disk that hangs: its answer is made here from that of the real one."""
         grant = take(backend, mine)
-        truly, answers, asked = backend.cluster.call, iter([stale] * 2), 0
+        truly, wrong, asked = backend.cluster._answers, iter([stale] * 2), 0
 
-        def call(path: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+        def answers(member: Endpoint, requests: Requests, deadline: Deadline) -> list[dict[str, Any]]:
             nonlocal asked
-            answer = truly(path, request, deadline)
-            asked += path.endswith("keepalive")
-            return {**answer, **next(answers, {})} if path.endswith("keepalive") else answer
+            found = truly(member, requests, deadline)
+            for number, (path, _) in enumerate(requests):
+                if path.endswith("keepalive"):
+                    asked += 1
+                    found[number] = {**found[number], **next(wrong, {})}
+            return found
 
-        monkeypatch.setattr(backend.cluster, "call", call)
+        monkeypatch.setattr(backend.cluster, "_answers", answers)
         with pytest.raises(BackendUnavailable):
             backend.renew(grant, timeout=LIMIT)
         assert take(backend, mine).token == grant.token, "it asks until the answers agree"

@@ -171,6 +171,49 @@ def test_a_kept_connection_that_was_closed_is_replaced_but_a_fresh_one_is_not_tr
     assert not answers
 
 
+PAIR = (("PUT", "/renew", b"body"), ("GET", "/look", b""))
+
+
+@given(
+    st.lists(st.integers(0, 200), max_size=6), st.lists(st.sampled_from(["length", "chunked"]), min_size=2, max_size=2)
+)
+def test_several_requests_take_one_round_trip(cuts: list[int], framings: list[str]) -> None:
+    asked = bytearray()
+
+    def behave(connection: socket.socket) -> None:
+        while not asked.endswith(b"Content-Length: 0\r\n\r\n"):
+            asked.extend(connection.recv(65536))  # nothing is answered before both have come
+        data = written(200, b"first", framings[0], [2]) + written(404, b"second", framings[1], [3])
+        for start, end in itertools.pairwise(sorted({0, len(data), *(cut % len(data) for cut in cuts)})):
+            connection.sendall(data[start:end])
+        connection.recv(1)
+
+    with serving(behave) as address:
+        using = client(address)
+        answers = using.pipeline(PAIR, Deadline(LIMIT))
+        using.close()
+    assert [(answer.status, answer.body) for answer in answers] == [(200, b"first"), (404, b"second")]
+    assert [asked.index(word) for word in (b"PUT /renew ", b"body", b"GET /look ")] == sorted(
+        asked.index(word) for word in (b"PUT /renew ", b"body", b"GET /look ")
+    )
+
+
+@pytest.mark.parametrize("framing", ["length", "close"])
+def test_what_a_server_did_not_answer_before_it_closed_is_asked_again_alone(framing: str) -> None:
+    asked: list[bytes] = []
+
+    def behave(connection: socket.socket) -> None:
+        asked.append(connection.recv(65536))
+        connection.sendall(written(200, b"%d" % len(asked), framing, []))
+
+    with serving(behave) as address:
+        using = client(address)
+        assert [answer.body for answer in using.pipeline(PAIR, Deadline(LIMIT))] == [b"1", b"2"]
+        using.close()
+    assert [data.count(b"HTTP/1.1") for data in asked] == [2, 1]
+    assert asked[1].startswith(b"GET /look ")
+
+
 def test_a_late_answer_is_never_taken_for_that_to_the_next_request() -> None:
     answers = [b"late", b"right"]
 
