@@ -152,14 +152,12 @@ def _under_lock(
         outcome = replace(outcome, kind="unavailable", waited=clock() - started_waiting, detail=str(unknown))
         if not request.run_unlocked:
             return outcome
-        note("warning", f"RUNNING WITHOUT A LOCK: {unknown}")
-        return _run_unlocked(outcome, request.schedule, start, clock)
+        return _run_unlocked(outcome, request.schedule, start, clock, note)
     outcome = replace(outcome, waited=clock() - started_waiting)
     if lease is None:
         seen = _look(backend, getattr(backend, "refused", request.name))
         return replace(outcome, seen=seen, detail="" if seen and seen.holders else getattr(backend, "closed_by", ""))
     grant = lease.grant
-    note("debug", f"acquired {grant.key} with token {grant.token}")
     started, started_at = clock(), clocks.wall()
     guard.tell_deadline(lease.deadline)
     held = [part.descriptor for part in grant.parts or (grant,)]
@@ -168,6 +166,7 @@ def _under_lock(
     if fence is not None:
         variables += fence.variables(grant.domain, grant.token, request.pgoptions)
     keeper = start(lease.schedule, variables, descriptors)
+    note("debug", f"acquired {grant.key} with token {grant.token}")
     from lockctl.lease import afterwards  # while another processor starts the command
 
     def make_renewer() -> Renewer:
@@ -188,10 +187,16 @@ def _under_lock(
 
 
 def _run_unlocked(
-    outcome: Outcome, schedule: Schedule, start: Callable[[Schedule, list[str], tuple[int, ...]], Keeper], clock: Clock
+    outcome: Outcome,
+    schedule: Schedule,
+    start: Callable[[Schedule, list[str], tuple[int, ...]], Keeper],
+    clock: Clock,
+    note: Callable[[str, str], None],
 ) -> Outcome:
     started, started_at = clock(), clocks.wall()
-    ending = start(schedule, [], ()).run(None, None)
+    keeper = start(schedule, [], ())
+    note("warning", f"RUNNING WITHOUT A LOCK: {outcome.detail}")
+    ending = keeper.run(None, None)
     return _ended(replace(outcome, started_at=started_at, duration=clock() - started), ending)
 
 

@@ -51,7 +51,7 @@ def fence_exec(order: Order, words: tuple[str, ...]) -> NoReturn:
             f"LOCKCTL_TOKEN={mark.token}",
             f"LOCKCTL_TOKEN_DOMAIN={mark.domain}",
         ]  # what was shown, in the end
-        guard = fork_guard(words, environment, signals, lambda text: talk("warning", text), eager=False)
+        guard = fork_guard(words, environment, signals, talk, talk.finish, eager=False)
         hold = place.store.holding(place.resource, mark, timeout=limit)
         interruptible(hold.__enter__, limit, signals.descriptor, signals.ending)
         ending = _watch(guard, signals, talk, variables, getattr(place.store, "descriptor", None))
@@ -70,6 +70,7 @@ def fence_exec(order: Order, words: tuple[str, ...]) -> NoReturn:
     except OSError as failure:  # no more processes or descriptors
         talk("error", f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something")
         status = exit_status.NOT_EXECUTABLE
+    talk.finish()
     os._exit(status)
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from time import monotonic, sleep
+
+from lockctl.cli.talk import write_at_once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 STREAMS = (1, 2)
+STREAM_PATIENCE = 1.0  # seconds for its reader to make room
+STREAM_PAUSE = 0.01  # seconds
 LONGEST = 240  # bytes of a name that leave room for an ending: a name has up to 255
 
 
@@ -48,7 +53,7 @@ def _writer(path: str) -> Callable[[str, bytes, int], None]:
     for stream in STREAMS:
         if _is_open_as(stream, found):
             # by the descriptor: another user's terminal, or a socket, cannot be opened again
-            return lambda _path, data, _mode: _write_all(stream, data)
+            return lambda _path, data, _mode: _write_to_stream(stream, data)
     if stat.S_ISREG(found.st_mode):
         return _replace
     if stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode):
@@ -61,6 +66,14 @@ def _is_open_as(descriptor: int, found: os.stat_result) -> bool:
         return os.path.samestat(os.fstat(descriptor), found)
     except OSError:
         return False
+
+
+def _write_to_stream(stream: int, data: bytes) -> None:
+    until = monotonic() + STREAM_PATIENCE
+    while data := data[write_at_once(stream, data) :]:
+        if monotonic() >= until:
+            raise BlockingIOError(errno.EAGAIN, "nobody reads it")
+        sleep(STREAM_PAUSE)
 
 
 def _append(path: str, data: bytes, _mode: int) -> None:

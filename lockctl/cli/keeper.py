@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, NoReturn
 from lockctl import kernel
 from lockctl.cli import exit_status
 from lockctl.cli.holder import Task
+from lockctl.cli.main import report_bug
+from lockctl.cli.talk import Talk, write_at_once
 from lockctl.durations import format_duration
 from lockctl.errors import ConfigError, Interrupted, LockctlError
 from lockctl.names import printable
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.1  # seconds between two looks for what the keeper has said, while it waits
 LARGEST = 1 << 16  # bytes of what the holder tells
+AT_ONCE = 4096  # bytes, PIPE_BUF: a pipe takes as many whole or not at all
 # whatever the configuration says of `run`: this run is only the lock, and without the lock there is none
 FIXED: dict[str, str | bool] = {
     "skip_ok": False,
@@ -116,9 +119,9 @@ def _become_keeper(
 
         status = execute(settings, task.words(), variables, Signals(), shown=shown)
     except BaseException:  # noqa: BLE001 - nothing may go back into the caller's half of the program
-        import traceback
-
-        os.write(2, f"lockctl: this is a bug in lockctl:\n{traceback.format_exc()}".encode("utf-8", "replace"))
+        talk = Talk()
+        status = report_bug(talk)
+        talk.finish()
     finally:
         os._exit(status)
 
@@ -139,6 +142,7 @@ class Keeper:
         self._link = link
         self._link.setblocking(False)
         self._log = os.open(remains.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
+        self._said = 0  # bytes of the log that were passed on
         self._end = os.pidfd_open(pid)
         self._signals = Signals()
 
@@ -187,13 +191,15 @@ class Keeper:
         return told
 
     def _pass_on_what_was_said(self) -> None:
-        data = os.read(self._log, LARGEST)
-        while data:
+        """As much as stderr takes without waiting; the rest stays in the log until the next time."""
+        while data := os.pread(self._log, AT_ONCE, self._said):
             try:
-                os.write(2, data)
+                written = write_at_once(2, data)
             except OSError:
                 return
-            data = os.read(self._log, LARGEST)
+            self._said += written
+            if written < len(data):
+                return
 
     def status(self) -> int:
         """The exit status of a keeper that has ended without a grant; never 0, which means a lock that is held."""

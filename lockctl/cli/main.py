@@ -7,6 +7,8 @@ import gc
 import os
 import sys
 
+from lockctl.cli.talk import Talk
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,22 +20,26 @@ NOT_EXECUTABLE = 126  # as in ``exit_status``, which cannot be loaded then
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; the exit status. ``run`` leaves through ``os._exit``: nothing is to be torn down."""
     words = list(sys.argv[1:] if argv is None else argv)
+    talk = Talk()
     try:
         if words[:1] == ["run"]:
             gc.disable()  # nothing to collect before the command runs, and looking takes a third of the start
             status = _run(words[1:])
             if status is not None:
+                talk.finish()
                 os._exit(status)
         from lockctl.cli import commands
 
         return commands.invoke(words)
     except OSError as failure:
         if failure.errno not in EXHAUSTED:
-            return _bug()
-        _say(f"lockctl: {exhausted(failure)}\n")
+            return report_bug(talk)
+        talk("error", exhausted(failure))
         return NOT_EXECUTABLE
     except Exception:  # noqa: BLE001 - the last resort: a bug is reported and has its own status
-        return _bug()
+        return report_bug(talk)
+    finally:
+        talk.finish()
 
 
 def _run(words: list[str]) -> int | None:
@@ -62,19 +68,13 @@ def exhausted(failure: OSError) -> str:
     return f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something"
 
 
-def _bug() -> int:
+def report_bug(talk: Talk) -> int:
+    """Say what the present exception was; the exit status."""
     import traceback
 
     from lockctl import __version__
     from lockctl.cli.exit_status import BUG
 
     report = traceback.format_exc()
-    _say(f"lockctl: this is a bug in lockctl {__version__}; please report it with these lines:\n{report}")
+    talk.lines(f"lockctl: this is a bug in lockctl {__version__}; please report it with these lines:\n{report}")
     return BUG
-
-
-def _say(text: str) -> None:
-    try:
-        os.write(2, text.encode("utf-8", "replace"))
-    except OSError:
-        return

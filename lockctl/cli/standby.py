@@ -57,6 +57,7 @@ def again(
     if signum is None:
         _await_end(guard.pid)
         mask = ",".join(map(str, sorted(signals.original_mask)))
+        talk.finish()
         environment[VARIABLE] = f"{failures};{int(signals.child_ignored)};{mask}"
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
     talk("info", f"{signal_name(signum)} ended the standby")

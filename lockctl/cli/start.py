@@ -40,6 +40,23 @@ def execute(
     *more_locks* are those that were named after the first. *failures*: how often a standby failed at once before.
     """
     talk = Talk(as_json=given.get("log_format") == "json", quiet=given.get("quiet") is True)
+    try:
+        return _execute(given, words, environ, signals, talk, shown=shown, more_locks=more_locks, failures=failures)
+    finally:
+        talk.finish()
+
+
+def _execute(
+    given: Mapping[str, str | bool],
+    words: tuple[str, ...],
+    environ: Mapping[str, str],
+    signals: Signals,
+    talk: Talk,
+    *,
+    shown: tuple[str, ...] | None,
+    more_locks: tuple[str, ...],
+    failures: int,
+) -> int:
     guard = None
     try:
         words = _command(words, shell=given.get("shell") is True, environ=environ)
@@ -51,7 +68,7 @@ def execute(
         hold_standard_descriptors()
         patient = {"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys()
         environment = job_environment(environ)
-        guard = fork_guard(words, environment, signals, lambda text: talk("warning", text), eager=not patient)
+        guard = fork_guard(words, environment, signals, talk, talk.finish, eager=not patient)
         from lockctl.cli import run  # while the guard gets ready, on another processor
 
         status, outcome = run.configured(given, locks, words if shown is None else shown, environ, signals, guard, talk)

@@ -1,12 +1,22 @@
-"""Words for people on stderr."""
+"""Words for people on stderr.
+
+Nothing here waits for whoever reads stderr: a full pipe or a stopped terminal must hold up neither a deadline nor a
+release. What does not fit at once is dropped, and how much that was is said as soon as there is room again.
+"""
 
 from __future__ import annotations
 
+import _socket
+import _thread
 import os
+import stat
 
 from lockctl.names import printable
 
 LEVELS = ("debug", "info", "warning", "error")
+SPLICE_F_NONBLOCK = 2  # see splice(2)
+HELPED = 0.1  # seconds in which a thread has written what the kernel takes at once
+HELPED_AT_THE_END = 2.0  # the same, when nothing is left to be done
 
 
 class Talk:
@@ -23,19 +33,194 @@ class Talk:
         self._least = LEVELS.index("error" if quiet else "debug" if verbose else "warning")
 
     def __call__(self, level: str, text: str) -> None:
-        """One line. A closed or full stderr is no reason to fail."""
-        if LEVELS.index(level) < self._least:
-            return
-        clean = printable(text)
-        if self._as_json:
-            import json
+        """One line, if it can be written at once. A closed or full stderr is no reason to fail."""
+        if LEVELS.index(level) >= self._least:
+            self._say(self._line(level, text))
 
-            from lockctl.clock import utc, wall
+    def lines(self, text: str) -> None:
+        """Several lines as they are, such as the report of a bug."""
+        for line in text.splitlines():
+            self._say(line)
 
-            line = json.dumps({"ts": utc(wall()), "level": level, "lock": self.lock, "message": clean})
+    def finish(self) -> None:
+        """Call it last: what was dropped is said if there is room by now."""
+        self._tell_dropped()
+        _helper.finish()
+
+    def _say(self, line: str) -> None:
+        if self._tell_dropped():
+            _stderr.put(line)
         else:
-            line = f"lockctl: {self.lock}: {clean}" if self.lock else f"lockctl: {clean}"
+            _stderr.drop(line)
+
+    def _tell_dropped(self) -> bool:
+        """Whether there is room for more."""
+        lines, size = _stderr.lines, _stderr.size
+        if not lines:
+            return True
+        plural = "s" if lines > 1 else ""
+        _stderr.lines = _stderr.size = 0
+        if _stderr.put(self._line("warning", f"{lines} line{plural} ({size} bytes) dropped here: stderr was blocked")):
+            return True
+        _stderr.lines, _stderr.size = lines, size
+        return False
+
+    def _line(self, level: str, text: str) -> str:
+        clean = printable(text)
+        if not self._as_json:
+            return f"lockctl: {self.lock}: {clean}" if self.lock else f"lockctl: {clean}"
+        import json
+
+        from lockctl.clock import utc, wall
+
+        return json.dumps({"ts": utc(wall()), "level": level, "lock": self.lock, "message": clean})
+
+
+class _Stderr:
+    """The one stderr of this process, and what could not be written there since that was last said."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.size = 0  # bytes
+        self._cut = False  # the last line lacks its end
+
+    def put(self, line: str) -> bool:
+        """Write a line; whether it was not dropped, nor a part of it."""
+        data = b"\n" * self._cut + _encoded(line)
         try:
-            os.write(2, line.encode("utf-8", "replace") + b"\n")
+            written = write_at_once(2, data)
+        except OSError:
+            return True  # it is closed, or its disk is full: that is not going to be better
+        if written:
+            self._cut = written < len(data)
+        if written == len(data):
+            return True
+        self.lines += 1
+        self.size += len(data) - written
+        return False
+
+    def drop(self, line: str) -> None:
+        """There is no room for this line."""
+        self.lines += 1
+        self.size += len(_encoded(line))
+
+
+def _encoded(line: str) -> bytes:
+    return line.encode("utf-8", "replace") + b"\n"
+
+
+_stderr = _Stderr()
+
+
+def write_at_once(descriptor: int, data: bytes) -> int:
+    """Write what is taken without waiting; the number of bytes. Raises ``OSError``.
+
+    The open file is shared with the command and the shell, so it is not made non-blocking; and to ask with poll(2)
+    before is not enough, because others may write in between. A pipe or a terminal is opened anew. Where that is not
+    allowed, as for the pipe that cron made before it became this user: splice(2) has a flag for pipes, and a
+    controlling terminal can be opened by its general name. A socket has a flag for each call. For everything else
+    (a file, whose disk may hang; another's terminal) the thread of ``_Helper`` waits in our place.
+    """
+    mode = os.fstat(descriptor).st_mode
+    try:
+        if stat.S_ISSOCK(mode):
+            return _send(descriptor, data)
+        if stat.S_ISFIFO(mode):
+            return _write_to_pipe(descriptor, data)
+        if stat.S_ISCHR(mode) and os.isatty(descriptor):
+            own = _open_terminal(descriptor)
+            if own is not None:
+                return _write_and_close(own, data)
+    except BlockingIOError:
+        return 0
+    return _helper.write(descriptor, data)
+
+
+def _send(descriptor: int, data: bytes) -> int:
+    end = _socket.socket(fileno=descriptor)
+    try:
+        return end.send(data, _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL)
+    finally:
+        end.detach()
+
+
+def _write_to_pipe(descriptor: int, data: bytes) -> int:
+    try:
+        own = _open_again(descriptor)
+    except OSError:
+        return _splice(descriptor, data)
+    return _write_and_close(own, data)
+
+
+def _open_again(descriptor: int) -> int:
+    return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+def _open_terminal(descriptor: int) -> int | None:
+    try:
+        return _open_again(descriptor)
+    except OSError:
+        pass
+    try:
+        os.tcgetpgrp(descriptor)  # fails unless this is our controlling terminal
+        return os.open("/dev/tty", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _write_and_close(own: int, data: bytes) -> int:
+    try:
+        return os.write(own, data)
+    finally:
+        os.close(own)
+
+
+def _splice(descriptor: int, data: bytes) -> int:
+    try:
+        readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:  # no more descriptors
+        return _helper.write(descriptor, data)
+    try:
+        return os.splice(readable, descriptor, os.write(writable, data), flags=SPLICE_F_NONBLOCK)
+    finally:
+        os.close(readable)
+        os.close(writable)
+
+
+class _Helper:
+    """A thread for one write at a time, which may wait as long as it likes."""
+
+    def __init__(self) -> None:
+        self._free = _thread.allocate_lock()
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        """The length of *data* if a thread writes it or has written it; 0 while an earlier write is stuck."""
+        if not self._free.acquire(blocking=False):
+            return 0
+        try:
+            _thread.start_new_thread(self._write, (descriptor, data))
+        except RuntimeError:  # no more processes; this may be about them
+            self._free.release()
+            return os.write(descriptor, data) if stat.S_ISREG(os.fstat(descriptor).st_mode) else 0
+        self._wait(HELPED)
+        return len(data)
+
+    def finish(self) -> None:
+        """Let a write that is under way come to its end; the thread ends with this process."""
+        self._wait(HELPED_AT_THE_END)
+
+    def _wait(self, limit: float) -> None:
+        if self._free.acquire(timeout=limit):
+            self._free.release()
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        try:
+            while data:
+                data = data[os.write(descriptor, data) :]
         except OSError:
             return
+        finally:
+            self._free.release()
+
+
+_helper = _Helper()

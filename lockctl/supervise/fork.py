@@ -51,14 +51,16 @@ def fork_guard(
     words: tuple[str, ...],
     environment: dict[str, str],
     signals: Signals,
-    say: Callable[[str], None],
+    note: Callable[[str, str], None],
+    finish_notes: Callable[[], None],
     *,
     eager: bool,
 ) -> GuardProcess:
     """Fork the guard, which will run *words* in *environment* when told to. In the guard this never returns.
 
     It is forked before the configuration is read and anything of a backend is loaded. *eager*: the order
-    to start will come soon, so it may fork the command's process already.
+    to start will come soon, so it may fork the command's process already. *note* takes a level and a line about
+    what happens, without ever waiting; *finish_notes* is called when nothing is left to be done.
     Raises ``ConfigError`` where a command could not be watched over, ``OSError`` when there are no more processes
     or descriptors.
     """
@@ -80,17 +82,20 @@ def fork_guard(
         try:
             from lockctl.supervise.guard import Guard  # while the keeper takes the lock, on another processor
 
-            guard = Guard(link, signals, words, keeper_group, say, on_terminal=on_terminal)
+            guard = Guard(link, signals, words, keeper_group, note, on_terminal=on_terminal)
         except OSError as failure:  # no more descriptors
             link.send(wire.FAILED, b"%d" % (failure.errno or EAGAIN))
         else:
             guard.run(environment, eager=eager)
         status = 0
     except BaseException as bug:  # noqa: BLE001 - the tree must not live on after a bug
-        say(f"bug in the guard: {type(bug).__name__}: {bug}")
         tree.signal_all(os.getpid(), (int(SIGKILL),))
+        note("warning", f"bug in the guard: {type(bug).__name__}: {bug}")
     finally:
-        os._exit(status)
+        try:
+            finish_notes()
+        finally:
+            os._exit(status)
 
 
 def _has_terminal() -> bool:

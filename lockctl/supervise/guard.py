@@ -41,7 +41,7 @@ class Guard:
         signals: Signals,
         words: tuple[str, ...],
         keeper_group: int,
-        say: Callable[[str], None],
+        note: Callable[[str, str], None],
         *,
         on_terminal: bool,
     ) -> None:
@@ -54,7 +54,7 @@ class Guard:
         self._signals = signals
         self._clock: Clock = clocks.monotonic
         self._words = words
-        self._say = say
+        self._note = note
         self._group = keeper_group if on_terminal else 0
         self._changes = kernel.signal_descriptor([SIGCHLD, SIGCONT])  # of our children, and of ourselves
         self._timer = -1
@@ -170,8 +170,8 @@ class Guard:
                 self._reap()  # what the command did in the meantime decides where the signal goes
                 self._pass(*map(int, payload.split()))
         if was_open and not self._link.open:
-            self._say("the process that holds the lease is gone: stopping the command")
             self._feed(events.KeeperGone())
+            self._note("warning", "the process that holds the lease is gone: stopping the command")
 
     def _lose(self) -> None:
         """A connection that held the lock has ended, so the server frees it; the keeper may be stopped just now."""

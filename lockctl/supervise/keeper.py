@@ -201,8 +201,8 @@ class Keeper:
             elif self._is_ours_alone(signum, code, sender):
                 continue
             else:
-                self._note("debug", f"passing on signal {signum}")
                 self._link.send(wire.SIGNAL, b"%d %d" % (signum, self._halts))
+                self._note("debug", f"passing on signal {signum}")
         return continued
 
     def _is_ours_alone(self, signum: int, code: int, sender: int) -> bool:
@@ -227,15 +227,15 @@ class Keeper:
 
     def _judge(self, report: RenewalEvent) -> None:
         if isinstance(report, (events.Renewed, events.RevocationAsked)):
+            if self.deadline is None or report.deadline - self.deadline >= self._schedule.ttl / (2 * RENEWALS_PER_TTL):
+                self._tell_deadline(report.deadline)
             if self._doubt:
                 self._note("info", "the lease was renewed again")
             self._doubt = False
-            if self.deadline is None or report.deadline - self.deadline >= self._schedule.ttl / (2 * RENEWALS_PER_TTL):
-                self._tell_deadline(report.deadline)
         if isinstance(report, events.RevocationAsked) and not self._stopping:
             self._detail = f"by {report.by}" + (f": {report.reason}" if report.reason else "")
-            self._note("info", f"the lock was asked for {self._detail}")
             self._stop_job(events.REVOKED, at_once=False)
+            self._note("info", f"the lock was asked for {self._detail}")
         elif isinstance(report, events.RenewalFailed):
             if not self._doubt:
                 self._note("warning", f"cannot renew the lease: {report.reason}")
@@ -249,8 +249,8 @@ class Keeper:
             return
         self._lost = True
         self._detail = reason
-        self._note("info", f"the lease is lost: {reason}")
         self._stop_job(events.LOST, at_once=self._kill_on_loss)
+        self._note("info", f"the lease is lost: {reason}")
 
     def _tell_deadline(self, deadline: float) -> None:
         self.deadline = deadline
@@ -322,12 +322,13 @@ class Keeper:
 
     def _take_over(self, cause: str, detail: str) -> None:
         """End the guard, if it still lives, and every process of the job; return when none is left."""
-        self._note("warning", f"{detail}: killing the command")
         if self._status is None:  # else what the guard said counts: the command may have ended by itself
             ordered = self._ordered or cause
             self._cause = ordered if self._lost else self._cause or ordered
         self._detail = self._detail or detail
         tree.send(self._guard.pid, SIGKILL)
+        tree.signal_all(os.getpid(), (int(SIGKILL),), self._strangers)
+        self._note("warning", f"{detail}: killing the command")
         poll = select.poll()
         poll.register(self._signals.descriptor, select.POLLIN)
         while self._reap() and not self._only_strangers():
