@@ -61,7 +61,7 @@ class Candidate:
         """See ``Backend.try_acquire``."""
         while True:
             try:
-                return self._take(self._open(), deadline)
+                return self._take(self._open(deadline), deadline)
             except (SessionLost, Vanished):
                 deadline.check(str(self.place))
 
@@ -70,7 +70,7 @@ class Candidate:
         from lockctl.backends.zookeeper import waiting
 
         try:
-            session = self._queue_up(self._open(), deadline)
+            session = self._queue_up(self._open(deadline), deadline)
         except SessionLost:
             return
         session.keep_alive(wanted=True)
@@ -130,10 +130,11 @@ class Candidate:
         session = self._session
         return None if session is None or self.token is None or session.expired else session
 
-    def _open(self) -> Session:
-        """The session; a new one if there is none, or the server ended it."""
-        if self._session is not None and self._session.expired:
-            self._session.abandon()
+    def _open(self, deadline: Deadline) -> Session:
+        """The session; a new one if there is none, the server ended it, or a waiter's is refused for good."""
+        session = self._session
+        if session is not None and (session.expired or (self.token is None and session.is_outlived(deadline))):
+            session.abandon()
             self._forget()
         if self._session is None:
             self._session, self._stem = self._new_heir()

@@ -166,6 +166,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self.had_gap = False  # whether more time than a part of the session timeout lay between two of them
         self._pinged = 0.0  # when the last ping was sent; CLOCK_BOOTTIME
         self.failures: dict[str, BaseException] = {}  # of the last attempt at each server
+        self.rounds = 0  # that have begun: in each, all servers are tried
         self._server: tuple[str, int] | None = None
         self._avoid: tuple[str, int] | None = None
         self._dropped: socket.socket | None = None
@@ -198,6 +199,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
         """The addresses of all servers by chance, but the one that failed last at the end."""
+        self.rounds += 1
         found = []
         for host, port in self.client.hosts:
             try:

@@ -16,6 +16,7 @@ T is safe, counted from the sending of that write:
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import threading
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 FAREWELL = 0.2  # seconds for the end of a session that is not needed any more: a lease may be running already
 LONGEST_SILENCE = 1 / 4  # of the session timeout: see above
+PROBE = 1.0  # seconds for a new session that shows whether the servers only refuse an older one
+NOBODY_THERE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOENT}  # said at once by our own host
 LONGEST = (2**31 - 1) / 1000  # seconds: the protocol has an int32 of milliseconds
 CLOSES = "it closes the connection: no quorum, not ZooKeeper, or a port for TLS (zookeepers://)"
 CLOSES_KNOWN = "it closes the connection: no quorum, or its data are older than what this session has seen"
@@ -230,6 +233,24 @@ class Session:
             finally:
                 self.unhang(bell)
 
+    def is_outlived(self, deadline: Deadline) -> bool:
+        """Whether the servers refuse this session and take new ones: their data are older than what it has seen.
+
+        Then it never gets a connection again. Raises ``RequestInterrupted``.
+        """
+        failures = dict(self._client.link.failures)
+        closed = len(failures) == len(self.place.hosts) and not any(map(_reason, failures.values()))
+        if self.connected or self.expired or not self.last_zxid or not closed:
+            return False
+        probe = Session(self.place, self._asked)
+        try:
+            probe.ask(deadline.sooner(PROBE), lambda client: client.exists_async("/"))
+        except (BackendUnavailable, ConfigError, SessionLost):
+            return False
+        finally:
+            probe.leave(deadline.sooner(PROBE))
+        return not self.connected
+
     def end(self, deadline: Deadline) -> None:
         """Have the server end the session with all its nodes; idempotent. Raises as :meth:`ask`: not known."""
         if self._abandoned:
@@ -283,11 +304,24 @@ class Session:
             failures = dict(self._client.link.failures)
             if len(failures) == len(self.place.hosts) and all(_is_final(failure) for failure in failures.values()):
                 raise ConfigError(f"{self.place}: {self._in_words(failures)}")
+            if self._finds_nobody(failures):
+                message = f"{self.place}: {self._in_words(failures)}"
+                raise BackendUnavailable(message)
             try:
                 bell.wait(deadline, str(self.place))
             except BackendUnavailable as late:
                 failures = dict(self._client.link.failures)
                 raise BackendUnavailable(f"{late}: {self._in_words(failures)}" if failures else str(late)) from None
+
+    def _finds_nobody(self, failures: dict[str, BaseException]) -> bool:
+        """Whether there never was a connection, and each server was tried and is not there."""
+        link = self._client.link
+        return (
+            not self.timeout
+            and link.rounds > 1
+            and len(failures) == len(self.place.hosts)
+            and all(getattr(failure, "errno", None) in NOBODY_THERE for failure in failures.values())
+        )
 
     def _in_words(self, failures: dict[str, BaseException]) -> str:
         """One reason of each server on one line, equal ones together."""

@@ -101,3 +101,7 @@ def _outlast(session: Session, deadline: Deadline, bell: Bell, where: str) -> No
     patience = deadline.sooner(session.timeout)
     while not session.connected and not session.expired:
         bell.wait(patience, where)
+        if session.is_outlived(patience):
+            from lockctl.backends.zookeeper.session import SessionLost
+
+            raise SessionLost
