@@ -6,7 +6,15 @@ import os
 
 from lockctl import clock, loading
 from lockctl.durations import format_duration
-from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, LockctlError, RequestInterrupted
+from lockctl.errors import (
+    BackendUnavailable,
+    ConfigError,
+    Interrupted,
+    LeaseLost,
+    LeaseRevoked,
+    LockctlError,
+    RequestInterrupted,
+)
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
@@ -22,6 +30,7 @@ GIVE_BACK_TIMEOUT = 1.0  # seconds for leaving no trace: what is left behind end
 HURRIED_TIMEOUT = 0.5  # seconds for the same after a signal
 RETRY_PAUSE = 0.2  # seconds before a backend that failed is asked again, doubled each time up to
 LONGEST_PAUSE = 2.0
+FRESH = 0.75  # part of the time until the first signal that a lease has left when its job starts
 MINIMUM = 0.1  # seconds: an attempt with less could not succeed
 MOST_UNANSWERED = 16  # claims whose give-back is repeated: what older ones may still have ends with their leases
 
@@ -69,7 +78,8 @@ def acquire(
                 left = give_up - now()
                 if grant is not None:
                     fitted = _fitted(schedule, grant)
-                    lease = Lease(grant, fitted.deadline(sent, grant.ttl), fitted)
+                    lease = _fresh(backend, Lease(grant, fitted.deadline(sent, grant.ttl), fitted), now)
+                    _stop_if_asked(ending_signal)
                     if now() < fitted.signal_at(lease.deadline):
                         return lease
                     # the answer took so long that hardly anything of the lease is left: not worth starting
@@ -101,6 +111,32 @@ def acquire(
         hurried = isinstance(error, Interrupted)
         attempts.give_back(grant, HURRIED_TIMEOUT if hurried else GIVE_BACK_TIMEOUT)
         raise
+
+
+def _fresh(backend: Backend, lease: Lease, now: Callable[[], float]) -> Lease:
+    """The lease, renewed if much of it was over when it was granted: a healthy job needs time for a late answer.
+
+    Raises ``BackendUnavailable`` when it was lost again.
+    """
+    schedule, late = lease.schedule, 0
+    enough = FRESH * schedule.signal_at(schedule.deadline(0.0, lease.grant.ttl))
+    while schedule.request_timeout:
+        sent = now()
+        left = schedule.signal_at(lease.deadline) - sent
+        if left <= 0 or left >= enough:
+            break
+        try:
+            grant = backend.renew(lease.grant, timeout=schedule.patience(sent, lease.deadline, late))
+        except LeaseRevoked:
+            grant = lease.grant  # it was prolonged; the keeper is told again
+        except LeaseLost as lost:
+            raise BackendUnavailable(f"the lock was lost before the command could start: {lost}") from None
+        except BackendUnavailable:
+            late += 1
+            _sleep(MINIMUM, None)
+            continue
+        return Lease(grant, schedule.deadline(sent, grant.ttl), schedule)
+    return lease
 
 
 class Attempts:

@@ -11,7 +11,7 @@ import pytest
 
 from lockctl import clock
 from lockctl.backends.memory import MemoryBackend, MemoryServer
-from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, RequestInterrupted
+from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, LeaseLost, RequestInterrupted
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Attempts, Lease, acquire
 from lockctl.lease.schedule import plan
 from lockctl.model import Claim
@@ -87,11 +87,44 @@ def untouched(server: MemoryServer) -> bool:
 
 
 def test_a_free_lock_is_a_lease_whose_deadline_counts_from_before_the_request(server: MemoryServer) -> None:
-    backend = SlowBackend(server, 7.0)
+    backend = SlowBackend(server, 3.0)
     lease = lease_of(backend, claim(), now=lambda: backend.now)
     assert lease is not None
     assert lease.deadline == SCHEDULE.deadline(1000.0, 30.0)
     assert not backend.released
+
+
+class FailsOnce(SlowBackend):
+    """Whose first renewal is not answered."""
+
+    failed = False
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        self.now += 1.0
+        if not self.failed:
+            self.failed = True
+            raise BackendUnavailable("no answer")
+        return super().renew(grant, timeout=timeout)
+
+
+def test_a_lease_that_took_long_to_get_is_renewed_before_the_job_starts(server: MemoryServer) -> None:
+    """Else a late answer to the first renewal of the job would end it."""
+    backend = FailsOnce(server, 12.0)
+    lease = lease_of(backend, claim(), now=lambda: backend.now)
+    assert lease is not None
+    assert lease.deadline == SCHEDULE.deadline(1000.0 + 12.0 + 1.0, 30.0)
+    assert not backend.released
+
+
+def test_a_lock_that_was_lost_while_it_was_got_is_not_started_with(server: MemoryServer) -> None:
+    class Lost(SlowBackend):
+        def renew(self, grant: Grant, *, timeout: float) -> Grant:
+            raise LeaseLost("it ran out")
+
+    backend = Lost(server, 12.0)
+    with pytest.raises(BackendUnavailable, match="lost before the command could start: it ran out"):
+        lease_of(backend, claim(), now=lambda: backend.now)
+    assert untouched(server)
 
 
 @pytest.mark.usefixtures("holder")
