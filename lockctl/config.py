@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lockctl.errors import ConfigError, UsageError
-from lockctl.names import printable
+from lockctl.names import printable, token_domain
 from lockctl.registry import SCHEMES, load
 from lockctl.settings import BY_NAME, FLAG, PASSWORD, SETTINGS, check
 from lockctl.url import SECRETS, parse_url
@@ -33,15 +33,29 @@ class Effective(Value):
 
 
 def config_path(explicit: str | None, environ: Mapping[str, str]) -> str | None:
-    """The file that counts: the first that exists, or the one that was asked for, existing or not."""
+    """The file that counts: the first that exists, or the one that was asked for, existing or not.
+
+    Raises ``ConfigError`` where that cannot be seen: what cannot be looked at may have been meant to count.
+    """
     asked = explicit or environ.get("LOCKCTL_CONFIG")
     if asked:
         return asked
     home = environ.get("XDG_CONFIG_HOME") or (environ["HOME"] + "/.config" if environ.get("HOME") else "")
     for path in (home + "/lockctl/config.toml" if home.startswith("/") else "", SYSTEM_CONFIG):
-        if path and os.path.exists(path):
+        if path and _exists(path):
             return path
     return None
+
+
+def _exists(path: str) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return os.path.islink(path)  # to a place that is not there now
+    except OSError as failure:
+        message = f"{printable(path)}: cannot look for a configuration: {failure.strerror}; say --config, or set HOME"
+        raise ConfigError(message) from failure
+    return True
 
 
 def read_config(path: str | None) -> ConfigFile | None:
@@ -93,13 +107,21 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
                 " say --backend, or file: if local files are meant"
             )
             raise ConfigError(message)
-        return parse_url(default_url(environ))
+        url = parse_url(default_url(environ))
+        if "LOCKCTL_OWNER" in environ and outer == "file" and environ.get("LOCKCTL_TOKEN_DOMAIN") != _domain(url):
+            message = (
+                f"this is inside a job that is locked in another directory than {url}, and no backend is configured"
+                " here: say --backend, or file: if that directory is meant"
+            )
+            raise ConfigError(message)
+        return url
     profiles = file.tables.get("backends", {}) if file else {}
     if file is not None and word in profiles:
         url = profile_url(file, word)
     elif ":" not in word:
         known = ", ".join(sorted(profiles)) or "none are configured"
-        message = f"{backend.source}: no backend profile {printable(word)!r} ({known}), and it is not a URL"
+        shown = printable(word.rpartition("@")[2])  # it may be a URL with a password, and a mistake in it
+        message = f"{backend.source}: no backend profile {shown!r} ({known}), and it is not a URL"
         raise ConfigError(message)
     else:
         url = parse_url(default_url(environ) if word in ("file:", "file://") else word)
@@ -130,6 +152,25 @@ def profile_url(file: ConfigFile, name: str) -> Url:
             params[key] = ("yes" if content else "no") if isinstance(content, bool) else str(content)
     changes: dict[str, Any] = {key: str(profile[key]) for key in ("user", "password") if key in profile}
     return replace(url, params=tuple(params.items()), **changes)
+
+
+def apart_from_root(backend: Effective, lock: str) -> str | None:
+    """What to tell a user whose lock is in a directory of their own, while root has one of that name; else ``None``."""
+    if backend.content is not None or os.geteuid() == 0:
+        return None
+    try:
+        os.stat(f"{SYSTEM_DIRECTORY}/{lock}")
+    except OSError:
+        return None
+    return (
+        f"this is a lock of this user alone, and root's {lock} in {SYSTEM_DIRECTORY} is another lock: both can be held"
+        " at once. One that both use has a --backend that both name"
+    )
+
+
+def _domain(url: Url) -> str:
+    """What a run with its lock files at this URL tells its command as LOCKCTL_TOKEN_DOMAIN."""
+    return token_domain(f"file:{os.uname().nodename}:{url.path.rstrip('/') or '/'}")
 
 
 def default_url(environ: Mapping[str, str]) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import select
+import stat
 from typing import Any
 
 from lockctl import toml
+from lockctl.clock import monotonic
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.settings import (
@@ -23,7 +27,9 @@ from lockctl.settings import (
 from lockctl.value import Value
 
 TABLES = ("defaults", "locks", "backends")
-LARGEST = 1 << 20  # bytes: a larger file is no configuration
+LARGEST = 1 << 18  # bytes: a larger file is no configuration
+LONGEST = 1 << 13  # characters of a line: the time for a key with dots grows with the square of their number
+LIMIT = 10.0  # seconds for what a FIFO or a terminal is to give
 
 
 class ConfigFile(Value):
@@ -38,11 +44,19 @@ def read(path: str) -> ConfigFile:
     """Read and check a whole file; raises ``ConfigError`` with file, key and line."""
     name = printable(path)
     try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
+        # a FIFO that nobody writes to must not hold us up: signals wait to be read, and would not end it
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            _check_owner(name, os.fstat(descriptor))
+            data = _whole(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as failure:
         message = f"{name}: cannot read the configuration: {failure.strerror}"
         raise ConfigError(message) from failure
+    if data is None:
+        message = f"{name}: cannot read the configuration: it did not end within {LIMIT:g} s"
+        raise ConfigError(message)
     if len(data) > LARGEST:
         message = f"{name}: larger than {LARGEST} bytes: this is no configuration of lockctl"
         raise ConfigError(message)
@@ -52,9 +66,77 @@ def read(path: str) -> ConfigFile:
         line = data.count(b"\n", 0, failure.start) + 1
         message = f"{name}:{line}: not UTF-8 text: this is no configuration of lockctl"
         raise ConfigError(message) from failure
+    for number, written in enumerate(text.splitlines(), 1):
+        if len(written) > LONGEST:
+            message = f"{name}:{number}: longer than {LONGEST} characters: this is no configuration of lockctl"
+            raise ConfigError(message)
     file_ = ConfigFile(path, text, toml.parse(name, text))
     _check_tables(file_)
     return file_
+
+
+def _check_owner(name: str, found: os.stat_result) -> None:
+    """Raise ``ConfigError`` for a file that another user can write: its words run commands and say where locks live."""
+    who = os.geteuid()
+    if found.st_uid not in (0, who):
+        message = (
+            f"{name}: the configuration belongs to user {found.st_uid}, and user {who} takes only its own and root's:"
+            " change its owner, or say --config"
+        )
+        raise ConfigError(message)
+    by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid())  # a user's own group is usual
+    if stat.S_ISREG(found.st_mode) and (found.st_mode & stat.S_IWOTH or by_group):
+        message = f"{name}: others can write the configuration: chmod go-w"
+        raise ConfigError(message)
+
+
+def _whole(descriptor: int) -> bytes | None:
+    """All that is there to read, or a little more than a configuration has; ``None`` if that takes too long."""
+    until = monotonic() + LIMIT
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    data = b""
+    while len(data) <= LARGEST:
+        left = until - monotonic()
+        if left <= 0:
+            return None
+        if poll.poll(left * 1000 + 1):
+            piece = os.read(descriptor, LARGEST + 1)
+            if not piece:
+                break
+            data += piece
+    return data
+
+
+def readable_secrets(file: ConfigFile) -> list[str]:
+    """For each password that everybody on this host can read: where, and what to do."""
+    from lockctl.url import SECRETS, parse_url
+
+    def everybody_reads(path: str) -> bool:
+        try:
+            return bool(os.stat(path).st_mode & stat.S_IROTH)
+        except OSError:
+            return False  # said when it is needed
+
+    said = []
+    open_file = everybody_reads(file.path)
+    urls: list[tuple[tuple[str, ...], str, dict[str, Any]]] = [
+        (("defaults",), "backend", file.tables.get("defaults", {}))
+    ]
+    urls += [(("locks", pattern), "backend", table) for pattern, table in file.tables.get("locks", {}).items()]
+    urls += [(("backends", name), "url", table) for name, table in file.tables.get("backends", {}).items()]
+    for table, key, content in urls:
+        written = str(content.get(key, ""))
+        url = parse_url(written) if ":" in written else None
+        if open_file:
+            found = "password" if "password" in content else key if url is not None and url.password else ""
+            if found:
+                said.append(str(at(file, table, found, "everybody can read this password: chmod go-r the file")))
+        for name in [each for each in SECRETS if each.endswith("_file")]:
+            path = content.get(name) or (dict(url.params).get(name) if url is not None else None)
+            if path and everybody_reads(str(path)):
+                said.append(str(at(file, table, name if name in content else key, f"everybody can read {path}")))
+    return said
 
 
 def check_entry(file: ConfigFile, table: tuple[str, ...], key: str) -> object:

@@ -6,6 +6,7 @@ from lockctl.errors import ConfigError
 from lockctl.value import Value
 
 SECRETS = ("password_file", "password_command", "token_file", "token_command")  # token: what Consul calls it
+LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in which an @ is a letter like others
 NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
 
 
@@ -42,6 +43,8 @@ def parse_url(text: str) -> Url:
         path = slash + tail
     elif rest and not rest.startswith("/"):
         raise ConfigError(NOT_A_URL)
+    if not netloc and "@" in path and scheme.lower() not in LOCAL:
+        raise ConfigError("the user and the password of a backend URL stand between // and the host")
     if netloc and ("@" in path or "@" in query):
         # most likely the end of a password with a raw "/" or "?", whose pieces would be taken for something to show
         raise ConfigError("in a user name or password of a backend URL, write / ? # @ % as %2F %3F %23 %40 %25")
@@ -62,12 +65,19 @@ def parse_url(text: str) -> Url:
 
 
 def without_secrets(text: str) -> str:
-    """A backend as it was written, without user, password and where a password comes from; a profile as it is."""
+    """A backend as it was written, without its password and where a password comes from; a profile as it is.
+
+    What looks like a password in a URL with a mistake is left out too.
+    """
     rest, question, query = text.partition("?")
-    scheme, slashes, place = rest.partition("://")
-    if slashes:
-        netloc, slash, path = place.partition("/")
-        rest = scheme + slashes + netloc.rpartition("@")[2] + slash + path
+    scheme, colon, place = rest.partition(":")
+    netloc = place[2:].partition("/")[0] if place.startswith("//") else ""
+    if "@" in (netloc if scheme.lower() in LOCAL else rest):
+        userinfo, _, place = place.rpartition("@")
+        user = userinfo.lstrip("/").partition(":")[0]
+        # what stands there alone is a token of Consul, in a URL without its colon
+        shown = f"{user}@" if user and userinfo.startswith("//") and not scheme.startswith("consul") else ""
+        rest = f"{scheme}://{shown}{place}" if colon else rest.rpartition("@")[2]
     pairs = [pair for pair in query.split("&") if pair and _unquote(pair.partition("=")[0]) not in SECRETS]
     return rest + (question + "&".join(pairs) if pairs else "")
 

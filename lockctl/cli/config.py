@@ -10,11 +10,12 @@ from lockctl.cli import exit_status
 from lockctl.cli.look import checked
 from lockctl.cli.output import print_data, table
 from lockctl.cli.run import check_pairs, schedule_of
-from lockctl.config_file import at
+from lockctl.cli.talk import Talk
+from lockctl.config_file import at, readable_secrets
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.settings import BY_NAME, shown
-from lockctl.url import parse_url
+from lockctl.url import parse_url, without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def show(lock: str | None, config_file: str | None, backend: str | None, *, as_j
         content = shown(BY_NAME[name], setting.content)
         if name == "backend":
             content = str(config.backend_url(setting, os.environ, file))
+        elif name == "fence" and "@" in content:
+            content = without_secrets(content)
         elif name == "fence" and "://" in content:
             content = str(parse_url(content))
         rows.append((name, printable(content), printable(setting.source)))
@@ -62,6 +65,8 @@ def check(config_file: str | None, backend: str | None, *, as_json: bool) -> int
         schedule_of(settings["ttl"], settings["kill_after"], url)
     if file is not None:
         _check_profiles(file)
+        for warning in readable_secrets(file):
+            Talk()("warning", warning)
     said = f"{printable(path)}: ok" if path else "no configuration file: built-in settings count"
     print_data(_path_document(path) if as_json else said)
     return exit_status.OK

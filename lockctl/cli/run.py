@@ -50,6 +50,9 @@ def configured(
         from lockctl.cli.report import check_place
 
         check_place(report)
+    apart = config.apart_from_root(settings["backend"], locks[0])
+    if apart is not None:
+        talk("warning", apart)
     outcome = runner.run(request, guard, signals, talk)
     skip = settings["skip_ok"].content
     conflict = 0 if skip else settings["conflict_exit_code"].content

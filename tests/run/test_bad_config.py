@@ -98,12 +98,36 @@ def test_a_configuration_that_may_not_be_read_is_refused(refused, file, without_
     assert f"{file}: cannot read the configuration: Permission denied" in said
 
 
-def test_a_configuration_of_the_user_that_may_not_be_read_is_not_passed_over(refused, locks, without_rights):
+@pytest.mark.parametrize("closed", ["lockctl/config.toml", "lockctl", ""])
+def test_a_configuration_of_the_user_that_may_not_be_read_is_not_passed_over(refused, locks, without_rights, closed):
     home = locks / ".home"
     (home / "lockctl").mkdir(parents=True)
     (home / "lockctl" / "config.toml").write_text("[defaults]\n")
-    (home / "lockctl" / "config.toml").chmod(0)
-    refused(78, "-l", "a", through=without_rights, env={"XDG_CONFIG_HOME": str(home)})
+    (home / closed).chmod(0)
+    said = refused(78, "-l", "a", through=without_rights, env={"XDG_CONFIG_HOME": str(home)})
+    (home / closed).chmod(0o700)
+    assert f"{home}/lockctl/config.toml: cannot " in said
+    assert "Permission denied" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize(
+    "words", [("run", "-l", "a", "--", "true"), ("list",), ("config", "check"), ("config", "show")]
+)
+def test_root_runs_nothing_that_the_configuration_of_another_user_names(lockctl, locks, file, words):
+    ran = locks / ".ran"
+    file.write_text(
+        '[defaults]\nbackend = "x"\n[backends.x]\nurl = "redis://127.0.0.1:1/0"\n'
+        f'password_command = "touch {ran}; echo secret"\n'
+    )
+    os.chown(file, 1234, 1234)
+    env = {"LOCKCTL_CONFIG": str(file), "LOCKCTL_BACKEND": ""}
+    done = lockctl(*words, env=env)
+    assert done.returncode == 78
+    assert "belongs to user 1234" in done.stderr
+    completing = {"_LOCKCTL_COMPLETE": "bash_complete", "COMP_WORDS": "lockctl\ninspect\n", "COMP_CWORD": "2"}
+    assert not lockctl(env={**env, **completing}).stdout.strip()
+    assert not ran.exists()
 
 
 def test_an_impossible_pair_in_the_configuration_is_refused(refused, file):

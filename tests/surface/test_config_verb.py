@@ -225,3 +225,34 @@ def test_a_wrong_file_is_no_document(lockctl: Lockctl, write: Write) -> None:
     done = lockctl("config", "check", "--json")
     assert (done.returncode, done.stdout) == (78, "")
     assert "banana" in done.stderr
+
+
+def test_a_password_that_everybody_can_read_is_told(lockctl: Lockctl, write: Write, locks: Path) -> None:
+    (locks / ".secret").write_text("hunter2\n")
+    (locks / ".secret").chmod(0o644)
+    path = write(
+        f'[defaults]\nbackend = "redis://:{SECRET}@127.0.0.1/0"\n[backends.one]\nurl = "redis://127.0.0.1/0"\n'
+        f'password = "{SECRET}"\n[backends.two]\nurl = "redis://127.0.0.1/0"\npassword_file = "{locks}/.secret"\n'
+    )
+    path.chmod(0o644)
+    done = lockctl("config", "check", env={"LOCKCTL_BACKEND": ""})
+    assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
+    first, second, third = done.stderr.splitlines()
+    assert f"{path}:2: [defaults] backend: everybody can read this password" in first
+    assert f"{path}:5: [backends.one] password: everybody can read this password" in second
+    assert f"{path}:8: [backends.two] password_file: everybody can read {locks}/.secret" in third
+    assert SECRET not in done.stderr
+    path.chmod(0o600)
+    (locks / ".secret").chmod(0o600)
+    assert lockctl("config", "check", env={"LOCKCTL_BACKEND": ""}).stderr == ""
+
+
+@pytest.mark.parametrize(
+    "url", ["redis:/:hunter2@h/0", "redis:///:hunter2@h/0", "redis//:hunter2@h", "rediss;hunter2@h"]
+)
+def test_a_url_with_a_mistake_is_shown_without_its_password(lockctl: Lockctl, url: str) -> None:
+    done = lockctl("config", "show", "-b", url)
+    assert done.returncode == 78
+    assert SECRET not in done.stdout + done.stderr
+    done = lockctl("config", "show", env={"LOCKCTL_FENCE": url})
+    assert SECRET not in done.stdout + done.stderr

@@ -92,6 +92,7 @@ def test_the_sample_of_a_backend_is_accepted_and_chooses_it(
     backend: str, root: Path, lockctl: Lockctl, tmp_path: Path
 ) -> None:
     (tmp_path / "password").write_text("s3cret\n")
+    (tmp_path / "password").chmod(0o600)
     text = (root / f"configs/{backend}.toml").read_text(encoding="utf-8")
     sample = tmp_path / "config.toml"
     sample.write_text(re.sub(r"/etc/lockctl/[\w.-]+", str(tmp_path / "password"), text))

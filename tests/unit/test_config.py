@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.config import Effective, backend_url, config_path, default_url, read_config, resolve
+from lockctl import config
+from lockctl.config import (
+    SYSTEM_CONFIG,
+    Effective,
+    apart_from_root,
+    backend_url,
+    config_path,
+    default_url,
+    read_config,
+    resolve,
+)
 from lockctl.config_file import LARGEST
 from lockctl.errors import ConfigError, UsageError
 from lockctl.settings import SETTINGS
+from lockctl.url import parse_url
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,6 +197,77 @@ def test_the_first_file_that_exists_counts_and_one_that_was_asked_for_even_if_mi
     assert config_path(None, {"XDG_CONFIG_HOME": "relative", "HOME": ""}) in {None, "/etc/lockctl/config.toml"}
 
 
+def test_only_a_configuration_that_does_not_exist_is_none(tmp_path: Path) -> None:
+    for xdg in ("missing", "dev/null"):
+        assert config_path(None, {"XDG_CONFIG_HOME": f"{tmp_path}/{xdg}"}) in {None, SYSTEM_CONFIG}
+    (tmp_path / "file").touch()
+    assert config_path(None, {"XDG_CONFIG_HOME": str(tmp_path / "file")}) in {None, SYSTEM_CONFIG}
+    (tmp_path / "lockctl").symlink_to("lockctl")
+    with pytest.raises(ConfigError, match="cannot look for a configuration: Too many levels of symbolic links"):
+        config_path(None, {"XDG_CONFIG_HOME": str(tmp_path)})
+    (tmp_path / "lockctl").unlink()
+    (tmp_path / "lockctl").mkdir()
+    (tmp_path / "lockctl/config.toml").symlink_to("/not/mounted/now")
+    path = config_path(None, {"XDG_CONFIG_HOME": str(tmp_path)})
+    with pytest.raises(ConfigError, match="cannot read the configuration: No such file"):
+        read_config(path)
+
+
+@pytest.mark.parametrize(("mode", "said"), [(0o666, "chmod go-w"), (0o602, "chmod go-w"), (0o644, "")])
+def test_a_configuration_that_others_can_write_is_refused(tmp_path: Path, mode: int, said: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("")
+    path.chmod(mode)
+    if not said:
+        assert read_config(str(path)) is not None
+        return
+    with pytest.raises(ConfigError, match=said):
+        read_config(str(path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize(("user", "group", "mode", "said"), [(1234, 0, 0o600, "user 1234"), (0, 1234, 0o660, "go-w")])
+def test_a_configuration_of_another_user_is_refused(
+    tmp_path: Path, user: int, group: int, mode: int, said: str
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("")
+    os.chown(path, user, group)
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match=said):
+        read_config(str(path))
+
+
+def test_a_configuration_comes_through_a_pipe_and_one_that_never_ends_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"[defaults]\nttl = 5\n")
+    os.close(writing)
+    file = read_config(f"/dev/fd/{reading}")
+    assert file is not None
+    assert file.tables == {"defaults": {"ttl": 5}}
+    os.close(reading)
+    monkeypatch.setattr("lockctl.config_file.LIMIT", 0.2)
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    holder = os.open(tmp_path / "fifo", os.O_RDWR)
+    with pytest.raises(ConfigError, match=r"it did not end within 0\.2 s"):
+        read_config(str(tmp_path / "fifo"))
+    os.close(holder)
+
+
+def test_a_key_with_very_many_dots_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r":2: longer than 8192 characters"):
+        written(tmp_path, "\n" + "a." * 60_000 + "a = 1")
+
+
+def test_what_may_be_a_url_with_a_mistake_is_named_without_its_secret(file: ConfigFile) -> None:
+    for word in ("redis//:S3CR3T@h", "ops;S3CR3T@h", "redis:/:S3CR3T@h", "redis:///ops:S3CR3T@h"):
+        with pytest.raises(ConfigError) as wrong:
+            backend_url(Effective("backend", word, "--backend"), {}, file)
+        assert "S3CR3T" not in str(wrong.value)
+
+
 def test_a_backend_is_a_url_or_a_profile_and_an_unknown_profile_names_those_there_are(file: ConfigFile) -> None:
     def url(word: str | None, environ: dict[str, str] | None = None) -> str:
         return str(backend_url(Effective("backend", word, "--backend"), environ or {"HOME": "/home/a"}, file))
@@ -201,6 +283,17 @@ def test_inside_a_job_on_a_backend_for_many_hosts_local_files_are_not_taken_sile
     outer = {"LOCKCTL_OWNER": "x", "LOCKCTL_BACKEND": "etcd", "HOME": "/home/a"}
     with pytest.raises(ConfigError, match="inside a job that is locked on etcd"):
         backend_url(Effective("backend", None, "built-in"), outer, None)
+
+
+def test_inside_a_job_on_files_of_another_directory_the_default_directory_is_not_taken_silently() -> None:
+    environ = {"HOME": "/home/a", "LOCKCTL_OWNER": "x", "LOCKCTL_BACKEND": "file"}
+    there = str(parse_url(default_url(environ)))
+    same = {**environ, "LOCKCTL_TOKEN_DOMAIN": f"file:{os.uname().nodename}:{there.removeprefix('file://')}"}
+    assert str(backend_url(Effective("backend", None, "built-in"), same, None)) == there
+    for domain in ({}, {"LOCKCTL_TOKEN_DOMAIN": f"file:{os.uname().nodename}:/srv/locks"}):
+        with pytest.raises(ConfigError, match="inside a job that is locked in another directory"):
+            backend_url(Effective("backend", None, "built-in"), {**environ, **domain}, None)
+    assert str(backend_url(Effective("backend", "file:", "--backend"), environ, None)) == there
 
 
 @pytest.mark.parametrize(
@@ -224,3 +317,17 @@ def test_a_user_without_a_home_must_say_where(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ConfigError, match="--backend"):
         default_url({"HOME": "relative"})
+
+
+def test_a_user_is_told_of_a_lock_of_the_same_name_that_is_roots_and_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "SYSTEM_DIRECTORY", str(tmp_path))
+    default, named = Effective("backend", None, "built-in"), Effective("backend", "file:///x", "--backend")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert apart_from_root(default, "nightly") is None
+    (tmp_path / "nightly").touch()
+    assert f"root's nightly in {tmp_path} is another lock" in (apart_from_root(default, "nightly") or "")
+    assert apart_from_root(named, "nightly") is None
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert apart_from_root(default, "nightly") is None
