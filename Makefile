@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 
-.PHONY: demo test lint format docs bench lostupdate coverage matrix tools clean
+.PHONY: demo test lint format docs bench lostupdate coverage matrix lowest tools clean
 
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
@@ -44,8 +44,12 @@ coverage: $(VENV)/dev
 	$(BIN)/coverage report
 
 # the fast part of the tests on every Python that this machine has
-matrix:
+matrix: lowest
 	sh tests/matrix.sh
+
+# the tests that use our dependencies, with the lowest versions that are allowed
+lowest:
+	sh tests/lowest.sh
 
 tools:
 	sh tests/tools.sh

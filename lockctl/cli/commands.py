@@ -11,7 +11,7 @@ import click
 from lockctl import __version__, config, registry
 from lockctl.cli import exit_status
 from lockctl.cli.fence_commands import fence_
-from lockctl.cli.parameters import CommandWord, Words
+from lockctl.cli.parameters import CommandWord, Group, HelpWanted, TextType, Words
 from lockctl.cli.talk import Talk
 from lockctl.errors import Interrupted, LockctlError, UsageError
 from lockctl.settings import FLAG, SETTINGS, SIGNAL
@@ -39,8 +39,8 @@ def invoke(words: Sequence[str]) -> int:
     talk = Talk()
     try:
         result = cli.main(args=list(words), prog_name="lockctl", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as help_wanted:
-        sys.stderr.write(help_wanted.format_message() + "\n")
+    except HelpWanted as help_wanted:
+        sys.stderr.write(f"{help_wanted}\n")
         return exit_status.USAGE
     except click.UsageError as wrong:
         where = f" (try: {wrong.ctx.command_path} --help)" if wrong.ctx else ""
@@ -58,7 +58,7 @@ def invoke(words: Sequence[str]) -> int:
     return result if isinstance(result, int) else exit_status.OK
 
 
-class LockName(click.ParamType[str]):
+class LockName(TextType):
     """The name of a lock; completed from the locks that exist."""
 
     name = "name"
@@ -75,7 +75,7 @@ class LockName(click.ParamType[str]):
             return []
 
 
-class BackendWord(click.ParamType[str]):
+class BackendWord(TextType):
     """A backend: the profiles of the configuration are completed."""
 
     name = "backend"
@@ -94,7 +94,7 @@ class BackendWord(click.ParamType[str]):
 
 def option(setting: Setting) -> click.Option:
     """One setting as an option of click. Values stay text: ``lockctl.settings`` alone reads them."""
-    kind: click.ParamType[Any] = click.STRING
+    kind: TextType | click.Path = click.STRING
     if setting.choices:
         kind = Words(setting.choices)
     elif setting.kind == "file":
@@ -131,7 +131,7 @@ def with_settings(command: click.Command, *names: str) -> None:
     command.params += [option(setting) for setting in SETTINGS if setting.name in names]
 
 
-@click.group(context_settings=CONTEXT, invoke_without_command=False)
+@click.group(cls=Group, context_settings=CONTEXT)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """Run a command under a lease, with a fencing token, and never twice.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lockctl.cli.parameters import CommandWord, Words
+from lockctl.cli.parameters import CommandWord, Group, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DIALECTS = ("postgresql", "sqlite", "mysql")  # of `fence sql`
 
 
-@click.group("fence")
+@click.group("fence", cls=Group)
 def fence_() -> None:
     """Have a resource refuse the tokens of holders that have been replaced."""
 

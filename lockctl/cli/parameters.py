@@ -1,4 +1,4 @@
-"""Parameters of command lines that can be completed."""
+"""Parameters of command lines that can be completed, and groups of verbs: the same with every click since 8.1."""
 
 from __future__ import annotations
 
@@ -10,8 +10,32 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    TextType = click.ParamType[str]
+else:
+    TextType = click.ParamType  # before click 8.4 it takes no argument
 
-class CommandWord(click.ParamType[str]):
+
+class HelpWanted(Exception):
+    """A group of verbs was called without one: its help is the answer."""
+
+    def __init__(self, text: str) -> None:
+        """*text* is the help."""
+        super().__init__(text)
+
+
+class Group(click.Group):
+    """Verbs. Without a word after it the help goes to stderr, which each click does in another way."""
+
+    group_class = type
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As ever. Raises ``HelpWanted``."""
+        if not args and not ctx.resilient_parsing:
+            raise HelpWanted(ctx.get_help())
+        return super().parse_args(ctx, args)
+
+
+class CommandWord(TextType):
     """The command of ``run``: completed from the PATH, and from files."""
 
     name = "command"
@@ -32,7 +56,7 @@ class CommandWord(click.ParamType[str]):
         return [CompletionItem(name) for name in sorted(found)]
 
 
-class Words(click.ParamType[str]):
+class Words(TextType):
     """One of a few words, for completion; checked where all settings are."""
 
     name = "word"
