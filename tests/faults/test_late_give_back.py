@@ -74,6 +74,7 @@ def test_a_give_back_that_comes_late_does_not_hit_the_next_attempt(
 
     together, asked = Together(("a", "b"), open_next, 0.1), claim("a")
     assert together.try_acquire(asked, timeout=LIMIT) is None
+    together.inspect("a", timeout=LIMIT)  # what looks from another connection has it
     (seen,) = other.inspect("a", timeout=LIMIT).holders
     assert other.revoke("a", seen, now=False, by="ops", reason="", timeout=LIMIT)
 

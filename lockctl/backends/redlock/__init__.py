@@ -172,6 +172,7 @@ class RedlockBackend:
                 return  # no thread: the next renewal tries again
 
     def _lose(self, claim: Claim, answers: list[Attempt | LockctlError | None], *, any_given: bool) -> None:
+        self._wanted.pop(claim.owner, None)
         if any_given or len(tally.usable(answers)) < len(answers):
             self._give_back(claim)
         for answer in tally.usable(answers):
