@@ -1,5 +1,9 @@
 """What can go wrong, as data: one root, one level below it. ``cli/exit_status`` gives each its number."""
 
+import errno
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)  # of an OSError: a limit was reached
+
 
 class LockctlError(Exception):
     """Root of all errors of lockctl; its text is one line that says what to do next."""

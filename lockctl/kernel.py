@@ -1,7 +1,7 @@
 """The few system calls of Linux that Python's standard library has no binding for.
 
 ``_ctypes`` directly, because ``import ctypes`` alone costs as much as the rest of the start of ``run``;
-where an interpreter lacks that private interface, ``ctypes`` serves.
+where an interpreter lacks that private interface, ``ctypes`` serves. Structures are packed as this machine has them.
 """
 
 from __future__ import annotations
@@ -10,22 +10,29 @@ import errno
 import os
 import sys
 
+from lockctl.errors import EXHAUSTED, ConfigError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Literal
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 O_CLOEXEC_NONBLOCK = os.O_CLOEXEC | os.O_NONBLOCK  # SFD_* and TFD_* have the same values
 TFD_TIMER_ABSTIME = 1
 SIGINFO_SIZE = 128  # struct signalfd_siginfo, whose layout is fixed
-SIGSET_SIZE = 128  # glibc's sigset_t; the kernel reads the first 8 bytes
+SIGSET_SIZE = 128  # bytes of glibc's sigset_t, an array of longs; the kernel reads the first 8, on MIPS 16
 SI_KERNEL = 0x80  # si_code of a signal that the kernel itself sent, as for Ctrl-C on a terminal
 NANOSECONDS = 1_000_000_000
-NEEDED = "{} failed: lockctl needs Linux 5.3 or newer"
+UNKNOWN = (errno.ENOSYS, errno.EINVAL)  # what a kernel says that is too old
+LONG = 8 if sys.maxsize > 1 << 32 else 4  # bytes
 
 
 def _binding() -> Callable[..., int]:
+    if sys.platform != "linux":
+        message = "lockctl runs on Linux only"
+        raise ConfigError(message)
     try:
         from _ctypes import call_function, dlopen, dlsym  # type: ignore[attr-defined,unused-ignore]
 
@@ -49,18 +56,51 @@ _call = _binding()
 
 
 def _checked(name: str, *arguments: int | bytes | None) -> int:
+    """The result of a call. Raises ``ConfigError`` for one that is refused, ``OSError`` when something is used up."""
     result = _call(name, *arguments)
+    return result if result >= 0 else _called_again(name, arguments)
+
+
+def _called_again(name: str, arguments: tuple[int | bytes | None, ...]) -> int:
+    """The same once more, in a way that takes longer and tells why it fails."""
+    os.close(os.open("/", os.O_PATH | os.O_CLOEXEC))  # raises if there are no more descriptors, also for a library
+    import ctypes
+
+    result: int = getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
     if result < 0:
-        raise OSError(errno.ENOSYS, NEEDED.format(name))
+        raise refusal(name, ctypes.get_errno())
     return result
 
 
-def _descriptor(name: str, *arguments: int | bytes) -> int:
-    result = _call(name, *arguments)
-    if result < 0:
-        os.close(os.open("/", os.O_PATH | os.O_CLOEXEC))  # errno is not known here: raises if there are no more of them
-        raise OSError(errno.ENOSYS, NEEDED.format(name))
-    return result
+def refusal(name: str, number: int) -> Exception:
+    """What to raise for a system call that failed with this errno."""
+    reason = os.strerror(number)
+    if number in EXHAUSTED:
+        return OSError(number, reason)
+    if number in UNKNOWN:
+        return ConfigError(f"{name} failed ({reason}): lockctl needs Linux 5.3 or newer")
+    return ConfigError(
+        f"{name} is refused here ({reason}), and lockctl needs it: allow it, in a seccomp profile perhaps"
+    )
+
+
+def _size_of_time() -> int:
+    """Bytes of a ``time_t``, by what the C library writes: with longs of 4 bytes it has 4, or 8 on younger systems."""
+    given = bytes(bytearray(b"\xff" * 32))  # of its own: it is written to
+    _checked("clock_getres", 1, given)
+    size = len(given.rstrip(b"\xff")) // 2
+    if size not in (4, 8):
+        message = "lockctl does not know the layout of times on this machine: use a 64-bit Python"
+        raise ConfigError(message)
+    return size
+
+
+TIME = LONG if LONG == 8 else _size_of_time()
+
+
+def pack(values: Iterable[int], size: int, order: Literal["little", "big"] = sys.byteorder) -> bytes:
+    """Unsigned numbers of so many bytes, one after the other as in an array of C."""
+    return b"".join([value.to_bytes(size, order) for value in values])
 
 
 def set_death_signal(signum: int) -> None:
@@ -74,11 +114,28 @@ def become_subreaper() -> None:
 
 
 def signal_descriptor(signals: Iterable[int]) -> int:
-    """A descriptor from which the given signals, which must be blocked, are read as values. Raises ``OSError``."""
-    bits = 0
+    """A descriptor from which the given signals, which must be blocked, are read as values.
+
+    Raises ``OSError``, ``ConfigError``.
+    """
+    words = [0] * (16 // LONG)
     for signum in signals:
-        bits |= 1 << (signum - 1)
-    return _descriptor("signalfd", -1, bits.to_bytes(SIGSET_SIZE, "little"), O_CLOEXEC_NONBLOCK)
+        word, bit = divmod(signum - 1, 8 * LONG)
+        words[word] |= 1 << bit
+    return _checked("signalfd", -1, pack(words, LONG).ljust(SIGSET_SIZE, b"\0"), O_CLOEXEC_NONBLOCK)
+
+
+def process_descriptor(pid: int) -> int:
+    """A descriptor that becomes readable when a process ends.
+
+    Raises ``ProcessLookupError`` if there is none, ``OSError``, ``ConfigError``.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except OSError as failure:
+        if failure.errno in (errno.ESRCH, errno.EINVAL):  # or it is a thread
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from None
+        raise refusal("pidfd_open", failure.errno or errno.ENOSYS) from None
 
 
 def read_signals(descriptor: int) -> list[tuple[int, int, int]]:
@@ -89,9 +146,9 @@ def read_signals(descriptor: int) -> list[tuple[int, int, int]]:
         return []
     found = []
     for start in range(0, len(data), SIGINFO_SIZE):
-        number = int.from_bytes(data[start : start + 4], "little")
-        code = int.from_bytes(data[start + 8 : start + 12], "little", signed=True)
-        sender = int.from_bytes(data[start + 12 : start + 16], "little")
+        number = int.from_bytes(data[start : start + 4], sys.byteorder)
+        code = int.from_bytes(data[start + 8 : start + 12], sys.byteorder, signed=True)
+        sender = int.from_bytes(data[start + 12 : start + 16], sys.byteorder)
         found.append((number, code, sender))
     return found
 
@@ -99,17 +156,17 @@ def read_signals(descriptor: int) -> list[tuple[int, int, int]]:
 def timer_descriptor(clock_id: int) -> int:
     """A timer on the given clock: on ``CLOCK_BOOTTIME`` it also fires right after a resume from suspend.
 
-    Raises ``OSError``.
+    Raises ``OSError``, ``ConfigError``.
     """
-    return _descriptor("timerfd_create", clock_id, O_CLOEXEC_NONBLOCK)
+    return _checked("timerfd_create", clock_id, O_CLOEXEC_NONBLOCK)
 
 
 def set_timer(descriptor: int, at: float | None) -> None:
     """Make the timer readable at the absolute time *at* (seconds of its clock); ``None`` disarms it."""
     moment = 0 if at is None else max(1, int(at * NANOSECONDS))
     seconds, rest = divmod(moment, NANOSECONDS)
-    interval = bytes(16)
-    spec = interval + seconds.to_bytes(8, "little") + rest.to_bytes(8, "little")
+    seconds = min(seconds, (1 << 8 * TIME - 1) - 1)
+    spec = pack((0, 0, seconds, rest), TIME)  # struct itimerspec: an interval, and a moment
     _checked("timerfd_settime", descriptor, TFD_TIMER_ABSTIME, spec, None)
 
 

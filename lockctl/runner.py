@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from lockctl import clock as clocks
-from lockctl import registry
+from lockctl import kernel, registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import acquire
 from lockctl.lease.schedule import LONGEST_PATIENCE
@@ -77,6 +77,7 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
 
         fence = Entrance(request.fence, signals.descriptor, signals.ending)
     clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
+    timer = kernel.timer_descriptor(clock.clock_id)  # who cannot have one is refused before the command runs
     outcome = Outcome("held", request.name, capabilities.scheme, request.words, request.host, 0.0)
     orders = Orders(
         first_signal=request.first_signal,
@@ -95,6 +96,7 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
             guard,
             signals,
             clock,
+            timer,
             schedule,
             kernel_held=capabilities.kernel_held,
             kill_on_loss=request.kill_on_loss,

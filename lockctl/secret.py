@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 
-from lockctl import clock
+from lockctl import clock, kernel
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.url import SECRETS
@@ -126,7 +126,7 @@ def _collect(reading: int, until: float) -> bytes | None:
 
 def _status(pid: int, until: float) -> int | None:
     """How a child of ours ended, as ``waitpid`` has it; ``None``: it has not, at *until* on the clock of boots."""
-    end = os.pidfd_open(pid)
+    end = kernel.process_descriptor(pid)
     try:
         poll = select.poll()
         poll.register(end, select.POLLIN)

@@ -5,27 +5,31 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lockctl import clock
+from lockctl import clock, kernel
 from lockctl.cli import exit_status
 from lockctl.cli.files import can_put
 from lockctl.cli.handle import ID_LENGTH, Handle, Remains, directory, document, shell, sweep, write
 from lockctl.cli.keeper import Wanted, start
+from lockctl.cli.output import data_stream
+from lockctl.cli.start import hold_standard_descriptors
 from lockctl.durations import parse_duration
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import check_name, printable
-from lockctl.supervise import tree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from lockctl.cli.keeper import Keeper
 
 
 def wanted(name: str, span: str, bind_pid: str | None, file: str | None, export: str | None) -> Wanted:
     """The words of the command line, checked; raises ``UsageError``."""
+    hold_standard_descriptors()
     try:
         check_name(name)
     except ValueError as wrong:
         raise UsageError(printable(str(wrong))) from None
-    pid, start = (0, 0) if bind_pid is None else _living(bind_pid)
+    pid, bound = (0, -1) if bind_pid is None else _living(bind_pid)
     if export not in (None, "sh"):
         raise UsageError(f"--export: {printable(export or '')!r} is not one of sh")
     if file == "-":
@@ -34,7 +38,9 @@ def wanted(name: str, span: str, bind_pid: str | None, file: str | None, export:
         if not can_put(file):
             raise UsageError(f"--handle: cannot write {printable(file)}: no such directory, or no permission")
         file = os.path.abspath(file)
-    return Wanted(name, positive_span(span), pid, start, file, export == "sh")
+    if file is None or export == "sh":
+        data_stream()  # a handle that nobody gets would hold the lock for nothing
+    return Wanted(name, positive_span(span), pid, bound, file, export == "sh")
 
 
 def positive_span(text: str) -> float:
@@ -51,10 +57,10 @@ def positive_span(text: str) -> float:
 def _living(text: str) -> tuple[int, int]:
     if not (text.isascii() and text.isdigit()) or not 0 < len(text) < 10 or not int(text):
         raise UsageError(f"--bind-pid: {printable(text[:30])!r} is not the number of a process, such as $$ in a shell")
-    start = tree.start_time(int(text))
-    if start is None:
-        raise UsageError(f"--bind-pid: there is no process {text}")
-    return int(text), start
+    try:
+        return int(text), kernel.process_descriptor(int(text))
+    except ProcessLookupError:
+        raise UsageError(f"--bind-pid: there is no process {text}") from None
 
 
 def acquire(order: Wanted, given: Mapping[str, str | bool], environ: Mapping[str, str]) -> int:
@@ -66,15 +72,17 @@ def acquire(order: Wanted, given: Mapping[str, str | bool], environ: Mapping[str
     try:
         granted = keeper.await_grant(order)
         if granted is not None:
-            hand_out(order, _handle(granted, keeper.pid, remains), remains)
+            hand_out(order, _handle(granted, keeper.pid, remains), remains, keeper)
             keeper.confirm()
             return exit_status.OK
+        status = keeper.status()
     except BaseException:
         keeper.cancel()
         remains.remove()
+        keeper.restore_signals()
         raise
-    status = keeper.status()
     remains.remove()
+    keeper.restore_signals()
     return status
 
 
@@ -94,7 +102,7 @@ def _handle(granted: Mapping[str, str], pid: int, remains: Remains) -> Handle:
     )
 
 
-def hand_out(order: Wanted, handle: Handle, remains: Remains) -> None:
+def hand_out(order: Wanted, handle: Handle, remains: Remains, keeper: Keeper) -> None:
     """To the file if one was named; to stdout as JSON, or as assignments that name a file."""
     file = order.file
     if file is None and order.for_shell:
@@ -102,22 +110,20 @@ def hand_out(order: Wanted, handle: Handle, remains: Remains) -> None:
     if file is not None:
         write(file, document(handle))
     if order.for_shell:
-        print_all(shell(handle, str(file)))
+        print_all(shell(handle, str(file)), keeper.print_all)
     elif file is None:
-        print_all(document(handle))
+        print_all(document(handle) + "\n", keeper.print_all)
 
 
 def tell_shell(export: str | None, status: int) -> None:
     """Have ``eval "$(lockctl acquire ...)"`` fail as we do: of nothing it would succeed, and go on without the lock."""
     if export == "sh" and status:
-        print_all(f"(exit {status})\n")
+        print_all(f"(exit {status})\n", lambda data: os.write(1, data))
 
 
-def print_all(text: str) -> None:
+def print_all(text: str, write_all: Callable[[bytes], object]) -> None:
     """Print on a stdout that somebody reads; raises ``ConfigError`` if nobody does."""
-    data = text.encode() if text.endswith("\n") else text.encode() + b"\n"
     try:
-        while data:
-            data = data[os.write(1, data) :]
+        write_all(text.encode())
     except OSError as failure:
         raise ConfigError(f"cannot write the handle to stdout: {failure.strerror}") from None

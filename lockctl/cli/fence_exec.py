@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lockctl import clock
+from lockctl import clock, kernel
 from lockctl.cli import exit_status
 from lockctl.cli.start import hold_standard_descriptors, job_environment
 from lockctl.cli.talk import Talk
@@ -98,11 +98,12 @@ def _watch(guard: GuardProcess, signals: Signals, talk: Talk, variables: list[st
         rate_error=ABSENT,
     )
     watch = clock.monotonic if kernel_held else clock.boottime
+    timer = kernel.timer_descriptor(watch.clock_id)
     guard.tell_deadline(watch() + NEVER)
     guard.start(orders.encode(schedule), variables, () if descriptor is None else (descriptor,))
     from lockctl.supervise.keeper import Keeper  # while the guard starts the command
 
-    return Keeper(guard, signals, watch, schedule, kernel_held=kernel_held, kill_on_loss=True, note=talk).run(
+    return Keeper(guard, signals, watch, timer, schedule, kernel_held=kernel_held, kill_on_loss=True, note=talk).run(
         None, None
     )
 

@@ -14,6 +14,7 @@ import stat
 import time
 
 from lockctl.cli.files import put
+from lockctl.cli.holder import ENDS
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import printable
 from lockctl.value import Value
@@ -210,6 +211,22 @@ class Remains:
                 os.unlink(self.path(suffix))
             except OSError:
                 continue
+
+
+def reason(report: Mapping[str, Any] | None) -> str:
+    """Why a keeper ended, by its report; ``None``: it could not write one."""
+    found = "its keeper was killed"
+    if report is not None:
+        outcome, detail = report.get("outcome"), report.get("detail")
+        code = report.get("exit_code")
+        found = {"lost": "its lease was lost", "revoked": "it was revoked"}.get(str(outcome), found)
+        if outcome == "exited" and isinstance(code, int):
+            found = ENDS.get(code, f"its holder ended with status {code}")
+        elif outcome == "signaled":
+            found = "its keeper was ended by a signal"
+        if isinstance(detail, str) and detail:
+            found += f" {detail}" if outcome == "revoked" else f": {detail}"
+    return found
 
 
 def sweep(place: str, now: float) -> None:

@@ -16,7 +16,6 @@ import sys
 from lockctl import clock as clocks
 from lockctl import json_text, kernel
 from lockctl.names import json_string
-from lockctl.supervise import tree
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -39,28 +38,27 @@ FIELDS = ("lock", "token", "token_domain", "owner", "fencing", "ttl", "backend")
 
 
 class Task(Value):
-    """What the holder is told on its command line. *bound_start* in clock ticks since boot."""
+    """What the holder is told on its command line."""
 
     stem: str  # path of the socket without its suffix
     span: float  # seconds
-    bound_pid: int  # 0: none
-    bound_start: int
+    bound: int  # descriptor of the process that it is bound to, -1: none
     link: int  # descriptor of the way back to `acquire`
 
     def words(self) -> tuple[str, ...]:
         """The command that starts the holder."""
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        own = (self.stem, repr(self.span), str(self.bound_pid), str(self.bound_start), str(self.link))
+        own = (self.stem, repr(self.span), str(self.bound), str(self.link))
         return (sys.executable, "-IS", "-c", PROGRAM, root, *own)
 
 
 def main(words: list[str]) -> None:
     """Hold until it is enough; leaves by ``os._exit``."""
-    stem, span, bound_pid, bound_start, link = words
+    stem, span, bound, link = words
     _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)  # the end of a session, and of the `acquire` that started us
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     kernel.set_process_name("lockctl-holder")
-    holder = Holder(Task(stem, float(span), int(bound_pid), int(bound_start), int(link)), os.environ)
+    holder = Holder(Task(stem, float(span), int(bound), int(link)), os.environ)
     os._exit(holder.run())
 
 
@@ -75,13 +73,10 @@ class Holder:
         self._poll = select.poll()
         self._callers: dict[int, socket] = {}
         self._link = _socket.socket(fileno=task.link)
-        self._bound = -1
         self._path = task.stem + ".sock"
 
     def run(self) -> int:
         """Hold; the exit status says why it ended."""
-        if not self._bind():
-            return BOUND_ENDED
         try:
             listener = self._listen()
         except OSError as failure:
@@ -99,32 +94,30 @@ class Holder:
         fields = {**self._granted, "expires_at": expires_at}
         if not self._tell("{" + ",".join(f'"{name}":{json_string(text)}' for name, text in fields.items()) + "}"):
             return NOT_TAKEN
-        if not self._link.recv(16):
-            return NOT_TAKEN
-        self._link.close()
+        self._poll.register(self._link.fileno(), select.POLLIN)
+        if self._task.bound >= 0:
+            self._poll.register(self._task.bound, select.POLLIN)
         while True:
             ready = [descriptor for descriptor, _ in self._poll.poll()]
+            if self._link.fileno() in ready and not self._taken():
+                return NOT_TAKEN
             for descriptor in ready:
                 if descriptor in self._callers:
                     if self._serve(self._callers.pop(descriptor)):
                         return RELEASED
                 elif descriptor == listener.fileno():
                     self._welcome(listener)
-            if self._bound in ready:
+            if self._task.bound in ready:
                 return BOUND_ENDED
             if self._timer in ready and clocks.boottime() >= self._until:
                 return TIME_OVER
 
-    def _bind(self) -> bool:
-        """Watch the process to which we are bound; ``False`` if it has ended, and perhaps its number lives on."""
-        if not self._task.bound_pid:
-            return True
-        try:
-            self._bound = os.pidfd_open(self._task.bound_pid)
-        except OSError:
-            return False
-        self._poll.register(self._bound, select.POLLIN)
-        return tree.start_time(self._task.bound_pid) == self._task.bound_start
+    def _taken(self) -> bool:
+        """Whether the handle was handed out, of which nothing more is to come; else `acquire` has ended without it."""
+        word = self._link.recv(16)
+        self._poll.unregister(self._link.fileno())
+        self._link.close()
+        return bool(word)
 
     def _listen(self) -> socket:
         listener = _socket.socket(
@@ -190,7 +183,7 @@ def address(directory: int, path: str) -> str:
 def peer_user(end: socket) -> int:
     """The user at the other end."""
     credentials = end.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
-    return int.from_bytes(credentials[4:8], "little")
+    return int.from_bytes(credentials[4:8], sys.byteorder)
 
 
 def _request(data: bytes) -> dict[str, Any] | None:

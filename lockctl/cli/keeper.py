@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lockctl import kernel
 from lockctl.cli import exit_status
+from lockctl.cli.handle import Remains, reason
 from lockctl.cli.holder import Task
 from lockctl.cli.main import report_bug
 from lockctl.cli.talk import Talk, write_at_once
@@ -29,8 +30,6 @@ from lockctl.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from lockctl.cli.handle import Remains
 
 LOOK = 0.1  # seconds between two looks for what the keeper has said, while it waits
 LARGEST = 1 << 16  # bytes of what the holder tells
@@ -54,7 +53,7 @@ class Wanted(Value):
     name: str
     span: float  # seconds
     bound_pid: int  # 0: none
-    bound_start: int  # in clock ticks since boot
+    bound: int  # its descriptor, -1: none
     file: str | None  # where the handle goes
     for_shell: bool
 
@@ -78,7 +77,13 @@ def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], envi
         _become_keeper(acquirer, order, remains, (log, other.fileno()), given, environ)
     os.close(log)
     other.close()
-    return Keeper(pid, own, remains)
+    try:
+        return Keeper(pid, own, remains)
+    except BaseException:
+        own.close()
+        os.waitpid(pid, 0)  # it sees the end of its way back
+        remains.remove()
+        raise
 
 
 def _become_keeper(
@@ -108,16 +113,23 @@ def _become_keeper(
         for number, descriptor in enumerate((nothing, nothing, log)):
             os.dup2(descriptor, number)
         for entry in os.listdir("/proc/self/fd"):
-            if int(entry) > 2 and int(entry) != link:
+            if int(entry) > 2 and int(entry) not in (link, order.bound):
                 _close(int(entry))
-        os.set_inheritable(link, True)
-        task = Task(remains.stem, order.span, order.bound_pid, order.bound_start, link)
+        for descriptor in (link, order.bound):
+            if descriptor >= 0:
+                os.set_inheritable(descriptor, True)
+        task = Task(remains.stem, order.span, order.bound, link)
         binding = ("--bind-pid", str(order.bound_pid)) if order.bound_pid else ()
         shown = ("lockctl", "acquire", order.name, "--for", format_duration(order.span), *binding)
         settings.update(FIXED, lock=order.name, report=remains.path(".end"))
         from lockctl.cli.start import execute
 
         status = execute(settings, task.words(), variables, Signals(), shown=shown)
+    except LockctlError as error:
+        status = exit_status.of_error(error)
+        talk = Talk()
+        talk("error", str(error))
+        talk.finish()
     except BaseException:  # noqa: BLE001 - nothing may go back into the caller's half of the program
         talk = Talk()
         status = report_bug(talk)
@@ -140,10 +152,11 @@ class Keeper:
         """From here on signals are values, and end the wait."""
         self.pid = pid
         self._link = link
+        self._remains = remains
         self._link.setblocking(False)
         self._log = os.open(remains.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
         self._said = 0  # bytes of the log that were passed on
-        self._end = os.pidfd_open(pid)
+        self._end = kernel.process_descriptor(pid)
         self._signals = Signals()
 
     def await_grant(self, order: Wanted) -> dict[str, str] | None:
@@ -152,9 +165,8 @@ class Keeper:
         Raises ``Interrupted`` for a signal, ``LockctlError`` when the bound process ends, ``ConfigError`` when the
         holder cannot listen.
         """
-        bound = os.pidfd_open(order.bound_pid) if order.bound_pid else -1
         poll = select.poll()
-        for descriptor in (self._signals.descriptor, self._link.fileno(), self._end, bound):
+        for descriptor in (self._signals.descriptor, self._link.fileno(), self._end, order.bound):
             if descriptor >= 0:
                 poll.register(descriptor, select.POLLIN)
         while True:
@@ -163,7 +175,7 @@ class Keeper:
             signum = self._signals.ending()
             if signum is not None:
                 raise Interrupted(signum)
-            if bound in ready:
+            if order.bound in ready:
                 raise LockctlError(f"process {order.bound_pid}, to which {order.name} was to be bound, has ended")
             granted = self._granted() if self._link.fileno() in ready else None
             if granted is not None:
@@ -171,12 +183,35 @@ class Keeper:
             if self._end in ready:
                 return None
 
+    def print_all(self, data: bytes) -> None:
+        """Print on stdout for as long as the lock is held: who reads it may be slow.
+
+        Raises ``Interrupted`` for a signal, ``LockctlError`` when it is not, ``OSError`` when nobody reads.
+        """
+        poll = select.poll()
+        poll.register(1, select.POLLOUT)
+        poll.register(self._signals.descriptor, select.POLLIN)
+        poll.register(self._end, select.POLLIN)
+        while data:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            signum = self._signals.ending()
+            if signum is not None:
+                raise Interrupted(signum)
+            if self._end in ready:
+                raise self._not_taken()
+            if 1 in ready:
+                data = data[os.write(1, data[:AT_ONCE]) :]
+
     def confirm(self) -> None:
         """The handle was handed out: from here on it holds without us. Raises ``LockctlError`` if it has ended."""
         try:
             self._link.send(b"taken", _socket.MSG_NOSIGNAL)
         except OSError:
-            raise LockctlError("the lock was lost as soon as it was taken: try again") from None
+            raise self._not_taken() from None
+
+    def _not_taken(self) -> LockctlError:
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # when it has ended, its report is there
+        return LockctlError(f"not held any more, before its handle was taken: {reason(self._remains.report())}")
 
     def _granted(self) -> dict[str, str] | None:
         try:
@@ -206,6 +241,10 @@ class Keeper:
         status = exit_status.of_wait_status(os.waitpid(self.pid, 0)[1])
         self._pass_on_what_was_said()
         return status or exit_status.HELD
+
+    def restore_signals(self) -> None:
+        """There is nothing to give back any more: a signal ends this process."""
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._signals.original_mask)
 
     def cancel(self) -> None:
         """Nothing is held any more when this returns: it ends within the time limit of one request."""

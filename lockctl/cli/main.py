@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import sys
 
 from lockctl.cli.talk import Talk
+from lockctl.errors import EXHAUSTED, LockctlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 NOT_EXECUTABLE = 126  # as in ``exit_status``, which cannot be loaded then
 
 
@@ -31,6 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from lockctl.cli import commands
 
         return commands.invoke(words)
+    except LockctlError as error:  # before there was anybody to say it
+        from lockctl.cli.exit_status import of_error
+
+        talk("error", str(error))
+        return of_error(error)
     except OSError as failure:
         if failure.errno not in EXHAUSTED:
             return report_bug(talk)

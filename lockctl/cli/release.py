@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
 from lockctl.cli.acquire import positive_span
-from lockctl.cli.handle import LARGEST, Remains, document, is_own, parse, read_bounded, write
-from lockctl.cli.holder import ENDS, RELEASED, address, peer_user
+from lockctl.cli.handle import LARGEST, Remains, document, is_own, parse, read_bounded, reason, write
+from lockctl.cli.holder import RELEASED, address, peer_user
 from lockctl.cli.output import print_data
 from lockctl.cli.talk import Talk
 from lockctl.errors import BackendUnavailable, LockctlError, UsageError
@@ -157,16 +157,5 @@ def _ended(handle: Handle, remains: Remains) -> int:
 
 
 def _say_end(handle: Handle, report: Mapping[str, Any] | None, status: int) -> int:
-    reason = "its keeper was killed"
-    if report is not None:
-        outcome, detail = report.get("outcome"), report.get("detail")
-        code = report.get("exit_code")
-        reason = {"lost": "its lease was lost", "revoked": "it was revoked"}.get(str(outcome), reason)
-        if outcome == "exited" and isinstance(code, int):
-            reason = ENDS.get(code, f"its holder ended with status {code}")
-        elif outcome == "signaled":
-            reason = "its keeper was ended by a signal"
-        if isinstance(detail, str) and detail:
-            reason += f" {detail}" if outcome == "revoked" else f": {detail}"
-    Talk()("error", f"{handle.name} is not held any more: {reason}")
+    Talk()("error", f"{handle.name} is not held any more: {reason(report)}")
     return status

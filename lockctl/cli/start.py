@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 
 from lockctl import names
-from lockctl.cli.main import EXHAUSTED, exhausted
+from lockctl.cli.main import exhausted
 from lockctl.cli.talk import Talk
-from lockctl.errors import LockctlError, UsageError
+from lockctl.errors import EXHAUSTED, LockctlError, UsageError
 from lockctl.settings import PASSWORD
 from lockctl.supervise.fork import fork_guard
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _socket
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Channel:
         """Send one frame; ``False`` when the other side is gone or does not read."""
         beside = []
         if descriptors:
-            numbers = b"".join([descriptor.to_bytes(4, "little") for descriptor in descriptors])
+            numbers = b"".join([descriptor.to_bytes(4, sys.byteorder) for descriptor in descriptors])
             beside.append((_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers))
         try:
             self._end.sendmsg([kind + payload], beside, _socket.MSG_NOSIGNAL)
@@ -74,7 +75,7 @@ class Channel:
                 break
             numbers = beside[0][2] if beside else b""
             starts = range(0, len(numbers) // 4 * 4, 4)
-            descriptors = tuple([int.from_bytes(numbers[start : start + 4], "little") for start in starts])
+            descriptors = tuple([int.from_bytes(numbers[start : start + 4], sys.byteorder) for start in starts])
             frames.append((data[:1], data[1:], descriptors))
         return frames
 

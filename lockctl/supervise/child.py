@@ -8,6 +8,7 @@ import os
 import select
 
 from lockctl import kernel
+from lockctl.errors import ConfigError
 from lockctl.supervise import channel as wire
 
 TYPE_CHECKING = False
@@ -95,6 +96,8 @@ def _become_command(
         signals.read()  # what was sent before the command began was not for the command
         signals.restore_for_command()
         _exec(words, environment)
+    except ConfigError:
+        return errno.EPERM
     except OSError as failure:
         return failure.errno or errno.EINVAL
     return errno.EINVAL

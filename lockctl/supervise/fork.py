@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from _signal import SIGKILL
-from errno import EAGAIN
+from errno import EAGAIN, EPERM
 
 from lockctl import kernel
+from lockctl.errors import ConfigError
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
 
@@ -85,6 +86,8 @@ def fork_guard(
             guard = Guard(link, signals, words, keeper_group, note, on_terminal=on_terminal)
         except OSError as failure:  # no more descriptors
             link.send(wire.FAILED, b"%d" % (failure.errno or EAGAIN))
+        except ConfigError:
+            link.send(wire.FAILED, b"%d" % EPERM)
         else:
             guard.run(environment, eager=eager)
         status = 0

@@ -45,7 +45,7 @@ class Guard:
         *,
         on_terminal: bool,
     ) -> None:
-        """Become a subreaper with descriptors of its own; nothing runs yet. Raises ``OSError``."""
+        """Become a subreaper with descriptors of its own; nothing runs yet. Raises ``OSError``, ``ConfigError``."""
         os.setpgid(0, 0)
         # not `lockctl`: who ends all of that name with KILL has ended the keeper, and the guard ends the job
         kernel.set_process_name("lease-guard", f"lease-guard of process {os.getppid()}")

@@ -58,13 +58,14 @@ class Keeper:
         guard: GuardProcess,
         signals: Signals,
         clock: Clock,
+        timer: int,
         schedule: Schedule,
         *,
         kernel_held: bool,
         kill_on_loss: bool,
         note: Callable[[str, str], None],
     ) -> None:
-        """*note* takes a level and a line, about what happens."""
+        """*timer*: a descriptor, of the same *clock*; *note* takes a level and a line, about what happens."""
         self._guard = guard
         self._link = guard.link
         self._signals = signals
@@ -78,7 +79,7 @@ class Keeper:
         self._make_renewer: Callable[[], Renewer] | None = None
         self._renewer: Renewer | None = None
         self._poll = select.poll()
-        self._timer = kernel.timer_descriptor(clock.clock_id)
+        self._timer = timer
         self._load_at = INFINITE  # when the modules are loaded that are not needed yet
         self._renew_at = INFINITE
         self._ask_at = INFINITE  # when the guard must have moved its deadline, or show that it is awake

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.cli.holder import BOUND_ENDED, Task
-from lockctl.supervise import tree
 from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.desk import Desk, read, word
 from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def test_it_ends_when_its_time_is_over_and_release_says_so(desk: Desk) -> None:
@@ -46,15 +45,76 @@ def test_it_ends_at_once_with_the_process_that_it_is_bound_to(desk: Desk) -> Non
     assert (code, "--bind-pid" in text) == (76, True)
 
 
-def test_a_process_with_the_number_of_the_bound_one_is_another(desk: Desk) -> None:
-    """The number was given to a new process before the holder looked: its start is not the one that was seen."""
+def test_a_process_that_ended_before_the_holder_looked_is_not_mistaken_for_another_of_its_number(desk: Desk) -> None:
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    start = tree.start_time(os.getpid())
-    assert start is not None
-    task = Task(str(desk.runtime / ("0" * 32)), 60.0, os.getpid(), start - 1, other.fileno())
+    with subprocess.Popen(["sleep", "60"]) as bound:
+        descriptor = os.pidfd_open(bound.pid)
+        bound.kill()
+    task = Task(str(desk.runtime / ("0" * 32)), 60.0, descriptor, other.fileno())
     with own, other:
-        done = subprocess.run(task.words(), pass_fds=[other.fileno()], timeout=LIMIT, check=False)
+        done = subprocess.run(task.words(), pass_fds=[other.fileno(), descriptor], timeout=LIMIT, check=False)
+    os.close(descriptor)
     assert done.returncode == BOUND_ENDED
+
+
+@pytest.fixture
+def full_pipe() -> Iterator[tuple[int, int]]:
+    """The ends of a pipe that takes no byte more."""
+    read_end, write_end = os.pipe()
+    size = fcntl.fcntl(write_end, 1032)  # F_GETPIPE_SZ
+    assert os.write(write_end, bytes(size)) == size
+    yield read_end, write_end
+    os.close(read_end)
+    os.close(write_end)
+
+
+@pytest.mark.parametrize("by", ["--for", "--bind-pid"])
+def test_it_ends_in_time_although_nobody_takes_the_handle(desk: Desk, full_pipe: tuple[int, int], by: str) -> None:
+    _, write_end = full_pipe
+    bound = subprocess.Popen(["sleep", "60"])
+    words = ["--for", "1s" if by == "--for" else "60s", "--bind-pid", str(bound.pid)]
+    step = desk.lockctl.start("acquire", "deploy", *words, env=desk.env, stdout=write_end, stderr=subprocess.PIPE)
+    if by == "--bind-pid":
+        eventually(lambda: desk.state() == "held")
+        bound.kill()
+    bound_ended = step.wait(timeout=LIMIT)
+    assert step.stderr is not None
+    assert (bound_ended, by in step.stderr.read()) == (75, True)
+    assert desk.free()
+    assert desk.remains() == []
+    bound.kill()
+    bound.wait()
+
+
+def test_an_acquire_that_cannot_print_obeys_a_signal(desk: Desk, full_pipe: tuple[int, int]) -> None:
+    _, write_end = full_pipe
+    step = desk.lockctl.start("acquire", "deploy", "--for", "60s", env=desk.env, stdout=write_end)
+    eventually(lambda: desk.state() == "held")
+    step.terminate()
+    assert step.wait(timeout=LIMIT) == 128 + signal.SIGTERM
+    assert desk.free()
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-", ">&-"])
+def test_closed_standard_descriptors_cost_no_handle(desk: Desk, closed: str) -> None:
+    command = f"{shlex.quote(desk.lockctl.command)} acquire deploy --for 60s"
+    environment = desk.lockctl.environment(desk.env)
+
+    def step(line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, check=False)
+
+    if ">&-" not in closed.split():
+        path = desk.runtime / "printed"
+        assert step(f"{command} {closed} >{path}").returncode == 0
+    else:
+        assert step(f"{command} {closed}").returncode == 64
+        assert desk.free()
+        path = desk.runtime / "handle"
+        assert step(f"{command} --handle {path} --bind-pid $$ {closed}; [ $? = 0 ] && exec sleep 0").returncode == 0
+        eventually(desk.free)
+        return
+    assert desk.state() == "held"
+    assert desk("release", "--handle", str(path)).returncode == 0
 
 
 def test_it_outlives_the_shell_session_and_terminal_of_the_step_and_leaves_no_stream_open(desk: Desk) -> None:
@@ -156,15 +216,11 @@ def test_what_ended_keepers_left_goes_away_after_a_week(desk: Desk) -> None:
     assert not set(left) & set(desk.remains())
 
 
-def test_an_acquire_that_is_killed_while_it_hands_out_holds_nothing(desk: Desk) -> None:
+def test_an_acquire_that_is_killed_while_it_hands_out_holds_nothing(desk: Desk, full_pipe: tuple[int, int]) -> None:
     """Its stdout is a pipe that is full: the lock is taken, the handle is not out."""
-    read_end, write_end = os.pipe()
-    size = fcntl.fcntl(write_end, 1032)  # F_GETPIPE_SZ
-    assert os.write(write_end, bytes(size)) == size
+    _, write_end = full_pipe
     acquirer = desk.lockctl.start("acquire", "deploy", "--for", "60s", env=desk.env, stdout=write_end)
     eventually(lambda: desk.state() == "held")
     time.sleep(0.2)
     acquirer.kill()
     eventually(desk.free, limit=3.0)
-    os.close(read_end)
-    os.close(write_end)

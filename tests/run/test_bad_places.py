@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from tests.jobs import Lockctl, eventually
 from tests.run.mounts import FULL_DISK, OVERLAY, READ_ONLY
 
+REFUSED_CALLS = str(Path(__file__).parent / "refused_calls.py")
 ANOTHER_USER = 12345
 
 
@@ -148,3 +154,35 @@ def test_looking_makes_nothing(lockctl, spot):
     assert lockctl("inspect", "a", at(spot)).returncode == 0
     assert lockctl("force-release", "a", at(spot)).returncode == 0
     assert not spot.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES, errno.ENOSYS])
+@pytest.mark.parametrize("call", ["prctl", "signalfd", "timerfd_create"])
+def test_a_system_call_that_is_refused_is_no_bug_of_ours(refused, lockctl, call, number):
+    launch = Lockctl(sys.executable, lockctl.directory)
+    line = refused(78, "-l", "a", through=partial(launch, "-ISB", REFUSED_CALLS, call, str(number)))
+    assert call in line
+    assert os.strerror(number) in line
+    assert ("Linux 5.3" if number == errno.ENOSYS else "seccomp") in line
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+@pytest.mark.parametrize("call", ["prctl", "signalfd", "timerfd_create", "pidfd_open"])
+def test_a_system_call_that_is_refused_to_acquire_is_no_bug_of_ours(desk, call):
+    launch = Lockctl(sys.executable, desk.lockctl.directory)
+    words = [
+        "-ISB",
+        REFUSED_CALLS,
+        call,
+        str(int(errno.EPERM)),
+        desk.lockctl.command,
+        "acquire",
+        "deploy",
+        "--for",
+        "9s",
+    ]
+    done = launch(*words, env=desk.env)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (78, "", 1), done.stderr
+    assert f"{call} is refused here" in done.stderr
+    eventually(desk.free)
+    assert not desk.remains()

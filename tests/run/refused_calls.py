@@ -1,0 +1,26 @@
+"""Has the kernel refuse one system call, by a seccomp filter, then becomes a program.
+
+``refused_calls.py CALL ERRNO COMMAND [ARG]...``
+"""
+
+import ctypes
+import os
+import platform
+import struct
+import sys
+
+X86_64 = {"prctl": 157, "timerfd_create": 283, "signalfd": 289, "pidfd_open": 434}
+GENERIC = {"prctl": 167, "timerfd_create": 85, "signalfd": 74, "pidfd_open": 434}  # aarch64, riscv64, loongarch64
+PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
+LOAD_NUMBER, IF_EQUAL, RETURN = 0x20, 0x15, 0x06
+ALLOW, ERRNO = 0x7FFF0000, 0x00050000
+
+call, number = sys.argv[1], int(sys.argv[2])
+calls = X86_64 if platform.machine() == "x86_64" else GENERIC
+steps = [(LOAD_NUMBER, 0, 0, 0), (IF_EQUAL, 0, 1, calls[call]), (RETURN, 0, 0, ERRNO | number), (RETURN, 0, 0, ALLOW)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+header = struct.pack("HP", len(steps), ctypes.addressof(program))
+library = ctypes.CDLL(None, use_errno=True)
+if library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or library.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, header):
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.execv(sys.argv[3], sys.argv[3:])
