@@ -223,3 +223,18 @@ def test_a_renewal_is_not_lost_for_an_answer_that_is_not_consuls(
             client.renew(grant, timeout=2)
         with pytest.raises(BackendUnavailable):
             client.release(grant, timeout=2)
+
+
+def test_locks_with_large_values_of_others_are_listed_in_smaller_pieces(harness: ConsulHarness) -> None:
+    names = [f"job-{number:02}" for number in range(24)]
+    for name in names:
+        harness.write(b"x" * 400_000, name)
+    client = harness.client()
+    assert [lock.name for lock in client.list("*", timeout=LIMIT)] == names
+    for number in range(24):
+        path = f"/v1/kv/{harness.prefix}.lockctl/runs/{names[0]}/started/{number}"
+        harness.server.request("PUT", path, b"x" * 400_000)
+    assert client.inspect(names[0], timeout=LIMIT).last_run is None
+    with pytest.raises(BackendUnavailable, match="the answer is larger than 8 MiB"):
+        client.history(names[0], timeout=LIMIT)
+    harness.server.request("DELETE", f"/v1/kv/{harness.prefix}", recurse="true")

@@ -8,6 +8,7 @@ from lockctl import clock, json_text
 from lockctl.backends.consul.entry import Entry, is_session, quoted, read_entry
 from lockctl.durations import parse_duration
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.names import printable
 from lockctl.value import Value
 from lockctl.wire.http import Client
 
@@ -24,6 +25,7 @@ SPREAD = 1 / 16  # Consul adds up to this part of a wait, so that not all return
 ANSWER_LIMIT = 5.0  # seconds after that
 MOST_OPERATIONS = 64  # of one transaction
 RENEW = "/v1/session/renew/"
+LONGEST_REASON = 300  # characters of a refusal
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
 
 
@@ -85,12 +87,12 @@ class Agent:
         """All entries whose keys begin with *prefix*, as they were at one moment."""
         return self._entries(self._ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, "recurse&consistent"))
 
-    def read(self, keys: list[str], deadline: Deadline) -> dict[str, Entry]:
+    def read(self, keys: list[str], deadline: Deadline) -> list[Entry]:
         """The entries of those of *keys* that there are, as they were at one moment."""
         # not "get": one key that there is not would refuse all
         outcome = self.transact([{"Verb": "get-tree", "Key": key} for key in keys], deadline, "consistent")
         wanted = frozenset(keys)
-        return {each.key: each for each in outcome.results or () if each is not None and each.key in wanted}
+        return [each for each in outcome.results or () if each is not None and each.key in wanted]
 
     def keys(self, prefix: str, deadline: Deadline, separator: str = "") -> list[str]:
         """All keys that begin with *prefix*, each cut after the first *separator* behind it, and no two the same."""
@@ -114,7 +116,7 @@ class Agent:
         refusals: dict[int, str] = {}
         for each in pieces:
             if isinstance(each, dict) and isinstance(number := each.get("OpIndex"), int):
-                refusals[number] = str(each.get("What"))
+                refusals[number] = printable(str(each.get("What"))[:LONGEST_REASON])
         if any("ermission denied" in reason for reason in refusals.values()):
             raise self._forbidden(answer)
         return Outcome(None, refusals)

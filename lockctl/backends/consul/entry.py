@@ -101,7 +101,7 @@ def unchanged(key: str, entry: Entry | None) -> dict[str, Any]:
 
 def is_session(text: object) -> bool:
     """Whether this can be the id of a session."""
-    return isinstance(text, str) and text.isascii() and text.replace("-", "").isalnum()
+    return isinstance(text, str) and len(text) <= LONGEST and text.isascii() and text.replace("-", "").isalnum()
 
 
 def quoted(text: str) -> str:

@@ -9,6 +9,7 @@ from lockctl.backends.consul.agent import MOST_OPERATIONS
 from lockctl.backends.consul.entry import DOMAIN, HOLDS, SEMAPHORE_FLAGS, SUFFIX
 from lockctl.model import SLOT, LockInfo
 from lockctl.value import Value, replace
+from lockctl.wire.stream import TooLarge, in_parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ class Sight(Value):
 
 def look(agent: Agent, prefix: str, name: str, deadline: Deadline) -> LockInfo:
     """One lock as it is now, with its last run."""
-    started = past.runs(agent, prefix, name, deadline, "started/")
+    try:
+        started = past.runs(agent, prefix, name, deadline, "started/")
+    except TooLarge:
+        started = ()  # others wrote there; who has the lock can be known all the same
     lock = _lock(sight(agent, prefix, name, deadline), prefix, name)
     return replace(lock, last_run=started[0] if started else None)
 
@@ -62,7 +66,8 @@ def _in_pieces(agent: Agent, prefix: str, names: list[str], held: set[str], dead
     for start in range(0, len(names), MOST_OPERATIONS // 2):
         piece = names[start : start + MOST_OPERATIONS // 2]
         keys = [prefix + name + SUFFIX for name in piece] + [prefix + HOLDS + name for name in piece if name in held]
-        there, now = agent.read(keys, deadline), agent.now()
+        there = {entry.key: entry for entry in in_parts(lambda some: agent.read(some, deadline), keys)}
+        now = agent.now()
         for name in piece:
             entry, keeping = there.get(prefix + name + SUFFIX), there.get(prefix + HOLDS + name)
             found = _sight(agent, prefix + name, entry, keeping, now, deadline)

@@ -10,7 +10,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.wire.deadline import READABLE
 from lockctl.wire.http import Client
-from lockctl.wire.stream import Closed
+from lockctl.wire.stream import Closed, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -266,6 +266,8 @@ def _all_failed(problems: list[BackendUnavailable | ConfigError]) -> BackendUnav
     text = "; ".join(dict.fromkeys(str(problem) for problem in problems))
     if all(isinstance(problem, ConfigError) for problem in problems):
         return ConfigError(text)
+    if isinstance(problems[-1], TooLarge):
+        return problems[-1]  # whoever asked can ask for less
     return BackendUnavailable(text)
 
 

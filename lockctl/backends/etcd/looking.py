@@ -10,6 +10,7 @@ from lockctl.errors import BackendUnavailable, LockctlError
 from lockctl.model import LockInfo
 from lockctl.names import check_name
 from lockctl.value import replace
+from lockctl.wire.stream import in_parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def list_locks(backend: EtcdBackend, pattern: str, deadline: Deadline) -> Iterat
     names = sorted(name for name in _names(backend, deadline) if fnmatchcase(name, pattern))
     for start in range(0, len(names), LOCKS_AT_ONCE):
         some = names[start : start + LOCKS_AT_ONCE]
-        for name, found in zip(some, _read(backend, some, deadline), strict=True):
+        for name, found in zip(some, in_parts(lambda part: _read(backend, part, deadline), some), strict=True):
             if found:
                 yield _shown(backend, name, found, deadline)
 

@@ -7,6 +7,9 @@ given up because one renewal got no answer in time.
 
 from __future__ import annotations
 
+import _socket
+import sys
+
 from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
 from lockctl.wire.deadline import READABLE, WRITABLE
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
     Row = tuple[Any, ...]
 
 LONGEST_MESSAGE = 500  # characters of what a server says
+# bytes of the answer to one statement: those about all locks have up to 200 for each session
+LARGEST_ANSWER = 16 << 20
+# struct tcp_info of <linux/tcp.h>: its size, and the place of tcpi_bytes_received, since Linux 4.1
+INFO_SIZE, RECEIVED = 136, slice(128, 136)
 
 
 class SessionGone(BackendUnavailable):
@@ -45,6 +52,7 @@ class Session:
         self.where = where
         self.pid = 0  # of the server process, as it says itself
         self.pending = False  # a statement was sent and not answered
+        self._before = 0  # bytes that had come before the statement was sent
 
     @property
     def announced_pid(self) -> int:
@@ -63,6 +71,7 @@ class Session:
 
     def send(self, sql: str, args: tuple[Any, ...] | None = None) -> None:
         """Send statements; :meth:`finish` waits for their answer. Raises ``SessionGone``, ``SqlError``."""
+        self._before = self._received()
         self._cursor = self._translated(self._start, sql, args)
         self.pending = True
 
@@ -81,6 +90,9 @@ class Session:
     def drive(self, deadline: Deadline) -> None:
         """Wait until the connection is established or the statement under way is done."""
         while True:
+            if self._received() - self._before > LARGEST_ANSWER:
+                self.close()  # the driver keeps all of it in memory
+                raise SessionGone(f"{self.where}: the answer is larger than {LARGEST_ANSWER >> 20} MiB")
             state = self._translated(self._connection.poll)
             if state == 0:  # psycopg2.extensions.POLL_OK, POLL_READ, POLL_WRITE
                 return
@@ -96,6 +108,21 @@ class Session:
             self._connection.close()
         except Exception:  # noqa: BLE001 - whatever the driver has against it, it is of no more use
             return
+
+    def _received(self) -> int:
+        """Bytes that have come so far, as the kernel counts them; 0 where it does not, as for a Unix socket."""
+        try:
+            descriptor = self._connection.fileno()
+            connection = _socket.socket(fileno=descriptor)
+        except Exception:  # noqa: BLE001 - no connection (yet): the driver says more
+            return 0
+        try:
+            info = connection.getsockopt(_socket.IPPROTO_TCP, _socket.TCP_INFO, INFO_SIZE)
+        except OSError:
+            return 0
+        finally:
+            connection.detach()
+        return int.from_bytes(info[RECEIVED], sys.byteorder)
 
     def _start(self, sql: str, args: tuple[Any, ...] | None) -> Any:
         cursor = self._connection.cursor()

@@ -8,6 +8,7 @@ from lockctl.backends.redis import record
 from lockctl.backends.redis.record import Seen
 from lockctl.backends.redis.scripts import INSPECT
 from lockctl.model import EXCLUSIVE, LockInfo
+from lockctl.wire.stream import in_parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def look(
         calls.append(((*keys, names.remembered(prefix, name, names.RUNS)) if with_run else keys, []))
     found: list[Seen] = []
     for start in range(0, len(calls), INSPECTED):
-        replies = session.run_many(INSPECT, calls[start : start + INSPECTED], deadline)
+        piece = calls[start : start + INSPECTED]
+        replies = in_parts(lambda some: session.run_many(INSPECT, some, deadline), piece)
         found += [_seen(reply, session.where) for reply in replies]
     return found
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from lockctl.value import Value
 
 READ = 8192  # bytes of a lock's value that are looked at: ours are shorter
+READ_OF_WAITER = 2048  # bytes of a waiter's document
 LONGEST_QUEUE_SHOWN = 1000  # waiters
 MOST_HOLDERS_SHOWN = 1000
 NEVER = "9e15"  # milliseconds since the epoch: no lease ends then, and scripts can still count so far
@@ -214,7 +215,7 @@ for _, owner in ipairs(queue) do
   local alive = redis.pcall('ZSCORE', LIVE, owner)
   if type(alive) == 'string' and tonumber(alive) >= now then
     local document = redis.pcall('HGET', WHO, owner)
-    if type(document) == 'string' then waiters[#waiters + 1] = document end
+    if type(document) == 'string' then waiters[#waiters + 1] = string.sub(document, 1, {READ_OF_WAITER}) end
   end
 end
 local value, kind = held()

@@ -42,6 +42,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
 from lockctl.clock import boottime
+from lockctl.wire.stream import LARGEST_ANSWER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,6 @@ LONGEST_ATTEMPT = 3.0
 ATTEMPT_PART = 6  # of the session timeout: some servers may be dead before it is over
 PING_PART = 8  # of the session timeout: see `session` for why pings are so dense
 GAP_PART = 5  # of the session timeout, from the sending of one request to the answer to the next: see `session`
-LARGEST_ANSWER = 64 << 20  # bytes: the names of more locks than a parent node should have
 RECONNECT = {"delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 0.25}  # seconds between two rounds
 SESSION_REQUIRES_AUTH = -124  # an error that kazoo does not know; it says so by closing the connection
 QUOTA_EXCEEDED = -125  # one that older kazoos do not know: inside of a transaction it would end the connection

@@ -63,14 +63,15 @@ def answering(
     return behave
 
 
-def flooding(begin: bytes, piece: bytes) -> Callable[[socket.socket], None]:
-    """Wait for something to come, then send *begin*, and *piece* as often as the other side takes it."""
+def flooding(*pieces: bytes) -> Callable[[socket.socket], None]:
+    """Wait for something to come and send a piece, for each; and the last one as often as the other side takes it."""
 
     def behave(connection: socket.socket) -> None:
-        connection.recv(65536)
         until = time.monotonic() + LIMIT
-        connection.sendall(begin)
-        while time.monotonic() < until:
+        for piece in pieces[:-1]:
+            connection.recv(65536)
             connection.sendall(piece)
+        while pieces[-1] and time.monotonic() < until:
+            connection.sendall(pieces[-1])
 
     return behave

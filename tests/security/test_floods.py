@@ -1,0 +1,141 @@
+"""Servers that send without end: each verb ends in time, in little memory, and says what was wrong in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.wire.servers import flooding, serving
+
+if TYPE_CHECKING:
+    from tests.jobs import Lockctl
+
+ENDINGS = (0, 69, 75, 78)  # what was sent may mean something by chance
+MOST_MEMORY = 250_000  # kB, of which Python, drivers and tables for people take up to a third
+LONGEST = 20.0  # seconds: an attempt and giving back what it may have got, on a busy machine
+
+
+def frame(kind: bytes, content: bytes) -> bytes:
+    """A message of PostgreSQL."""
+    return kind + (len(content) + 4).to_bytes(4, "big") + content
+
+
+def answer(body: bytes, length: int | None = None, status: bytes = b"200 OK") -> bytes:
+    """An answer that etcd, Consul, or a store of objects could give."""
+    fields = b'X-Consul-Index: 5\r\nETag: "x"\r\nContent-Length: %d\r\n\r\n' % (length or len(body))
+    return b"HTTP/1.1 " + status + b"\r\n" + fields + body
+
+
+SETTINGS = {"client_encoding": "UTF8", "DateStyle": "ISO, MDY", "server_version": "15.0", "integer_datetimes": "on"}
+GREETING = frame(b"R", bytes(4)) + b"".join(
+    [frame(b"S", f"{name}\0{content}\0".encode()) for name, content in SETTINGS.items()]
+)
+READY = GREETING + frame(b"K", b"\0\0\0\x05\0\0\0\x06") + frame(b"Z", b"I")
+COLUMN = frame(b"T", b"\0\x01a\0" + bytes(6) + b"\0\0\0\x19\xff\xff" + bytes(6))
+# a session of ZooKeeper, and an event for one path
+CONNECTED = b"\0\0\0\x25\0\0\0\0\0\0\x27\x10" + b"\0\0\0\0\0\0\0\x01\0\0\0\x10" + bytes(17)
+PATH = b"\0\x50\0\0" + b"/" * 0x500000
+EVENT = (28 + len(PATH) - 4).to_bytes(4, "big") + b"\xff" * 4 + bytes(12) + b"\0\0\0\x01\0\0\0\x03" + PATH
+
+CHUNKED = answer(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+# what is sent at each time that something comes, and at last what is sent without end
+FLOODS: dict[str, dict[str, tuple[bytes, ...]]] = {
+    "redis": {
+        "nested strings": (b"*100000\r\n", (b"*1000\r\n" + b"$1000\r\n" + b"x" * 1000 + b"\r\n") * 60),
+        "strings": (b"*100000\r\n", b"$65536\r\n" + b"x" * 65536 + b"\r\n"),
+        "arrays": (b"*131000\r\n", b"*0\r\n" * 10_000),
+        "a long error": (b"-ERR ", b"x" * 65536),
+    },
+    "http": {
+        "lists": (answer(b"[", 62914560), b"[]," * 20_000),
+        "lists that are complete": (answer(b"[" + b"[]," * 2_600_000 + b"[]]"), b""),
+        "objects": (answer(b'{"header":{},"kvs":[' + b'{"":0},' * 1_100_000 + b"{}]}"), b""),
+        "numbers": (answer(b"[" + b"9" * 8_000_000 + b"]"), b""),
+        "strings": (answer(b"[" + b'"\\u1234",' * 190_000 + b"0]"), b""),
+        "tiny chunks": (CHUNKED, b"1\r\n[\r\n" * 10_000),
+        "1xx": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 2000),
+        "an error": (answer(b"x" * 1_000_000, status=b"500 No"), b""),
+    },
+    "postgresql": {
+        "notices": (GREETING, frame(b"N", b"Mabcdef\0\0") * 5000),
+        "notifications": (READY, frame(b"A", b"\0\0\0\x05a\0bc\0") * 5000),
+        "rows": (READY, COLUMN, frame(b"D", b"\0\x01\xff\xff\xff\xff") * 5000),
+        "long rows": (READY, COLUMN + b"D\x3f\0\0\0\0\x01\x3e\0\0\0", b"x" * 65536),
+        "a long error": (b"E\x3f\0\0\0SERROR\0M", b"x" * 65536),
+        "a long parameter": (frame(b"R", bytes(4)) + b"S\x3f\0\0\0", b"x" * 65536),
+    },
+    "zookeeper": {
+        "a long frame": (b"\x7f\0\0", b"x" * 65536),
+        "events": (CONNECTED, EVENT),
+    },
+}
+# a store of marks has a time limit of its own, so that every flood is tried there
+STORES = {
+    "redis://{}/0": "redis",
+    "http://{}/x": "http",
+    "s3://k:s@b/x?endpoint=http://{}": "http",
+    "etcd://{}": "http",
+    "consul://{}": "http",
+    "postgresql://u@{}/d?tls=no": "postgresql",
+    "zookeeper://{}": "zookeeper",
+}
+MARKS = [(store, flood) for store, protocol in STORES.items() for flood in FLOODS[protocol]]
+# of locks, what is only looked at is asked for in other ways
+BACKENDS = {
+    "redis://{}": "strings",
+    "redlock://{},localhost:1,127.0.0.1:1": "nested strings",
+    "etcd://{}": "objects",
+    "consul://{}": "lists that are complete",
+    "postgresql://u@{}/d?tls=no": "long rows",
+}
+
+
+def ends_well(lockctl: Lockctl, *words: str) -> str:
+    """What is wrong with how a command ended, or nothing."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [lockctl.command, *words],
+        env=lockctl.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    with process.stderr:
+        said = process.stderr.read()  # to its end: that of the process
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    took = time.monotonic() - began
+    wrong = []
+    if process.returncode not in ENDINGS:
+        wrong.append(f"status {process.returncode}")
+    if usage.ru_maxrss > MOST_MEMORY:
+        wrong.append(f"{usage.ru_maxrss} kB")
+    if took > LONGEST:
+        wrong.append(f"{took:.1f} s")
+    if len(said) > 4000 or b"Traceback" in said:
+        wrong.append(f"said {said[:2000]!r}")
+    return f"{words}: {', '.join(wrong)}" if wrong else ""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backend_that_sends_without_end_costs_little_time_and_memory(lockctl: Lockctl, backend: str) -> None:
+    scheme = backend.partition(":")[0]
+    protocol = {"redlock": "redis", "etcd": "http", "consul": "http"}.get(scheme, scheme)
+    with serving(flooding(*FLOODS[protocol][BACKENDS[backend]])) as (host, port):
+        where = ("-b", backend.format(f"{host}:{port}"))
+        verbs = [("run", "-l", "x", *where, "--", "true"), ("list", *where), ("history", *where, "x")]
+        assert [found for verb in verbs if (found := ends_well(lockctl, *verb))] == []
+
+
+@pytest.mark.parametrize(("store", "flood"), MARKS)
+def test_a_store_of_marks_that_sends_without_end_costs_little_time_and_memory(
+    lockctl: Lockctl, store: str, flood: str
+) -> None:
+    with serving(flooding(*FLOODS[STORES[store]][flood])) as (host, port):
+        what = ("--store", store.format(f"{host}:{port}"), "--token", "5", "--domain", "d", "--timeout", "2s")
+        assert ends_well(lockctl, "fence", "advance", "r", *what) == ""
