@@ -53,7 +53,8 @@ class Place:
             f"{self.schema}.lockctl_{word}" for word in ("fence", "holder", "history")
         )
         self.key = key.of_name(f"{self.schema}:nightly").text
-        self.turnstile = key.turnstile(f"{self.schema}:nightly").text
+        self.queue = key.queue(f"{self.schema}:nightly").text
+        self.slots = key.slots(f"{self.schema}:nightly").text
         self._clients: list[PostgresqlBackend] = []
         self.command(f"create schema {self.schema} authorization {server.user}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import time
@@ -11,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg2
 import pytest
 
-from lockctl.backends import postgresql
-from lockctl.backends.postgresql import PostgresqlBackend, key, scope
+from lockctl.backends.postgresql import PostgresqlBackend, key, look, scope, waiting
 from lockctl.backends.postgresql.address import from_url
 from lockctl.backends.postgresql.fence import DURABLE
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
@@ -361,19 +361,17 @@ def test_a_waiter_whose_answer_got_lost_is_told_and_gives_back_what_it_was_grant
     start_proxy: Callable[..., Proxy],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(postgresql, "WATCH", 0.3)
-    monkeypatch.setattr(postgresql, "LATE_ANSWER", 0.1)
+    monkeypatch.setattr(waiting, "ANSWER_LIMIT", 0.4)
     proxy = start_proxy(postgres_server)
     holder, waiter = open_client(), open_client(proxy.address)
     grant, mine = take(holder, claim()), claim(ttl=60.0)
-    waiting = Background(lambda: waiter.wait(mine, timeout=30.0, interrupt=None))
+    call = Background(lambda: waiter.wait(mine, timeout=30.0, interrupt=None))
     eventually(lambda: holder.inspect("nightly", timeout=LIMIT).waiters)
     proxy.mode = "drop_replies"
     holder.release(grant, timeout=LIMIT)
-    time.sleep(0.2)
+    with pytest.raises(BackendUnavailable, match="no answer"):
+        call.result()
     proxy.mode = "pass"
-    with pytest.raises(BackendUnavailable, match="answer got lost"):
-        waiting.result()
     waiter.withdraw(mine, timeout=LIMIT)
     take(holder, claim())
 
@@ -542,3 +540,130 @@ def test_a_program_that_was_seen_is_not_ended_in_the_name_of_an_earlier_one(
             earlier = replace(holder, **change)
             assert client.revoke("nightly", earlier, now=True, by="ops", reason="", timeout=LIMIT) is None
         cursor.execute("select 1")
+
+
+@pytest.mark.parametrize("held_by", ["session", "transaction"])
+def test_who_waits_keeps_no_snapshot_that_vacuum_and_indexes_would_wait_for(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str, held_by: str
+) -> None:
+    holder, waiters = open_client(), [open_client(scope=held_by) for _ in range(3)]
+    grant, claims = take(holder, claim(ttl=60.0)), [claim(ttl=60.0) for _ in waiters]
+
+    def turn(waiter: PostgresqlBackend, mine: Claim) -> None:
+        waiter.wait(mine, timeout=30.0, interrupt=None)
+        waiter.release(take(waiter, mine), timeout=LIMIT)
+
+    calls = [Background(functools.partial(turn, waiter, mine)) for waiter, mine in zip(waiters, claims, strict=True)]
+    eventually(lambda: len(holder.inspect("nightly", timeout=LIMIT).waiters or ()) == 3)
+    marks = " or ".join(f"application_name like '{look.mark(mine.owner)}%'" for mine in claims)
+    # within a short statement there is one for a moment
+    pinned = f"select count(*) from pg_stat_activity where backend_xmin is not null and ({marks})"
+    assert postgres_server.command(f"select count(*) from pg_stat_activity where {marks}").strip() == "3"
+    eventually(lambda: postgres_server.command(pinned).strip() == "0")
+    postgres_server.command(f"create table {schema}.other (i int)")
+    postgres_server.command(f"create index concurrently on {schema}.other (i)", timeout=LIMIT)
+    assert all(call.running for call in calls)
+    holder.release(grant, timeout=LIMIT)
+    for call in calls:
+        call.result()
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+@pytest.mark.parametrize("held_by", ["session", "transaction"])
+def test_a_table_that_somebody_wants_to_lock_alone_costs_no_holder_its_lease(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str, held_by: str, mode: str
+) -> None:
+    client = open_client(scope=held_by)
+    grant = take(client, replace(claim(ttl=60.0), mode=mode))
+    client.renew(grant, timeout=LIMIT)
+    tables = [f"{schema}.lockctl_fence"] + [f"{schema}.lockctl_holder"] * (mode == "shared")
+    sessions = "select count(*) from pg_stat_activity where application_name like 'lockctl%'"
+    with contextlib.closing(psycopg2.connect(postgres_server.url)) as reader, reader.cursor() as cursor:
+        for table in tables:
+            cursor.execute(f"select count(*) from {table}")  # a long look, such as that of pg_dump
+        wanted = f"alter table {tables[-1]} add column extra int"
+        altering = Background(lambda: postgres_server.command(wanted, timeout=30.0))
+        locked = "select count(*) from pg_locks where not granted and mode = 'AccessExclusiveLock'"
+        eventually(lambda: postgres_server.command(locked).strip() == "1")
+        before = postgres_server.command(sessions)
+        # more often than the time for one request allows: each has its answer, or the next
+        answered = 0
+        for _ in range(6):
+            with contextlib.suppress(BackendUnavailable):
+                answered += client.renew(grant, timeout=1.5) == grant
+        assert answered >= 3
+        assert postgres_server.command(sessions) == before, "no session is left behind that waits for the table"
+        assert altering.running
+    altering.result()
+    client.renew(grant, timeout=LIMIT)
+    client.release(grant, timeout=LIMIT)
+    take(client, claim())
+
+
+def test_programs_that_wait_in_the_queue_of_the_server_and_we_let_each_other_pass(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, schema: str
+) -> None:
+    holder, waiter = open_client(), open_client()
+    grant, mine = take(holder, claim(ttl=60.0)), claim(ttl=60.0)
+    number = key.of_name(f"{schema}:nightly").text
+    with contextlib.ExitStack() as ends:
+        cursors = []
+        for _ in range(2):
+            other = ends.enter_context(contextlib.closing(psycopg2.connect(postgres_server.url)))
+            other.autocommit = True
+            cursors.append(other.cursor())
+
+        def stand(cursor: Any) -> Background:
+            return Background(functools.partial(cursor.execute, f"select pg_advisory_lock({number})"))
+
+        def queued() -> int:
+            return len(holder.inspect("nightly", timeout=LIMIT).waiters or ())
+
+        first = stand(cursors[0])
+        eventually(lambda: queued() == 1)
+        call = Background(lambda: waiter.wait(mine, timeout=30.0, interrupt=None))
+        # it takes its place in the server's queue, behind the first
+        in_line = (
+            f"select count(*) from pg_locks l where not granted and {scope.is_key(key.of_name(schema + ':nightly'))}"
+        )
+        eventually(lambda: postgres_server.command(in_line).strip() == "2")
+        last = stand(cursors[1])
+        eventually(lambda: queued() == 3)
+        holder.release(grant, timeout=LIMIT)
+        first.result()
+        assert call.running
+        cursors[0].execute(f"select pg_advisory_unlock({number})")
+        call.result()
+        assert last.running
+        mine_now = take(waiter, mine)
+        waiter.release(mine_now, timeout=LIMIT)
+        last.result()
+
+
+def test_who_stood_in_the_queue_of_the_server_goes_back_to_its_place_when_nobody_else_does(
+    open_client: Callable[..., PostgresqlBackend],
+    postgres_server: Postgres,
+    schema: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting, "LINE_LIMIT", 0.3)
+    holder, waiter = open_client(), open_client()
+    grant, mine = take(holder, claim(ttl=60.0)), claim(ttl=60.0)
+    where = scope.is_key(key.of_name(f"{schema}:nightly"))
+    in_line = f"select count(*) from pg_locks l where not granted and {where}"
+    with contextlib.closing(psycopg2.connect(postgres_server.url)) as other:
+        stood = Background(
+            lambda: other.cursor().execute(f"select pg_advisory_lock({key.of_name(schema + ':nightly').text})")
+        )
+        call = Background(lambda: waiter.wait(mine, timeout=30.0, interrupt=None))
+        eventually(lambda: postgres_server.command(in_line).strip() == "2")
+        other.cancel()
+        with pytest.raises(psycopg2.Error):
+            stood.result()
+    eventually(lambda: postgres_server.command(in_line).strip() == "0")
+    assert call.running
+    holder.release(grant, timeout=LIMIT)
+    call.result()
+    taken = take(waiter, mine)
+    waiter.release(taken, timeout=LIMIT)
+    assert holder.inspect("nightly", timeout=LIMIT).state == "free"

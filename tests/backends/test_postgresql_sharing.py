@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends import postgresql
-from lockctl.backends.postgresql import key, sharing
+from lockctl.backends.postgresql import key, sharing, waiting
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseRevoked
 from tests.backends.postgresql_places import Place, claim, one_of, reader
 from tests.contract.harness import LIMIT, Background, refused, take
@@ -47,11 +46,11 @@ def waiters(client: PostgresqlBackend) -> int:
 
 def test_the_documented_keys_of_slots_do_not_change(place: Place) -> None:
     in_sql = "('x' || left(encode(sha256('lockctl:nightly#'), 'hex'), 12) || '0000')::bit(64)::bigint"
-    turnstile = key.turnstile("lockctl:nightly")
-    assert turnstile.text == "-4380560835866656768" == place.command(f"select {in_sql}")
-    assert int(turnstile.text) % (1 << 16) == 0
+    base = key.slots("lockctl:nightly")
+    assert base.text == "-4380560835866656768" == place.command(f"select {in_sql}")
+    assert int(base.text) % (1 << 16) == 0
     address = place.client(key="42")._address
-    assert address.turnstile_of("a") == address.turnstile_of("b") == key.turnstile("42#")
+    assert address.slots_of("a") == address.slots_of("b") == key.slots("42#")
 
 
 @pytest.mark.parametrize("scope", ["session", "transaction"])
@@ -62,12 +61,12 @@ def test_nobody_overtakes_a_program_that_waits_for_the_lock_alone(
     client, other = place.client(scope=scope), place.client(scope=scope)
     grant, late = take(client, wanted()), wanted()
     with place.session() as cursor:
-        waiting = Background(functools.partial(cursor.execute, f"select pg_advisory_lock({place.key})"))
+        turn = Background(functools.partial(cursor.execute, f"select pg_advisory_lock({place.key})"))
         eventually(lambda: waiters(client) == 1)
         assert other.try_acquire(late, timeout=LIMIT) is None
         assert client.renew(grant, timeout=LIMIT).token == grant.token
         client.release(grant, timeout=LIMIT)
-        waiting.result()
+        turn.result()
         assert other.try_acquire(late, timeout=LIMIT) is None
     assert wait_for_turn(other, late).token > grant.token
 
@@ -75,17 +74,17 @@ def test_nobody_overtakes_a_program_that_waits_for_the_lock_alone(
 def test_another_program_can_have_a_slot_and_is_waited_for(place: Place) -> None:
     client, other = place.client(), place.client()
     with place.session() as cursor:
-        cursor.execute(f"select pg_advisory_lock_shared({place.key}), pg_advisory_lock({place.turnstile} + 2)")
+        cursor.execute(f"select pg_advisory_lock_shared({place.key}), pg_advisory_lock({place.slots} + 2)")
         grant = take(client, one_of(2))
         late = one_of(2)
         assert other.try_acquire(late, timeout=LIMIT) is None
-        waiting = Background(lambda: wait_for_turn(other, late))
+        turn = Background(lambda: wait_for_turn(other, late))
         eventually(lambda: waiters(client) == 1)
         lock = client.inspect("nightly", timeout=LIMIT)
         assert (lock.state, lock.slots) == ("held", 2)
         assert {holder.owner for holder in lock.holders} == {None, grant.claim.owner}
-        cursor.execute(f"select pg_advisory_unlock({place.turnstile} + 2), pg_advisory_unlock_shared({place.key})")
-        assert waiting.result().token > grant.token
+        cursor.execute(f"select pg_advisory_unlock({place.slots} + 2), pg_advisory_unlock_shared({place.key})")
+        assert turn.result().token > grant.token
 
 
 def test_of_two_first_holders_that_disagree_one_is_granted_and_the_other_is_told(place: Place) -> None:
@@ -131,8 +130,8 @@ def test_only_the_first_of_those_who_wait_looks_for_a_slot_and_all_are_served_in
     for number in range(5):
         turns.append(Background(functools.partial(turn, number)))
         eventually(lambda number=number: waiters(holder) == number + 1)  # type: ignore[misc]
-    looking = f"select count(*) filter (where granted), count(*) from pg_locks where locktype = 'advisory' and (classid::bigint << 32 | objid::bigint) = {place.turnstile}"
-    assert place.command(looking) == "1|5"
+    slots = f"select count(*) from pg_locks l where {sharing.is_slot(key.slots(place.schema + ':nightly'))}"
+    assert place.command(slots) == "2", "who waits has none"
     shown = holder.inspect("nightly", timeout=LIMIT)
     assert [waiter.host for waiter in shown.waiters or ()] == ["web3"] * 5
     assert len(shown.holders) == 2
@@ -145,12 +144,10 @@ def test_only_the_first_of_those_who_wait_looks_for_a_slot_and_all_are_served_in
 
 
 @pytest.mark.parametrize("scope", ["session", "transaction"])
-def test_who_does_not_wait_is_refused_a_free_slot_while_somebody_stands_at_the_turnstile(
-    place: Place, scope: str
-) -> None:
+def test_who_does_not_wait_is_refused_a_free_slot_while_somebody_waits(place: Place, scope: str) -> None:
     client, late = place.client(scope=scope), one_of(2)
     with place.session() as cursor:
-        cursor.execute(f"select pg_advisory_lock({place.turnstile})")
+        cursor.execute(f"select pg_advisory_lock({place.queue}, 7)")
         assert client.try_acquire(late, timeout=LIMIT) is None
     assert wait_for_turn(client, late).token > 0
     take(place.client(), one_of(2))
@@ -161,33 +158,31 @@ def test_who_waits_for_a_slot_and_goes_away_does_not_hold_up_the_others(place: P
     grants = [take(holder, one_of(2)) for _ in range(2)]
     gone.wait(one_of(2), timeout=0.1, interrupt=None)
     assert waiters(holder) == 1
-    waiting = Background(lambda: wait_for_turn(last, one_of(2)))
+    turn = Background(lambda: wait_for_turn(last, one_of(2)))
     eventually(lambda: waiters(holder) == 2)
     gone.close()
     eventually(lambda: waiters(holder) == 1, limit=3.0)
     holder.release(grants[1], timeout=LIMIT)
     released = time.monotonic()
-    waiting.result()
-    assert waiting.ended_at - released < 1.0
+    turn.result()
+    assert turn.ended_at - released < 1.0
 
 
 @pytest.mark.parametrize("wanted", [reader, functools.partial(one_of, 2)])
 def test_a_waiter_whose_answer_got_lost_gives_back_what_it_was_granted(
     place: Place, start_proxy: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch, wanted: Callable[[], Claim]
 ) -> None:
-    monkeypatch.setattr(postgresql, "WATCH", 0.3)
-    monkeypatch.setattr(postgresql, "LATE_ANSWER", 0.1)
+    monkeypatch.setattr(waiting, "ANSWER_LIMIT", 0.4)
     proxy = start_proxy(place.server)
     holder, waiter, mine = place.client(), place.client(proxy.address), wanted()
     with place.session() as cursor:
         cursor.execute(f"select pg_advisory_lock({place.key})")
-        waiting = Background(lambda: waiter.wait(mine, timeout=30.0, interrupt=None))
+        call = Background(lambda: waiter.wait(mine, timeout=30.0, interrupt=None))
         eventually(lambda: waiters(holder) == 1)
         proxy.mode = "drop_replies"
-    time.sleep(0.2)
+    with pytest.raises(BackendUnavailable, match="no answer"):
+        call.result()
     proxy.mode = "pass"
-    with pytest.raises(BackendUnavailable, match="answer got lost"):
-        waiting.result()
     waiter.withdraw(mine, timeout=LIMIT)
     take(holder, claim())
 
@@ -378,12 +373,12 @@ def test_slots_behind_a_pooler_that_lends_connections_are_counted_with_those_pas
     past = place.client()
     grants = [take(behind[0], one_of(2)), take(past, one_of(2))]
     assert refused(behind[1], one_of(2))
-    waiting = Background(lambda: wait_for_turn(behind[2], one_of(2)))
+    turn = Background(lambda: wait_for_turn(behind[2], one_of(2)))
     eventually(lambda: waiters(past) == 1)
     past.release(grants[1], timeout=LIMIT)
-    later = waiting.result()
+    later = turn.result()
     assert later.token > grants[1].token
-    assert refused(behind[1], one_of(2)), "the turnstile is passed, and nobody stands there"
+    assert refused(behind[1], one_of(2)), "there is no slot, though nobody waits"
     behind[2].release(later, timeout=LIMIT)
     behind[1].release(take(behind[1], one_of(2)), timeout=LIMIT)
     behind[0].release(grants[0], timeout=LIMIT)
@@ -395,8 +390,8 @@ def test_slots_behind_a_pooler_that_lends_connections_are_counted_with_those_pas
 def test_a_condition_for_slots_is_about_those_of_one_lock(place: Place) -> None:
     client = place.client()
     take(client, one_of(3))
-    in_slots = f"select count(*) from pg_locks l where {sharing.is_slot(key.turnstile(place.schema + ':nightly'))}"
-    elsewhere = f"select count(*) from pg_locks l where {sharing.is_slot(key.turnstile(place.schema + ':other'))}"
+    in_slots = f"select count(*) from pg_locks l where {sharing.is_slot(key.slots(place.schema + ':nightly'))}"
+    elsewhere = f"select count(*) from pg_locks l where {sharing.is_slot(key.slots(place.schema + ':other'))}"
     with place.session() as cursor:
         counts = []
         for sql in (in_slots, elsewhere):

@@ -42,8 +42,11 @@ def cannot(harness: Harness, claim: Claim) -> bool:
     return True
 
 
-def take_turns(harness: Harness, claims: list[Claim], inside: list[Claim], most: list[int]) -> None:
-    """Hold the lock for each of *claims* in turn, and note who is inside at that time."""
+def take_turns(harness: Harness, claims: list[Claim], inside: list[Claim], most: list[int], at_once: int = 1) -> None:
+    """Hold the lock for each of *claims* in turn, and note who is inside at that time.
+
+    They stay until so many were inside *at_once*.
+    """
     client, lock = harness.client(), threading.Lock()
     for claim in claims:
         while (grant := client.try_acquire(claim, timeout=LIMIT)) is None:
@@ -55,6 +58,7 @@ def take_turns(harness: Harness, claims: list[Claim], inside: list[Claim], most:
         assert modes in ({SHARED}, {SLOT}) or len(beside) == 1, f"{modes} at once"
         most.append(len(beside))
         time.sleep(0.02)
+        eventually(lambda: max(most) >= at_once)
         inside.remove(claim)
         client.release(grant, timeout=LIMIT)
 
@@ -242,7 +246,7 @@ class Sharing:
         inside: list[Claim] = []
         most: list[int] = []
         plans = [[one_of(harness, 3) for _ in range(4)] for _ in range(6)]
-        for each in [Background(lambda plan=plan: take_turns(harness, plan, inside, most)) for plan in plans]:  # type: ignore[misc]
+        for each in [Background(lambda plan=plan: take_turns(harness, plan, inside, most, 3)) for plan in plans]:  # type: ignore[misc]
             each.result(60.0)
         assert len(most) == 24
         assert max(most) == 3

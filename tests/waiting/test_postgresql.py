@@ -86,16 +86,18 @@ def test_a_waiter_that_is_killed_leaves_nothing_to_those_behind_it(
     assert second.wait(5) == 0
 
 
-def test_a_waiter_that_is_killed_as_it_is_served_delays_nobody(lockctl: Lockctl, harness: PostgresqlHarness) -> None:
+def test_a_waiter_that_is_killed_when_it_is_its_turn_delays_nobody(
+    lockctl: Lockctl, harness: PostgresqlHarness
+) -> None:
     holder = harness.client()
     grant = take(holder, harness.claim(ttl=60.0))
     waiter = lockctl.start("run", "-b", url_of(harness), "-l", "nightly", "-t", "60s", "-w", "forever", "--", "true")
     eventually(lambda: holder.inspect("nightly", timeout=LIMIT).waiters)
     os.kill(waiter.pid, signal.SIGSTOP)
     holder.release(grant, timeout=LIMIT)
-    eventually(lambda: holder.inspect("nightly", timeout=LIMIT).state == "held")
-    waiter.kill()
     claim = harness.claim()
+    assert holder.try_acquire(claim, timeout=LIMIT) is None, "it is the turn of the one that stands still"
+    waiter.kill()
     before = time.monotonic()
     holder.wait(claim, timeout=LIMIT, interrupt=None)
     take(holder, claim)

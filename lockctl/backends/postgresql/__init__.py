@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lockctl.url import Url
 
 OPENING_LIMIT = 10.0  # seconds for a connection, inside a wait that may be longer
-WATCH = 15.0  # seconds of silent waiting, after which a second connection looks whether the first is still queued
-LATE_ANSWER = 1.0  # seconds in which the answer must come that the lock was granted
 
 
 class PostgresqlBackend:
@@ -50,7 +48,7 @@ class PostgresqlBackend:
         token_from="a row that counts, never below the server's clock in microseconds; breaks if commits are"  # noqa: S106
         " lost (fsync=off, failover to a replica that lags) while that clock goes back",
         survives="a server that stands still for less than the ttl; a restart or failover ends locks and jobs",
-        clocks="no clock's time of day counts; the server's must not run faster than ours by more than 0.2 %",
+        clocks="the server's must not run faster than ours by more than 0.2 %; set forward by the ttl, it ends jobs",
         period_clock="the server's",
         slots=True,
         shared=True,
@@ -119,23 +117,23 @@ class PostgresqlBackend:
             raise refusal
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``. The server queues waiters in their order, and the lock is taken when this returns."""
+        """See ``Backend``. The lock is taken when this returns because of it."""
         deadline = Deadline(timeout, interrupt)
         try:
+            if timeout <= 0:
+                return
             tenure = self._tenures.get(claim.owner)
             if tenure is None:
-                if timeout <= 0:
-                    return
                 tenure = self._open(claim, deadline.sooner(OPENING_LIMIT))
             if not tenure.locked:
-                self._await(tenure, claim, deadline)
-            elif tenure.rests_for() > 0:
-                from lockctl.backends.postgresql.resting import sit_out
-
-                sit_out(tenure, deadline)
+                tenure.wait(deadline)
         except RequestInterrupted:
             return
-        except (BackendUnavailable, ConfigError):
+        except (BackendUnavailable, ConfigError) as failure:
+            tenure = self._tenures.get(claim.owner)
+            late = isinstance(failure, BackendUnavailable) and deadline.left() <= 0
+            if late and tenure is not None and tenure.session.pending:
+                return  # the answer is waited for at the next call
             self._give_up(claim.owner)
             raise
 
@@ -239,31 +237,6 @@ class PostgresqlBackend:
         tenure.open(deadline)
         self._tenures[claim.owner] = tenure
         return tenure
-
-    def _await(self, tenure: Tenure, claim: Claim, deadline: Deadline) -> None:
-        while True:
-            try:
-                tenure.queue(deadline.sooner(WATCH))
-            except BackendUnavailable:
-                if not tenure.session.pending:
-                    raise
-            else:
-                return
-            if deadline.left() <= 0:
-                return
-            self._check_place(tenure, claim, deadline)
-
-    def _check_place(self, tenure: Tenure, claim: Claim, deadline: Deadline) -> None:
-        """Raise ``BackendUnavailable`` if the answer that the lock was granted can never come."""
-        where = tenure.session.where
-        granted = self._observer.place(claim.name, tenure.session.pid, deadline.sooner(OPENING_LIMIT))
-        if granted is None:
-            raise BackendUnavailable(f"{where}: the place in the queue is lost")
-        if granted:
-            try:
-                tenure.session.drive(deadline.sooner(LATE_ANSWER))
-            except BackendUnavailable:
-                raise BackendUnavailable(f"{where}: the lock was granted, and the answer got lost") from None
 
     def _give_up(self, owner: str) -> None:
         """Close the sessions of a claim; what they may hold is in doubt until it was looked for."""

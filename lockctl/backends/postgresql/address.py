@@ -58,9 +58,13 @@ class Address(Value):
         """The advisory key of the lock *name*."""
         return self.key or keys.of_name(self.prefix + name)
 
-    def turnstile_of(self, name: str) -> Key:
-        """The key before which those wait who want a slot of the lock *name*."""
-        return keys.turnstile(f"{self.key.text}#" if self.key is not None else self.prefix + name)
+    def slots_of(self, name: str) -> Key:
+        """The key that is followed by those of the slots of the lock *name*."""
+        return keys.slots(f"{self.key.text}#" if self.key is not None else self.prefix + name)
+
+    def queue_of(self, name: str) -> Key:
+        """The tickets of those who wait for the lock *name*."""
+        return keys.queue(f"{self.key.text}#" if self.key is not None else self.prefix + name)
 
     def full_name(self, name: str) -> str | None:
         """The lock *name* as the tables have it: with the prefix; ``None`` where all names are one lock."""

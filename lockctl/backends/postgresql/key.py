@@ -5,10 +5,13 @@ first eight bytes of the SHA-256 of prefix and name, read as a signed big-endian
 
     ('x' || left(encode(sha256('lockctl:nightly'), 'hex'), 16))::bit(64)::bigint
 
-Who shares a lock by slots needs more keys: the turnstile of those who wait, and one for each slot. These are
-65536 numbers that follow each other. The first is the turnstile, in SQL::
+Who shares a lock by slots needs more keys, one for each slot: the numbers that follow this one, in SQL::
 
     ('x' || left(encode(sha256('lockctl:nightly#'), 'hex'), 12) || '0000')::bit(64)::bigint
+
+Who waits for a lock holds a ticket, a pair whose first number is that of the lock's queue, in SQL::
+
+    ('x' || left(encode(sha256('lockctl:nightly?'), 'hex'), 8))::bit(32)::int
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from lockctl.value import Value
 
 BIGINT, PAIR = 1, 2  # how pg_locks.objsubid tells the two key spaces apart
 HALF = 1 << 32
-MOST_SLOTS = (1 << 16) - 1  # keys that follow a turnstile
+MOST_SLOTS = (1 << 16) - 1  # keys that follow the base of slots
+ANY = -1  # in place of the second number of a pair: whatever it is
 
 
 class Key(Value):
@@ -25,7 +29,7 @@ class Key(Value):
 
     text: str  # what stands between the parentheses of pg_advisory_lock(): "42", or "1,2"
     classid: int
-    objid: int
+    objid: int  # ANY: all pairs with this first number
     objsubid: int
 
 
@@ -41,13 +45,19 @@ def of_name(name: str) -> Key:
     return bigint(int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True))
 
 
-def turnstile(name: str) -> Key:
+def slots(name: str) -> Key:
     """The key that is followed by those of the slots of a lock, from its *name* with its prefix.
 
     No name ends with the character that makes it another one's hash.
     """
     number = of_name(f"{name}#")
     return bigint(_signed((number.classid << 32) | (number.objid & ~MOST_SLOTS), 64))
+
+
+def queue(name: str) -> Key:
+    """The tickets of those who wait for a lock, from its *name* with its prefix; the text is the first number only."""
+    number = of_name(f"{name}?").classid
+    return Key(str(_signed(number, 32)), number, ANY, PAIR)
 
 
 def parse(text: str) -> Key | None:

@@ -2,7 +2,7 @@
 
 Who holds and who waits is read from ``pg_locks``; it alone counts. A session of ours is known by its
 application name, which carries the unguessable owner, and a waiter's host and user stand in a comment of
-the statement that it waits in: a waiter that dies leaves nothing that somebody would have to remove.
+its last statement: a waiter that dies leaves nothing that somebody would have to remove.
 """
 
 # ruff: noqa: S608 - names of tables and numbers of keys cannot be parameters of a statement
@@ -39,6 +39,7 @@ class Seat(Value):
     """One session that holds an advisory lock or waits for it."""
 
     key: str
+    queue: str | None  # the first number of a pair, as tickets have it
     granted: bool
     mode: str  # ALONE or TOGETHER
     pid: int | None  # of the server process; None: a prepared transaction
@@ -78,7 +79,7 @@ def seats(session: Session, wanted: tuple[Key, ...] | None, deadline: Deadline) 
         " extract(epoch FROM pg_catalog.clock_timestamp() - a.state_change)::float8 ELSE 0 END,"
         f" CASE WHEN left(a.query, {len(COMMENT)}) = '{COMMENT}' THEN left(a.query, {2 * ROOM}) END, {SESSION}"
         " FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
-        f" WHERE {which} ORDER BY 7 NULLS LAST, l.pid LIMIT {MANY}"
+        f" WHERE {which} ORDER BY 7 NULLS LAST, l.objsubid, l.objid::bigint, l.pid LIMIT {MANY}"
     )
     return [_seat(row) for row in session.ask(sql, deadline)]
 
@@ -88,27 +89,21 @@ def is_one_of(wanted: tuple[Key, ...]) -> str:
     return " OR ".join([f"({is_key(key)})" for key in wanted])
 
 
-def divided(seats: list[Seat], turnstile: Key, resting_after: str | None) -> tuple[list[Seat], list[Seat]]:
-    """Who of those at a key and its *turnstile* is inside, and who waits.
+def divided(seats: list[Seat], key: Key, queue: Key, resting_after: str | None) -> tuple[list[Seat], list[Seat]]:
+    """Who of those at a *key* and its *queue* is inside, and who waits, in the order of their service.
 
-    *resting_after* is the last owner of a lock that rests: who of lockctl has the key then keeps a place.
+    *resting_after* is the last owner of a lock that rests: who of lockctl has the key then looks at it, and goes.
     """
-    behind = [seat for seat in seats if seat.key == turnstile.text and seat.owner is not None]
-    # one looks for a slot, and has the key itself already; who has the turnstile shared does not wait
-    queue = [seat for seat in behind if seat.mode == ALONE and seat.granted]
-    queue += [seat for seat in behind if seat.mode == ALONE and not seat.granted]
-    waiting = {seat.pid for seat in queue}
-    inside: list[Seat] = []
-    outside: list[Seat] = []
-    for seat in seats:
-        if seat.key == turnstile.text or seat.pid in waiting:
-            continue
-        kept = resting_after is not None and seat.owner not in (None, resting_after)
-        (inside if seat.granted and not kept else outside).append(seat)
-    outside.sort(key=lambda seat: not seat.granted)
+    at_key = [seat for seat in seats if seat.key == key.text]
+    tickets = [seat for seat in seats if seat.queue == queue.text and seat.granted and seat.owner is not None]
+    waiting = {seat.pid for seat in tickets}
+    # who has a ticket and looks for a slot may have the key shared
+    inside = [seat for seat in at_key if seat.granted and (seat.mode == ALONE or seat.pid not in waiting)]
     if resting_after is not None:
         inside = [seat for seat in inside if seat.owner is None]
-    return inside, outside + queue
+    outside = [seat for seat in at_key if not seat.granted]
+    shown = {seat.pid for seat in inside + outside}
+    return inside, outside + [seat for seat in tickets if seat.pid not in shown]
 
 
 def holder(seat: Seat, entry: Entry | None) -> Holder:
@@ -173,8 +168,10 @@ def _seat(row: Row) -> Seat:
         session,
     ) = row
     name = text(application_name) or ""
+    key = keys.seen(int(classid), int(objid), int(objsubid))
     return Seat(
-        key=keys.seen(int(classid), int(objid), int(objsubid)),
+        key=key,
+        queue=key.partition(",")[0] if "," in key else None,
         granted=bool(granted),
         mode=TOGETHER if text(mode) == "ShareLock" else ALONE,
         pid=pid,

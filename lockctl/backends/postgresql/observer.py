@@ -56,21 +56,20 @@ class Observer:
 
     def inspect(self, name: str, deadline: Deadline) -> LockInfo:
         """One lock as it is now."""
-        key = self._address.key_of(name)
-
-        turnstile = self._address.turnstile_of(name)
+        key, queue = self._address.key_of(name), self._address.queue_of(name)
 
         def ask(session: Opened) -> LockInfo:
             from lockctl.backends.postgresql import past
 
             for _ in range(LOOKS):
                 entry = self._fence.read(session, key, deadline)
-                seats = look.seats(session, (key, turnstile), deadline)
+                seats = look.seats(session, (key, queue), deadline)
                 sharers = self._sharers(session, seats, deadline)
-                owners = {seat.owner for seat in seats if seat.granted and seat.mode == look.ALONE}
+                at_key = [seat for seat in seats if seat.key == key.text]
+                owners = {seat.owner for seat in at_key if seat.granted and seat.mode == look.ALONE}
                 if owners <= {None} or (entry is not None and (entry.owner in owners or entry.rests_for is not None)):
                     break
-            info = self._info(name, key, look.divided(seats, turnstile, _resting(entry)), entry, sharers)
+            info = self._info(name, key, look.divided(seats, key, queue, _resting(entry)), entry, sharers)
             return replace(info, last_run=past.last_run(self._fence, session, key, deadline))
 
         return self.with_session(ask, deadline)
@@ -84,26 +83,19 @@ class Observer:
             seats = look.seats(session, None, deadline)
             sharers = self._sharers(session, seats, deadline)
             by_key: dict[str, list[Seat]] = {}
+            by_queue: dict[str, list[Seat]] = {}
             for seat in seats:
                 by_key.setdefault(seat.key, []).append(seat)
+                if seat.queue is not None:
+                    by_queue.setdefault(seat.queue, []).append(seat)
             found = []
             for name, key, entry in entries:
                 if fnmatchcase(name, pattern):
-                    turnstile = self._address.turnstile_of(name)
-                    here = by_key.get(key.text, []) + by_key.get(turnstile.text, [])
-                    found.append(self._info(name, key, look.divided(here, turnstile, _resting(entry)), entry, sharers))
+                    queue = self._address.queue_of(name)
+                    here = by_key.get(key.text, []) + by_queue.get(queue.text, [])
+                    divided = look.divided(here, key, queue, _resting(entry))
+                    found.append(self._info(name, key, divided, entry, sharers))
             return found
-
-        return self.with_session(ask, deadline)
-
-    def place(self, name: str, pid: int, deadline: Deadline) -> bool | None:
-        """Whether the session with this server process has the lock; ``None``: it does not even wait for it."""
-        key, turnstile = self._address.key_of(name), self._address.turnstile_of(name)
-
-        def ask(session: Opened) -> bool | None:
-            found = [seat for seat in look.seats(session, (key, turnstile), deadline) if seat.pid == pid]
-            waiting = any(seat.key == turnstile.text or not seat.granted for seat in found)
-            return not waiting if found else None
 
         return self.with_session(ask, deadline)
 
@@ -113,7 +105,7 @@ class Observer:
         The server process that the owner had may be another's by now, behind a pooler: only the owner counts.
         """
         mark = look.mark(owner)
-        keys = (self._address.key_of(name), self._address.turnstile_of(name))
+        keys = (self._address.key_of(name), self._address.queue_of(name))
         sql = (
             "SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_activity a WHERE"
             " left(a.application_name, %s) = %s AND EXISTS"

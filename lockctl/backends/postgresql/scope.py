@@ -12,6 +12,7 @@ else may end it earlier: keepalives that were set shorter at the server are set 
 
 from __future__ import annotations
 
+from lockctl.backends.postgresql.key import ANY
 from lockctl.backends.postgresql.pooler import WHICH, explained
 from lockctl.backends.postgresql.session import SqlError
 from lockctl.errors import BackendUnavailable, ConfigError
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 LONGEST_TTL = 2_000_000.0  # seconds: the server counts milliseconds in 32 bits
-DEAD_WAITER = 500  # milliseconds in which the server notices that a waiter's connection was closed
-IDLE_SESSION = 140000  # the server version that can end an idle session, and looks after a waiter's connection
+DEAD_CLIENT = 500  # milliseconds in which the server notices, within a statement, that the connection was closed
+IDLE_SESSION = (
+    140000  # the server version that can end an idle session, and looks after the connection within a statement
+)
+LOCKS = "pg_catalog.pg_lock_status()"  # what the view pg_locks shows; a view is locked itself by who reads it
 TRANSACTION_LIMIT = 170000  # the server version that can end a long transaction
 
 
@@ -38,20 +42,24 @@ class Scope(Value):
     idle_limit: str  # the setting that is the lease
     take: str
     wait: str
+    undo: str
     free: str
 
 
 class Ways(Value):
     """How one claim takes and keeps its lock, as statements.
 
-    *take* and *wait* answer with one row: the server process, then what is true if the lock is ours now. In the row
-    of *take* a third one is true if it may have been refused because others share it.
+    *take*, *turn* and *line* answer with one row: the server process, then what is true if the lock is ours now. In the
+    row of *take* a third one is true if it may have been refused because others share it.
     """
 
-    take: str
-    wait: str
+    take: str  # of one who did not wait, and passes by nobody who does
+    turn: str  # of the first who waits
+    line: str  # the same, in the server's own queue; empty: not possible
+    undo: str  # give back what was taken, and nothing else that the session has; a slot's number takes the place of {}
     free: str
     holds: str  # a condition
+    room: str = "1"  # how many more can have the lock now, a number
 
 
 SESSION = Scope(
@@ -61,6 +69,7 @@ SESSION = Scope(
     idle_limit="idle_session_timeout",
     take="pg_catalog.pg_try_advisory_lock",
     wait="pg_catalog.pg_advisory_lock",
+    undo="SELECT pg_catalog.pg_advisory_unlock{}({})",
     free="SELECT pg_catalog.pg_advisory_unlock({})",
 )
 TRANSACTION = Scope(
@@ -70,6 +79,7 @@ TRANSACTION = Scope(
     idle_limit="idle_in_transaction_session_timeout",
     take="pg_catalog.pg_try_advisory_xact_lock",
     wait="pg_catalog.pg_advisory_xact_lock",
+    undo="ROLLBACK TO SAVEPOINT lockctl",
     free="ROLLBACK",
 )
 SCOPES = {scope.word: scope for scope in (SESSION, TRANSACTION)}
@@ -87,7 +97,7 @@ def prepare(scope: Scope, session: Session, ttl: float, application: str, deadli
         settings["default_transaction_read_only"] = "off"
     if scope is TRANSACTION or session.version >= IDLE_SESSION:
         settings[scope.idle_limit] = str(lease)
-    if session.version >= TRANSACTION_LIMIT:  # the wait for a session's lock is a transaction, too
+    if session.version >= TRANSACTION_LIMIT:  # every statement is a transaction, too
         settings["transaction_timeout"] = "0"
     lines = [f"{scope.setting} {name} = {content}" for name, content in settings.items()]
     try:
@@ -103,11 +113,12 @@ def prepare(scope: Scope, session: Session, ttl: float, application: str, deadli
         "tcp_user_timeout": lease + 1000,
     }
     if session.version >= IDLE_SESSION:
-        wishes["client_connection_check_interval"] = DEAD_WAITER
+        wishes["client_connection_check_interval"] = DEAD_CLIENT
     # not every system under a server has them; in a transaction a refusal would end it
     lines = [f"{scope.setting} {name} = {number}" for name, number in wishes.items()]
     if scope is TRANSACTION:
-        lines = ["SAVEPOINT lockctl", *lines, "RELEASE SAVEPOINT lockctl"]
+        # what is taken after the second one can be given back without an end of the transaction
+        lines = ["SAVEPOINT lockctl", *lines, "RELEASE SAVEPOINT lockctl", "SAVEPOINT lockctl"]
     try:
         session.ask("; ".join(lines), deadline)
     except SqlError:
@@ -115,26 +126,40 @@ def prepare(scope: Scope, session: Session, ttl: float, application: str, deadli
             session.ask("ROLLBACK TO SAVEPOINT lockctl", deadline)
 
 
-def alone(scope: Scope, key: Key) -> Ways:
+def alone(scope: Scope, key: Key, queue: Key) -> Ways:
     """The ways of a claim that shares its lock with nobody."""
     number = key.text
     return Ways(
-        # that others share it is seen by sharing it too, for a moment in which nobody alone could have had it
-        take="SELECT pg_catalog.pg_backend_pid(), t.taken, CASE WHEN t.taken THEN false"
-        f" WHEN pg_catalog.pg_try_advisory_lock_shared({number}) THEN pg_catalog.pg_advisory_unlock_shared({number})"
-        f" ELSE false END FROM (SELECT {scope.take}({number}) AS taken OFFSET 0) t",
-        wait=f"SELECT pg_catalog.pg_backend_pid(), {scope.wait}({number}) IS NOT NULL",
+        take="SELECT pg_catalog.pg_backend_pid(), t.taken, NOT t.taken AND EXISTS"
+        f" (SELECT FROM {LOCKS} l WHERE l.granted AND l.mode = 'ShareLock' AND {is_key(key)})"
+        f" FROM (SELECT CASE WHEN {nobody_waits(queue)} THEN {scope.take}({number}) ELSE false END AS taken"
+        " OFFSET 0) t",
+        turn=f"SELECT pg_catalog.pg_backend_pid(), {scope.take}({number})",
+        line=f"SELECT pg_catalog.pg_backend_pid(), {scope.wait}({number}) IS NOT NULL",
+        undo=scope.undo.format("", number),
         free=scope.free.format(number),
         holds=holds(key),
     )
 
 
-def holds(key: Key) -> str:
-    """The condition that the session that asks holds *key*."""
+def nobody_waits(queue: Key) -> str:
+    """The condition that nobody has a ticket for a lock."""
+    return f"NOT EXISTS (SELECT FROM {LOCKS} l WHERE l.granted AND {is_key(queue)})"
+
+
+def wake(queue: Key) -> str:
+    """The statement that tells the first who waits to look."""
     return (
-        "EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = pg_catalog.pg_backend_pid() AND l.granted AND "
-        + is_key(key)
-        + ")"
+        "SELECT pg_catalog.pg_notify('lockctl_' || q.pid, '') FROM"
+        f" (SELECT l.pid FROM {LOCKS} l WHERE l.granted AND {is_key(queue)} ORDER BY l.objid::bigint LIMIT 1) q"
+    )
+
+
+def holds(key: Key) -> str:
+    """The condition that the session that asks holds *key*; no table is needed for it, which could be locked."""
+    return (
+        f"EXISTS (SELECT FROM {LOCKS} l WHERE l.pid = pg_catalog.pg_backend_pid() AND l.granted"
+        f" AND l.locktype = 'advisory' AND {_numbers(key)})"
     )
 
 
@@ -146,4 +171,9 @@ def is_key(key: Key | None) -> str:
     )
     if key is None:
         return condition
-    return f"{condition} AND l.classid = {key.classid} AND l.objid = {key.objid} AND l.objsubid = {key.objsubid}"
+    return f"{condition} AND {_numbers(key)}"
+
+
+def _numbers(key: Key) -> str:
+    second = "" if key.objid == ANY else f" AND l.objid = {key.objid}"
+    return f"l.classid = {key.classid}{second} AND l.objsubid = {key.objsubid}"

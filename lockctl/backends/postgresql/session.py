@@ -87,6 +87,14 @@ class Session:
         self._cursor = None
         return rows
 
+    def was_notified(self) -> bool:
+        """Whether a notification has come; each is told once. Only between two statements. Raises ``SessionGone``."""
+        self._translated(self._connection.poll)
+        notes = self._connection.notifies
+        found = bool(notes)
+        notes.clear()
+        return found
+
     def drive(self, deadline: Deadline) -> None:
         """Wait until the connection is established or the statement under way is done."""
         while True:

@@ -2,10 +2,7 @@
 
 Both hold the lock's own key in shared mode, so whoever takes it alone, lockctl or another program, excludes them
 all and is excluded by them, and the server's queue keeps later readers behind a writer that waits. Who has a slot
-also holds one of the keys that follow the turnstile; the locks of the server alone decide who holds what.
-
-Who waits for a slot takes the turnstile first, in the server's queue, and only the one who has it looks for a slot,
-twenty times a second and at the server. Who does not wait passes the turnstile only when nobody stands at it.
+also holds one of the keys of the slots; the locks of the server alone decide who holds what.
 
 A table says who shares a lock, since one row has no room for several holders, and in how many slots: under the lock
 of the fence's row everyone compares that with what it was told itself, and the first one counts.
@@ -35,48 +32,48 @@ if TYPE_CHECKING:
     from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
 
-POLL = 0.05  # seconds between two looks of the one waiter that looks for a slot
-LOOKS = "SELECT generate_series(1, (SELECT 2147483647)) AS n"  # a number in a query of its own is not planned for
 
-
-def ways(kind: Scope, key: Key, turnstile: Key, claim: Claim) -> Ways:
-    """The ways of a claim that shares its lock. Raises ``ConfigError`` for more slots than there are keys."""
+def ways(kind: Scope, key: Key, base: Key, queue: Key, claim: Claim) -> Ways:
+    """The ways of a claim that shares its lock; keys of slots follow *base*. Raises ``ConfigError`` for too many."""
     free = "SELECT pg_catalog.pg_advisory_unlock_all()" if kind is scope.SESSION else kind.free
+    room = "1"
     if claim.mode == SHARED:
-        return Ways(
-            take=f"SELECT pg_catalog.pg_backend_pid(), {kind.take}_shared({key.text}), true",
-            wait=f"SELECT pg_catalog.pg_backend_pid(), {kind.wait}_shared({key.text}) IS NOT NULL",
-            free=free,
-            holds=scope.holds(key),
+        attempt = f"{kind.take}_shared({key.text})"
+        line = f"SELECT pg_catalog.pg_backend_pid(), {kind.wait}_shared({key.text}) IS NOT NULL"
+        undo, held = kind.undo.format("_shared", key.text), scope.holds(key)
+    else:
+        if claim.slots > MOST_SLOTS:
+            raise ConfigError(f"postgresql: {claim.slots} slots are too many: at most {MOST_SLOTS}")
+        slot = f"(SELECT i FROM generate_series(1, {claim.slots}) AS i WHERE {kind.take}({base.text} + i) LIMIT 1)"
+        if kind is scope.SESSION:  # a transaction cannot give back the key alone
+            slot = f"COALESCE({slot}, CASE WHEN pg_catalog.pg_advisory_unlock_shared({key.text}) THEN NULL::int END)"
+        attempt, line = f"CASE WHEN {kind.take}_shared({key.text}) THEN {slot} END", ""
+        undo = kind.undo.format("_shared", key.text)
+        if kind is scope.SESSION:
+            undo += f", pg_catalog.pg_advisory_unlock({base.text} + {{}})"
+        taken = f"{is_key(None)} AND l.granted AND {is_slot(base)}"
+        room = f"{claim.slots} - (SELECT count(DISTINCT l.objid) FROM {scope.LOCKS} l WHERE {taken})"
+        held = (
+            f"{scope.holds(key)} AND EXISTS (SELECT FROM {scope.LOCKS} l"
+            f" WHERE l.pid = pg_catalog.pg_backend_pid() AND l.granted AND {is_slot(base)})"
         )
-    if claim.slots > MOST_SLOTS:
-        raise ConfigError(f"postgresql: {claim.slots} slots are too many: at most {MOST_SLOTS}")
-    # the turnstile is left in the same statement, so it can be a session's lock where the others are a transaction's
-    slot = (
-        f"SELECT i FROM generate_series(1, {claim.slots}) AS i WHERE {kind.take}({turnstile.text} + i) AND {{}} LIMIT 1"
-    )
     return Ways(
-        take="SELECT pg_catalog.pg_backend_pid(), s.slot, true, CASE WHEN s.passed"
-        f" THEN pg_catalog.pg_advisory_unlock_shared({turnstile.text}) END"
-        f" FROM (SELECT p.passed, CASE WHEN p.passed THEN CASE WHEN {kind.take}_shared({key.text})"
-        f" THEN ({slot.format('p.passed')}) END END AS slot FROM"
-        f" (SELECT pg_catalog.pg_try_advisory_lock_shared({turnstile.text}) AS passed OFFSET 0) p OFFSET 0) s",
-        wait=f"SELECT pg_catalog.pg_advisory_lock({turnstile.text});"
-        f" SELECT {kind.wait}_shared({key.text});"
-        f" SELECT pg_catalog.pg_backend_pid(), s.slot, pg_catalog.pg_advisory_unlock({turnstile.text})"
-        f" FROM (SELECT CASE WHEN l.n = 1 OR pg_catalog.pg_sleep({POLL}) IS NOT NULL"
-        f" THEN ({slot.format('l.n > 0')}) END AS slot FROM ({LOOKS}) l OFFSET 0) s WHERE s.slot IS NOT NULL LIMIT 1",
+        take="SELECT pg_catalog.pg_backend_pid(), s.taken, true"
+        f" FROM (SELECT CASE WHEN {scope.nobody_waits(queue)} THEN {attempt} END AS taken OFFSET 0) s",
+        turn=f"SELECT pg_catalog.pg_backend_pid(), {attempt}",
+        line=line,
+        undo=undo,
         free=free,
-        holds=f"{scope.holds(key)} AND EXISTS (SELECT FROM pg_catalog.pg_locks l"
-        f" WHERE l.pid = pg_catalog.pg_backend_pid() AND l.granted AND {is_slot(turnstile)})",
+        holds=held,
+        room=room,
     )
 
 
-def is_slot(turnstile: Key) -> str:
-    """The condition that a row *l* of pg_locks is about a slot behind *turnstile*."""
-    first, last = bigint(int(turnstile.text) + 1), bigint(int(turnstile.text) + MOST_SLOTS)
+def is_slot(base: Key) -> str:
+    """The condition that a row *l* of pg_locks is about a slot whose key follows *base*."""
+    first, last = bigint(int(base.text) + 1), bigint(int(base.text) + MOST_SLOTS)
     return (
-        f"{is_key(None)} AND l.classid = {first.classid} AND l.objsubid = {first.objsubid}"
+        f"l.locktype = 'advisory' AND l.classid = {first.classid} AND l.objsubid = {first.objsubid}"
         f" AND l.objid::bigint BETWEEN {first.objid} AND {last.objid}"
     )
 

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from lockctl.backends.postgresql.fence import Drawn, Fence
     from lockctl.backends.postgresql.scope import Scope, Ways
     from lockctl.backends.postgresql.session import Row
+    from lockctl.backends.postgresql.waiting import Place
     from lockctl.model import Claim, Grant
 
 APPLICATION = "lockctl"  # what the server shows for a connection that holds no lock
+TABLE_PATIENCE = 0.1  # seconds that a renewal waits for a table that somebody locked
+LOCK_TIMEOUT = "55P03"
 PATIENCE = 10.0  # seconds without an acknowledgement until the kernel gives such a connection up
 
 
@@ -45,7 +48,6 @@ class Tenure:
         self.key = address.key_of(claim.name)
         self.ttl = claim.ttl
         self.locked = False
-        self.waiting = False  # the statement that waits for the lock was sent
         self.token: int | None = None
         self.at = 0.0  # when the token was drawn: wall clock of the server, seconds since the epoch
         self.domain = ""
@@ -57,14 +59,17 @@ class Tenure:
         self._claim = claim
         self._shares = claim.mode == SHARED or claim.slots > 1
         self._rest: Deadline | None = None  # until when the lock rests that we were given
-        self._who = ""  # a comment before the statements of a waiter
+        self._place: Place | None = None  # in the queue of those who wait
+        self._slot: object = None  # which one, if the lock has several
+        self._table_is_locked = False  # as the last renewal found
+        self._queue = address.queue_of(claim.name)
         self._ways: Ways
         if self._shares:
             from lockctl.backends.postgresql import sharing
 
-            self._ways = sharing.ways(self._scope, self.key, address.turnstile_of(claim.name), claim)
+            self._ways = sharing.ways(self._scope, self.key, address.slots_of(claim.name), self._queue, claim)
         else:
-            self._ways = scope.alone(self._scope, self.key)
+            self._ways = scope.alone(self._scope, self.key, self._queue)
 
     def open(self, deadline: Deadline) -> None:
         """Connect, refuse what cannot hold a lock, and have the server end the session when it falls silent."""
@@ -91,45 +96,46 @@ class Tenure:
     @property
     def is_in_doubt(self) -> bool:
         """Whether the server may hold something for the session that its end has not freed yet."""
-        return self.locked or self.waiting or self.session.pending
+        return self.locked or self._place is not None or self.session.pending
 
     def take(self, deadline: Deadline) -> bool:
-        """Take the lock if it is free, or see whether the wait for it was answered; whether it is ours now.
+        """Take the lock if it is free, or if it is our turn; whether it is ours now.
 
-        Raises ``ConfigError`` too, as :meth:`queue` and :meth:`draw` do: also when those who have it say another
+        Raises ``ConfigError`` too, as :meth:`wait` and :meth:`draw` do: also when those who have it say another
         number of slots.
         """
-        if self.waiting:
-            try:
-                self._granted(self.session.finish(Deadline(0)))
-            except BackendUnavailable:
-                if self.session.pending:
-                    return False
-                raise
-        if not self.locked:
+        if not self.locked and self._place is not None:
+            self._granted(self._place.look(deadline))
+            self._leave_no_key(deadline)
+        elif not self.locked:
             rows = self.session.ask(self._ways.take, deadline)
-            if rows[0][1]:
-                self._granted(rows)
-            elif rows[0][2]:
+            self._granted(rows if rows[0][1] else None)
+            self._leave_no_key(deadline)
+            if not self.locked and rows[0][2]:
                 from lockctl.backends.postgresql import sharing
 
-                if self._claim.slots > 1:
-                    self._give_back(deadline)  # it may have the key, and no slot
                 sharing.check_agrees(self._fence, self._desk(deadline), self.key, self._claim, deadline)
         return self.locked
 
-    def queue(self, deadline: Deadline) -> None:
-        """Take a place in the server's queue, and wait there until the lock is ours. The place is kept."""
-        if not self.waiting:
-            self._who = look.comment(self._claim, wall())
-            self.session.send(self._who + self._ways.wait)
-            self.waiting = True
-        self._granted(self.session.finish(deadline))
+    def wait(self, deadline: Deadline) -> None:
+        """Take a place in the queue, and wait there until the lock is ours. The place is kept."""
+        from lockctl.backends.postgresql.resting import sit_out
+        from lockctl.backends.postgresql.waiting import Place
+
+        if self._place is None:
+            self._place = Place(self.session, self._scope, self._ways, (self.key, self._queue), self._claim)
+        if self.rests_for() > 0:
+            self._place.join(deadline)
+            sit_out(self, deadline)
+            if self.rests_for() > 0:
+                return
+        self._granted(self._place.stand(deadline))
+        self._leave_no_key(deadline)
 
     def draw(self, deadline: Deadline) -> bool:
         """Draw the token of the lock, which is ours; the lease counts anew.
 
-        False if the lock rests: who came to wait keeps it then as a place in the queue, others give it back.
+        False if the lock rests; it is given back then.
         """
         self._collect(deadline)
         if self.token is not None:
@@ -139,8 +145,7 @@ class Tenure:
             drawn = self._drawn(deadline)
         except Resting as resting:
             self._rest = Deadline(resting.seconds)
-            if not self._who:
-                self._give_back(deadline)
+            self._give_back(deadline)
             return False
         except ConfigError:
             try:
@@ -153,6 +158,9 @@ class Tenure:
         else:
             self._check(deadline)
         self.token, self.at, self._rest = drawn.token, drawn.at, None
+        if self._place is not None:
+            self.session.send(self._place.leaving())  # nothing depends on the answer, which the next request collects
+            self._place = None
         return True
 
     def rests_for(self) -> float:
@@ -164,10 +172,11 @@ class Tenure:
         from lockctl.backends.postgresql import resting
 
         self._collect(deadline)
+        who = "" if self._place is None else self._place.who
         if self._scope is scope.TRANSACTION:
-            self._check(deadline)
+            self.session.ask(who + pooler.WHICH, deadline)
         try:
-            left = resting.still(self._fence, self._desk(deadline), self.key, self._who, deadline)
+            left = resting.still(self._fence, self._desk(deadline), self.key, who, deadline)
         except BackendUnavailable:
             self._close_side()
             raise
@@ -204,23 +213,35 @@ class Tenure:
             except SqlError as error:
                 raise _aborted(error) from None
             return self._asked_back(deadline)
+        if self._table_is_locked:
+            self._table_is_locked = False  # it is tried again at the next renewal
+            self._check(deadline)
+            return None
         try:
             return read_revocation(self._check(deadline, self._revocation_column(), self._mine), owner)
-        except SqlError:
-            self._check(deadline)  # somebody dropped the table, or forbade it: the lock is held all the same
+        except SqlError as error:
+            # somebody locked the table, dropped it, or forbade it: the lock is held all the same
+            self._table_is_locked = error.code == LOCK_TIMEOUT
+            self._check(deadline)
             return None
 
     def free(self, deadline: Deadline) -> None:
         """Give the lock back if it is ours. Raises ``BackendUnavailable`` if that is not known, or may change."""
-        if self.waiting:
+        if self._place is not None and self._place.in_line:
             raise BackendUnavailable(f"{self.session.where}: the lock may be granted at any moment")
         self._collect(deadline)
+        if self._place is not None:
+            self.session.ask(self._place.leaving(), deadline)
+            self._place = None
+        free = self._ways.free
+        if self._scope is scope.SESSION:
+            free = f"{free}; {scope.wake(self._queue)}"
         if self.locked and self._shares and self.token is not None:
             from lockctl.backends.postgresql import sharing
 
-            sharing.leave(self._fence, self.session, self._ways.free, self._mine, deadline)
+            sharing.leave(self._fence, self.session, free, self._mine, deadline)
         elif self.locked:
-            self.session.ask(self._ways.free, deadline)
+            self.session.ask(free, deadline)
         self.locked, self.token = False, None
 
     def spare(self) -> Opened | None:
@@ -253,14 +274,19 @@ class Tenure:
         return self._side
 
     def _give_back(self, deadline: Deadline) -> None:
-        """Hold nothing any more, with the session as it was when it was opened."""
-        self.session.ask(self._ways.free, deadline)
+        """Hold the lock no more; a place in the queue is kept."""
+        self.session.ask(self._ways.undo.format(self._slot), deadline)
         self.locked = False
-        if self._scope is scope.TRANSACTION:
-            scope.prepare(self._scope, self.session, self.ttl, look.application(self._claim), deadline)
 
-    def _granted(self, rows: list[Row]) -> None:
-        self.waiting, self.locked = False, True
+    def _leave_no_key(self, deadline: Deadline) -> None:
+        """Where a transaction may have got the key, and no slot: give it back."""
+        if not self.locked and self._claim.slots > 1 and self._scope is scope.TRANSACTION:
+            self._give_back(deadline)
+
+    def _granted(self, rows: list[Row] | None) -> None:
+        if rows is None:
+            return
+        self.locked, self._slot = True, rows[0][1]
         expected, self.session.pid = self.session.pid, int(rows[0][0])  # where the lock is, wherever that is
         self._expect(expected)
 
@@ -270,11 +296,14 @@ class Tenure:
             raise pooler.lends(self.session)
 
     def _collect(self, deadline: Deadline) -> None:
-        """Wait for the late answer to an earlier renewal; it counts for nothing now."""
+        """Wait for the late answer to an earlier renewal, which counts for nothing now, or for that to a waiter."""
+        if self.session.pending and self._place is not None:
+            self._granted(self._place.settle(deadline))
         if self.session.pending:
             try:
                 self.session.finish(deadline)
             except SqlError as error:
+                self._table_is_locked = error.code == LOCK_TIMEOUT
                 if self._scope is scope.TRANSACTION:
                     raise _aborted(error) from None
 
@@ -287,8 +316,9 @@ class Tenure:
 
     def _check(self, deadline: Deadline, more: str = "NULL", values: tuple[str, ...] = ()) -> Any:
         """Have the lease count anew, if the lock is still ours; the value of *more*, an expression."""
-        who = self._who if self.token is None else ""
-        sql = f"{who}SELECT pg_catalog.pg_backend_pid(), {self._ways.holds}, {more}"
+        sql = f"SELECT pg_catalog.pg_backend_pid(), {self._ways.holds}, {more}"
+        if values:  # about a table, for which nobody's ALTER or VACUUM FULL may keep us waiting
+            sql = f"{_bounded(deadline)}{sql}"
         ((pid, held, found),) = self.session.ask(sql, deadline, values or None)
         if pid != self.session.pid or not held:
             raise SessionGone(f"{self.session.where}: the session does not hold the lock any more")
@@ -297,9 +327,14 @@ class Tenure:
     def _asked_back(self, deadline: Deadline) -> tuple[str, str] | None:
         """Whether somebody asked for the lock. What cannot be read now is read at the next renewal."""
         try:
-            sql = f"SELECT {self._revocation_column()}"
-            rows = self._fence.select(self._desk(deadline), sql, self._mine, deadline)
+            desk = self._desk(deadline)
+            sql = f"{_bounded(deadline)}SELECT {self._revocation_column()}"
+            rows = self._fence.select(desk, sql, self._mine, deadline)
             return read_revocation(rows[0][0], self._claim.owner) if rows else None
+        except SqlError as error:
+            if error.code != LOCK_TIMEOUT:
+                self._close_side()
+            return None
         except (BackendUnavailable, ConfigError):
             self._close_side()
             return None
@@ -308,6 +343,12 @@ class Tenure:
         if self._side is not None:
             self._side.close()
             self._side = None
+
+
+def _bounded(deadline: Deadline) -> str:
+    """What comes before a statement that must not wait long for a table that somebody locked."""
+    limit = min(TABLE_PATIENCE, deadline.left() / 4) * 1000 + 1
+    return f"SELECT pg_catalog.set_config('lock_timeout', '{limit:.0f}', true); "
 
 
 def _aborted(error: SqlError) -> SessionGone:
