@@ -43,6 +43,7 @@ def fence_exec(order: Order, words: tuple[str, ...]) -> NoReturn:
         raise ConfigError(message)
     talk = Talk()
     hold_standard_descriptors()
+    guard = None
     signals = Signals()  # from here on each is a value that waits to be read: so this process ends here, whatever is
     try:
         environment = job_environment(os.environ)
@@ -70,6 +71,9 @@ def fence_exec(order: Order, words: tuple[str, ...]) -> NoReturn:
     except OSError as failure:  # no more processes or descriptors
         talk("error", f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something")
         status = exit_status.NOT_EXECUTABLE
+    finally:
+        if guard is not None:
+            guard.dismiss()
     talk.finish()
     os._exit(status)
 

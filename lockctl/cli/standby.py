@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 from lockctl.cli import exit_status
 from lockctl.supervise.signals import Signals, signal_name
@@ -20,14 +19,12 @@ if TYPE_CHECKING:
 
     from lockctl.cli.talk import Talk
     from lockctl.model import Outcome
-    from lockctl.supervise.fork import GuardProcess
 
 VARIABLE = "LOCKCTL_STANDBY"  # failures, ignored SIGCHLD, mask of signals: what the next campaign must know
 FIRST_PAUSE = 1.0  # seconds before the next campaign, doubled with each tenure that was short, up to
 LONGEST_PAUSE = 30.0
 STEADY = 10.0  # seconds of a tenure that count as success
 MOST_FAILURES = 99
-GUARD_TIMEOUT = 1.0  # seconds for our own guard to end
 FENCED_OFF = ("stale", "unavailable")  # a later tenure has a higher token, and the store may be back by then
 AGAIN = ("exited", "signaled", "lost", "revoked", "timed_out", "unavailable")
 
@@ -38,7 +35,6 @@ def again(
     failures: int,
     environment: dict[str, str],
     signals: Signals,
-    guard: GuardProcess,
     talk: Talk,
 ) -> int:
     """Campaign again after a pause; returns a status only when this standby is to end.
@@ -55,7 +51,6 @@ def again(
     talk("info", f"campaigning again in {pause:.1f} s (the last tenure ended with status {status})")
     signum = signals.pause(pause) or signals.ending()
     if signum is None:
-        _await_end(guard.pid)
         mask = ",".join(map(str, sorted(signals.original_mask)))
         talk.finish()
         environment[VARIABLE] = f"{failures};{int(signals.child_ignored)};{mask}"
@@ -78,15 +73,3 @@ def resume(
     except ValueError:  # not ours: somebody set it by hand
         return execute(given, words, environ, Signals(), more_locks=more_locks)
     return execute(given, words, environ, Signals(state), more_locks=more_locks, failures=before)
-
-
-def _await_end(guard: int) -> None:
-    """The guard was dismissed and ends by itself; the next campaign must not find it among its children."""
-    until = time.monotonic() + GUARD_TIMEOUT
-    while time.monotonic() < until:
-        try:
-            if os.waitpid(guard, os.WNOHANG)[0]:
-                return
-        except ChildProcessError:
-            return
-        time.sleep(0.005)

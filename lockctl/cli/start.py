@@ -91,7 +91,7 @@ def _execute(
         return status
     from lockctl.cli import standby
 
-    return standby.again(status, outcome, failures, given_environment(environ), signals, guard, talk)
+    return standby.again(status, outcome, failures, given_environment(environ), signals, talk)
 
 
 def _command(words: tuple[str, ...], *, shell: bool, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from _signal import SIGKILL
 from errno import EAGAIN, EPERM
+from time import monotonic, sleep
 
 from lockctl import kernel
 from lockctl.errors import ConfigError
@@ -24,12 +25,19 @@ JOB_VARIABLES = tuple(
 )
 
 
+WAITING, RUNNING, OVER = range(3)  # a job, of which nothing is left in the end
+MOST_TO_END = 1.0  # seconds for a guard that was killed
+FIRST_LOOK = 0.0002  # seconds until it is looked for again, doubled each time
+
+
 class GuardProcess:
     """The guard as the keeper sees it."""
 
     def __init__(self, pid: int, link: Channel, *, on_terminal: bool, strangers: frozenset[int]) -> None:
         """A guard that waits for its orders at the other end of *link*."""
         self.pid = pid
+        self.ended = False  # and waited for: its number may be another's by now
+        self.job = WAITING
         self.strangers = strangers  # children that this process had before the guard: not of the job
         self.on_terminal = on_terminal  # the command will share the keeper's process group
         self.link = link
@@ -40,12 +48,40 @@ class GuardProcess:
 
     def start(self, orders: bytes, environment: list[str], descriptors: tuple[int, ...]) -> None:
         """Have it start the command, with these variables and these descriptors of the locks beside it."""
+        self.job = RUNNING
         payload = b"\0".join((orders, *map(os.fsencode, environment)))
         self.link.send(wire.START, payload, descriptors)
 
+    def kill(self) -> None:
+        """End it at once; what it has forked then becomes this process's child."""
+        if not self.ended:
+            tree.send(self.pid, SIGKILL)
+
     def dismiss(self) -> None:
-        """Let it end, its work is done or there is none; to wait for it would take as long as to take a lock."""
+        """End it and wait for it: where nobody reaps orphans, it would stay as a zombie.
+
+        While its job runs (there was a bug), it is only left alone: then it stops the job.
+        """
         self.link.close()
+        if self.job == RUNNING:
+            return
+        self.kill()
+        until, pause = monotonic() + MOST_TO_END, FIRST_LOOK
+        while not self._is_over() and monotonic() < until:
+            sleep(pause)
+            pause *= 2
+
+    def _is_over(self) -> bool:
+        """Whether nothing of it is left: neither itself nor, if nothing ran, what waited to become the command."""
+        try:
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self.ended = self.ended or pid == self.pid
+        except ChildProcessError:
+            self.ended = True
+            return True
+        if self.job == OVER or not self.ended:
+            return self.ended
+        return bool(self.strangers) and not frozenset(tree.children(os.getpid())) - self.strangers
 
 
 def fork_guard(

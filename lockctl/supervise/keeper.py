@@ -17,6 +17,7 @@ from lockctl.errors import BackendUnavailable
 from lockctl.lease.schedule import HELD_UP, RENEWALS_PER_TTL
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
+from lockctl.supervise.fork import OVER, WAITING
 from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, suspend
 from lockctl.value import Value
 
@@ -133,6 +134,7 @@ class Keeper:
                 self._held_up()
             self._take_reports()
             self._due()
+        self._guard.job = WAITING if self._status is None else OVER
         return Ending(self._status, self._cause, self._detail, self._error, self._leftovers, self._asked_to_end)
 
     def _sleep(self) -> bool:
@@ -320,6 +322,8 @@ class Keeper:
                 return True
             if pid == self._command:
                 self._status = status
+            elif pid == self._guard.pid:
+                self._guard.ended = True
 
     def _take_over(self, cause: str, detail: str) -> None:
         """End the guard, if it still lives, and every process of the job; return when none is left."""
@@ -327,7 +331,7 @@ class Keeper:
             ordered = self._ordered or cause
             self._cause = ordered if self._lost else self._cause or ordered
         self._detail = self._detail or detail
-        tree.send(self._guard.pid, SIGKILL)
+        self._guard.kill()
         tree.signal_all(os.getpid(), (int(SIGKILL),), self._strangers)
         self._note("warning", f"{detail}: killing the command")
         poll = select.poll()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -140,3 +141,45 @@ def test_a_process_that_runs_away_by_forking_is_caught(lockctl):
     assert done.returncode == 0
     assert "that the command had left behind" in done.stderr
     assert time.monotonic() - begin < 10
+
+
+# the first process of a container that never reaps what becomes its child
+REAPS_NOTHING = """
+import os, subprocess, sys
+from lockctl import kernel
+from lockctl.supervise import tree
+kernel.become_subreaper()
+statuses = [subprocess.run(sys.argv[1:]).returncode for _ in range(3)]
+print(statuses, tree.children(os.getpid()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (0, ("--", "true")),
+        (0, ("--wait", "5s", "--", "true")),
+        (127, ("--", "/no/such/program")),
+        (137, ("--", "sh", "-c", "kill -9 $$")),
+        (0, ("--", "sh", "-c", "sleep 60 & exit 0")),
+        (64, ("--ttl", "nonsense", "--", "true")),
+        (75, ("-l", "held", "--", "true")),
+        (75, ("-l", "held", "--wait", "100ms", "--", "true")),
+    ],
+)
+def test_a_run_leaves_no_zombie_where_nobody_reaps(lockctl, status, words):
+    lockctl.start_holding("held")
+    command = [sys.executable, "-c", REAPS_NOTHING, lockctl.command, "run", "-k", "1s", *words]
+    done = subprocess.run(
+        command, env=lockctl.environment(), capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.stdout == f"{[status] * 3} []\n", done.stderr
+
+
+def test_fence_exec_leaves_no_zombie_where_nobody_reaps(lockctl, tmp_path):
+    words = ("fence", "exec", "--token", "1", "--domain", "d", f"{tmp_path}/data", "--", "true")
+    command = [sys.executable, "-c", REAPS_NOTHING, lockctl.command, *words]
+    done = subprocess.run(
+        command, env=lockctl.environment(), capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.stdout == "[0, 0, 0] []\n", done.stderr
