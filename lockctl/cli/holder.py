@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from lockctl.cli import holder; holder.main(sys.argv[2:])"
+PROGRAM = (
+    "import _signal; _signal.signal(2, _signal.SIG_DFL); "  # SIGINT: no traceback
+    "import sys; sys.path.insert(0, sys.argv[1]); from lockctl.cli import holder; holder.main(sys.argv[2:])"
+)
 RELEASED, TIME_OVER, BOUND_ENDED, NOT_TAKEN = 0, 10, 11, 12  # exit statuses: why it ended
 ENDS = {
     RELEASED: "it was released",
@@ -56,7 +59,6 @@ def main(words: list[str]) -> None:
     """Hold until it is enough; leaves by ``os._exit``."""
     stem, span, bound, link = words
     _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)  # the end of a session, and of the `acquire` that started us
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     kernel.set_process_name("lockctl-holder")
     holder = Holder(Task(stem, float(span), int(bound), int(link)), os.environ)
     os._exit(holder.run())

@@ -29,7 +29,8 @@ class Child:
     def __init__(self, words: tuple[str, ...], environment: dict[str, str], signals: Signals, *, group: int) -> None:
         """Fork. *group* is the process group to join, 0 for a new one. Raises ``OSError``."""
         guard = os.getpid()
-        self._failed, failed_write = os.pipe2(os.O_CLOEXEC)
+        self.failed, failed_write = os.pipe2(os.O_CLOEXEC)  # readable when there is an answer for :meth:`error`
+        os.set_blocking(self.failed, False)
         self._link, other = wire.pair()
         self.pid = os.fork()
         if self.pid == 0:
@@ -43,26 +44,31 @@ class Child:
         other.close()
         os.close(failed_write)
 
-    def go(self, variables: list[bytes], lock_descriptors: tuple[int, ...]) -> int:
-        """Execute, with these variables (``NAME=content``) added; 0, or the errno of the failure.
+    def go(self, variables: list[bytes], lock_descriptors: tuple[int, ...]) -> None:
+        """Have it executed, with these variables (``NAME=content``) added. Raises ``OSError``.
 
         The command inherits *lock_descriptors*: the locks of the file backend then outlive even a guard and
-        a keeper that were both killed.
+        a keeper that were both killed. From here on signals that are sent to it are for the command.
         """
-        self._link.send(wire.START, b"\0".join(variables), lock_descriptors)
-        answer = os.read(self._failed, 16)
-        self._close()
-        if answer:
-            os.waitpid(self.pid, 0)
+        if not self._link.send(wire.START, b"\0".join(variables), lock_descriptors):
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    def error(self) -> int | None:
+        """0 if it was executed (or killed before that), the errno if it could not be, ``None``: not known yet."""
+        try:
+            answer = os.read(self.failed, 16)
+        except BlockingIOError:
+            return None
         return int(answer) if answer else 0
 
     def drop(self) -> None:
         """It is not needed: let it end."""
-        self._close()
+        self.close()
         os.waitpid(self.pid, 0)
 
-    def _close(self) -> None:
-        os.close(self._failed)
+    def close(self) -> None:
+        """Nothing more is asked of it."""
+        os.close(self.failed)
         self._link.close()
 
 
@@ -80,10 +86,7 @@ def _become_command(
         if os.getppid() != guard:
             return 0  # the guard died before the kernel was told: nobody would watch
         os.setpgid(0, group)
-        poll = select.poll()
-        poll.register(link.fileno, select.POLLIN)
-        poll.poll()
-        frames = link.receive()
+        frames = _await_word(link, signals)
         if not frames:
             return 0
         _, payload, lock_descriptors = frames[0]
@@ -93,7 +96,6 @@ def _become_command(
                 environment[name] = content
         for descriptor in lock_descriptors:
             _pass_on(descriptor)
-        signals.read()  # what was sent before the command began was not for the command
         signals.restore_for_command()
         _exec(words, environment)
     except ConfigError:
@@ -101,6 +103,23 @@ def _become_command(
     except OSError as failure:
         return failure.errno or errno.EINVAL
     return errno.EINVAL
+
+
+def _await_word(link: Channel, signals: Signals) -> list[tuple[bytes, bytes, tuple[int, ...]]]:
+    """The frames of the word to go; none if it will not come.
+
+    What is sent before is not for the command, and is taken away. What is sent after stays, and waits until the
+    command has its own mask: nothing is read once the word is there.
+    """
+    poll = select.poll()
+    poll.register(link.fileno, select.POLLIN)
+    poll.register(signals.descriptor, select.POLLIN)
+    while True:
+        poll.poll()
+        frames = link.receive()
+        if frames or not link.open:
+            return frames
+        signals.read()
 
 
 def _pass_on(descriptor: int) -> None:

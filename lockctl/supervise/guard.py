@@ -65,7 +65,12 @@ class Guard:
         self._halted = False
         self._halts = 0  # how often the command was stopped
         self._on_terminal = on_terminal
-        self._child: Child | None = None
+        self._child: Child | None = None  # until it is known whether the command could be executed
+        self._failed = False  # it could not
+        self._told_start = False
+        self._behind: list[tuple[bytes, bytes, tuple[int, ...]]] = []  # frames that came with the order to start
+        self._orphaned = False  # the keeper is gone
+        self._poll = select.poll()
         self._deadline = 0.0
         self._watch: Watch | None = None
         self._cause: str | None = None  # what the keeper was told
@@ -84,13 +89,14 @@ class Guard:
             if self._child is not None:
                 self._child.drop()
             return
-        poll = select.poll()
+        poll = self._poll
         for descriptor in (self._link.fileno, self._changes, self._timer):
             poll.register(descriptor, select.POLLIN)
         connections = () if self._kernel_held else self._lock_descriptors
         wire.watch_ends(poll, connections)
+        self._take_frames()
         watch = self._watch
-        while watch is not None and not watch.finished:
+        while watch is not None and not (watch.finished or self._failed):
             wake = watch.wake_at()
             kernel.set_timer(self._timer, None if wake == float("inf") else wake)
             ready = {descriptor for descriptor, _ in poll.poll()}
@@ -98,6 +104,7 @@ class Guard:
                 kernel.clear_timer(self._timer)
             if self._changes in ready and SIGCONT in [signum for signum, _, _ in kernel.read_signals(self._changes)]:
                 self._feed(events.GuardContinued())
+            self._learn_start()
             self._take_frames()
             if not ready.isdisjoint(connections):
                 for descriptor in connections:
@@ -108,7 +115,11 @@ class Guard:
                 poll.unregister(self._link.fileno)
             self._reap()
             self._feed(events.Due())
+        if self._failed and self._pid:
+            os.waitpid(self._pid, 0)
         self._after()
+        for descriptor in self._lock_descriptors:
+            os.close(descriptor)
 
     def _fork_child(self, environment: dict[str, str]) -> Child:
         return Child(self._words, environment, self._signals, group=self._group)
@@ -119,15 +130,26 @@ class Guard:
         deadline = float("inf")
         while self._link.open:
             poll.poll()
-            for kind, payload, descriptors in self._link.receive():
+            frames = self._link.receive()
+            for position, (kind, payload, descriptors) in enumerate(frames):
                 if kind == wire.DEADLINE:
                     deadline = wire.seconds(payload)
                     self._link.send(wire.ACK, payload)
                 elif kind == wire.START:
                     self._lock_descriptors = descriptors
                     self._deadline = deadline
-                    return self._start(environment, payload)
+                    self._behind = frames[position + 1 :]
+                    return self._is_wanted() and self._start(environment, payload)
         return False
+
+    def _is_wanted(self) -> bool:
+        """Whether the keeper is there, and did not take the order to start back meanwhile."""
+        for kind, payload, _ in self._behind:
+            if kind == wire.STOP:
+                self._link.send(wire.CAUSE, payload.lstrip(b"!"))
+                self._link.send(wire.FINISHED)
+                return False
+        return self._link.open
 
     def _start(self, environment: dict[str, str], payload: bytes) -> bool:
         line, *variables = payload.split(b"\0")
@@ -144,21 +166,38 @@ class Guard:
             self._timer = kernel.timer_descriptor(self._clock.clock_id)
             child = self._child or self._fork_child(environment)
             # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
-            error = child.go(variables, self._lock_descriptors if orders.kernel_held else ())
+            child.go(variables, self._lock_descriptors if orders.kernel_held else ())
         except OSError as failure:  # no more processes or descriptors
-            error = failure.errno or errno.EAGAIN
-        self._child = None
-        if error:
-            self._link.send(wire.FAILED, b"%d" % error)
+            self._link.send(wire.FAILED, b"%d" % (failure.errno or errno.EAGAIN))
             return False
+        self._child = child
+        self._poll.register(child.failed, select.POLLIN)
         self._pid = child.pid
         self._watch = Watch(orders, schedule, now=now, deadline=self._deadline)
-        self._link.send(wire.STARTED, b"%d" % self._pid)
         return True
 
+    def _learn_start(self) -> None:
+        """Tell whether the command was executed, as soon as it is known: a file system may hang in between."""
+        error = None if self._child is None else self._child.error()
+        if self._child is None or error is None:
+            return
+        self._poll.unregister(self._child.failed)
+        self._child.close()
+        self._child = None
+        if error:
+            self._failed = True
+            self._link.send(wire.FAILED, b"%d" % error)
+        else:
+            self._tell_start()
+
+    def _tell_start(self) -> None:
+        if not self._told_start:
+            self._told_start = True
+            self._link.send(wire.STARTED, b"%d" % self._pid)
+
     def _take_frames(self) -> None:
-        was_open = self._link.open
-        for kind, payload, _ in self._link.receive():
+        frames, self._behind = self._behind, []
+        for kind, payload, _ in frames + self._link.receive():
             if kind == wire.DEADLINE:
                 self._deadline = max(self._deadline, wire.seconds(payload))
                 self._feed(events.Renewed(wire.seconds(payload)))
@@ -169,7 +208,8 @@ class Guard:
             elif kind == wire.SIGNAL:
                 self._reap()  # what the command did in the meantime decides where the signal goes
                 self._pass(*map(int, payload.split()))
-        if was_open and not self._link.open:
+        if not (self._link.open or self._orphaned):
+            self._orphaned = True
             self._feed(events.KeeperGone())
             self._note("warning", "the process that holds the lease is gone: stopping the command")
 
@@ -195,6 +235,11 @@ class Guard:
                 return
             if pid != self._pid:
                 continue
+            self._learn_start()
+            if self._failed:
+                self._pid = 0
+                return
+            self._tell_start()
             if os.WIFSTOPPED(status):
                 self._halted = True
                 self._halts += 1

@@ -157,6 +157,8 @@ class Keeper:
             if kind == wire.ACK:
                 self._ask_at = max(self._schedule.kill_at(wire.seconds(payload)), self._clock() + self._patience)
             elif kind == wire.STARTED:
+                if self._take_signals():  # while it counts that they may have come before the command was there
+                    self._held_up()
                 self._command = int(payload)
                 self._note("debug", f"started as pid {self._command}")
             elif kind == wire.FAILED:
@@ -203,8 +205,7 @@ class Keeper:
                 self._reap()
             elif self._is_ours_alone(signum, code, sender):
                 continue
-            else:
-                self._link.send(wire.SIGNAL, b"%d %d" % (signum, self._halts))
+            elif self._link.send(wire.SIGNAL, b"%d %d" % (signum, self._halts)):
                 self._note("debug", f"passing on signal {signum}")
         return continued
 
@@ -213,6 +214,8 @@ class Keeper:
         from_kernel = code == kernel.SI_KERNEL
         if sender == os.getpid() or (from_kernel and signum in FATAL_TO_SELF):
             return True
+        if not self._command:
+            return False  # it may not have been in our process group yet: better twice, in its first moment, than never
         if from_kernel and signum in JOB_CONTROL:
             return True  # the terminal stopped the whole group; when the command obeys, so shall we
         if not self._on_terminal:
@@ -339,7 +342,7 @@ class Keeper:
         while self._reap() and not self._only_strangers():
             tree.signal_all(os.getpid(), (int(SIGKILL),), self._strangers)
             poll.poll(SWEEP_PAUSE * 1000)
-            self._signals.read()
+            self._take_signals()
         self._finished = True
 
     def _only_strangers(self) -> bool:

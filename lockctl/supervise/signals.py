@@ -97,6 +97,8 @@ class Signals:
         """
         for signum in (_signal.SIGPIPE, _signal.SIGXFSZ):
             _signal.signal(signum, _signal.SIG_DFL)
+        if _signal.getsignal(_signal.SIGINT) is not _signal.SIG_IGN:
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # one that waits must not end in Python's handler
         if self.child_ignored:
             _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, self.original_mask)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -126,4 +127,23 @@ def test_a_guard_that_was_stopped_before_the_command_began_does_not_keep_the_loc
     holder.terminate()
     assert waiter.wait(LIMIT) == 76
     assert not alive(guard)
+    assert lockctl("run", "-l", "nightly", "--", "true").returncode == 0
+
+
+def test_a_signal_that_comes_between_the_grant_and_the_start_of_the_command_is_not_lost(lockctl: Lockctl) -> None:
+    holder = lockctl.start_holding("nightly")
+    options = ("-l", "nightly", "-t", "5s", "-k", f"{GRACE}s", "-v", "--wait", "forever")
+    waiter = lockctl.start("run", *options, "--", "sleep", "60", stderr=subprocess.PIPE)
+    await_waiting(lockctl, "nightly", [waiter])
+    guard = guard_of(waiter.pid)
+    os.kill(guard, signal.SIGSTOP)
+    holder.terminate()
+    assert waiter.stderr is not None
+    while "acquired" not in waiter.stderr.readline():
+        assert waiter.poll() is None
+    waiter.terminate()
+    while "passing on signal 15" not in waiter.stderr.readline():
+        assert waiter.poll() is None
+    os.kill(guard, signal.SIGCONT)
+    assert waiter.wait(LIMIT) == 128 + signal.SIGTERM
     assert lockctl("run", "-l", "nightly", "--", "true").returncode == 0

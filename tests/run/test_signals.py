@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -134,3 +136,66 @@ def test_a_signal_after_the_commands_end_goes_to_what_it_left_behind(lockctl, lo
 
     eventually(told, pause=0.05)
     assert keeper.wait(timeout=LIMIT) == 2
+
+
+# asks the test for a signal at one step of the start: something that the interpreter audits, such as an import,
+# a file that is opened, a process that is forked
+STEPS = """
+import os, sys
+me, steps, at = os.getpid(), 0, int(os.environ["AT_STEP"])
+asked, answered = map(int, os.environ["STEP_PIPES"].split())
+def hook(event, arguments):
+    global steps
+    if os.getpid() != me or (steps == 0 and arguments[:1] != ("lockctl.loading",)):
+        return
+    steps += 1
+    if steps == at:
+        os.write(asked, b".")
+        os.read(answered, 1)
+sys.addaudithook(hook)
+"""
+EACH = 12  # steps: every one would take too long, and 12 are about a millisecond
+
+
+@pytest.fixture
+def end_at(lockctl, tmp_path):
+    """The status of a `lockctl` that gets a signal at a step of its start, or as soon as *started*; it says nothing."""
+    (tmp_path / "sitecustomize.py").write_text(STEPS)
+
+    def end(step, number, started, *words):
+        (asked, ask), (answered, answer) = os.pipe(), os.pipe()
+        env = {"PYTHONPATH": str(tmp_path), "AT_STEP": str(step), "STEP_PIPES": f"{ask} {answered}"}
+        env["XDG_RUNTIME_DIR"] = str(tmp_path)
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        try:
+            process = lockctl.start(*words, env=env, pass_fds=(ask, answered), **streams)
+            eventually(lambda: select.select([asked], [], [], 0)[0] or started.exists() or process.poll() is not None)
+            tree.send(process.pid, number)
+            os.write(answer, b".")
+            said = process.communicate(timeout=LIMIT)[1]
+        finally:
+            for descriptor in (asked, ask, answered, answer):
+                os.close(descriptor)
+        assert said == "", step
+        return process.returncode
+
+    return end
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_at_any_step_of_the_start_ends_the_run_and_says_nothing(lockctl, end_at, number, tmp_path):
+    step, up = 1, tmp_path / "up"
+    while not up.exists():
+        status = end_at(step, number, up, "run", "-l", "a", "--", "sh", "-c", ': >"$0"; exec sleep 60', str(up))
+        assert status in (-number, 128 + number), step
+        step += EACH
+    assert step > 10 * EACH
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+@pytest.mark.parametrize("verb", [("acquire", "a", "--for", "60s"), ("list",), ("force-release", "a", "--yes")])
+def test_an_interrupt_at_any_step_of_another_verb_says_nothing_and_leaves_nothing(lockctl, end_at, verb, tmp_path):
+    for step in range(1, 500, 5 * EACH):
+        status = end_at(step, signal.SIGINT, tmp_path / "never", *verb)
+        assert status in (-signal.SIGINT, 128 + signal.SIGINT), step
+    assert lockctl("run", "-l", "a", "--wait", "5s", "--", "true").returncode == 0

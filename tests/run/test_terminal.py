@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockctl.supervise import tree
-from tests.jobs import LIMIT, alive, eventually
+from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.terminal import END_OF_FILE, INTERRUPT, PROMPT, QUIT, SUSPEND, Terminal
 
 HERE = Path(__file__).parent
@@ -260,3 +261,19 @@ def test_closing_a_window_that_has_only_lockctl_in_it_ends_the_job(lockctl, lock
         assert attempt() == FREE
     finally:
         window.end()
+
+
+def test_an_interrupt_between_the_grant_and_the_start_of_the_command_is_not_lost(terminal, lockctl, attempt):
+    holder = lockctl.start_holding("t")
+    terminal.line("lockctl run -l t -v --wait forever -- sleep 60; echo ended-$?")
+    keeper = eventually(lambda: [pid for pid in tree.children(terminal.process.pid) if name_of(pid) == b"lockctl"])[0]
+    guard = guard_of(keeper)
+    eventually(lambda: len(json.loads(lockctl("inspect", "t", "--json").stdout)["waiters"]) == 1, pause=0.02)
+    os.kill(guard, signal.SIGSTOP)
+    holder.terminate()
+    terminal.expect("acquired")
+    terminal.type(INTERRUPT)
+    terminal.expect("passing on signal 2")
+    os.kill(guard, signal.SIGCONT)
+    terminal.expect(f"ended-{128 + signal.SIGINT}")
+    assert attempt() == FREE
