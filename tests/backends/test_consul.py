@@ -15,7 +15,7 @@ from lockctl.backends.consul.entry import LOCK_FLAGS
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.model import SLOT
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, refused, take
+from tests.contract.harness import LIMIT, UNHEARD, refused, take
 from tests.contract.test_consul import ConsulHarness
 from tests.servers.consul import Consul, ConsulCluster
 from tests.servers.http_proxy import HttpProxy, Request
@@ -169,7 +169,7 @@ def test_who_was_refused_for_a_lock_delay_is_interrupted_at_once(harness: Consul
         os.write(writing, b".")
         began = time.monotonic()
         other.wait(claim, timeout=LIMIT, interrupt=reading)
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 4.0
     finally:
         os.close(reading)
         os.close(writing)
@@ -282,7 +282,7 @@ def test_a_claim_whose_answer_was_lost_finds_its_grant_again(harness: ConsulHarn
     client.release(take(client, harness.claim("first")), timeout=LIMIT)
     lose_answers(harness, client, "transact")
     with pytest.raises(BackendUnavailable):
-        client.try_acquire(claim, timeout=0.5)
+        client.try_acquire(claim, timeout=UNHEARD)
     token = harness.entry()["ModifyIndex"]
     harness.heal(client)
     assert take(client, claim).token == token
@@ -294,7 +294,7 @@ def test_a_lock_that_a_lost_answer_may_have_granted_is_given_back(harness: Consu
     client.release(take(client, harness.claim("first")), timeout=LIMIT)
     lose_answers(harness, client, "transact")
     with pytest.raises(BackendUnavailable):
-        client.try_acquire(claim, timeout=0.5)
+        client.try_acquire(claim, timeout=UNHEARD)
     assert harness.entry()["Session"]
     harness.heal(client)
     client.withdraw(claim, timeout=LIMIT)
@@ -306,7 +306,7 @@ def test_a_session_whose_answer_was_lost_holds_nothing(harness: ConsulHarness) -
     client, claim = harness.client(), harness.claim()
     lose_answers(harness, client, "create_session")
     with pytest.raises(BackendUnavailable):
-        client.try_acquire(claim, timeout=0.5)
+        client.try_acquire(claim, timeout=UNHEARD)
     take(harness.client(), harness.claim())
 
 
@@ -318,7 +318,7 @@ def test_an_attempt_is_interrupted_at_once(harness: ConsulHarness) -> None:
     began = time.monotonic()
     with pytest.raises(RequestInterrupted):
         client.try_acquire(claim, timeout=LIMIT, interrupt=reading)
-    assert 0.25 < time.monotonic() - began < 1.5
+    assert 0.25 < time.monotonic() - began < LIMIT / 2
     assert os.read(reading, 8) == b".", "what interrupted is the caller's to read"
     os.close(reading)
     os.close(writing)

@@ -21,7 +21,7 @@ from lockctl.url import parse_url
 from tests.backends.test_consul import lose_answers
 from tests.backends.test_consul_slots import requests
 from tests.backends.test_consul_strangers import HOSTILE, INDEXED, answering, opened, reply
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
 from tests.contract.remembering import a_run
 from tests.contract.test_consul import ConsulHarness
 from tests.jobs import eventually
@@ -114,7 +114,7 @@ def test_a_release_with_a_hold_whose_answer_was_lost_can_be_repeated(harness: Co
     grant = take(client, harness.claim())
     lose_answers(harness, client, "transact")
     with pytest.raises(BackendUnavailable):
-        client.release(grant, timeout=0.5, hold=30.0)
+        client.release(grant, timeout=UNHEARD, hold=30.0)
     harness.heal(client)
     index = beside(harness)["hold/nightly"]["ModifyIndex"]
     client.release(grant, timeout=LIMIT, hold=30.0)
@@ -181,7 +181,7 @@ def test_a_wait_for_the_end_of_a_hold_asks_seldom_and_ends_when_an_operator_ends
     assert operator.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is not None
     ended = time.monotonic()
     waiting.result()
-    assert waiting.ended_at - ended < 1.5
+    assert waiting.ended_at - ended < 10.0
     assert operator.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is None
     take(client, claim)
 
@@ -258,7 +258,7 @@ def test_without_a_date_in_its_answers_an_agents_clock_is_ours(
     client = opened(f"consul://{answering(reply('200 OK', b'[]', INDEXED, *fields))}")
     with contextlib.suppress(BackendUnavailable):
         client.last_success("nightly", timeout=2)
-    assert abs(client._agent.now() - (expected or time.time())) < 1
+    assert abs(client._agent.now() - (expected or time.time())) < 5
 
 
 @pytest.mark.parametrize("value", [*HOSTILE, b"-1", b"1e400", b"true", b'"5"', b"9" * 100, b"9" * 5000, b"NaN"])

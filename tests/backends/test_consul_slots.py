@@ -16,7 +16,7 @@ from lockctl.model import SLOT
 from lockctl.url import parse_url
 from tests.backends.test_consul import lose_answers
 from tests.backends.test_consul_strangers import HOSTILE
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
 from tests.contract.test_consul import ConsulHarness
 from tests.jobs import eventually
 from tests.servers.consul import Consul
@@ -311,7 +311,7 @@ def test_a_slot_whose_answer_was_lost_is_found_again_or_given_back(harness: Cons
         claim = one_of(harness, 2)
         lose_answers(harness, client, "transact")
         with pytest.raises(BackendUnavailable):
-            client.try_acquire(claim, timeout=0.5)
+            client.try_acquire(claim, timeout=UNHEARD)
         token = harness.entry()["ModifyIndex"]
         harness.heal(client)
         if gives_up:
@@ -368,7 +368,7 @@ def test_waiting_for_a_slot_asks_once_in_a_long_time_and_hears_of_holders_that_v
     harness.server.request("PUT", f"/v1/session/destroy/{session}")
     ended = time.monotonic()
     waiting.result()
-    assert waiting.ended_at - ended < 1.5
+    assert waiting.ended_at - ended < 10.0
     take(client, claim)
 
 

@@ -128,7 +128,7 @@ def test_who_waits_goes_on_within_a_moment_when_an_operator_ends_a_hold(place: P
     floor = end_rest(holder)
     ended = time.monotonic()
     grant = waiting.result()
-    assert waiting.ended_at - ended < 2.0
+    assert waiting.ended_at - ended < 5.0
     assert floor is not None
     assert grant.token >= floor
 

@@ -11,7 +11,7 @@ import pytest
 from lockctl.backends.postgresql import key, sharing, waiting
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseRevoked
 from tests.backends.postgresql_places import Place, claim, one_of, reader
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, queue_up, refused, take
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -156,16 +156,15 @@ def test_who_does_not_wait_is_refused_a_free_slot_while_somebody_waits(place: Pl
 def test_who_waits_for_a_slot_and_goes_away_does_not_hold_up_the_others(place: Place) -> None:
     holder, gone, last = place.client(), place.client(), place.client()
     grants = [take(holder, one_of(2)) for _ in range(2)]
-    gone.wait(one_of(2), timeout=0.1, interrupt=None)
-    assert waiters(holder) == 1
+    queue_up(gone, one_of(2), holder)
     turn = Background(lambda: wait_for_turn(last, one_of(2)))
     eventually(lambda: waiters(holder) == 2)
     gone.close()
-    eventually(lambda: waiters(holder) == 1, limit=3.0)
+    eventually(lambda: waiters(holder) == 1)
     holder.release(grants[1], timeout=LIMIT)
     released = time.monotonic()
     turn.result()
-    assert turn.ended_at - released < 1.0
+    assert turn.ended_at - released < 5.0
 
 
 @pytest.mark.parametrize("wanted", [reader, functools.partial(one_of, 2)])

@@ -15,7 +15,7 @@ from lockctl.backends.redis import RedisBackend
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Claim
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, queue_up, refused, take
 from tests.jobs import eventually
 from tests.servers.redis import Redis
 
@@ -122,7 +122,7 @@ def test_a_slot_ends_for_itself_and_goes_to_who_waits(connect: Connect) -> None:
     before = time.monotonic()
     wait = waiting(clients[2], mine, clients[0])
     wait.result()
-    assert 1.0 < wait.ended_at - before < 2.5
+    assert 1.0 < wait.ended_at - before < 5.0
     take(clients[2], mine)
 
 
@@ -162,7 +162,7 @@ def test_when_a_writer_gives_up_its_place_the_readers_behind_it_go_in_at_once(co
     inside, writer, reader = connect(), connect(), connect()
     take(inside, claim())
     patient, late = claim(EXCLUSIVE), claim()
-    writer.wait(patient, timeout=0.05, interrupt=None)
+    queue_up(writer, patient, inside)
     assert queued(inside) == 1
     wait = waiting(reader, late, inside)
     assert wait.running
@@ -257,7 +257,7 @@ def test_what_a_waiter_calls_itself_does_not_change_what_it_waits_for(connect: C
     inside, waiter, reader = connect(), connect(), connect()
     take(inside, claim())
     sly = claim(EXCLUSIVE, user='","mode":"shared","slots":1,"x":"')
-    waiter.wait(sly, timeout=0.05, interrupt=None)
+    queue_up(waiter, sly, inside)
     assert queued(inside) == 1
     assert refused(reader, claim()), "a writer waits"
     waiter.withdraw(sly, timeout=LIMIT)

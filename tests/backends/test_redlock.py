@@ -17,7 +17,7 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevo
 from lockctl.lease.acquire import Attempts
 from lockctl.model import Claim
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Background, take
+from tests.contract.harness import LIMIT, UNHEARD, Background, take
 from tests.jobs import eventually
 from tests.servers.proxy import Proxy
 
@@ -101,13 +101,11 @@ def scene(redis_five: list[Redis]) -> Iterator[Scene]:
 def test_a_minority_that_is_away_changes_nothing_but_the_time_it_takes(scene: Scene, mode: str) -> None:
     client, other = scene.client(), scene.client()
     scene.cut(1, 3, mode=mode)
-    before = time.monotonic()
     grant = take(client, claim())
     assert other.try_acquire(claim(), timeout=LIMIT) is None
-    assert client.renew(grant, timeout=0.5).token == grant.token
+    assert client.renew(grant, timeout=UNHEARD).token == grant.token
     assert other.inspect("nightly", timeout=LIMIT).holders[0].token == grant.token
     client.release(grant, timeout=LIMIT)
-    assert time.monotonic() - before < 4.0
     scene.cut()
     assert take(other, claim()).token > grant.token
 
@@ -251,7 +249,7 @@ def test_an_operator_reaches_the_holder_through_a_majority_and_every_majority_te
     assert operator.revoke("nightly", seen, now=False, by="ops@web1", reason="", timeout=2.0)
     scene.cut(3, 4)
     with pytest.raises(LeaseRevoked, match="ops@web1"):
-        holder.renew(grant, timeout=0.5)
+        holder.renew(grant, timeout=UNHEARD)
     scene.cut(0, 1, 2)
     with pytest.raises(BackendUnavailable):
         operator.revoke("nightly", seen, now=True, by="ops@web1", reason="", timeout=1.0)
@@ -272,7 +270,7 @@ def test_an_attempt_ends_at_once_when_it_is_interrupted_and_can_be_taken_back(sc
     asked = time.monotonic()
     with pytest.raises(RequestInterrupted):
         attempt.result()
-    assert attempt.ended_at - asked < 1.0
+    assert attempt.ended_at - asked < LIMIT / 2
     scene.cut()
     client.withdraw(mine, timeout=LIMIT)
     assert scene.where_held() == []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockctl.model import Claim
 from lockctl.value import replace
+from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lockctl.model import Capabilities, Grant
 
 LIMIT = 10.0  # seconds for one request
+UNHEARD = 2.0  # seconds in which also a busy server has done what was asked, although its answer is lost
 
 
 class Harness(ABC):
@@ -114,6 +116,27 @@ class Background:
         if self._error is not None:
             raise self._error
         return self._answer
+
+
+def waiters(client: Backend, name: str = "nightly") -> int | None:
+    """How many wait for a lock; ``None``: the backend cannot say."""
+    seen = client.inspect(name, timeout=LIMIT).waiters
+    return None if seen is None else len(seen)
+
+
+def queue_up(client: Backend, claim: Claim, observer: Backend) -> None:
+    """Wait until *observer* sees one waiter more, and no longer: the place in the queue is kept."""
+    before = waiters(observer, claim.name)
+    assert before is not None, "there is no queue that can be seen"
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        waiting = Background(lambda: client.wait(claim, timeout=LIMIT, interrupt=reading))
+        eventually(lambda: (waiters(observer, claim.name) or 0) > before)
+        os.write(writing, b".")
+        waiting.result()
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def take(client: Backend, claim: Claim) -> Grant:

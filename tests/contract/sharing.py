@@ -12,7 +12,7 @@ import pytest
 from lockctl.errors import ConfigError, LeaseRevoked
 from lockctl.model import SHARED, SLOT
 from tests.contract.harness import LIMIT, Background, refused, take
-from tests.contract.waiting import start_waiting, waiters
+from tests.contract.waiting import await_waiters, start_waiting
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Sharing:
             client.release(mine, timeout=LIMIT)
 
         readers = [Background(lambda client=client: read(client)) for client in [harness.client() for _ in range(3)]]  # type: ignore[misc]
-        eventually(lambda: waiters(other) >= (3 if harness.capabilities.lists_waiters else 1))
+        await_waiters(other, 3)
         backend.release(grant, timeout=LIMIT)
         for each in readers:
             each.result()
@@ -224,9 +224,7 @@ class Sharing:
         waiting = start_waiting(other, claim, backend)
         assert waiting.running
         backend.release(grants[1], timeout=LIMIT)
-        released = time.monotonic()
         waiting.result()
-        assert waiting.ended_at - released < 1.0
         assert take(other, claim).token > grants[1].token
         assert backend.renew(grants[0], timeout=LIMIT).token == grants[0].token
 

@@ -116,6 +116,6 @@ class ConditionalContract(LockServerContract):
             pytest.raises(BackendUnavailable),
         ):
             client.advance(mark(10**10), timeout=0.7)
-        assert time.monotonic() - before < 2.2
+        assert time.monotonic() - before < 5.0
         assert done[0] > 1
         assert client.current() == mark(done[0])

@@ -182,7 +182,7 @@ class LockServerContract(StoreContract):
         before = time.monotonic()
         with pytest.raises(BackendUnavailable):
             client.advance(mark(34), timeout=0.5)
-        assert time.monotonic() - before < 2.0
+        assert time.monotonic() - before < 5.0
         harness.proxy.mode = "pass"
         assert client.advance(mark(34)) == mark(34)
         with pytest.raises(Stale):
@@ -194,7 +194,7 @@ class LockServerContract(StoreContract):
         before = time.monotonic()
         with pytest.raises(BackendUnavailable):
             client.advance(mark(34), timeout=1.0)
-        assert time.monotonic() - before < 2.5
+        assert time.monotonic() - before < 5.0
         harness.proxy.mode = "pass"
 
     def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(

@@ -245,7 +245,7 @@ def test_no_network_keeps_a_step_longer_than_its_time(harness: MysqlHarness, cli
     for each in (client, Client(harness)):
         with pytest.raises(BackendUnavailable):
             each.advance(mark(34), timeout=0.7)
-    assert time.monotonic() - before < 2.5
+    assert time.monotonic() - before < 5.0
     harness.proxy.mode = "pass"
     assert client.advance(mark(35)) == mark(35)
 

@@ -9,9 +9,7 @@ import time
 import pytest
 
 from lockctl.supervise import tree
-from tests.jobs import LIMIT, alive, best_of_a_few, eventually
-
-AT_ONCE = 0.2  # seconds
+from tests.jobs import LIMIT, alive, eventually
 
 
 def waiters(lockctl, name):
@@ -24,25 +22,6 @@ def start_waiting(lockctl, *options, through=None):
     waiter = through.start(lockctl.command, *words) if through else lockctl.start(*words, start_new_session=True)
     eventually(lambda: [seen["pid"] for seen in waiters(lockctl, "a")] == [waiter.pid])
     return waiter, tree.descendants(waiter.pid)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_wait_at_once_and_leaves_nothing_behind(lockctl, number):
-    lockctl.start_holding("a")
-
-    def attempt():
-        waiter, family = start_waiting(lockctl)
-        assert family
-        begin = time.monotonic()
-        tree.send(waiter.pid, number)
-        assert waiter.wait(timeout=LIMIT) == 128 + number
-        took = time.monotonic() - begin
-        assert waiters(lockctl, "a") == []
-        assert not [pid for pid in family if alive(pid)]
-        return took
-
-    best_of_a_few(attempt, AT_ONCE)
-    assert not (lockctl.directory / ".ran").exists()
 
 
 def test_signals_that_mean_nothing_to_a_waiter_do_not_end_the_wait(lockctl, locks):
@@ -107,40 +86,18 @@ def test_a_signal_ends_the_random_delay_before_the_lock_is_taken(lockctl, locks,
 
 
 @pytest.mark.parametrize(
-    ("options", "least", "most"),
+    ("options", "least"),
     [
-        ([], 0, 2),
-        (["--wait", "0"], 0, 2),
-        (["--wait", "400ms"], 0.4, 5),
-        (["-w", "0.4"], 0.4, 5),
-        (["--wait", "forever", "--no-wait"], 0, 2),
-        (["-n"], 0, 2),
+        ([], 0),
+        (["--wait", "0"], 0),
+        (["--wait", "400ms"], 0.4),
+        (["-w", "0.4"], 0.4),
+        (["--wait", "forever", "--no-wait"], 0),
+        (["-n"], 0),
     ],
 )
-def test_a_wait_lasts_as_long_as_asked(lockctl, options, least, most):
+def test_a_wait_lasts_as_long_as_asked(lockctl, options, least):
     lockctl.start_holding("a")
-
-    def attempt():
-        begin = time.monotonic()
-        assert lockctl("run", "-l", "a", *options, "--", "true").returncode == 75
-        took = time.monotonic() - begin
-        assert took >= least
-        return took
-
-    best_of_a_few(attempt, most)
-
-
-def test_a_waiter_uses_no_processor_time(lockctl):
-    lockctl.start_holding("a")
-    waiter, _ = start_waiting(lockctl)
-
-    def ticks():
-        family = [waiter.pid, *tree.descendants(waiter.pid)]
-        return sum(int(fields[11]) + int(fields[12]) for pid in family if (fields := tree.stat_fields(pid)))
-
-    def attempt():
-        before = ticks()
-        time.sleep(1.5)  # the time that passes is what is measured
-        return ticks() - before
-
-    best_of_a_few(attempt, 2)
+    begin = time.monotonic()
+    assert lockctl("run", "-l", "a", *options, "--", "true").returncode == 75
+    assert time.monotonic() - begin >= least

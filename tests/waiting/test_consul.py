@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.harness import LIMIT, Background, take
 from tests.contract.test_consul import ConsulHarness
-from tests.jobs import best_of_a_few, eventually
+from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,50 +77,6 @@ def test_a_killed_waiter_delays_nobody(lockctl: Lockctl, harness: ConsulHarness)
     assert lockctl("run", "-b", url_of(harness), "-l", "nightly", "-w", "10s", "--", "true").returncode == 0
     assert time.monotonic() - began < 2.0
     assert harness.sessions() == 0
-
-
-@pytest.mark.parametrize("mode", ["pass", "blackhole"])
-def test_sigterm_ends_a_waiting_run_within_a_fifth_of_a_second(
-    lockctl: Lockctl, harness: ConsulHarness, mode: str
-) -> None:
-    client, other = harness.client(), harness.client()
-    take(client, harness.claim(ttl=10.0))
-    proxy = harness.proxy(other)
-    url = f"consul://{proxy.address}/?prefix={harness.prefix}"
-
-    def attempt() -> float:
-        proxy.mode = "pass"
-        before = proxy.accepted
-        waiting = lockctl.start("run", "-b", url, "-l", "nightly", "-w", "forever", "--", "true")
-        eventually(lambda: proxy.accepted == before + 1)
-        time.sleep(0.5)
-        proxy.mode = mode
-        began = time.monotonic()
-        waiting.send_signal(signal.SIGTERM)
-        assert waiting.wait(LIMIT) == 128 + signal.SIGTERM
-        took = time.monotonic() - began
-        assert harness.sessions() == 1
-        return took
-
-    best_of_a_few(attempt, 0.2)
-
-
-def test_sigterm_ends_a_run_that_gets_no_answer_at_all(lockctl: Lockctl, harness: ConsulHarness) -> None:
-    proxy = harness.proxy(harness.client())
-    proxy.mode = "blackhole"
-    url = f"consul://{proxy.address}/?prefix={harness.prefix}"
-
-    def attempt() -> float:
-        before = proxy.accepted
-        waiting = lockctl.start("run", "-b", url, "-l", "nightly", "-w", "forever", "--", "true")
-        eventually(lambda: proxy.accepted == before + 1)
-        time.sleep(0.2)
-        began = time.monotonic()
-        waiting.send_signal(signal.SIGTERM)
-        assert waiting.wait(LIMIT) == 128 + signal.SIGTERM
-        return time.monotonic() - began
-
-    best_of_a_few(attempt, 0.2)
 
 
 def test_a_wait_goes_on_when_the_key_changes_without_being_free(harness: ConsulHarness) -> None:

@@ -15,7 +15,7 @@ from lockctl.backends.postgresql import PostgresqlBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, take
 from tests.contract.test_postgresql import PostgresqlHarness
-from tests.jobs import best_of_a_few, eventually
+from tests.jobs import eventually
 from tests.servers.postgres import Postgres
 
 if TYPE_CHECKING:
@@ -102,26 +102,6 @@ def test_a_waiter_that_is_killed_when_it_is_its_turn_delays_nobody(
     holder.wait(claim, timeout=LIMIT, interrupt=None)
     take(holder, claim)
     assert time.monotonic() - before < 2.0
-
-
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_wait_at_once_and_leaves_no_place_in_the_queue(
-    lockctl: Lockctl, harness: PostgresqlHarness, signum: int
-) -> None:
-    holder = harness.client()
-    take(holder, harness.claim(ttl=60.0))
-
-    def attempt() -> float:
-        waiter = lockctl.start("run", "-b", url_of(harness), "-l", "nightly", "-w", "forever", "--", "true")
-        eventually(lambda: holder.inspect("nightly", timeout=LIMIT).waiters)
-        asked = time.monotonic()
-        waiter.send_signal(signum)
-        assert waiter.wait(LIMIT) == 128 + signum
-        took = time.monotonic() - asked
-        assert holder.inspect("nightly", timeout=LIMIT).waiters == ()
-        return took
-
-    best_of_a_few(attempt, 0.2)
 
 
 def test_a_waiter_outlasts_a_restart_of_the_server(lockctl: Lockctl, start_server: Callable[..., Postgres]) -> None:

@@ -15,8 +15,8 @@ from kazoo.exceptions import NoNodeError
 from lockctl.backends.zookeeper import ZooKeeperBackend
 from lockctl.model import Claim
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Background
-from tests.jobs import best_of_a_few, eventually
+from tests.contract.harness import LIMIT, Background, queue_up
+from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,26 +109,6 @@ def test_a_killed_waiter_delays_the_next_by_no_more_than_its_lease(
     eventually(lambda: queued() == 0)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_a_waiting_run_ends_it_at_once_and_takes_it_out_of_the_queue(
-    lockctl: Lockctl, url: str, queued: Callable[[], int], signum: int
-) -> None:
-    lockctl.start_holding("nightly", "-b", url, "-t", "30s")
-
-    def attempt() -> float:
-        waiter = lockctl.start("run", "-b", url, "-l", "nightly", "-t", "30s", "-w", "60s", "--", "true")
-        eventually(lambda: queued() == 2)
-        time.sleep(0.1)
-        began = time.monotonic()
-        waiter.send_signal(signum)
-        assert waiter.wait(LIMIT) == 128 + signum
-        took = time.monotonic() - began
-        assert queued() == 1
-        return took
-
-    best_of_a_few(attempt, 0.2)
-
-
 def test_a_waiter_in_the_middle_that_gives_up_wakes_nobody_to_a_lock_that_is_held(
     url: str, queued: Callable[[], int]
 ) -> None:
@@ -136,11 +116,9 @@ def test_a_waiter_in_the_middle_that_gives_up_wakes_nobody_to_a_lock_that_is_hel
     grant = holder.try_acquire(claim(), timeout=LIMIT)
     assert grant is not None
     first, second = claim(), claim()
-    leaver = Background(lambda: leaving.wait(first, timeout=0.5, interrupt=None))
-    eventually(lambda: queued() == 2)
+    queue_up(leaving, first, holder)
     stayer = Background(lambda: staying.wait(second, timeout=60.0, interrupt=None))
     eventually(lambda: queued() == 3)
-    leaver.result()
     leaving.withdraw(first, timeout=LIMIT)
     assert queued() == 2
     time.sleep(0.2)

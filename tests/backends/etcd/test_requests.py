@@ -137,7 +137,7 @@ class TestLostAnswers:
         with pytest.raises(BackendUnavailable):
             shaky.try_acquire(mine, timeout=0.3)
         proxy.mode = "pass"
-        shaky.withdraw(mine, timeout=1.0)
+        shaky.withdraw(mine, timeout=LIMIT)
         take(backend, claim())
 
     def test_a_release_that_is_late_never_ends_the_next_tenure_of_the_same_claim(
@@ -167,7 +167,7 @@ class TestLostAnswers:
         asked = time.monotonic()
         with pytest.raises(RequestInterrupted):
             asking.result()
-        assert asking.ended_at - asked < 1.0
+        assert asking.ended_at - asked < LIMIT / 2
         os.close(reading)
         os.close(writing)
         proxy.mode = "pass"
@@ -179,4 +179,4 @@ class TestLostAnswers:
         before = time.monotonic()
         with pytest.raises(BackendUnavailable):
             shaky.try_acquire(claim(), timeout=0.7)
-        assert time.monotonic() - before < 2.0
+        assert time.monotonic() - before < LIMIT / 2

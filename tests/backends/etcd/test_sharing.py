@@ -12,7 +12,7 @@ from lockctl.backends.etcd import EtcdBackend, sharing, waiting, wording
 from lockctl.errors import ConfigError, LeaseLost
 from lockctl.model import EXCLUSIVE, SHARED
 from tests.backends.etcd.claims import claim, one_of, reader
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, queue_up, refused, take
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class TestRooms:
         inside = [connect(etcd_server.address) for _ in range(2)]
         claims = [one_of(2), one_of(3)]
         for client, mine in zip(inside, claims, strict=True):
-            client.wait(mine, timeout=0.2, interrupt=None)
+            queue_up(client, mine, backend)
         backend.release(writer, timeout=LIMIT)
         grant = take(inside[0], claims[0])
         with pytest.raises(ConfigError, match="in use with 2 slots, not 3: say the same --slots everywhere"):
@@ -128,7 +128,7 @@ class TestRooms:
     ) -> None:
         first, second = take(backend, one_of(2)), take(connect(etcd_server.address), one_of(2))
         for mine in (one_of(2), claim(), reader(), one_of(2)):
-            connect(etcd_server.address).wait(mine, timeout=0.2, interrupt=None)
+            queue_up(connect(etcd_server.address), mine, backend)
         lock = backend.inspect("nightly", timeout=LIMIT)
         assert [holder.token for holder in lock.holders] == [first.token, second.token]
         assert (lock.slots, queue(backend)) == (2, 4)
@@ -265,7 +265,7 @@ class TestWaking:
     ) -> None:
         first, mine = take(backend, claim()), reader()
         second, third = connect(etcd_server.address), connect(etcd_server.address)
-        second.wait(later, timeout=0.2, interrupt=None)
+        queue_up(second, later, backend)
         waits = Background(functools.partial(third.wait, mine, timeout=60.0, interrupt=None))
         eventually(lambda: queue(backend) == 2)
         backend.release(first, timeout=LIMIT)
@@ -328,7 +328,7 @@ class TestWaking:
         mine, others = one_of(1), one_of(1)
         waits = Background(functools.partial(first.wait, mine, timeout=60.0, interrupt=None))
         eventually(lambda: queue(backend) == 1)
-        second.wait(others, timeout=0.2, interrupt=None)
+        queue_up(second, others, backend)
         assert queue(backend) == 2
         second.withdraw(others, timeout=LIMIT)
         time.sleep(0.3)  # in which it would look
@@ -344,7 +344,7 @@ class TestWaking:
         kind = claim if mine.mode == SHARED else functools.partial(one_of, mine.slots)
         grants = [take(backend, kind()) for _ in range(mine.slots)]
         client = connect(etcd_server.address)
-        client.wait(mine, timeout=0.2, interrupt=None)
+        queue_up(client, mine, backend)
         for _ in range(2):
             assert client.try_acquire(mine, timeout=LIMIT) is None
             assert queue(backend) == 1
@@ -356,7 +356,7 @@ class TestWaking:
     ) -> None:
         grants = [take(backend, one_of(2)) for _ in range(2)]
         asleep, awake = connect(etcd_server.address), connect(etcd_server.address)
-        asleep.wait(one_of(2), timeout=0.2, interrupt=None)  # and then it is stopped, with its place
+        queue_up(asleep, one_of(2), backend)  # and then it is stopped, with its place
         mine = one_of(2, ttl=3.0)
         waits = Background(functools.partial(awake.wait, mine, timeout=60.0, interrupt=None))
         eventually(lambda: queue(backend) == 2)
@@ -376,7 +376,7 @@ class TestWaking:
         impatient, patient = connect(etcd_server.address), connect(etcd_server.address)
         with pytest.raises(ConfigError):
             impatient.try_acquire(writer, timeout=LIMIT)
-        impatient.wait(writer, timeout=0.2, interrupt=None)
+        queue_up(impatient, writer, backend)
         assert refused(connect(etcd_server.address), one_of(3)), "not past who came before"
         waits = Background(functools.partial(patient.wait, mine, timeout=60.0, interrupt=None))
         eventually(lambda: queue(backend) == 2)

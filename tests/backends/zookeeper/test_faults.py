@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from lockctl.errors import BackendUnavailable, LeaseLost, RequestInterrupted
 from lockctl.model import Claim
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
 from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.jobs import eventually
 from tests.servers.proxy import Proxy
@@ -39,7 +39,7 @@ def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harnes
         mine = harness.claim(ttl=5.0)
         assert other.inspect("nightly", timeout=LIMIT).state == "free"
         with lost_creation(harness, client), pytest.raises(BackendUnavailable):
-            client.try_acquire(mine, timeout=0.6)
+            client.try_acquire(mine, timeout=UNHEARD)
         assert len(harness.line("nightly")) == 1, "it was granted, and nobody knows"
         if give_back:
             client.withdraw(mine, timeout=LIMIT)
@@ -100,9 +100,9 @@ def test_a_request_that_gets_no_answer_is_interrupted_at_once(harness: ZooKeeper
         asked = time.monotonic()
         with pytest.raises(RequestInterrupted):
             asking.result()
-        assert asking.ended_at - asked < 1.0
+        assert asking.ended_at - asked < LIMIT / 2
         client.withdraw(mine, timeout=LIMIT)
-        assert time.monotonic() - asked < 2.0, "nothing was sent that could be given back"
+        assert time.monotonic() - asked < LIMIT / 2, "nothing was sent that could be given back"
     finally:
         os.close(reading)
         os.close(writing)
@@ -219,7 +219,7 @@ def test_what_is_not_zookeeper_is_unavailable_in_time(answer: bytes, opened: Cal
             began = time.monotonic()
             with pytest.raises(BackendUnavailable):
                 client.try_acquire(claim(), timeout=0.7)
-            assert time.monotonic() - began < 2.0
+            assert time.monotonic() - began < 5.0
         finally:
             over.set()
             thread.join()

@@ -8,7 +8,7 @@ import pytest
 
 from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
 from lockctl.model import SHARED, SLOT
-from tests.contract.harness import LIMIT, refused, take
+from tests.contract.harness import LIMIT, UNHEARD, queue_up, refused, take
 from tests.contract.keeping import holder_of, revoke
 from tests.contract.test_zookeeper import ZooKeeperHarness
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tests.servers.zookeeper import ZooKeeper
 
 
-def queue_up(client: ZooKeeperBackend, claim: Claim) -> None:
-    """Refuse it, and have it wait for a moment: it keeps its place."""
+def line_up(client: ZooKeeperBackend, claim: Claim) -> None:
+    """Refuse it, and have it wait until it has a place, which it keeps."""
     assert refused(client, claim)
-    client.wait(claim, timeout=0.1, interrupt=None)
+    queue_up(client, claim, client)
 
 
 def session_of(client: ZooKeeperBackend, claim: Claim) -> Session:
@@ -56,7 +56,7 @@ def test_a_waiters_session_lasts_one_lease_and_a_holders_two(
         assert refused(other, mine)
         looking = identity(session_of(other, mine))
         assert looking in listed(harness)
-        queue_up(other, mine)
+        line_up(other, mine)
         assert session_of(other, mine).timeout == 3.0
         waiting = identity(session_of(other, mine))
         assert waiting in listed(harness)
@@ -84,7 +84,7 @@ def test_tokens_rise_although_the_next_one_was_in_the_queue_before_the_lock_was_
     grant = take(client, harness.claim(ttl=5.0))
     claims = [harness.claim(ttl=5.0) for _ in others]
     for other, mine in zip(others, claims, strict=True):
-        queue_up(other, mine)
+        line_up(other, mine)
     tokens = [grant.token]
     client.release(grant, timeout=LIMIT)
     for other, mine in zip(others, claims, strict=True):
@@ -112,12 +112,12 @@ def test_a_claim_whose_node_was_deleted_gets_a_token_of_its_own(harness: ZooKeep
 def test_a_hand_over_whose_answer_was_lost_is_found_again_or_given_back(harness: ZooKeeperHarness, then: str) -> None:
     client, other, mine = harness.client(), harness.client(), harness.claim(ttl=5.0)
     grant = take(client, harness.claim(ttl=5.0))
-    queue_up(other, mine)
+    line_up(other, mine)
     last = harness.claim(ttl=5.0)
-    queue_up(client, last)
+    line_up(client, last)
     client.release(grant, timeout=LIMIT)
     with harness.lost_transaction(other), pytest.raises(BackendUnavailable):
-        other.try_acquire(mine, timeout=0.6)
+        other.try_acquire(mine, timeout=UNHEARD)
     assert len(harness.line("nightly")) == 2, "it has the lock, and does not know"
     waiting = session_of(other, mine)
     if then == "withdraw":
@@ -144,7 +144,7 @@ def test_a_hand_over_whose_answer_was_lost_is_found_again_or_given_back(harness:
 def test_who_is_asked_to_give_back_what_it_has_not_taken_yet_learns_of_it(harness: ZooKeeperHarness) -> None:
     client, other, mine = harness.client(), harness.client(), harness.claim(ttl=5.0)
     grant = take(client, harness.claim(ttl=5.0))
-    queue_up(other, mine)
+    line_up(other, mine)
     client.release(grant, timeout=LIMIT)
     assert revoke(client, holder_of(client)) is not None
     got = take(other, mine)
@@ -156,7 +156,7 @@ def test_who_is_asked_to_give_back_what_it_has_not_taken_yet_learns_of_it(harnes
 def test_a_waiter_whose_place_was_deleted_takes_the_free_lock_for_a_whole_lease(harness: ZooKeeperHarness) -> None:
     client, other, mine = harness.client(), harness.client(), harness.claim(ttl=3.0)
     grant = take(client, harness.claim(ttl=3.0))
-    queue_up(other, mine)
+    line_up(other, mine)
     harness.admin.delete(harness.line("nightly")[1])
     client.release(grant, timeout=LIMIT)
     got = take(other, mine)

@@ -13,7 +13,7 @@ from lockctl.backends.zookeeper import ZooKeeperBackend, candidate, hold, lookin
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.model import SHARED, SLOT
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
 from tests.contract.remembering import a_run
 from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.jobs import eventually
@@ -52,8 +52,8 @@ def test_a_hold_ends_by_the_leaders_clock_whatever_our_own_says(
     assert refused(other, harness.claim())
     other.wait(mine, timeout=LIMIT, interrupt=None)
     grant = take(other, mine)
-    assert 1.0 <= time.monotonic() - began < 2.0
-    assert abs(grant.at - time.time()) < 1.0
+    assert 1.0 <= time.monotonic() - began < 5.0
+    assert abs(grant.at - time.time()) < 5.0
     (holder,) = client.inspect("nightly", timeout=LIMIT).holders
     assert holder.owner == mine.owner, "its node shows what time it is at the leader"
 
@@ -112,7 +112,7 @@ def test_a_wait_ends_at_once_when_an_operator_ends_the_hold(harness: ZooKeeperHa
         client.revoke("nightly", seen, now=False, by="ops", reason="", timeout=LIMIT)
     assert waiting.running
     floor = client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT)
-    waiting.result(limit=2.0)
+    waiting.result(limit=LIMIT / 2)
     assert floor is not None
     assert take(other, mine).token >= floor
     assert client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is None
@@ -137,7 +137,7 @@ def test_a_release_with_a_hold_whose_answer_was_lost_can_be_repeated(harness: Zo
     end_with_a_hold(client, harness.claim(), 0.001)  # so that the record is there
     grant = take(client, harness.claim(ttl=5.0))
     with harness.lost_transaction(client), pytest.raises(BackendUnavailable):
-        client.release(grant, timeout=0.6, hold=60.0)
+        client.release(grant, timeout=UNHEARD, hold=60.0)
     version = harness.admin.get(kept(harness))[1].version
     client.release(grant, timeout=LIMIT, hold=60.0)
     client.release(grant, timeout=LIMIT, hold=60.0)

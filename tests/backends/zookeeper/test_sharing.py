@@ -14,7 +14,7 @@ from lockctl.backends.zookeeper import candidate, queue, sharing
 from lockctl.backends.zookeeper.session import Session
 from lockctl.errors import ConfigError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, queue_up, refused, take
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
 
@@ -102,7 +102,7 @@ def test_a_waiter_behind_another_number_of_slots_is_told_when_those_have_got_in(
     first, second = (harness.claim(mode=SLOT, slots=number, ttl=30.0) for number in (3, 2))
     with harness.foreign_hold("nightly"):
         waiting = start_waiting(clients[0], first, clients[0])
-        clients[1].wait(second, timeout=0.2, interrupt=None)
+        queue_up(clients[1], second, clients[0])
         assert len(harness.line("nightly")) == 3
     waiting.result()
     take(clients[0], first)
@@ -188,12 +188,12 @@ def test_a_slot_that_is_given_back_wakes_two_waiters_and_no_more(
     assert set(looks) <= {claims[2].owner, claims[3].owner}
     for number in (3, 4):  # and so on, whoever of those inside it is who leaves
         clients[0 if number == 3 else 2].release(grants[0] if number == 3 else third, timeout=LIMIT)
-        waits[number - 2].result(limit=2.0)
+        waits[number - 2].result(limit=LIMIT / 2)
         take(clients[number], claims[number])
     assert [wait.running for wait in waits] == [False] * 3 + [True] * 3
     for number in (5, 6, 7):
         clients[number - 2].release(take(clients[number - 2], claims[number - 2]), timeout=LIMIT)
-        waits[number - 2].result(limit=2.0)
+        waits[number - 2].result(limit=LIMIT / 2)
         take(clients[number], claims[number])
 
 
@@ -201,11 +201,11 @@ def test_a_slot_waiter_that_gives_up_wakes_those_behind_it_to_their_new_place(ha
     clients = [harness.client() for _ in range(4)]
     claims = [harness.claim(mode=SLOT, slots=2, ttl=30.0) for _ in clients]
     grants = [take(client, claim) for client, claim in zip(clients[:2], claims[:2], strict=True)]
-    clients[2].wait(claims[2], timeout=0.1, interrupt=None)
+    queue_up(clients[2], claims[2], clients[0])
     last = start_waiting(clients[3], claims[3], clients[0], count=2)
     clients[2].withdraw(claims[2], timeout=LIMIT)
     clients[0].release(grants[0], timeout=LIMIT)
-    last.result(limit=2.0)
+    last.result(limit=LIMIT / 2)
     take(clients[3], claims[3])
 
 
@@ -236,7 +236,7 @@ def test_a_waiter_sleeps_while_the_holder_before_it_renews(
     holder.release(grant, timeout=LIMIT)
     waits[0].result()
     clients[0].withdraw(claims[0], timeout=LIMIT)
-    waits[1].result(limit=2.0)
+    waits[1].result(limit=LIMIT / 2)
 
 
 # Cost

@@ -238,7 +238,7 @@ def test_a_server_that_trickles_ends_at_the_deadline() -> None:
         before = time.monotonic()
         with pytest.raises(BackendUnavailable, match=r"no answer within 0.4 s"):
             client(address).request("GET", "/", Deadline(0.4))
-        assert 0.35 < time.monotonic() - before < 1.5
+        assert 0.35 < time.monotonic() - before < 5.0
         stop.set()
 
 

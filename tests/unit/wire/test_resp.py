@@ -176,7 +176,7 @@ def test_a_server_that_trickles_ends_at_the_deadline() -> None:
         connection = Connection(Endpoint("redis at h:1", host, port).connect(deadline))
         with pytest.raises(BackendUnavailable, match=r"no answer within 0.4 s"):
             connection.call("PING", deadline=deadline)
-        assert 0.35 < time.monotonic() - before < 1.5
+        assert 0.35 < time.monotonic() - before < 5.0
         connection.close()
         stop.set()
 
