@@ -6,17 +6,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 
-.PHONY: demo test lint format docs bench lostupdate coverage matrix lowest tools clean
+.PHONY: demo test quick soak-tests lint format docs bench lostupdate coverage matrix lowest tools clean
 
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
 
-# most tests wait for leases to end: several beside each other, except those that measure or fork without a pause
-ALONE := tests/bench tests/faults/test_overlap.py tests/faults/test_contention.py tests/faults/test_signal_storm.py \
-	tests/fleet/test_no_slot_idle.py
+# all parts of the suite, the failed tests once more, and at the end what was slow and what was unstable
 test: lint tools
-	$(BIN)/python -m pytest -n 4 --dist loadgroup $(ALONE:%=--ignore %)
-	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m tests.suite
+
+# what needs no server and no long wait: under 20 seconds
+quick: $(VENV)/dev
+	$(BIN)/python -m tests.suite quick
+
+# the whole suite that often, beside a program that takes a core: what is ever unstable
+TIMES := 5
+soak-tests: $(VENV)/dev tools
+	$(BIN)/python -m tests.suite soak $(TIMES)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff format --check .

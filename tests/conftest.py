@@ -23,8 +23,13 @@ SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysq
 IN_CI = bool(os.environ.get("CI"))
 
 
-def pytest_configure() -> None:
+STARTS = {"lockctl", "start_server", "start_proxy", "certificates"}  # fixtures of tests that start programs
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """What tests start gets the signals' defaults: a shell without job control starts `make test &` without INT."""
+    config.addinivalue_line("markers", "slow: waits for long or starts programs, without a fixture that says so")
+    config.addinivalue_line("markers", "quick: given to every test that starts no program and does not wait for long")
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -32,7 +37,12 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one backend stay in one worker of pytest-xdist, which then starts its servers once."""
+    from tests.servers.fixtures import needed_by  # a plugin, which pytest wants to load first
+
     for item in items:
+        starts = STARTS & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("slow")
+        if not starts and not needed_by(item):
+            item.add_marker(pytest.mark.quick)
         names = [name for name in SERVED if name in item.nodeid.partition("tests/")[2]]
         if names:
             item.add_marker(pytest.mark.xdist_group(names[0]))

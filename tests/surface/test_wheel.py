@@ -20,6 +20,8 @@ from lockctl import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+
 SHARED = {
     "man/man1": "share/man/man1",
     "man/man5": "share/man/man5",

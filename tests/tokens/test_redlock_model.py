@@ -17,6 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+
 NODES = 3
 QUORUM = 2
 CLIENTS = 3  # that may be under way at the same time

@@ -85,6 +85,7 @@ def by_click(words: list[str]) -> object:
     return None
 
 
+@pytest.mark.slow
 @given(LINES)
 @settings(max_examples=600)
 def test_what_the_fast_path_reads_click_reads_the_same(words: list[str]) -> None:

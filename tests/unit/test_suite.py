@@ -1,0 +1,70 @@
+"""The suite's own rules: what fails is run once more, and what passes then is named with both outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.suite import MOST_UNSTABLE, Part, run_suite
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests that are run are those of this directory."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
+
+
+# fails at its first run
+UNLUCKY = """
+import pathlib
+
+def test_luck_{number}():
+    print("try of test {number}")
+    seen = pathlib.Path(__file__).with_suffix(".seen-{number}")
+    lucky = seen.exists()
+    seen.touch()
+    assert lucky, "no luck"
+"""
+
+
+def test_a_green_suite_says_what_was_slow_and_forgives_a_few_tests_that_pass_when_they_are_run_once_more(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_good.py").write_text("import time\ndef test_slow(): time.sleep(0.3)\ndef test_fast(): pass\n")
+    (tmp_path / "test_luck.py").write_text(UNLUCKY.format(number=1))
+    assert run_suite([Part("all", ("-p", "no:randomly", "."))]) == (True, ["test_luck.py::test_luck_1"])
+    printed = capfd.readouterr().out
+    failed, _, passed = printed.partition("== unstable: test_luck.py::test_luck_1")[2].partition("-- it passed")
+    assert "no luck" in failed
+    assert "try of test 1" in failed
+    assert "try of test 1" in passed
+    assert printed.partition("slowest tests:")[2].splitlines()[1].endswith("test_slow")
+    assert "all: 3 tests" in printed
+    assert printed.endswith("unstable: test_luck.py::test_luck_1\nfailed: none\nbroken: none\n3 passed, 0 failed\n")
+
+
+def test_too_many_unstable_tests_are_red(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    unlucky = range(MOST_UNSTABLE + 1)
+    (tmp_path / "test_luck.py").write_text("".join(UNLUCKY.format(number=number) for number in unlucky))
+    green, unstable = run_suite([Part("all", (".",))])
+    assert (green, len(unstable)) == (False, len(unlucky))
+    assert capfd.readouterr().out.endswith(f"failed: none\nbroken: none\n{len(unlucky)} passed, 0 failed\n")
+
+
+def test_a_test_that_fails_twice_is_red(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_bad.py").write_text("def test_bad(): assert False, 'wrong'\n")
+    assert run_suite([Part("all", (".",))]) == (False, [])
+    assert capfd.readouterr().out.endswith("test_bad.py::test_bad\nbroken: none\n0 passed, 1 failed\n")
+
+
+@pytest.mark.parametrize("content", ["import nothing_of_that_name\n", "import os\ndef test_dies(): os._exit(1)\n"])
+def test_tests_that_were_not_collected_or_not_run_to_the_end_are_red(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: str
+) -> None:
+    (tmp_path / "test_broken.py").write_text(content)
+    assert run_suite([Part("all", (".",))]) == (False, [])
+    assert "broken: all\n" in capfd.readouterr().out
