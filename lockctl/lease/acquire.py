@@ -68,7 +68,7 @@ def acquire(
     pause = RETRY_PAUSE
     try:
         while True:
-            sent = now()
+            sent, refused = now(), False
             if unreachable_at is None:
                 unreachable_at = sent + ACQUIRE_TIMEOUT
             try:
@@ -90,7 +90,7 @@ def acquire(
                 elif left <= 0:
                     attempts.give_back(None, GIVE_BACK_TIMEOUT)
                     return None
-                unreachable_at, pause = None, RETRY_PAUSE
+                unreachable_at, pause, refused = None, RETRY_PAUSE, True
                 if not complete:
                     loading.load_rest()  # the wait may last longer than this program is there
                     complete = True
@@ -102,9 +102,9 @@ def acquire(
                 if unreachable_at is None:
                     unreachable_at = now() + ACQUIRE_TIMEOUT
                 left = min(unreachable_at, give_up) - now()
-                if left <= 0:
+                if left <= 0 and not refused:
                     raise
-                _sleep(min(pause, left), interrupt)  # the last attempt is made when the time is over
+                _sleep(min(pause, max(left, 0.0)), interrupt)  # the last attempt is made when the time is over
                 pause = min(2 * pause, LONGEST_PAUSE)
             _stop_if_asked(ending_signal)
     except BaseException as error:
@@ -247,7 +247,7 @@ def _sleep(pause: float, interrupt: int | None) -> None:
     poll = select.poll()
     if interrupt is not None:
         poll.register(interrupt, select.POLLIN)
-    poll.poll(pause * 1000)
+    poll.poll(pause * 1000 + 1)
 
 
 def _stop_if_asked(ending_signal: Callable[[], int | None]) -> None:

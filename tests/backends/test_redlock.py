@@ -168,6 +168,16 @@ def test_nodes_that_are_slow_hold_the_lock_too_and_the_others_may_then_fail(scen
     assert client.renew(grant, timeout=LIMIT)
 
 
+def test_a_holder_is_shown_with_the_token_of_the_majority(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim(ttl=20.0))
+    for number in (1, 3):  # as those that gave their own tokens too late
+        later = f"{grant.claim.owner}|{grant.token + 7 + number}|"
+        value = scene.servers[number].ask("GET", scene.key).replace(f"{grant.claim.owner}|{grant.token}|".encode(), b"")
+        scene.servers[number].ask("SET", scene.key, later.encode() + value, "PX", "20000")
+    assert client.inspect("nightly", timeout=LIMIT).holders[0].token == grant.token
+
+
 def test_a_node_that_is_slow_does_not_get_the_lock_after_it_was_given_back(scene: Scene) -> None:
     client = scene.client()
     client.release(take(client, claim()), timeout=LIMIT)  # the connections are there

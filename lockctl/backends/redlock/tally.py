@@ -52,11 +52,17 @@ def combine(answers: Sequence[Seen | None], quorum: int) -> Seen:
     most = max(holders.values(), key=len, default=[])
     if not most or len(most) + silent < quorum:
         return Seen(None, None, ())
-    # among equals the one whose hold has begun: the others did not hear of it yet
-    newest = max(most, key=lambda each: (each.record.token, _is_kept(each)) if each.record else (0, False))
+    # a node that answered late has its own token, until it joins the others; among equals the one whose hold has
+    # begun: the others did not hear of it yet
+    tokens = [_token(each) for each in most]
+    newest = max(most, key=lambda each: (tokens.count(token := _token(each)), token, _is_kept(each)))
     lives = sorted((FOR_EVER if each.left is None else each.left for each in most), reverse=True)
     left = lives[min(quorum, len(lives)) - 1]
     return Seen(newest.value, None if left == FOR_EVER else left, ())
+
+
+def _token(each: Seen) -> int:
+    return each.record.token if each.record else 0
 
 
 def _is_kept(each: Seen) -> bool:
