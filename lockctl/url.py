@@ -7,6 +7,8 @@ from lockctl.value import Value
 
 SECRETS = ("password_file", "password_command", "token_file", "token_command")  # token: what Consul calls it
 LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in which an @ is a letter like others
+HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
+PATHS = ("file", "redis+unix")  # schemes whose path is one of a file system, in any bytes
 NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
 
 
@@ -54,7 +56,7 @@ def parse_url(text: str) -> Url:
     for pair in query.split("&") if query else ():
         key, _, content = pair.partition("=")
         params.append((_unquote(key), _unquote(content)))
-    return Url(
+    url = Url(
         scheme=scheme.lower(),
         user=_unquote(user) if at and user else None,
         password=_unquote(password) if has_password else None,
@@ -62,6 +64,15 @@ def parse_url(text: str) -> Url:
         path=_unquote(path),
         params=tuple(params),
     )
+    parts = [url.user or "", url.password or "", "" if url.scheme in PATHS else url.path]
+    for part in (*parts, *[word for pair in params for word in pair]):
+        if not _is_text(part):
+            raise ConfigError("a backend URL has a part that is not UTF-8 text")
+    return url
+
+
+def _is_text(part: str) -> bool:
+    return part.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in part)
 
 
 def without_secrets(text: str) -> str:
@@ -96,7 +107,20 @@ def endpoint(text: str, default_port: int) -> tuple[str, int]:
         raise ConfigError("a port in a backend URL must be a number from 1 to 65535")
     if not host:
         raise ConfigError("a backend URL has a port without a host")
+    if not (host.startswith("/") or _is_host(host)):  # or a directory of sockets
+        raise ConfigError("a host in a backend URL must be a name, or an address: [::1] for IPv6")
     return host, int(port)
+
+
+def _is_host(text: str) -> bool:
+    """Whether a resolver can be asked for it."""
+    if text.isascii():
+        labels = text.removesuffix(".").split(".")
+        return text.isprintable() and set(text).isdisjoint(" []") and all(0 < len(label) < 64 for label in labels)
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def take_params(url: Url, allowed: dict[str, str]) -> dict[str, str]:
@@ -113,11 +137,11 @@ def take_params(url: Url, allowed: dict[str, str]) -> dict[str, str]:
 def _unquote(text: str) -> str:
     if "%" not in text:
         return text
-    pieces = text.encode().split(b"%")
+    pieces = text.encode("utf-8", "surrogateescape").split(b"%")
     out = [pieces[0]]
     for piece in pieces[1:]:
-        try:
-            out.append(bytes([int(piece[:2], 16)]) + piece[2:])
-        except ValueError:
-            raise ConfigError("a '%' in a backend URL must be followed by two hexadecimal digits") from None
+        digits = piece[:2]
+        if len(digits) != 2 or not set(digits) <= HEXADECIMAL:
+            raise ConfigError("a '%' in a backend URL must be followed by two hexadecimal digits")
+        out.append(bytes([int(digits, 16)]) + piece[2:])
     return b"".join(out).decode("utf-8", "surrogateescape")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 from lockctl import __version__, config, registry
 from lockctl.cli import exit_status
 from lockctl.cli.fence_commands import fence_
+from lockctl.cli.output import discard_output
 from lockctl.cli.parameters import CommandWord, Group, HelpWanted, TextType, Words
 from lockctl.cli.talk import Talk
 from lockctl.errors import Interrupted, LockctlError, UsageError
@@ -31,6 +33,7 @@ HOLDING = (
     *("slots", "shared", "min_hold"),
 )
 SAYING = ("log_format", "verbose", "quiet", "config")
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)  # where click prints a help itself
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -55,6 +58,12 @@ def invoke(words: Sequence[str]) -> int:
         if not isinstance(error, Interrupted):
             talk("error", str(error))
         return exit_status.of_error(error)
+    except OSError as failure:
+        if failure.errno not in UNWRITTEN or failure.filename is not None:
+            raise
+        discard_output()  # else what is left of it would be tried again at the end
+        talk("error", f"cannot write to stdout: {failure.strerror}")
+        return exit_status.UNAVAILABLE
     return result if isinstance(result, int) else exit_status.OK
 
 

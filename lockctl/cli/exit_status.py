@@ -74,7 +74,7 @@ def of_outcome(outcome: Outcome, *, conflict: int) -> int:
 
 def of_exec(error: int) -> int:
     """For a command that could not be executed, with this errno."""
-    return NOT_FOUND if error in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
+    return NOT_FOUND if error == errno.ENOENT else NOT_EXECUTABLE
 
 
 def of_wait_status(status: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import stat
 import time
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 16  # bytes of a file or an answer that is read here
 KEPT = 7 * 86400.0  # seconds that the remains of an ended keeper wait for a `release` that asks
+PATIENCE = 10.0  # seconds for what a pipe is to give
 POLL = 0.02  # seconds between two looks whether a keeper has ended
 SUFFIXES = (".sock", ".end", ".handle", ".log")  # the log last: it is what says that there was a keeper
 ID_LENGTH = 32
@@ -48,6 +50,8 @@ class Handle(Value):
     socket: str
 
 
+HIGHEST = {"token": (1 << 64) - 1, "pid": (1 << 31) - 1, "ttl": 1e9}
+LONGEST = 4096  # characters of a field
 KINDS: dict[str, tuple[type, ...]] = {"token": (int,), "pid": (int,), "ttl": (int, float)}  # all others are text
 
 
@@ -72,8 +76,15 @@ def parse(text: str, place: str) -> Handle:
 
 def _fits(name: str, content: object) -> bool:
     if isinstance(content, str):
-        return name not in KINDS and "\0" not in content and (name != "socket" or _is_place(content))
-    return isinstance(content, KINDS.get(name, ())) and not isinstance(content, bool)
+        return (
+            len(content) <= LONGEST
+            and name not in KINDS
+            and "\0" not in content
+            and (name != "socket" or _is_place(content))
+        )
+    if not isinstance(content, KINDS.get(name, ())) or isinstance(content, bool):
+        return False
+    return 0 <= content <= HIGHEST[name]  # type: ignore[operator] # neither infinite nor "not a number"
 
 
 def _is_place(path: str) -> bool:
@@ -104,11 +115,23 @@ def write(path: str, text: str) -> None:
 
 def read_bounded(path: str) -> str:
     """The text of a file, not more of it than any of ours has; raises ``OSError``, or ``ValueError`` if it has more."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not hold us up
-    with open(descriptor, "rb") as file:
-        data = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise ValueError("too long")
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        until = time.monotonic() + PATIENCE
+        data = b""
+        while True:
+            if not poll.poll(max(0.0, until - time.monotonic()) * 1000):  # a pipe whose other end writes nothing
+                raise ValueError(f"it did not end within {PATIENCE:g} s")
+            piece = os.read(descriptor, LARGEST)
+            data += piece
+            if not piece:
+                break
+            if len(data) > LARGEST:
+                raise ValueError("too long")
+    finally:
+        os.close(descriptor)
     return data.decode("utf-8", "replace")
 
 

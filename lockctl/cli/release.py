@@ -45,6 +45,8 @@ def read(word: str | None, environ: Mapping[str, str]) -> tuple[Handle, str]:
     if not place:
         raise UsageError("no handle: give --handle FILE, or set LOCKCTL_HANDLE to it")
     try:
+        if place == "-" and sys.stdin is None:  # it was closed before lockctl started
+            raise UsageError("there is no stdin to read the handle from")
         text = sys.stdin.read(LARGEST) if place == "-" else read_bounded(place)
     except (OSError, ValueError) as failure:
         if isinstance(failure, FileNotFoundError) and is_own(place, environ):

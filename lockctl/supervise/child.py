@@ -149,7 +149,7 @@ def _exec(words: tuple[str, ...], environment: dict[str, str]) -> None:
             _exec_one(candidate, words, environment)
         except (FileNotFoundError, NotADirectoryError) as missing:
             if len(candidates) == 1:
-                raise OSError(errno.ENOENT, name) from missing
+                raise OSError(missing.errno, name) from missing
         except PermissionError as refused:
             worst = refused
     raise worst

@@ -79,6 +79,44 @@ def test_what_is_not_a_handle_is_wrong_usage(text: str, desk: Desk) -> None:
     assert word(desk("release", "--handle", str(desk.runtime / "none")))[0] == 64
 
 
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [
+        ("ttl", "1e999"),
+        ("ttl", "NaN"),
+        ("ttl", "-1"),
+        ("ttl", "1" + "0" * 400),
+        ("pid", "-1"),
+        ("token", "1" + "0" * 30),
+    ],
+)
+def test_a_handle_with_absurd_numbers_is_wrong_usage(field: str, number: str, desk: Desk) -> None:
+    path = Path(desk.acquire())
+    document = json.loads(path.read_text())
+    for verb in ("renew", "release"):
+        wrong = json.dumps({**document, field: "@"}).replace('"@"', number)
+        assert word(desk(verb, "--handle", "-", input=wrong, stdin=None))[0] == 64
+    assert desk.state() == "held"
+
+
+def test_a_handle_can_come_out_of_a_pipe_and_one_to_which_nobody_writes_is_wrong_usage(desk: Desk) -> None:
+    path = desk.acquire()
+    fifo = str(desk.runtime / "fifo")
+    os.mkfifo(fifo)
+    assert word(desk("release", "--handle", fifo))[0] == 64
+    assert desk.state() == "held"
+    line = f'{desk.lockctl.command} release --handle <(sleep 0.3; cat "$0")'
+    environment = desk.lockctl.environment(desk.env)
+    assert subprocess.run(["bash", "-c", line, path], env=environment, timeout=LIMIT, check=False).returncode == 0
+    assert desk.free()
+
+
+def test_a_handle_from_a_closed_stdin_is_wrong_usage(desk: Desk) -> None:
+    line = f"{desk.lockctl.command} release --handle - <&-"
+    done = subprocess.run(["sh", "-c", line], env=desk.lockctl.environment(desk.env), capture_output=True, check=False)
+    assert (done.returncode, b"no stdin" in done.stderr) == (64, True)
+
+
 def test_the_handle_the_socket_and_the_log_are_for_this_user_alone(desk: Desk) -> None:
     path = Path(desk.acquire())
     assert path.stat().st_mode & 0o777 == 0o600

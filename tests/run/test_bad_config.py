@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import threading
 
 import pytest
 
@@ -158,3 +161,49 @@ def test_a_good_configuration_counts(lockctl, file):
     lockctl.start_holding("day")
     found = [lockctl("run", "-l", name, "--config", str(file), "--", "true").returncode for name in ("night", "day")]
     assert found == [5, 75]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://u:%+0@h/",
+        "redis://h%ff/",
+        "redis://h\udcff/",
+        "redis://:%ff@h/",
+        "redis://a..b/",
+        f"redis://{'x' * 64}/",
+        "redlock://h,[/",
+        "redis+sentinel://a b/x",
+        "redis+sentinel://%ff:1/x",
+        "zookeeper://[",
+        "zookeeper://]:1",
+        "zookeeper://h/%ff",
+        "etcd://[",
+        "etcd://h/%41\udcff",
+        "consul://h%ff",
+        "consul://h/?dc=%ff",
+        "postgresql://h%ff/d",
+    ],
+)
+def test_a_url_whose_parts_cannot_be_meant_is_refused(refused, url):
+    assert "backend URL" in refused(78, "-l", "a", "-b", url)
+
+
+@pytest.mark.parametrize(
+    "reply", [b":1\r\n", b"*1\r\n:1\r\n", b"*1\r\n*1\r\n:1\r\n", b"*1\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n"]
+)
+def test_a_sentinel_that_answers_nonsense_is_a_backend_that_gives_no_answer(refused, reply):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            with contextlib.suppress(OSError):  # the end of the test
+                while True:
+                    client, _ = server.accept()
+                    with client:
+                        while client.recv(4096):
+                            client.sendall(reply)
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"redis+sentinel://127.0.0.1:{server.getsockname()[1]}/primary"
+        assert "sentinels" in refused(69, "-l", "a", "-t", "3s", "-b", url)
+        server.shutdown(socket.SHUT_RDWR)

@@ -24,6 +24,13 @@ def test_every_command_explains_itself(words: str, flag: str, lockctl: Lockctl) 
     assert list(lockctl.directory.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", ["--help", "--version", "list --help", "backends"])
+def test_what_cannot_be_printed_is_no_bug(words: str, lockctl: Lockctl) -> None:
+    with open("/dev/full", "w") as full:
+        done = lockctl(*words.split(), stdout=full)
+    assert (done.returncode, done.stderr) == (69, "lockctl: cannot write to stdout: No space left on device\n")
+
+
 def test_the_version_is_that_of_the_package(lockctl: Lockctl) -> None:
     done = lockctl("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"lockctl {__version__}\n", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl.backends.redis import address as addresses
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError, RequestInterrupted
 from lockctl.names import printable
 from lockctl.wire.deadline import bounded
 
@@ -47,7 +47,9 @@ def find_primary(watched: Watched, deadline: Deadline) -> Endpoint:
         raise ConfigError(
             f"{watched.where}: the sentinels want another password: name its file with sentinel_password_file="
         ) from None
-    except (exceptions.RedisError, OSError, ValueError) as failure:
+    except (RequestInterrupted, BackendUnavailable):
+        raise
+    except Exception as failure:  # noqa: BLE001 - what the library makes of an answer that it did not expect
         reasons = _reasons(watched, failure)
         if any(word in reason for reason in reasons for word in ("NOAUTH", "Authentication", "WRONGPASS")):
             raise ConfigError(
