@@ -1,23 +1,34 @@
-"""Passwords that are not in a URL: read from a file, or printed by a command."""
+"""Passwords that are not in a URL: read from a file, or printed by a command.
+
+They are read once when the program starts, for all its locks, and again when a connection is made later: a job may
+outlive its password. What cannot be read again (a pipe, a command that fails) leaves the one that was read last.
+"""
 
 from __future__ import annotations
 
+import _thread
 import os
 import select
 
 from lockctl import clock, kernel
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import SECRETS
+from lockctl.url import SECRETS, Password, absolute
 from lockctl.value import replace
+from lockctl.wire.deadline import bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
 
 LONGEST = 65536  # bytes: longer is no password, but the wrong file
 LIMIT = 10.0  # seconds for a command to end, or for what a pipe or a terminal is to give
 END_LIMIT = 1.0  # seconds for a command to be gone after SIGKILL
+FRESH = 5.0  # seconds for which what a command printed counts for further connections
+REGULAR, KIND = 0o100000, 0o170000  # S_IFREG, S_IFMT
+# the status is printed, too: in the keeper of a job the child may be reaped by another thread
+IN_DIRECTORY = 'cd -- "$1" 2>/dev/null; /bin/sh -c "$2"; printf "\\n%d" "$?"'
 SIGPIPE, SIGXFSZ = 13, 25  # Python ignores them, and a command would inherit that
 SIGKILL = 9
 
@@ -32,12 +43,76 @@ def resolve(url: Url) -> Url:
         message = f"{url.scheme}: a password can come from one place: {' or '.join(places)}"
         raise ConfigError(message)
     ((name, content),) = named
-    password = _one_line(_printed_by(content, name), name) if name.endswith("_command") else from_file(content, name)
+    password = _source(name, content).first()
     return replace(url, password=password, params=tuple(pair for pair in url.params if pair[0] not in SECRETS))
 
 
-def from_file(path: str, name: str) -> str:
+def from_file(path: str, name: str) -> Password:
     """The password in a file, which may be a pipe; *name* is the setting that says so. Raises ``ConfigError``."""
+    return _source(name, path).first()
+
+
+_sources: dict[tuple[str, str], Source] = {}
+
+
+def _source(name: str, content: str) -> Source:
+    return _sources.setdefault((name, content), Source(name, content))
+
+
+class Source:
+    """Where a password comes from: the file or command of one setting, for all that use it."""
+
+    def __init__(self, name: str, content: str) -> None:
+        """Nothing is read yet. Relative to where the command was started."""
+        self._name = name
+        self._content = content
+        self._is_command = name.endswith("_command")
+        self._path = absolute("." if self._is_command else content)
+        self._busy = _thread.allocate_lock()
+        self._password: Password | None = None
+        self._read_at = 0.0
+
+    def first(self) -> Password:
+        """The password; read now if it was not before. Raises ``ConfigError``."""
+        if self._password is None:
+            self._read()
+        assert self._password is not None
+        return self._password
+
+    def again(self, deadline: Deadline) -> str:
+        """The password for a new connection; if it cannot be read, then as it was. Raises ``BackendUnavailable``."""
+        if not self._may_have_changed():
+            return self.first()
+        if not self._busy.acquire(timeout=min(deadline.left(), LIMIT)):
+            raise BackendUnavailable(f"{self._name}: gave no password in time")
+        try:
+            if self._may_have_changed():
+                bounded(self._read, deadline, self._name)
+        except ConfigError:
+            self._read_at = clock.boottime()
+        finally:
+            self._busy.release()
+        return self.first()
+
+    def _may_have_changed(self) -> bool:
+        if self._is_command:
+            return clock.boottime() - self._read_at > FRESH
+        try:
+            return os.stat(self._path).st_mode & KIND == REGULAR  # a pipe gives what it has only once
+        except OSError:
+            return False
+
+    def _read(self) -> None:
+        if self._is_command:
+            text = _one_line(_printed_by(self._content, self._name, self._path), self._name)
+        else:
+            text = _in_file(self._path, self._name)
+        password = Password(text)
+        password.again = self.again
+        self._password, self._read_at = password, clock.boottime()
+
+
+def _in_file(path: str, name: str) -> str:
     place = f"{name} {printable(path)}"
     try:
         # a FIFO that nobody writes to must not hold us up: signals wait to be read, and would not end it
@@ -66,15 +141,14 @@ def _one_line(data: bytes, place: str) -> str:
     return password
 
 
-def _printed_by(line: str, name: str) -> bytes:
-    """What ``/bin/sh -c line`` prints; what it says on stderr goes where ours goes."""
-    until = clock.boottime() + LIMIT
+def _printed_by(line: str, name: str, directory: str) -> bytes:
+    """What ``/bin/sh -c line`` prints in a directory; what it says on stderr goes where ours goes."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
         pid = os.posix_spawn(
             "/bin/sh",
-            ["/bin/sh", "-c", line],
+            ["/bin/sh", "-c", IN_DIRECTORY, "sh", directory, line],
             os.environb,
             file_actions=[(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, writing, 1)],
             setsigmask=(),
@@ -88,23 +162,23 @@ def _printed_by(line: str, name: str) -> bytes:
         os.close(writing)
         os.close(null)
     try:
-        data = _collect(reading, until)
+        data = _collect(reading, clock.boottime() + LIMIT)
     finally:
         os.close(reading)
-    # a command may close its stdout long before it ends
-    status = None if data is None else _status(pid, until)
-    if data is None or status is None:
+    if data is None:
         try:
             os.killpg(pid, SIGKILL)
-        except PermissionError:
+        except (PermissionError, ProcessLookupError):
             pass  # it has become another user's (sudo), and is left behind
-        _status(pid, clock.boottime() + END_LIMIT)
+    _reap(pid)
+    if data is None:
         message = f"{name}: the command did not end within {LIMIT:g} s, or printed too much"
         raise ConfigError(message)
-    if status:
-        message = f"{name}: the command failed with status {os.waitstatus_to_exitcode(status)}"
+    printed, _, status = data.rpartition(b"\n")
+    if status != b"0":
+        message = f"{name}: the command failed with status {printable(status[:9].decode('utf-8', 'replace')) or '?'}"
         raise ConfigError(message)
-    return data
+    return printed
 
 
 def _collect(reading: int, until: float) -> bytes | None:
@@ -124,14 +198,18 @@ def _collect(reading: int, until: float) -> bytes | None:
     return None
 
 
-def _status(pid: int, until: float) -> int | None:
-    """How a child of ours ended, as ``waitpid`` has it; ``None``: it has not, at *until* on the clock of boots."""
-    end = kernel.process_descriptor(pid)
+def _reap(pid: int) -> None:
+    """Leave no zombie of a child that ends within a moment."""
+    try:
+        end = kernel.process_descriptor(pid)
+    except OSError:
+        return  # it was reaped already
     try:
         poll = select.poll()
         poll.register(end, select.POLLIN)
-        poll.poll(max(until - clock.boottime(), 0.0) * 1000 + 1)
-        ended, status = os.waitpid(pid, os.WNOHANG)
+        poll.poll(END_LIMIT * 1000)
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return
     finally:
         os.close(end)
-    return status if ended else None

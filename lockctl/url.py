@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+import os
+
 from lockctl.errors import ConfigError
 from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.wire.deadline import Deadline
 
 SECRETS = ("password_file", "password_command", "token_file", "token_command")  # token: what Consul calls it
 LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in which an @ is a letter like others
 HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
 PATHS = ("file", "redis+unix")  # schemes whose path is one of a file system, in any bytes
 NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
+
+
+started_in: str | None = None  # where the command was started, if this process has left that directory
+
+
+def absolute(path: str) -> str:
+    """The path of a file that a URL names, which counts from where the command was started."""
+    if path.startswith("/"):
+        return path
+    try:
+        return os.path.join(started_in or os.getcwd(), path)
+    except OSError:  # that directory was deleted
+        return path
+
+
+class Password(str):
+    """A password that was read from a place. ``again`` reads it anew for a new connection, within a deadline."""
+
+    __slots__ = ("again",)
+    again: Callable[[Deadline], str]
+
+
+def password_now(password: str | None, deadline: Deadline) -> str | None:
+    """The password for a connection that is made now: it may have been changed since the last one.
+
+    Raises ``BackendUnavailable`` when there is none in time, ``RequestInterrupted``.
+    """
+    return password.again(deadline) if isinstance(password, Password) else password
 
 
 class Url(Value):

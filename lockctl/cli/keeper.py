@@ -15,7 +15,7 @@ import os
 import select
 from typing import TYPE_CHECKING, NoReturn
 
-from lockctl import kernel
+from lockctl import kernel, url
 from lockctl.cli import exit_status
 from lockctl.cli.handle import Remains, reason
 from lockctl.cli.holder import Task
@@ -108,6 +108,7 @@ def _become_keeper(
         for mapping, name in ((settings, "config"), (variables, "LOCKCTL_CONFIG")):
             if mapping.get(name):
                 mapping[name] = os.path.abspath(str(mapping[name]))
+        url.started_in = _directory()
         os.chdir("/")
         nothing = os.open(os.devnull, os.O_RDWR)
         for number, descriptor in enumerate((nothing, nothing, log)):
@@ -136,6 +137,13 @@ def _become_keeper(
         talk.finish()
     finally:
         os._exit(status)
+
+
+def _directory() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # deleted
+        return None
 
 
 def _close(descriptor: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 
 from lockctl.errors import BackendUnavailable, ConfigError
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
     from lockctl.wire.stream import Stream
     from lockctl.wire.tls_settings import TlsSettings
 
-_contexts: dict[TlsSettings, ssl.SSLContext] = {}
+_contexts: dict[TlsSettings, tuple[tuple[object, ...], ssl.SSLContext]] = {}  # with what the files were like
 
 
 def context(settings: TlsSettings) -> ssl.SSLContext:
-    """What ``ssl`` needs to know; made once for the same settings. Raises ``ConfigError`` for unusable files."""
-    if settings in _contexts:
-        return _contexts[settings]
+    """What ``ssl`` needs to know; made anew when a file has changed. Raises ``ConfigError`` for unusable files.
+
+    To be asked for at each connection: certificates are exchanged while jobs run.
+    """
+    files = _files(settings)
+    known = _contexts.get(settings)
+    if known is not None and known[0] == files:
+        return known[1]
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.insecure:
@@ -38,10 +44,24 @@ def context(settings: TlsSettings) -> ssl.SSLContext:
             # a password would be asked for on the terminal, where nobody may be
             made.load_cert_chain(settings.cert, settings.key, password=lambda: "")
         except (OSError, ssl.SSLError) as failure:
-            files = " and ".join(printable(path) for path in (settings.cert, settings.key) if path)
-            raise ConfigError(f"client certificate {files}: {_reason(failure)}") from None
-    _contexts[settings] = made
+            named = " and ".join(printable(path) for path in (settings.cert, settings.key) if path)
+            raise ConfigError(f"client certificate {named}: {_reason(failure)}") from None
+    _contexts[settings] = files, made
     return made
+
+
+def _files(settings: TlsSettings) -> tuple[object, ...]:
+    """What tells whether the content of a file, or another file under its name, is new."""
+    usual = ssl.get_default_verify_paths()
+    paths = [settings.cert, settings.key] + ([settings.ca] if settings.ca else [usual.cafile, usual.capath])
+    found: list[object] = []
+    for path in paths:
+        try:
+            status = None if path is None else os.stat(path)
+        except OSError:
+            status = None
+        found.append(status and (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return tuple(found)
 
 
 class TlsLayer:

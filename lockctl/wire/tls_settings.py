@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
+from lockctl.url import absolute
 from lockctl.value import Value
 
 PARAMETERS = {"ca": "", "cert": "", "key": "", "tls_name": "", "insecure": "no"}  # of every URL with TLS
@@ -25,9 +26,9 @@ class TlsSettings(Value):
         if params["key"] and not params["cert"]:
             raise ConfigError(f"{scheme}: key needs cert, the certificate it belongs to")
         return cls(
-            ca=params["ca"] or None,
-            cert=params["cert"] or None,
-            key=params["key"] or None,
+            ca=absolute(params["ca"]) if params["ca"] else None,
+            cert=absolute(params["cert"]) if params["cert"] else None,
+            key=absolute(params["key"]) if params["key"] else None,
             tls_name=params["tls_name"] or None,
             insecure=params["insecure"] == "yes",
         )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.jobs import eventually
+from tests.servers import resp
 from tests.servers.redis import Redis, RedisSentinel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
@@ -174,3 +176,47 @@ def test_sentinels_with_a_password_of_their_own(lockctl: Lockctl, start_server: 
         f"redis+sentinel://:{PASSWORD}@{sentinels}/main?sentinel_password_file={file}",
         "sentinel_password_file=",
     )
+
+
+@pytest.mark.parametrize("way", ["file", "command"])
+def test_a_job_outlives_the_exchange_of_its_password_and_of_all_certificates(
+    lockctl: Lockctl, start_server: Start, certificates: Certificates, way: str, tmp_path: Path
+) -> None:
+    server = start_server(Redis, password=PASSWORD, tls=certificates)
+    password, ca = tmp_path / "password", tmp_path / "ca.pem"
+    password.write_text(f"{PASSWORD}\n")
+    ca.write_text(Path(certificates.ca).read_text())
+    source = f"password_file={password}" if way == "file" else f"password_command=cat+{password}".replace("+", "%20")
+    job = lockctl.start_holding("nightly", "-b", f"rediss://{server.address}/0?ca={ca}&{source}", "-t", "20s")
+    with server.connect() as connection:
+        said = [
+            *(("AUTH", PASSWORD), ("CONFIG", "SET", "requirepass", WRONG)),
+            ("CONFIG", "SET", "tls-cert-file", certificates.other_cert, "tls-key-file", certificates.other_key),
+        ]
+        resp.ask(connection, *said)
+        before = int(resp.ask(connection, ("INFO", "stats")).partition(b"total_connections_received:")[2].split()[0])
+        password.write_text(f"{WRONG}\n")
+        ca.write_text(Path(certificates.other_ca).read_text())
+        resp.ask(connection, ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
+
+        def renewed() -> bool:
+            left = resp.ask(connection, ("PTTL", "lockctl:nightly"))
+            received = resp.ask(connection, ("INFO", "stats")).partition(b"total_connections_received:")[2].split()[0]
+            return left > 19_000 and int(received) > before
+
+        eventually(renewed, limit=15.0, pause=0.1)
+    assert job.poll() is None
+
+
+def test_acquire_finds_the_files_of_a_url_where_it_was_started(
+    lockctl: Lockctl, start_server: Start, certificates: Certificates, tmp_path: Path
+) -> None:
+    server = start_server(Redis, password=PASSWORD, tls=certificates)
+    (tmp_path / "password").write_text(PASSWORD)
+    (tmp_path / "ca.pem").write_text(Path(certificates.ca).read_text())
+    url = f"rediss://{server.address}/0?ca=ca.pem&password_file=password"
+    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    words = ("acquire", "nightly", "--for", "1m", "-b", url, "--handle", "handle.json")
+    done = lockctl(*words, cwd=tmp_path, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lockctl("release", "--handle", "handle.json", cwd=tmp_path, env=env).returncode == 0

@@ -11,9 +11,10 @@ import pytest
 
 from lockctl import secret
 from lockctl.config import Effective, backend_url, profile_url, read_config
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
-from lockctl.url import parse_url
+from lockctl.url import Url, parse_url, password_now
+from lockctl.wire.deadline import Deadline
 from tests.jobs import alive, eventually
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def test_a_url_without_such_a_parameter_stays_as_it_is() -> None:
         ("password_command=printf 'a\\nb'", "one line"),
         ("password_command=printf '\\377'", "one line of UTF-8"),
         ("password_command=echo p4ss; exit 3", "password_command: the command failed with status 3"),
-        ("password_command=kill -9 $$", "status -9"),
+        ("password_command=kill -9 $$", "status 137"),
         ("password_command=yes", "did not end within|printed too much"),
         ("password_command=true&password_file=/dev/null", "one place"),
         ("password_command=: p4ss", "password_command: must give one line"),
@@ -148,3 +149,49 @@ def test_the_variable_is_the_password_of_a_url_that_has_none() -> None:
     assert password("redis://u:own@h") == "own"
     assert password("redis://u@h?password_file=/f") is None
     assert password("file:///srv") is None
+
+
+def test_a_pipe_and_a_command_are_read_once_for_all_locks(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, SECRET.encode())
+    os.close(writing)
+    asked = tmp_path / "asked"
+    for params in (f"password_file=/dev/fd/{reading}", f"password_command=echo x >>{asked}; echo '{SECRET}'"):
+        urls = [secret.resolve(Url("redis", None, None, ("h",), "/0", (tuple(params.split("=", 1)),))) for _ in "12"]  # type: ignore[arg-type]
+        assert [url.password for url in urls] == [SECRET, SECRET]
+        assert password_now(urls[1].password, Deadline(5)) == SECRET
+    os.close(reading)
+    assert asked.read_text() == "x\n"
+
+
+@pytest.mark.parametrize("kind", ["file", "command"])
+def test_a_password_is_read_again_for_a_later_connection_and_kept_if_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(secret, "FRESH", 0.0)
+    file = tmp_path / "pw"
+    file.write_text("first\n")
+    monkeypatch.chdir(tmp_path)
+    content = {"file": "pw", "command": f"cat pw # {tmp_path}"}[kind]
+    url = secret.resolve(Url("redis", None, None, ("h",), "/0", ((f"password_{kind}", content),)))
+    monkeypatch.chdir("/")
+    file.write_text("second\n")
+    assert password_now(url.password, Deadline(5)) == "second"
+    file.unlink()
+    assert password_now(url.password, Deadline(5)) == "second"
+    file.write_text("third\n")
+    assert password_now(url.password, Deadline(5)) == "third"
+
+
+def test_a_command_that_hangs_when_it_is_asked_again_takes_no_longer_than_the_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret, "FRESH", 0.0)
+    line = f"test -e {tmp_path}/hang && sleep 60; echo first"
+    url = secret.resolve(Url("redis", None, None, ("h",), "/0", (("password_command", line),)))
+    (tmp_path / "hang").touch()
+    monkeypatch.setattr(secret, "LIMIT", 2.0)
+    before = time.monotonic()
+    with pytest.raises(BackendUnavailable, match=r"password_command: no answer within 0.2 s"):
+        password_now(url.password, Deadline(0.2))
+    assert time.monotonic() - before < 2.0

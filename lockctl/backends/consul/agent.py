@@ -9,6 +9,7 @@ from lockctl.backends.consul.entry import Entry, is_session, quoted, read_entry
 from lockctl.durations import parse_duration
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
+from lockctl.url import password_now
 from lockctl.value import Value
 from lockctl.wire.http import Client
 
@@ -29,6 +30,10 @@ LONGEST_REASON = 300  # characters of a refusal
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
 
 
+class Forbidden(ConfigError):
+    """The token does not allow it, or is not known."""
+
+
 class Outcome(Value):
     """What became of a transaction: all of it (*results*) or nothing (*refusals*: operation -> reason)."""
 
@@ -46,8 +51,8 @@ class Agent:
         """Nothing is sent yet."""
         self._settings = settings
         self.where = settings.endpoint.where
-        headers = (("X-Consul-Token", settings.token),) if settings.token else ()
-        self._client = Client(settings.endpoint, headers)
+        self._token = settings.token
+        self._client = Client(settings.endpoint, _headers(settings.token))
         self._last: Response | None = None
 
     def close(self) -> None:
@@ -150,12 +155,8 @@ class Agent:
         self, session: str, keys: tuple[str, ...], deadline: Deadline
     ) -> tuple[float | None, list[Entry | None]]:
         """Renew a session and then look at *keys*, in one round trip: as :meth:`renew_session` and :meth:`get`."""
-        places = ((RENEW + session, ""), *[(f"/v1/kv/{quoted(key)}", "consistent") for key in keys])
-        verbs = ("PUT", *["GET"] * len(keys))
-        asked = tuple((verb, self._target(path, query), b"") for verb, (path, query) in zip(verbs, places, strict=True))
-        answers = self._client.pipeline(asked, deadline)
-        for (path, _), answer in zip(places, answers, strict=True):
-            self._check(path, answer)
+        looks = [("GET", f"/v1/kv/{quoted(key)}", "consistent", b"") for key in keys]
+        answers = self._ask_all((("PUT", RENEW + session, "", b""), *looks), deadline)
         return self._renewed(session, answers[0], deadline), [self._entry(answer) for answer in answers[1:]]
 
     def _renewed(self, session: str, answer: Response, deadline: Deadline) -> float | None:
@@ -187,9 +188,23 @@ class Agent:
 
     def _ask(self, method: str, path: str, deadline: Deadline, query: str = "", *, body: bytes = b"") -> Response:
         """An answer that means something: 200, 404 (from Consul itself, where keys are asked for) or 409."""
-        answer = self._client.request(method, self._target(path, query), deadline, body=body)
-        self._check(path, answer)
-        return answer
+        return self._ask_all(((method, path, query, body),), deadline)[0]
+
+    def _ask_all(self, requests: tuple[tuple[str, str, str, bytes], ...], deadline: Deadline) -> list[Response]:
+        asked = tuple((method, self._target(path, query), body) for method, path, query, body in requests)
+        while True:
+            answers = self._client.pipeline(asked, deadline)
+            try:
+                for (_, path, _, _), answer in zip(requests, answers, strict=True):
+                    self._check(path, answer)
+            except Forbidden:
+                token = password_now(self._settings.token, deadline)
+                if token == self._token:
+                    raise
+                self._token = token  # it was exchanged meanwhile
+                self._client.headers = _headers(token)
+            else:
+                return answers
 
     def _target(self, path: str, query: str) -> str:
         whole = "&".join(part for part in (query, self._settings.query) if part)
@@ -247,14 +262,14 @@ class Agent:
             said += ": a session needs a node of its datacenter: ask an agent there instead of saying dc="
         return BackendUnavailable(f"{self.where}: status {answer.status}: {said}")
 
-    def _forbidden(self, answer: Response) -> ConfigError:
+    def _forbidden(self, answer: Response) -> Forbidden:
         where, prefix = self.where, self._settings.prefix
         if b"ACL not found" in answer.body:
-            return ConfigError(f"{where}: the token is not known there")
+            return Forbidden(f"{where}: the token is not known there")
         needed = self.rights.format(prefix=prefix)
         if self._settings.token is None:
-            return ConfigError(f"{where}: a token is needed (token_file=FILE) that has {needed}")
-        return ConfigError(f"{where}: {self._said(answer)}: the token needs {needed}")
+            return Forbidden(f"{where}: a token is needed (token_file=FILE) that has {needed}")
+        return Forbidden(f"{where}: {self._said(answer)}: the token needs {needed}")
 
     def _advice(self, answer: Response) -> str:
         where, said = self.where, self._said(answer)
@@ -266,7 +281,11 @@ class Agent:
 
     def _said(self, answer: Response) -> str:
         said = answer.excerpt() or "no reason given"
-        return said.replace(self._settings.token, "***") if self._settings.token else said
+        return said.replace(self._token, "***") if self._token else said
+
+
+def _headers(token: str | None) -> tuple[tuple[str, str], ...]:
+    return (("X-Consul-Token", token),) if token else ()
 
 
 def lock(key: str, value: bytes, flags: int, session: str) -> dict[str, Any]:

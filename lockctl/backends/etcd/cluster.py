@@ -8,6 +8,7 @@ import os
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
+from lockctl.url import password_now
 from lockctl.wire.deadline import READABLE
 from lockctl.wire.http import Client
 from lockctl.wire.stream import Closed, TooLarge
@@ -231,7 +232,7 @@ class Cluster:
         return (("Authorization", self._token),) if self._token else ()
 
     def _log_in(self, member: Endpoint, deadline: Deadline) -> None:
-        body = json_text.render({"name": self._user, "password": self._password}).encode()
+        body = json_text.render({"name": self._user, "password": password_now(self._password, deadline)}).encode()
         (response,) = self._send(member, (("/v3/auth/authenticate", body),), deadline)
         if b"authentication is not enabled" in response.body:
             return  # as etcd's own client: whoever may do everything needs no login

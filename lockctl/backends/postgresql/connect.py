@@ -7,6 +7,7 @@ import os
 
 from lockctl.backends.postgresql.session import Session, SessionGone, SqlError
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.url import password_now
 from lockctl.wire.stream import resolve
 
 TYPE_CHECKING = False
@@ -95,7 +96,8 @@ def _to_host(address: Address, host: str, port: int, deadline: Deadline, applica
     for number, place in enumerate(places):
         share = deadline.sooner(deadline.left() / (len(places) - number))
         try:
-            parameters = _parameters(address, host, port, place, application, patience)
+            password = password_now(address.password, share)
+            parameters = _parameters(address, password, host, port, place, application, patience)
             return _established(parameters, share, where)
         except BackendUnavailable as failure:
             problem = problem or failure
@@ -152,7 +154,13 @@ def _refused(where: str, text: str) -> BackendUnavailable | ConfigError:
 
 
 def _parameters(
-    address: Address, host: str, port: int, place: str | None, application: str, patience: float
+    address: Address,
+    password: str | None,
+    host: str,
+    port: int,
+    place: str | None,
+    application: str,
+    patience: float,
 ) -> dict[str, Any]:
     seconds = int(patience) + 1
     found: dict[str, Any] = {
@@ -161,7 +169,7 @@ def _parameters(
         "hostaddr": place,
         "dbname": address.database,
         "user": address.user,
-        "password": address.password,
+        "password": password,
         "application_name": application,
         "client_encoding": "UTF8",
         "options": "",  # instead of $PGOPTIONS, which poolers refuse

@@ -13,6 +13,7 @@ from lockctl.wire.stream import Endpoint
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
     from lockctl.wire.tls_settings import TlsSettings
 
 PORT = 6379
@@ -34,11 +35,12 @@ class Login(Value):
         """Show nothing that a report must not have."""
         return f"Login(db={self.db})"
 
-    def greeting(self) -> list[tuple[bytes | str | int, ...]]:
+    def greeting(self, deadline: Deadline) -> list[tuple[bytes | str | int, ...]]:
         """The first commands on a connection."""
         commands: list[tuple[bytes | str | int, ...]] = []
-        if self.password is not None:
-            commands.append(("AUTH", self.password) if self.user is None else ("AUTH", self.user, self.password))
+        password = urls.password_now(self.password, deadline)
+        if password is not None:
+            commands.append(("AUTH", password) if self.user is None else ("AUTH", self.user, password))
         if self.db:
             commands.append(("SELECT", self.db))
         return commands

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lockctl.backends.redis import address as addresses
 from lockctl.errors import BackendUnavailable, ConfigError, RequestInterrupted
 from lockctl.names import printable
+from lockctl.url import password_now
 from lockctl.wire.deadline import bounded
 
 TYPE_CHECKING = False
@@ -30,7 +31,7 @@ def find_primary(watched: Watched, deadline: Deadline) -> Endpoint:
         raise ConfigError("redis+sentinel needs the Python package redis: pip install 'lockctl[redis]'") from None
     each = max(0.05, min(LONGEST_ANSWER, deadline.left() / len(watched.sentinels)))
     options: dict[str, Any] = {"socket_timeout": each, "socket_connect_timeout": each, "retry": None}
-    options.update(username=watched.user, password=watched.password, **_tls(watched))
+    options.update(username=watched.user, password=password_now(watched.password, deadline), **_tls(watched))
 
     def ask() -> tuple[str, int]:
         sentinels = Sentinel(list(watched.sentinels), sentinel_kwargs=options)  # type: ignore[no-untyped-call]

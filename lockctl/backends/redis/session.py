@@ -99,7 +99,7 @@ class Session:
 
     def _greet(self, place: Endpoint, commands: list[Command], deadline: Deadline) -> tuple[Connection, list[Reply]]:
         """In one packet, so that a request on a new connection takes one round trip."""
-        greeting = self._login.greeting()
+        greeting = self._login.greeting(deadline)
         connection = Connection(place.connect(deadline))
         try:
             replies = connection.pipeline([*greeting, *commands], deadline=deadline)

@@ -90,7 +90,7 @@ class CloseSession(Close):  # type: ignore[misc]
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Threads and sockets of one client."""
 
-    def __init__(self, context: SSLContext | None, tls_name: str | None) -> None:
+    def __init__(self, context: Callable[[], SSLContext] | None, tls_name: str | None) -> None:
         super().__init__()
         self._context = context
         self._tls_name = tls_name
@@ -120,7 +120,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
             if self._context is None:
                 return sock
             sock.settimeout(self._attempt_left(left))
-            return self._context.wrap_socket(sock, server_hostname=self._tls_name or self.host)
+            return self._context().wrap_socket(sock, server_hostname=self._tls_name or self.host)
         except BaseException:
             sock.close()
             raise
@@ -290,9 +290,12 @@ class Client(KazooClient):  # type: ignore[misc]
         session_timeout: float,
         tell: Callable[[], None],
         *,
-        context: SSLContext | None,
+        context: Callable[[], SSLContext] | None,
     ) -> None:
-        """*tell* is called from other threads whenever something changed. Nothing is sent before ``start_async``."""
+        """*context* is asked for at each connection. *tell* is called from other threads whenever something changed.
+
+        Nothing is sent before ``start_async``.
+        """
         self.tell = tell
         self.expired = False
         self.refused = False

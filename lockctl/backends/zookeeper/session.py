@@ -29,6 +29,7 @@ from lockctl.wire.deadline import READABLE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from ssl import SSLContext
     from typing import Any
 
     from lockctl.backends.zookeeper.connection import Client
@@ -99,11 +100,16 @@ class Session:
         self._bells: set[Bell] = set()
         self._mutex = threading.Lock()
         self._abandoned = False
-        context = None
+        context: Callable[[], SSLContext] | None = None
         if place.tls is not None:
-            from lockctl.wire.tls import context as tls_context
+            from lockctl.wire import tls
 
-            context = tls_context(place.tls)
+            settings = place.tls
+            tls.context(settings)  # now, so that what is wrong with the files is said at once
+
+            def context() -> SSLContext:
+                return tls.context(settings)
+
         self._client = client_class()(place, self._asked, self._tell, context=context)
         try:
             self._client.start_async()
@@ -367,6 +373,8 @@ def _reason(failure: BaseException) -> str:
         if "ALERT" in reason:
             return f"the server refuses TLS with us: {words} (cert= and key= name our certificate)"
         return f"TLS: {words}"
+    if isinstance(failure, ConfigError):
+        return str(failure)
     if isinstance(failure, OSError):
         return printable(failure.strerror or str(failure) or "failed")
     if type(failure).__name__ == "KazooTimeoutError":
