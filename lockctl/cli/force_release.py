@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lockctl.model import Holder, LockInfo
 
 POLL = 0.1  # seconds between two looks whether the holder has given the lock back
+LONGEST_PAUSE = 2.0  # seconds between two looks at a backend that fails
 SILENT_HOLDER = 30.0  # seconds: the lease of a holder that did not say its own
 LONGEST_STOP = 30.0  # seconds beyond a lease in which a job that was told should have been stopped
 
@@ -63,7 +64,7 @@ def force_release(backend: Backend, order: Order) -> int:
         # when only --min-hold keeps the lock, nobody is there to be told
         now = order.now or holder.ended_at is not None
         try:
-            least = backend.revoke(name, holder, now=now, by=by, reason=order.reason, timeout=REQUEST_TIMEOUT)
+            least = _revoke(backend, order, holder, by, now=now)
         except LockctlError as refused:  # another program: the others are told all the same
             failure = refused
             continue
@@ -74,7 +75,7 @@ def force_release(backend: Backend, order: Order) -> int:
     if failure is not None:
         raise failure
     if not told:
-        return _answer(order, talk, "other_holder", f"{name}: not released: the holder has changed: look again")
+        return _already_gone(backend, order, holders, talk)
     if order.now:
         others = _still_inside(backend, order, [holder for holder in lock.holders if holder not in told])
         what = f"a place in {name} is free, {others} more hold it" if others else f"{name} is free"
@@ -89,6 +90,40 @@ def force_release(backend: Backend, order: Order) -> int:
             floor,
         )
     return _await_release(backend, order, told, talk)
+
+
+def _revoke(backend: Backend, order: Order, holder: Holder, by: str, *, now: bool) -> int | None:
+    """See ``Backend.revoke``; asked once more when the first answer may have been lost, which does no harm."""
+
+    def ask() -> int | None:
+        return backend.revoke(order.name, holder, now=now, by=by, reason=order.reason, timeout=REQUEST_TIMEOUT)
+
+    try:
+        return ask()
+    except BackendUnavailable:
+        time.sleep(POLL)
+    try:
+        return ask()
+    except BackendUnavailable as failure:
+        unknown = "the lock was freed" if now else "the holder was told"
+        message = f"{failure}: whether {unknown} is not known: look at the lock, and ask again"
+        raise BackendUnavailable(message) from None
+
+
+def _already_gone(backend: Backend, order: Order, seen: list[Holder], talk: Talk) -> int:
+    """What to say when none of those *seen* was there any more: they left, or a lost answer was that of success."""
+    lock = backend.inspect(order.name, timeout=REQUEST_TIMEOUT)
+    floor = 1 + max([holder.token or 0 for holder in seen]) if order.now else None
+    risk = (
+        f". If its holder did not leave by itself, it may be running until it notices:"
+        f" resources that check tokens must be advanced to at least {floor}"
+        if floor
+        else ""
+    )
+    if lock.state == "free":
+        return _answer(order, talk, "free", f"{order.name} is free by now{risk}", floor)
+    text = f"{order.name}: the holder that was seen is gone, it is {held_by(lock, order.where)} by now{risk}"
+    return _answer(order, talk, "other_holder", text, floor)
 
 
 def _still_inside(backend: Backend, order: Order, others: list[Holder]) -> int:
@@ -128,12 +163,18 @@ def _remember(backend: Backend, order: Order, holder: Holder, by: str, talk: Tal
 def _await_release(backend: Backend, order: Order, told: list[Holder], talk: Talk) -> int:
     until = time.monotonic() + max(holder.ttl or SILENT_HOLDER for holder in told) + LONGEST_STOP
     gone = {(holder.owner, holder.token) for holder in told}
+    state, pause = "it has not given it back yet", POLL
     while time.monotonic() < until:
-        lock = backend.inspect(order.name, timeout=REQUEST_TIMEOUT)
-        if not any((holder.owner, holder.token) in gone and holder.ended_at is None for holder in lock.holders):
-            return _answer(order, talk, "released", f"{order.name} was given back")
-        time.sleep(POLL)
-    return _answer(order, talk, "told", f"{order.name}: the holder was told, and has not given it back yet")
+        try:
+            lock = backend.inspect(order.name, timeout=REQUEST_TIMEOUT)
+        except BackendUnavailable as failure:  # what was asked for is done: only the looking fails
+            state, pause = f"whether it has given it back is not known: {failure}", min(2 * pause, LONGEST_PAUSE)
+        else:
+            if not any((holder.owner, holder.token) in gone and holder.ended_at is None for holder in lock.holders):
+                return _answer(order, talk, "released", f"{order.name} was given back")
+            state, pause = "it has not given it back yet", POLL
+        time.sleep(pause)
+    return _answer(order, talk, "told", f"{order.name}: the holder was told; {state}")
 
 
 def _answer(order: Order, talk: Talk, result: str, text: str, floor: int | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.jobs import LIMIT, alive, eventually
 from tests.run.terminal import Terminal
+from tests.servers.http_proxy import HttpProxy
 
 
 def token_of(lockctl, name):
@@ -202,3 +204,51 @@ def test_nobody_is_said_to_run_when_only_min_hold_keeps_the_lock(lockctl):
     done = lockctl("force-release", "a", "--now", "--yes")
     assert (done.returncode, done.stderr) == (0, "lockctl: a is free: only --min-hold kept it\n")
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+def test_a_look_that_fails_after_the_revocation_is_repeated(lockctl, locks, redis_server, start_proxy):
+    proxy = start_proxy(redis_server)
+    at = f"/0?prefix={os.urandom(4).hex()}:"
+    stop = f"touch {locks}/.told; while ! test -e {locks}/.end; do sleep 0.05; done; exit"
+    job = f'trap "{stop}" TERM; touch {locks}/.up; while :; do sleep 0.05; done'
+    words = ("-l", "a", "-k", "20s", "-t", "60s", "--", "sh", "-c", job)
+    holder = lockctl.start("run", "-b", f"redis://{redis_server.address}{at}", *words)
+    eventually((locks / ".up").exists)
+    url = f"redis://{proxy.address}{at}"
+    asking = lockctl.start("force-release", "-b", url, "a", "--yes", stderr=subprocess.PIPE)
+    eventually((locks / ".told").exists)
+    for mode in ("reset", "pass", "reset"):
+        proxy.accepted = 0
+        proxy.mode = mode
+        eventually(lambda: proxy.accepted)
+    proxy.mode = "pass"
+    (locks / ".end").touch()
+    assert asking.communicate(timeout=LIMIT)[1] == "lockctl: a was given back\n"
+    assert asking.returncode == 0
+    assert holder.wait(timeout=LIMIT) == 76
+
+
+@pytest.mark.parametrize(
+    ("lost", "status", "said"),
+    [
+        (1, 0, "a is free. The old holder may still be running until it notices"),  # sent again, and answered
+        (2, 0, "a is free by now. If its holder did not leave by itself, it may be running until it notices"),
+        (99, 69, "whether the lock was freed is not known: look at the lock, and ask again"),
+    ],
+)
+def test_a_lock_whose_taking_away_was_not_answered_is_looked_at_again(lockctl, consul_server, lost, status, said):
+    at = f"/?prefix=lockctl/{os.urandom(4).hex()}/"
+    lockctl.start_holding("a", "-b", f"consul://{consul_server.address}{at}", "-t", "60s")
+    losing = False
+    left = lost
+
+    def look(request):
+        nonlocal losing, left
+        losing = losing or b'"delete' in request.body
+        proxy.lose_answer = losing and left > 0
+        left -= proxy.lose_answer
+
+    with HttpProxy(consul_server.address, look) as proxy:
+        done = lockctl("force-release", "-b", f"consul://{proxy.address}{at}", "a", "--now", "--yes")
+    assert done.returncode == status
+    assert said in done.stderr
