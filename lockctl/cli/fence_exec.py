@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lockctl import clock, kernel
 from lockctl.cli import exit_status
+from lockctl.cli.main import own_signals
 from lockctl.cli.start import hold_standard_descriptors, job_environment
 from lockctl.cli.talk import Talk
 from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
@@ -15,7 +16,7 @@ from lockctl.lease.schedule import Schedule
 from lockctl.names import command_line
 from lockctl.supervise.fork import JOB_VARIABLES, fork_guard
 from lockctl.supervise.orders import Orders
-from lockctl.supervise.signals import NAMES, Signals
+from lockctl.supervise.signals import NAMES
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lockctl.cli.fence import Order
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.keeper import Ending
+    from lockctl.supervise.signals import Signals
 
 GRACE = 5.0  # seconds for what the command leaves behind, between the first signal and SIGKILL
 ABSENT = 0.0  # there is no lease, so nothing is renewed
@@ -44,7 +46,9 @@ def fence_exec(order: Order, words: tuple[str, ...]) -> NoReturn:
     talk = Talk()
     hold_standard_descriptors()
     guard = None
-    signals = Signals()  # from here on each is a value that waits to be read: so this process ends here, whatever is
+    signals = (
+        own_signals()
+    )  # from here on each is a value that waits to be read: so this process ends here, whatever is
     try:
         environment = job_environment(os.environ)
         variables = [f"{name}={environment[name]}" for name in JOB_VARIABLES if name in environment]  # of an outer run

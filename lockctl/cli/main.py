@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lockctl.supervise.signals import Signals
+
 NOT_EXECUTABLE = 126  # as in ``exit_status``, which cannot be loaded then
 
 
@@ -58,13 +60,34 @@ def _run(words: list[str]) -> int | None:
 def start_run(given: dict[str, str | bool], command: tuple[str, ...], more_locks: tuple[str, ...] = ()) -> int:
     """Block signals first of all: from here on each is a value that waits to be read."""
     from lockctl.cli.start import execute
-    from lockctl.supervise.signals import Signals
 
     if "LOCKCTL_STANDBY" in os.environ:
         from lockctl.cli import standby
 
         return standby.resume(given, command, os.environ, more_locks)
-    return execute(given, command, dict(os.environ), Signals(), more_locks=more_locks)
+    return execute(given, command, dict(os.environ), own_signals(), more_locks=more_locks)
+
+
+def own_signals() -> Signals:
+    """The signals of this process, if each comes to this thread.
+
+    A library that was loaded before us may have threads, which know nothing of what is blocked here: one of them
+    would get the TERM that is meant for us, and end the process. Then lockctl is executed anew with all signals
+    blocked: whatever threads are made then inherit that.
+    """
+    from lockctl.supervise.signals import Signals, has_other_threads
+
+    if "LOCKCTL_STANDBY" in os.environ:
+        from lockctl.cli import standby
+
+        return standby.inherited_signals(os.environ)[0]
+    signals = Signals()
+    if has_other_threads() and sys.executable:
+        from lockctl.cli import standby
+        from lockctl.cli.start import given_environment
+
+        standby.replace_this_program(signals, given_environment(os.environ))
+    return signals
 
 
 def exhausted(failure: OSError) -> str:

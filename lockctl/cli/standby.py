@@ -16,6 +16,7 @@ from lockctl.supervise.signals import Signals, signal_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import NoReturn
 
     from lockctl.cli.talk import Talk
     from lockctl.model import Outcome
@@ -51,10 +52,8 @@ def again(
     talk("info", f"campaigning again in {pause:.1f} s (the last tenure ended with status {status})")
     signum = signals.pause(pause) or signals.ending()
     if signum is None:
-        mask = ",".join(map(str, sorted(signals.original_mask)))
         talk.finish()
-        environment[VARIABLE] = f"{failures};{int(signals.child_ignored)};{mask}"
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+        replace_this_program(signals, environment, failures)
     talk("info", f"{signal_name(signum)} ended the standby")
     return exit_status.SIGNALED + signum
 
@@ -65,11 +64,22 @@ def resume(
     """Run the next campaign, in the image that :func:`again` executed."""
     from lockctl.cli.start import execute
 
+    signals, failures = inherited_signals(environ)
+    return execute(given, words, environ, signals, more_locks=more_locks, failures=failures)
+
+
+def replace_this_program(signals: Signals, environment: dict[str, str], failures: int = 0) -> NoReturn:
+    """Execute lockctl anew, with its words and all signals blocked. Raises ``OSError``."""
+    mask = ",".join(map(str, sorted(signals.original_mask)))
+    environment[VARIABLE] = f"{failures};{int(signals.child_ignored)};{mask}"
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def inherited_signals(environ: Mapping[str, str]) -> tuple[Signals, int]:
+    """The signals of a program that was executed so, and how often it had failed before."""
     try:
         failures, child_ignored, mask = environ[VARIABLE].split(";")
         numbers = frozenset(int(number) for number in mask.split(",") if number)
-        state = (numbers, child_ignored == "1")
-        before = min(max(int(failures), 0), MOST_FAILURES)
+        return Signals((numbers, child_ignored == "1")), min(max(int(failures), 0), MOST_FAILURES)
     except ValueError:  # not ours: somebody set it by hand
-        return execute(given, words, environ, Signals(), more_locks=more_locks)
-    return execute(given, words, environ, Signals(state), more_locks=more_locks, failures=before)
+        return Signals(), 0

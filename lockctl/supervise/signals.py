@@ -17,6 +17,7 @@ FATAL_TO_SELF = frozenset(
 )  # blocked or not, the kernel ends a process for its own fault
 ENDS_A_WAIT = frozenset(NAMES[name] for name in ("TERM", "INT", "HUP", "QUIT"))
 ENDS_A_PROGRAM = frozenset(NAMES[name] for name in ("TERM", "INT", "QUIT"))  # to a daemon, HUP says something else
+DIRECTORY_LINKS = 2  # of a directory without others in it
 JOB_CONTROL = frozenset(NAMES[name] for name in ("TSTP", "TTIN", "TTOU"))
 
 
@@ -102,6 +103,14 @@ class Signals:
         if self.child_ignored:
             _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, self.original_mask)
+
+
+def has_other_threads() -> bool:
+    """Whether this process has more than one thread; without /proc it is not known, and taken for no."""
+    try:
+        return os.stat("/proc/self/task").st_nlink > DIRECTORY_LINKS + 1  # each is a directory there
+    except OSError:
+        return False
 
 
 def suspend(signum: int) -> None:

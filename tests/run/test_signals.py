@@ -15,6 +15,7 @@ import pytest
 from lockctl.supervise import tree
 from tests.jobs import LIMIT, alive, eventually
 
+MARK = ("--token", "1", "--domain", "d")
 RECORDER = str(Path(__file__).parent / "recorder.py")
 PASSED_ON = [
     signal.SIGTERM,
@@ -199,3 +200,27 @@ def test_an_interrupt_at_any_step_of_another_verb_says_nothing_and_leaves_nothin
         status = end_at(step, signal.SIGINT, tmp_path / "never", *verb)
         assert status in (-signal.SIGINT, 128 + signal.SIGINT), step
     assert lockctl("run", "-l", "a", "--wait", "5s", "--", "true").returncode == 0
+
+
+# as a library that was loaded before lockctl, and has a thread that knows nothing of what is blocked later
+PRELOADED = "import _thread, time; _thread.start_new_thread(time.sleep, (1000,))"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("verb", [("run", "-l", "a"), ("run", "-vl", "a"), ("fence", "exec", *MARK)])
+def test_a_signal_reaches_the_command_although_a_library_has_a_thread(lockctl, tmp_path, verb, number):
+    (tmp_path / "sitecustomize.py").write_text(PRELOADED)
+    up, resource = tmp_path / "up", (str(tmp_path / "data"),) if verb[0] == "fence" else ()
+    job = f'trap "exit 5" {int(number)}; : >"$0"; while :; do sleep 0.02; done'
+    words = (*verb, *resource, "--", "sh", "-c", job, str(up))
+    keeper = lockctl.start(*words, env={"PYTHONPATH": str(tmp_path)}, start_new_session=True)
+    eventually(up.exists)
+    tree.send(keeper.pid, number)
+    assert keeper.wait(LIMIT) == 5
+
+
+def test_the_command_has_the_mask_and_the_environment_as_without_such_a_library(lockctl, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(PRELOADED)
+    job = ("sh", "-c", "grep ^Sig /proc/self/status; env | grep -c STANDBY")
+    with_threads = lockctl("run", "-l", "a", "--", *job, env={"PYTHONPATH": str(tmp_path)})
+    assert with_threads.stdout == lockctl("run", "-l", "a", "--", *job).stdout
