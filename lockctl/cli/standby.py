@@ -11,6 +11,7 @@ import os
 import sys
 
 from lockctl.cli import exit_status
+from lockctl.errors import EXHAUSTED
 from lockctl.supervise.signals import Signals, signal_name
 
 TYPE_CHECKING = False
@@ -32,7 +33,7 @@ AGAIN = ("exited", "signaled", "lost", "revoked", "timed_out", "unavailable")
 
 def again(
     status: int,
-    outcome: Outcome,
+    outcome: Outcome | None,
     failures: int,
     environment: dict[str, str],
     signals: Signals,
@@ -41,12 +42,12 @@ def again(
     """Campaign again after a pause; returns a status only when this standby is to end.
 
     It ends when it was told to (TERM, INT, QUIT; while waiting also HUP), when the command cannot be executed, and
-    when another held the lock longer than ``--wait`` allowed.
+    when another held the lock longer than ``--wait`` allowed. *outcome* ``None``: a later campaign could not begin,
+    for want of a password, for example, or because the configuration is just being written.
     """
-    over = outcome.kind not in AGAIN and outcome.fence not in FENCED_OFF
-    if over or outcome.interrupted is not None or outcome.asked_to_end:
+    if outcome is not None and _over(outcome):
         return status
-    steady = outcome.duration is not None and outcome.duration >= STEADY
+    steady = outcome is not None and outcome.duration is not None and outcome.duration >= STEADY
     failures = 0 if steady else min(failures + 1, MOST_FAILURES)
     pause = min(FIRST_PAUSE * 2 ** max(failures - 1, 0), LONGEST_PAUSE) * (0.8 + 0.4 * os.urandom(1)[0] / 255)
     talk("info", f"campaigning again in {pause:.1f} s (the last tenure ended with status {status})")
@@ -56,6 +57,14 @@ def again(
         replace_this_program(signals, environment, failures)
     talk("info", f"{signal_name(signum)} ended the standby")
     return exit_status.SIGNALED + signum
+
+
+def _over(outcome: Outcome) -> bool:
+    if outcome.interrupted is not None or outcome.asked_to_end:
+        return True
+    if outcome.kind == "not_executed" and outcome.error in EXHAUSTED:
+        return False  # there were no more processes; there may be again
+    return outcome.kind not in AGAIN and outcome.fence not in FENCED_OFF
 
 
 def resume(

@@ -11,7 +11,7 @@ import os
 from lockctl import names
 from lockctl.cli.main import exhausted
 from lockctl.cli.talk import Talk
-from lockctl.errors import EXHAUSTED, LockctlError, UsageError
+from lockctl.errors import EXHAUSTED, BackendUnavailable, ConfigError, LockctlError, UsageError
 from lockctl.settings import PASSWORD
 from lockctl.supervise.fork import fork_guard
 
@@ -33,11 +33,12 @@ def execute(
     *,
     shown: tuple[str, ...] | None = None,
     more_locks: tuple[str, ...] = (),
-    failures: int = 0,
+    failures: int | None = None,
 ) -> int:
     """Run a command under a lock; the exit status. *shown*: what others see as the holder's command.
 
-    *more_locks* are those that were named after the first. *failures*: how often a standby failed at once before.
+    *more_locks* are those that were named after the first. *failures*: how often a standby failed at once before,
+    ``None`` for who is none yet.
     """
     talk = Talk(as_json=given.get("log_format") == "json", quiet=given.get("quiet") is True)
     try:
@@ -55,9 +56,9 @@ def _execute(
     *,
     shown: tuple[str, ...] | None,
     more_locks: tuple[str, ...],
-    failures: int,
+    failures: int | None,
 ) -> int:
-    guard = None
+    guard = outcome = None
     try:
         words = _command(words, shell=given.get("shell") is True, environ=environ)
         talk.lock = _lock_name(given, words)
@@ -76,22 +77,27 @@ def _execute(
         from lockctl.cli import exit_status
 
         talk("error", str(error))
-        return exit_status.of_error(error)
+        status = exit_status.of_error(error)
+        if failures is None or not isinstance(error, (ConfigError, BackendUnavailable)):
+            return status
     except OSError as failure:
         if failure.errno not in EXHAUSTED:
             raise
         from lockctl.cli import exit_status
 
         talk("error", exhausted(failure))
-        return exit_status.NOT_EXECUTABLE
+        status = exit_status.NOT_EXECUTABLE
+        if failures is None:
+            return status
+    else:
+        if outcome is None:
+            return status
     finally:
         if guard is not None:
             guard.dismiss()
-    if outcome is None:
-        return status
     from lockctl.cli import standby
 
-    return standby.again(status, outcome, failures, given_environment(environ), signals, talk)
+    return standby.again(status, outcome, failures or 0, given_environment(environ), signals, talk)
 
 
 def _command(words: tuple[str, ...], *, shell: bool, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -175,6 +175,24 @@ def test_a_standby_outlasts_a_server_that_is_away(lockctl: Lockctl, redis_server
 
 
 @on_files
+def test_what_fails_at_a_later_campaign_does_not_end_a_standby(lockctl: Lockctl, tmp_path: Path) -> None:
+    config, log = tmp_path / "config.toml", tmp_path / "log"
+    right = f'[defaults]\nbackend = "{lockctl.url}"\n'
+    config.write_text(right)
+    # each tenure takes the configuration away, as does a person who is just writing it
+    job = 'echo x >>"$0"; echo "[defaul" >"$1"'
+    words = ["run", "-v", "-l", "a", "--config", str(config), "--restart", "--", "sh", "-c", job, str(log), str(config)]
+    standby = lockctl.start(*words, env={"LOCKCTL_BACKEND": ""}, stderr=-1)
+    assert standby.stderr is not None
+    assert any("not valid TOML" in line for line in iter(standby.stderr.readline, ""))
+    config.write_text(right)
+    eventually(lambda: len(log.read_text().split()) == 2, limit=20.0)
+    standby.send_signal(signal.SIGTERM)
+    standby.communicate(timeout=LIMIT)
+    assert standby.returncode == 143
+
+
+@on_files
 def test_a_report_is_written_after_each_tenure(lockctl: Lockctl, tmp_path: Path) -> None:
     report = tmp_path / "report"
     leader = lockctl.start_holding("a", "--restart", "--report", str(report))
