@@ -77,7 +77,8 @@ class Backend(Protocol):
     def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
         """Ask the holder that was *seen* to give the lock back; with *now*, free it at once.
 
-        ``None``: somebody else holds it by now, or nobody, and nothing was done. Otherwise the smallest
+        ``None``: somebody else holds it by now, or nobody: the holder that was seen has gone, by itself or, where the
+        answer got lost and the request was sent again, by this very call. Otherwise the smallest
         token that a later grant can get: with *now*, resources must be advanced to it. Raises
         ``LockctlError`` when *now* was not given and the holder cannot be told: another program, or a job that
         has ended, whose hold is all that is left.

@@ -27,6 +27,7 @@ class Capabilities(Value):
     shared: bool  # readers beside each other, writers alone (--shared)
     hold_by: str  # what keeps a lock after its holder: a "lease", which all programs see, or a "record" for lockctl
     connection_held: bool = False  # the server frees it when the holder's connection ends, at once
+    one_lock: bool = False  # every name is the same lock, as its URL says
     keeps_place: bool = True  # a refused claim is tried again as it is; else nothing is left of it: the next one is new
 
 

@@ -257,7 +257,11 @@ def _open(request: Request) -> Backend:
         return registry.open_backend(request.url)
 
     # its capabilities are those of an instance, not of a class
-    return Together(request.locks, client, request.schedule.interval)  # type: ignore[return-value]
+    together = Together(request.locks, client, request.schedule.interval)
+    if together.capabilities.one_lock and len(set(request.locks)) > 1:
+        message = "every name is the same lock there, and would wait for itself: say one --lock, or no key= in the URL"
+        raise ConfigError(f"{together.capabilities.scheme}: {message}")
+    return together  # type: ignore[return-value]
 
 
 def _environment(request: Request, capabilities: Capabilities, grant: Grant) -> list[str]:

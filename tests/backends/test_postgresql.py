@@ -27,8 +27,10 @@ from tests.servers.postgres import Postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from lockctl.model import Grant
+    from tests.jobs import Lockctl
     from tests.servers.proxy import Proxy
 
 NUMBERS = itertools.count()
@@ -667,3 +669,15 @@ def test_who_stood_in_the_queue_of_the_server_goes_back_to_its_place_when_nobody
     taken = take(waiter, mine)
     waiter.release(taken, timeout=LIMIT)
     assert holder.inspect("nightly", timeout=LIMIT).state == "free"
+
+
+def test_several_locks_that_are_one_are_refused_at_once(
+    lockctl: Lockctl, postgres_server: Postgres, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    words = ("run", "-b", f"{postgres_server.url}?key=4711", "-w", "forever", "-l", "a", "-l", "b", "--")
+    done = lockctl(*words, "touch", str(ran))
+    assert (done.returncode, done.stderr.count("\n")) == (78, 1)
+    assert "every name is the same lock" in done.stderr
+    assert not ran.exists()
+    assert lockctl("run", "-b", f"{postgres_server.url}?key=4711", "-l", "a", "-l", "a", "--", "true").returncode == 0

@@ -15,6 +15,7 @@ from lockctl.backends.postgresql.tenure import Tenure
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.model import Capabilities, Grant
 from lockctl.names import printable
+from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -60,6 +61,8 @@ class PostgresqlBackend:
 
     def __init__(self, address: Address) -> None:
         """Connects when it is first used."""
+        if address.key is not None:
+            self.capabilities = replace(self.capabilities, one_lock=True)  # type: ignore[misc]
         self._address = address
         self._fence = Fence(address.schema)
         self._observer = Observer(address, self._fence)
