@@ -95,15 +95,15 @@ def test_the_message_about_the_grace_says_what_would_fit() -> None:
 
 
 @given(st.floats(min_value=2, max_value=86400), st.floats(min_value=0, max_value=0.5))
-def test_a_dead_connection_leaves_more_time_for_the_second_try_than_the_first_one_got(ttl: float, age: float) -> None:
+def test_a_dead_connection_leaves_as_much_time_for_the_second_try_as_the_first_one_got(ttl: float, age: float) -> None:
     schedule = plan(ttl, None, LEASED)
     deadline = schedule.deadline(0.0, ttl)
     begun = age * schedule.signal_at(deadline)
     first = schedule.patience(begun, deadline, 0)
     second = schedule.patience(begun + first, deadline, 1)
-    assert second >= first
+    assert second >= first - 1e-6
     assert begun + first + second <= deadline
-    assert second >= min(0.6 * (schedule.signal_at(deadline) - begun), FIRST_PATIENCE) - 1e-6
+    assert second >= min(0.5 * (schedule.signal_at(deadline) - begun), FIRST_PATIENCE) - 1e-6
 
 
 def test_the_time_for_a_request_follows_from_the_lease_and_grows_after_each_that_got_no_answer() -> None:
@@ -113,7 +113,7 @@ def test_the_time_for_a_request_follows_from_the_lease_and_grows_after_each_that
     assert schedule.patience(20.0, deadline, 1) == pytest.approx(schedule.signal_at(deadline) - 20.0)
     short = plan(10.0, None, replace(LEASED, heartbeat=0.9))
     end = short.deadline(0.0, 10.0)
-    assert short.patience(0.9, end, 0) == pytest.approx(0.4 * (short.signal_at(end) - 0.9))
+    assert short.patience(0.9, end, 0) == pytest.approx(0.5 * (short.signal_at(end) - 0.9))
 
 
 def test_the_lock_of_a_job_that_is_being_stopped_is_kept_until_its_deadline() -> None:
