@@ -12,6 +12,8 @@ import pytest
 from tests.unit.wire.servers import flooding, serving
 
 if TYPE_CHECKING:
+    import socket
+
     from tests.jobs import Lockctl
 
 ENDINGS = (0, 69, 75, 78)  # what was sent may mean something by chance
@@ -57,6 +59,7 @@ FLOODS: dict[str, dict[str, tuple[bytes, ...]]] = {
         "numbers": (answer(b"[" + b"9" * 8_000_000 + b"]"), b""),
         "strings": (answer(b"[" + b'"\\u1234",' * 190_000 + b"0]"), b""),
         "tiny chunks": (CHUNKED, b"1\r\n[\r\n" * 10_000),
+        "an error without end": (b"HTTP/1.1 500 No\r\n\r\n", b"x" * 65536),
         "1xx": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 2000),
         "an error": (answer(b"x" * 1_000_000, status=b"500 No"), b""),
     },
@@ -137,5 +140,18 @@ def test_a_store_of_marks_that_sends_without_end_costs_little_time_and_memory(
     lockctl: Lockctl, store: str, flood: str
 ) -> None:
     with serving(flooding(*FLOODS[STORES[store]][flood])) as (host, port):
-        what = ("--store", store.format(f"{host}:{port}"), "--token", "5", "--domain", "d", "--timeout", "2s")
+        what = ("--store", store.format(f"{host}:{port}"), "--token", "5", "--domain", "d", "--timeout", "4s")
+        assert ends_well(lockctl, "fence", "advance", "r", *what) == ""
+
+
+def test_packets_of_mysql_without_end_cost_little_time_and_memory(lockctl: Lockctl) -> None:
+    def behave(connection: socket.socket) -> None:
+        part = b"x" * (0xFFFFFF // 255)
+        for number in range(1000):
+            connection.sendall(b"\xff\xff\xff" + bytes([number % 256]))
+            for _ in range(255):
+                connection.sendall(part)
+
+    with serving(behave) as (host, port):
+        what = ("--store", f"mysql://u@{host}:{port}/d?tls=no", "--token", "5", "--domain", "d")
         assert ends_well(lockctl, "fence", "advance", "r", *what) == ""

@@ -12,7 +12,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.url import endpoint, take_params
 from lockctl.value import Value
-from lockctl.wire.stream import resolve
+from lockctl.wire.stream import LARGEST_ANSWER, TooLarge, resolve
 from lockctl.wire.tls_settings import TlsSettings
 
 TYPE_CHECKING = False
@@ -130,6 +130,7 @@ class Session:
     def ask(self, sql: str, deadline: Deadline, *values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement gives. Raises ``SessionGone``, ``SqlError``, ``BackendUnavailable`` (too late)."""
         deadline.check(self.where)
+        self._connection.come = 0
         rows: list[tuple[Any, ...]] = self._translated(self._rows, sql, values)
         return rows
 
@@ -195,8 +196,27 @@ def _driver() -> Any:
     return pymysql
 
 
+def _bounded(where: str) -> Any:
+    """The driver's class of connections, with a bound on what comes: a packet is as long as the server says."""
+    from pymysql.connections import Connection
+
+    class Bounded(Connection):
+        come = 0  # bytes since the last statement
+
+        def _read_bytes(self, num_bytes: int) -> bytes:
+            self.come += num_bytes
+            if self.come > LARGEST_ANSWER:
+                self._force_close()  # type: ignore[attr-defined]
+                raise TooLarge(where)
+            data: bytes = super()._read_bytes(num_bytes)  # type: ignore[misc]
+            return data
+
+    return Bounded
+
+
 def _connected(address: Address, deadline: Deadline, where: str) -> Any:
-    pymysql = _driver()
+    _driver()
+    connection = _bounded(where)
     limit = max(READ_LIMIT, deadline.left())
     settings: dict[str, Any] = {
         "user": address.user,
@@ -210,13 +230,11 @@ def _connected(address: Address, deadline: Deadline, where: str) -> Any:
         "autocommit": None,
     }
     if address.host.startswith("/"):
-        return pymysql.connect(unix_socket=address.host, ssl_disabled=True, **settings)
+        return connection(unix_socket=address.host, ssl_disabled=True, **settings)
     stream = _stream(address, deadline, where)
     try:
         settings.update(_tls(address, stream.getpeername()[0]))
-        made = pymysql.connect(
-            host=address.tls.tls_name or address.host, port=address.port, defer_connect=True, **settings
-        )
+        made = connection(host=address.tls.tls_name or address.host, port=address.port, defer_connect=True, **settings)
         made.connect(stream)
     except BaseException:
         stream.close()

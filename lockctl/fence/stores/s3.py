@@ -25,6 +25,7 @@ NEEDS_BOTOCORE = "s3: needs botocore: pip install 'lockctl[s3]'"
 METADATA = "lockctl-fence"  # x-amz-meta-lockctl-fence: under which token the data was written, for who reads it
 ATTEMPT_LIMIT = 20  # seconds after which a request that nobody waits for any more gives up its connection
 LONGEST_ETAG = 1024  # characters
+LARGEST_ERROR = 1 << 16  # bytes of an answer that is not an object
 KEPT = (  # what belongs to an object beside its content, as GET and PUT call it
     "CacheControl",
     "ContentDisposition",
@@ -206,7 +207,7 @@ class _Bucket:
             s3={"addressing_style": "path"} if endpoint else None,
         )
         user, password = self._login
-        return session.create_client(
+        client = session.create_client(
             "s3",
             region_name=region or ("us-east-1" if endpoint else None),
             endpoint_url=endpoint,
@@ -215,6 +216,29 @@ class _Bucket:
             aws_secret_access_key=password,
             config=config,
         )
+        client.meta.events.register("before-send.s3", _Bounded(client))
+        return client
+
+
+class _Bounded:
+    """Sends the requests of a client. All but the content of an object is cut, which botocore would read to its end."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __call__(self, request: Any, **_: Any) -> Any:
+        is_content = request.stream_output
+        request.stream_output = True  # nothing is read here
+        answer = self._client._endpoint.http_session.send(request)  # noqa: SLF001 - there is no other way to it
+        if not is_content or answer.status_code >= 300:
+            from botocore.exceptions import HTTPClientError
+
+            try:
+                answer._content = answer.raw.read(LARGEST_ERROR)  # noqa: SLF001 - what `content` gives
+            except Exception as failure:  # noqa: BLE001 - urllib3 has many
+                raise HTTPClientError(error=failure) from None
+            answer.raw.close()  # of no more use unless it was read to its end
+        return answer
 
 
 def _status(response: Any) -> tuple[int, str]:
