@@ -74,23 +74,25 @@ def resolve(
     lock: str | None,
 ) -> dict[str, Effective]:
     """Every setting as it counts for this lock. Raises ``UsageError`` for a flag, else ``ConfigError``."""
-    inside = "LOCKCTL_OWNER" in environ
-    found = {}
-    for setting in SETTINGS:
-        name = setting.name
-        if name in flags:
-            found[name] = Effective(name, _from_flag(name, flags[name]), setting.flags[-1])
-            continue
-        written = environ.get(setting.variable) if setting.in_config else None
-        if written and not (inside and _is_output(setting.variable, written)):
-            found[name] = Effective(name, _from_variable(name, written), "$" + setting.variable)
-            continue
-        found[name] = _from_file(name, file, lock) or _built_in(name)
+    found = {setting.name: effective(setting.name, flags, environ, file, lock) for setting in SETTINGS}
     if found["no_wait"].content:
         found["wait"] = Effective("wait", 0.0, "--no-wait")
     elif found["restart"].content and found["wait"].source == BUILT_IN:
         found["wait"] = Effective("wait", float("inf"), found["restart"].source)
     return found
+
+
+def effective(
+    name: str, flags: Mapping[str, str | bool], environ: Mapping[str, str], file: ConfigFile | None, lock: str | None
+) -> Effective:
+    """One setting as :func:`resolve` has it, before others change it. Raises as it does."""
+    setting = BY_NAME[name]
+    if name in flags:
+        return Effective(name, _from_flag(name, flags[name]), setting.flags[-1])
+    written = environ.get(setting.variable) if setting.in_config else None
+    if written and not ("LOCKCTL_OWNER" in environ and _is_output(setting.variable, written)):
+        return Effective(name, _from_variable(name, written), "$" + setting.variable)
+    return _from_file(name, file, lock) or _built_in(name)
 
 
 def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile | None) -> Url:

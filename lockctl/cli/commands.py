@@ -47,7 +47,9 @@ def invoke(words: Sequence[str]) -> int:
         return exit_status.USAGE
     except click.UsageError as wrong:
         where = f" (try: {wrong.ctx.command_path} --help)" if wrong.ctx else ""
-        talk("error", wrong.format_message().rstrip(".").replace("\n", " ") + where)
+        said = wrong.format_message().rstrip(".").replace("\n", " ") + where
+        talk("error", said)
+        _report_run(words, said, talk)
         return exit_status.USAGE
     except click.Abort:
         return exit_status.SIGNALED + 2
@@ -57,6 +59,7 @@ def invoke(words: Sequence[str]) -> int:
     except LockctlError as error:
         if not isinstance(error, Interrupted):
             talk("error", str(error))
+        _report_run(words, str(error), talk)
         return exit_status.of_error(error)
     except OSError as failure:
         if failure.errno not in UNWRITTEN or failure.filename is not None:
@@ -65,6 +68,14 @@ def invoke(words: Sequence[str]) -> int:
         talk("error", f"cannot write to stdout: {failure.strerror}")
         return exit_status.UNAVAILABLE
     return result if isinstance(result, int) else exit_status.OK
+
+
+def _report_run(words: Sequence[str], said: str, talk: Talk) -> None:
+    """Write the report of a ``run`` whose words are wrong, as far as they say where; one of yesterday does not stay."""
+    if list(words[:1]) == ["run"]:
+        from lockctl.cli import fastpath, report
+
+        report.report_refusal(fastpath.guess(list(words[1:])), (), os.environ, said, talk)
 
 
 class LockName(TextType):

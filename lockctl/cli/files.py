@@ -1,17 +1,14 @@
-"""Files that lockctl is told to write: a report, a handle."""
+"""Files that lockctl is told to write: a report, a handle.
+
+The directory may be another user's, who puts something else there at any moment. So what is written to is opened
+first and looked at then; a file that is there is never written to, only replaced.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from time import monotonic, sleep
-
-from lockctl.cli.talk import write_at_once
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STREAMS = (1, 2)
 STREAM_PATIENCE = 1.0  # seconds for its reader to make room
@@ -22,14 +19,17 @@ LONGEST = 240  # bytes of a name that leave room for an ending: a name has up to
 def can_put(path: str) -> bool:
     """Whether :func:`put` has a chance, as far as this can be known before."""
     try:
-        writer = _writer(path)
-    except OSError:
-        return False
-    if writer is _replace:
+        found = _open(path)
+        if found is not None:
+            try:
+                return found in STREAMS or os.access(f"/proc/self/fd/{found}", os.W_OK)
+            finally:
+                _close(found)
         directory = os.path.dirname(path) or "."
         deleted = not os.path.isabs(directory) and os.stat(directory).st_nlink == 0  # but it is still somebody's
-        return os.access(directory, os.W_OK | os.X_OK) and not deleted
-    return writer is not _append or os.access(path, os.W_OK)
+    except OSError:
+        return False
+    return os.access(directory, os.W_OK | os.X_OK) and not deleted
 
 
 def put(path: str, data: bytes, mode: int = 0o666) -> None:
@@ -39,26 +39,50 @@ def put(path: str, data: bytes, mode: int = 0o666) -> None:
     new one. The new file has the bits of *mode* that the umask leaves. What is no file, such as /dev/stderr,
     /dev/null or a FIFO, stays what it is and is written to.
     """
-    _writer(path)(path, data, mode)
+    found = _open(path)
+    if found is None:
+        _replace(path, data, mode)
+        return
+    try:
+        if found in STREAMS:
+            # by the descriptor: another user's terminal, or a socket, cannot be opened again
+            _write_all(found, data)
+        else:
+            _append(found, data)
+    finally:
+        _close(found)
 
 
-def _writer(path: str) -> Callable[[str, bytes, int], None]:
-    """How to write there; raises ``OSError`` for what is not to be written, such as a directory or a disk."""
+def _open(path: str) -> int | None:
+    """A descriptor of what is there and is to be written to, which may be one of ``STREAMS``; ``None``: a new file is.
+
+    It is opened without reading or writing. Raises ``OSError`` for a directory, a disk and the like.
+    """
     if not path:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     try:
-        found = os.stat(path)
+        link = os.lstat(path)
+        if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
+            return None  # a stranger does not say where we write
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
-        return _replace
+        return None
+    found = os.fstat(descriptor)
     for stream in STREAMS:
         if _is_open_as(stream, found):
-            # by the descriptor: another user's terminal, or a socket, cannot be opened again
-            return lambda _path, data, _mode: _write_to_stream(stream, data)
-    if stat.S_ISREG(found.st_mode):
-        return _replace
+            os.close(descriptor)
+            return stream
     if stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode):
-        return _append
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISREG(found.st_mode):
+        return None
     raise OSError(errno.EINVAL, "neither a file nor a stream")
+
+
+def _close(descriptor: int) -> None:
+    if descriptor not in STREAMS:
+        os.close(descriptor)
 
 
 def _is_open_as(descriptor: int, found: os.stat_result) -> bool:
@@ -68,18 +92,10 @@ def _is_open_as(descriptor: int, found: os.stat_result) -> bool:
         return False
 
 
-def _write_to_stream(stream: int, data: bytes) -> None:
-    until = monotonic() + STREAM_PATIENCE
-    while data := data[write_at_once(stream, data) :]:
-        if monotonic() >= until:
-            raise BlockingIOError(errno.EAGAIN, "nobody reads it")
-        sleep(STREAM_PAUSE)
-
-
-def _append(path: str, data: bytes, _mode: int) -> None:
+def _append(found: int, data: bytes) -> None:
     # a FIFO that nobody reads, or that is full, must not hold us up
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, flags)
+    descriptor = os.open(f"/proc/self/fd/{found}", flags)
     try:
         _write_all(descriptor, data)
     finally:
@@ -88,19 +104,24 @@ def _append(path: str, data: bytes, _mode: int) -> None:
 
 def _replace(path: str, data: bytes, mode: int) -> None:
     # not by our pid: in a container the next process often has the pid of one that was killed here
-    directory, name = os.path.split(os.fsencode(path))
-    temporary = os.path.join(directory, name[:LONGEST] + b".%s.tmp" % os.urandom(4).hex().encode())
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    place, name = os.path.split(os.fsencode(path))
+    temporary = name[:LONGEST] + b".%s.tmp" % os.urandom(4).hex().encode()
+    directory = os.open(place or b".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, mode, dir_fd=directory)
         try:
-            _write_all(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+            try:
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            os.unlink(temporary, dir_fd=directory)
+            raise
+    finally:
+        os.close(directory)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

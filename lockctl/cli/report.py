@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+
+from lockctl import config
 from lockctl.cli import exit_status
 from lockctl.cli.files import can_put, put
 from lockctl.cli.output import holder_document
 from lockctl.clock import utc
-from lockctl.errors import UsageError
+from lockctl.errors import BackendUnavailable, LockctlError, UsageError
+from lockctl.model import Outcome
 from lockctl.names import printable
+from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lockctl.cli.talk import Talk
-    from lockctl.model import Outcome
 
 
 def check_place(path: str) -> None:
@@ -28,7 +34,7 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
 
     document = {
         "name": outcome.name,
-        "backend": outcome.backend,
+        "backend": outcome.backend or None,
         "host": outcome.host,
         "command": list(outcome.words),
         "token": outcome.token,
@@ -46,6 +52,46 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
         put(path, text.encode("utf-8", "surrogateescape"))
     except OSError as failure:
         talk("warning", f"cannot write the report {path}: {failure.strerror}")
+
+
+def report_refusal(
+    given: Mapping[str, str | bool],
+    words: tuple[str, ...],
+    environ: Mapping[str, str],
+    error: str,
+    talk: Talk,
+    kind: str = "not_executed",
+) -> None:
+    """The same for a run that ended with an error before there was an outcome, if a report is wanted and can be.
+
+    Whatever of the settings is not the mistake itself still counts.
+    """
+    report, backend, file = None, "", None
+    lock = talk.lock or (str(given["lock"]) if "lock" in given else None)
+    named = given.get("config")
+    try:
+        file = config.read_config(config.config_path(named if isinstance(named, str) else None, environ))
+    except LockctlError:
+        pass
+    try:
+        report = config.effective("report", given, environ, file, lock).content
+        backend = config.backend_url(config.effective("backend", given, environ, file, lock), environ, file).scheme
+    except LockctlError:
+        pass
+    if report is not None and can_put(report):
+        outcome = Outcome(kind, lock or "", backend, words, os.uname().nodename, 0.0)
+        write_report(report, replace(outcome, detail=error), talk)
+
+
+def kind_of(error: Exception) -> str:
+    """The outcome of a run that an error ended before its command was started."""
+    if isinstance(error, BackendUnavailable):
+        return "unavailable"
+    return (
+        "held"
+        if isinstance(error, LockctlError) and exit_status.of_error(error) == exit_status.HELD
+        else "not_executed"
+    )
 
 
 def _which(outcome: Outcome) -> str | None:

@@ -75,17 +75,26 @@ def _execute(
         status, outcome = run.configured(given, locks, words if shown is None else shown, environ, signals, guard, talk)
     except LockctlError as error:
         from lockctl.cli import exit_status
+        from lockctl.cli.report import kind_of, report_refusal
 
         talk("error", str(error))
+        report_refusal(given, words if shown is None else shown, environ, str(error), talk, kind_of(error))
         status = exit_status.of_error(error)
         if failures is None or not isinstance(error, (ConfigError, BackendUnavailable)):
             return status
-    except OSError as failure:
-        if failure.errno not in EXHAUSTED:
-            raise
+    except Exception as failure:
         from lockctl.cli import exit_status
+        from lockctl.cli.report import report_refusal
 
-        talk("error", exhausted(failure))
+        used_up = isinstance(failure, OSError) and failure.errno in EXHAUSTED
+        said = f"a bug in lockctl: {type(failure).__name__}: {failure}"
+        if isinstance(failure, OSError) and used_up:
+            said = exhausted(failure)
+            talk("error", said)
+        kind = "lost" if guard is not None and guard.ordered else "not_executed"
+        report_refusal(given, words if shown is None else shown, environ, said, talk, kind)
+        if not used_up:
+            raise
         status = exit_status.NOT_EXECUTABLE
         if failures is None:
             return status

@@ -41,6 +41,7 @@ class GuardProcess:
         self.strangers = strangers  # children that this process had before the guard: not of the job
         self.on_terminal = on_terminal  # the command will share the keeper's process group
         self.link = link
+        self.ordered = False  # to start the command
 
     def tell_deadline(self, deadline: float) -> None:
         """The lease is ours until then; it answers with an ACK."""
@@ -50,6 +51,7 @@ class GuardProcess:
         """Have it start the command, with these variables and these descriptors of the locks beside it."""
         self.job = RUNNING
         payload = b"\0".join((orders, *map(os.fsencode, environment)))
+        self.ordered = True
         self.link.send(wire.START, payload, descriptors)
 
     def kill(self) -> None:

@@ -7,10 +7,13 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
+import sys
 
 import pytest
 
+from lockctl.cli import files
 from tests.jobs import LIMIT, eventually
 from tests.run.mounts import FULL_DISK
 from tests.servers.redis import Redis
@@ -269,3 +272,95 @@ def test_what_is_neither_a_file_nor_a_stream_is_refused(lockctl, locks):
         done = lockctl("run", "-l", "a", "--report", str(place), "--", "touch", str(locks / ".ran"))
     assert (done.returncode, (locks / ".ran").exists()) == (64, False)
     assert place.is_socket()
+
+
+def refusal(path, lockctl, *words, env=None):
+    path.write_text("{}")  # what a run of yesterday has left
+    done = lockctl("run", "-l", "a", *words, env={"LOCKCTL_REPORT": str(path), **(env or {})})
+    document = json.loads(path.read_text())
+    assert list(document) == KEYS
+    assert (document["name"], document["outcome"], document["exit_code"]) == ("a", "not_executed", None)
+    assert (document["token"], document["started_at"], document["duration"]) == (None, None, None)
+    assert document["detail"]
+    assert document["detail"] in done.stderr.replace("\n", " ")
+    return done.returncode, document
+
+
+@pytest.mark.parametrize(
+    ("status", "backend", "words"),
+    [
+        (64, "file", ["--ttl", "banana", "--", "true"]),
+        (64, "file", ["--no-such-option", "--", "true"]),
+        (64, "file", ["--"]),
+        (64, "file", ["--shared", "--slots", "2", "--", "true"]),
+        (78, "redis", ["-b", "redis://127.0.0.1:1/0", "--guarantee", "correctness", "--", "true"]),
+        (78, "redis", ["-b", "redis://127.0.0.1:1/0?password_file=/nonexistent", "--", "true"]),
+        (78, None, ["-b", "nosuch", "--", "true"]),
+        (78, "file", ["--config", "/nonexistent", "--", "true"]),
+    ],
+)
+def test_a_run_whose_words_or_configuration_are_wrong(lockctl, locks, status, backend, words):
+    code, document = refusal(locks / ".report", lockctl, *words)
+    assert (code, document["backend"]) == (status, backend)
+
+
+def test_a_run_with_a_wrong_variable_and_one_whose_report_the_configuration_names(lockctl, locks):
+    path = locks / ".report"
+    assert refusal(path, lockctl, "--", "true", env={"LOCKCTL_WAIT": "soon"})[0] == 78
+    (locks / ".config").write_text(f'[defaults]\nreport = "{path}"\n')
+    env = {"LOCKCTL_REPORT": "", "LOCKCTL_WAIT": "soon"}
+    assert refusal(path, lockctl, "--config", str(locks / ".config"), "--", "true", env=env)[0] == 78
+
+
+def test_a_run_that_a_bug_ends(lockctl, locks):
+    path = locks / ".report"
+    path.write_text("{}")
+    code = "import sys; from lockctl.cli import main, run; run.user_name = None; sys.exit(main.main(sys.argv[1:]))"
+    words = ["run", "-l", "a", "-b", lockctl.url, "--report", str(path), "--", "true"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, timeout=LIMIT, check=False)
+    assert done.returncode == 70
+    assert read(path)["detail"].startswith("a bug in lockctl: TypeError")
+
+
+@pytest.mark.parametrize("place", ["nodir/r.json", "/nodir/r.json", "r.json/", ""])
+def test_a_report_in_a_directory_that_is_not_there_is_refused_before_anything_runs(lockctl, locks, place):
+    done = lockctl("run", "-l", "a", f"--report={place}", "--", "touch", str(locks / ".ran"), cwd=locks)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr.count("\n") == 1
+    assert not (locks / ".ran").exists()
+
+
+def test_what_is_put_in_the_place_of_a_fifo_while_the_report_is_written_is_not_written_to(locks, monkeypatch):
+    """Who owns the directory swaps it for a link to a file of root, after each call that looks at it."""
+    secret, path = locks / ".secret", locks / ".report"
+    secret.write_text("untouched\n")
+    for call in ("stat", "lstat", "fstat"):
+        look = getattr(os, call)
+
+        def swap(*words, look=look, **more):
+            found = look(*words, **more)
+            if stat.S_ISFIFO(found.st_mode):
+                path.unlink()
+                path.symlink_to(secret)
+            return found
+
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        monkeypatch.setattr(os, call, swap)
+        files.put(str(path), b"{}\n")
+        monkeypatch.undo()
+        os.close(reader)
+        assert secret.read_text() == "untouched\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_link_of_another_user_is_replaced_and_not_followed(locks):
+    target, path = locks / ".fifo", locks / ".report"
+    os.mkfifo(target)
+    reader = os.open(target, os.O_RDONLY | os.O_NONBLOCK)
+    path.symlink_to(target)
+    os.chown(path, 1234, 1234, follow_symlinks=False)
+    files.put(str(path), b"{}\n")
+    assert (path.is_symlink(), path.read_text()) == (False, "{}\n")
+    os.close(reader)
