@@ -13,6 +13,7 @@ from lockctl.backends.redis import RedisBackend
 from lockctl.errors import BackendUnavailable
 from lockctl.model import Claim
 from lockctl.url import parse_url
+from tests.contract.remembering import a_run
 from tests.jobs import LIMIT, eventually
 from tests.servers.redis import Redis
 
@@ -160,3 +161,25 @@ def test_tokens_rise_over_a_failover_also_to_a_replica_that_lacks_the_last_write
     replica.ask("REPLICAOF", "NO", "ONE")
     tokens += [grant_of(replica).token for _ in range(2)]
     assert rising(tokens)
+
+
+def test_what_is_kept_of_a_name_goes_a_year_after_its_last_use_and_no_token_gets_smaller(
+    start_server: Callable[..., Any],
+) -> None:
+    server = start_server(Redis)
+    grant = grant_of(server)
+    client = RedisBackend.from_url(parse_url(server.url))
+    client.note_success(grant, timeout=LIMIT)
+    client.remember("nightly", a_run(), timeout=LIMIT)
+    client.close()
+    kept = [key for key in server.ask("KEYS", "*") if b"nightly" in key]
+    assert len(kept) == 3
+    assert all(365 * 86400 < server.ask("TTL", key) <= 366 * 86400 for key in kept)
+    server.ask("DEL", *kept)  # as after that year
+    later = grant_of(server)
+    assert later.token > grant.token
+    # a clock that went back must not be what the next token comes from
+    ahead = later.token + 366 * 86400 * 1_000_000
+    server.ask("SET", FENCE, str(ahead))
+    assert grant_of(server).token == ahead + 1
+    assert server.ask("TTL", FENCE) == -1

@@ -23,6 +23,7 @@ READ_OF_WAITER = 2048  # bytes of a waiter's document
 LONGEST_QUEUE_SHOWN = 1000  # waiters
 MOST_HOLDERS_SHOWN = 1000
 NEVER = "9e15"  # milliseconds since the epoch: no lease ends then, and scripts can still count so far
+FENCE_KEPT = 366 * 86400  # seconds after the last grant for which a counter is kept, as a history is
 QUEUE_KEPT = 60_000  # milliseconds: longer than any place in the queue lives without being refreshed
 
 
@@ -85,9 +86,18 @@ local function fence()
   return tonumber(text) < 9e15 and tonumber(text) or 0
 end
 
+-- a year later the clock has passed it, so it may be forgotten then; a counter that is far ahead of the clock may not
+local function keep_fence(text)
+  if tonumber(text) < now_us + {FENCE_KEPT} * 500000 then
+    redis.call('SET', FENCE, text, 'EX', {FENCE_KEPT})
+  else
+    redis.call('SET', FENCE, text)
+  end
+end
+
 local function raise_fence(least)
   local token = math.max(fence() + 1, least, now_us)
-  redis.call('SET', FENCE, string.format('%.0f', token))
+  keep_fence(string.format('%.0f', token))
   return token
 end
 
@@ -239,7 +249,7 @@ return {{value or false, redis.call('PTTL', LOCK), waiters, run, kind or false, 
 CONFIRM = script("""
 local value, left = held(), redis.call('PTTL', LOCK)
 if left <= 0 or not starts(value, ARGV[1]) then return {0} end
-if fence() < tonumber(ARGV[3]) then redis.call('SET', FENCE, ARGV[3]) end
+if fence() < tonumber(ARGV[3]) then keep_fence(ARGV[3]) end
 redis.call('SET', LOCK, ARGV[2] .. ARGV[3] .. '|' .. string.sub(value, #ARGV[1] + 1), 'PX', left)
 return {1}
 """)
@@ -248,7 +258,7 @@ return {1}
 JOIN_HOLDER = script("""
 local owner, value = ARGV[1], held()
 if redis.call('EXISTS', GONE) == 1 or (value and not starts(value, owner .. '|')) then return {0} end
-if fence() < tonumber(ARGV[2]) then redis.call('SET', FENCE, ARGV[2]) end
+if fence() < tonumber(ARGV[2]) then keep_fence(ARGV[2]) end
 if not value then redis.call('DEL', REVOKE, HOLDERS) end
 redis.call('SET', LOCK, owner .. '|' .. ARGV[2] .. '|' .. ARGV[4], 'PX', ARGV[3])
 return {1}
