@@ -178,6 +178,25 @@ def clear_timer(descriptor: int) -> None:
         return
 
 
+def erase_variables(names: Iterable[str]) -> None:
+    """Overwrite the values of these variables where ``/proc/PID/environ`` shows them; ``os.environ`` keeps them."""
+    try:
+        with open("/proc/self/stat", "rb", buffering=0) as file:
+            fields = file.read().rpartition(b")")[2].split()
+        begin, end = int(fields[47]), int(fields[48])  # env_start and env_end, proc(5)
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(begin)
+            given = b"\0" + memory.read(end - begin)
+            for name in names:
+                before, found, after = given.partition(b"\0%s=" % os.fsencode(name))
+                length = after.find(b"\0")
+                if found and length > 0:
+                    memory.seek(begin + len(before) + len(found) - 1)
+                    memory.write(bytes(length))
+    except OSError:
+        return  # /proc may be restricted: then others cannot read it there either
+
+
 def set_process_name(name: str, command_line: str = "") -> None:
     """Name this process for ``ps``, ``top`` and ``pkill`` (at most 15 bytes), and for ``ps -f`` if wanted.
 

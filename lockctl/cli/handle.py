@@ -139,7 +139,7 @@ def directory(environ: Mapping[str, str]) -> str:
     """The private directory for what belongs to handles, made if need be; raises ``ConfigError``."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     state = environ.get("XDG_STATE_HOME", "")
-    if runtime.startswith("/") and os.access(runtime, os.W_OK | os.X_OK):
+    if runtime.startswith("/") and _is_mine(runtime):
         path = runtime + "/lockctl"
     elif os.geteuid() == 0:
         path = "/run/lockctl"
@@ -163,6 +163,14 @@ def directory(environ: Mapping[str, str]) -> str:
             f"{printable(path)} must be a directory of this user alone (chmod 700): a keeper listens there"
         )
     return path
+
+
+def _is_mine(runtime: str) -> bool:
+    """Whether a directory is this user's and can be used: with su or sudo the variable may name another user's."""
+    try:
+        return os.stat(runtime).st_uid == os.geteuid() and os.access(runtime, os.W_OK | os.X_OK)
+    except OSError:
+        return False
 
 
 def is_own(path: str, environ: Mapping[str, str]) -> bool:

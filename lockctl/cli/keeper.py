@@ -122,6 +122,7 @@ def _become_keeper(
         task = Task(remains.stem, order.span, order.bound, link)
         binding = ("--bind-pid", str(order.bound_pid)) if order.bound_pid else ()
         shown = ("lockctl", "acquire", order.name, "--for", format_duration(order.span), *binding)
+        kernel.set_process_name("lockctl", " ".join(shown))  # the words of `acquire` may have a URL with a password
         settings.update(FIXED, lock=order.name, report=remains.path(".end"))
         from lockctl.cli.start import execute
 

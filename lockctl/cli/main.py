@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     talk = Talk()
     try:
+        _hide_credentials()
         if words[:1] == ["run"]:
             gc.disable()  # nothing to collect before the command runs, and looking takes a third of the start
             status = _run(words[1:])
@@ -46,6 +47,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report_bug(talk)
     finally:
         talk.finish()
+
+
+def _hide_credentials() -> None:
+    """From here on no process that runs as this user, such as the job, finds them in ``/proc/PID/environ``."""
+    names = [name for name in ("LOCKCTL_BACKEND", "LOCKCTL_FENCE") if "@" in os.environ.get(name, "")]
+    if "LOCKCTL_PASSWORD" in os.environ:
+        names.append("LOCKCTL_PASSWORD")
+    if names:
+        from lockctl import kernel
+
+        kernel.erase_variables(names)
 
 
 def _run(words: list[str]) -> int | None:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+
+from lockctl.supervise import tree
+from tests.jobs import LIMIT
+from tests.servers.redis import Redis
 
 SECRET = "hunter2"
 UNREACHABLE = "redis://:{}@127.0.0.1:1/0"
@@ -27,3 +37,54 @@ def test_the_command_gets_no_credential(lockctl, variables, reachable, locks):
     assert "PATH" in names
     assert "LOCKCTL_PASSWORD" not in names
     assert SECRET not in done.stdout + done.stderr + report.read_text()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"LOCKCTL_PASSWORD": SECRET},
+        {"LOCKCTL_PASSWORD": SECRET, "LC_ALL": "C"},
+        {"LOCKCTL_FENCE": f"redis://:{SECRET}@127.0.0.1:1"},
+        {"LOCKCTL_BACKEND": UNREACHABLE.format(SECRET)},
+    ],
+    ids=["password", "C locale", "fence", "backend"],
+)
+def test_the_job_finds_no_credential_in_the_environment_of_its_ancestors(lockctl, variables):
+    """Neither the keeper's nor the guard's, as the kernel shows them; and the keeper still has its own."""
+    line = "import os; print(*[open(f'/proc/{pid}/environ').read() for pid in (os.getppid(), KEEPER)])"
+    job = line.replace("KEEPER", "int(open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1])")
+    options = ("-b", lockctl.url) if "LOCKCTL_BACKEND" not in variables else ("--on-unavailable", "run")
+    if "LOCKCTL_FENCE" in variables:
+        variables = {**variables, "LOCKCTL_ON_UNAVAILABLE": "fail"}
+        options = (*options, "--fence", str(lockctl.directory / ".stock"))
+    done = lockctl("run", *options, "-l", "a", "--", sys.executable, "-c", job, env=variables)
+    assert done.returncode == 0, done.stderr
+    assert "PATH=" in done.stdout
+    assert SECRET not in done.stdout
+
+
+def test_the_daemon_of_acquire_shows_no_password(new_desk, start_server):
+    server = start_server(Redis)
+    server.command("ACL", "SETUSER", "any", "on", f">{SECRET}", "~*", "&*", "+@all")
+    desk = new_desk(f"{server.url}/0")
+    handle = desk.acquire("-b", f"redis://any:{SECRET}@127.0.0.1:{server.port}/0")
+    keeper = json.loads(Path(handle).read_text())["pid"]
+    for pid in (keeper, *tree.descendants(keeper)):
+        for entry in ("cmdline", "environ"):
+            assert SECRET.encode() not in Path(f"/proc/{pid}/{entry}").read_bytes()
+    assert Path(f"/proc/{keeper}/cmdline").read_bytes().startswith(b"lockctl acquire deploy --for")
+    assert desk("release", "--handle", handle).returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+def test_a_keeper_makes_no_directory_in_the_runtime_directory_of_another_user(desk, lockctl, unshare):
+    theirs = lockctl.directory / ".theirs"
+    theirs.mkdir()
+    os.chown(theirs, 1234, 1234)
+    line = 'mount -t tmpfs none /run && exec "$@"'
+    words = [*unshare("-m"), "sh", "-c", line, "-", lockctl.command, "acquire", "a", "--for", "1s"]
+    env = lockctl.environment({**desk.env, "XDG_RUNTIME_DIR": str(theirs)})
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["socket"].startswith("/run/lockctl/")
+    assert not list(theirs.iterdir())
