@@ -15,12 +15,10 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.url import SECRETS, Password, absolute
 from lockctl.value import replace
-from lockctl.wire.deadline import bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.url import Url
-    from lockctl.wire.deadline import Deadline
 
 LONGEST = 65536  # bytes: longer is no password, but the wrong file
 LIMIT = 10.0  # seconds for a command to end, or for what a pipe or a terminal is to give
@@ -79,15 +77,18 @@ class Source:
         assert self._password is not None
         return self._password
 
-    def again(self, deadline: Deadline) -> str:
-        """The password for a new connection; if it cannot be read, then as it was. Raises ``BackendUnavailable``."""
+    def again(self, limit: float) -> str:
+        """The password for a new connection; if it cannot be read, then as it was. Raises ``BackendUnavailable``.
+
+        *limit*, in seconds, is for waiting until another thread has read it; who calls this bounds the rest.
+        """
         if not self._may_have_changed():
             return self.first()
-        if not self._busy.acquire(timeout=min(deadline.left(), LIMIT)):
+        if not self._busy.acquire(timeout=min(limit, LIMIT)):
             raise BackendUnavailable(f"{self._name}: gave no password in time")
         try:
             if self._may_have_changed():
-                bounded(self._read, deadline, self._name)
+                self._read()
         except ConfigError:
             self._read_at = clock.boottime()
         finally:
@@ -108,7 +109,7 @@ class Source:
         else:
             text = _in_file(self._path, self._name)
         password = Password(text)
-        password.again = self.again
+        password.again, password.name = self.again, self._name
         self._password, self._read_at = password, clock.boottime()
 
 

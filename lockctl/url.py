@@ -11,8 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lockctl.wire.deadline import Deadline
-
 SECRETS = ("password_file", "password_command", "token_file", "token_command")  # token: what Consul calls it
 LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in which an @ is a letter like others
 HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
@@ -34,18 +32,14 @@ def absolute(path: str) -> str:
 
 
 class Password(str):
-    """A password that was read from a place. ``again`` reads it anew for a new connection, within a deadline."""
+    """A password that was read from the place that the setting *name* names.
 
-    __slots__ = ("again",)
-    again: Callable[[Deadline], str]
-
-
-def password_now(password: str | None, deadline: Deadline) -> str | None:
-    """The password for a connection that is made now: it may have been changed since the last one.
-
-    Raises ``BackendUnavailable`` when there is none in time, ``RequestInterrupted``.
+    ``again`` reads it anew for a new connection, within so many seconds; it raises ``BackendUnavailable``.
     """
-    return password.again(deadline) if isinstance(password, Password) else password
+
+    __slots__ = ("again", "name")
+    again: Callable[[float], str]
+    name: str
 
 
 class Url(Value):

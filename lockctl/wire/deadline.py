@@ -13,6 +13,7 @@ import select
 
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, RequestInterrupted
+from lockctl.url import Password
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,3 +133,13 @@ def bounded(
     if errors:
         raise errors[0]
     return results[0]
+
+
+def password_now(password: str | None, deadline: Deadline) -> str | None:
+    """The password for a connection that is made now: it may have been changed since the last one.
+
+    Raises ``BackendUnavailable`` when there is none in time, ``RequestInterrupted``.
+    """
+    if not isinstance(password, Password):
+        return password
+    return bounded(lambda: password.again(deadline.left()), deadline, password.name)

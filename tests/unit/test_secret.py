@@ -13,8 +13,8 @@ from lockctl import secret
 from lockctl.config import Effective, backend_url, profile_url, read_config
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
-from lockctl.url import Url, parse_url, password_now
-from lockctl.wire.deadline import Deadline
+from lockctl.url import Url, parse_url
+from lockctl.wire.deadline import Deadline, password_now
 from tests.jobs import alive, eventually
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from lockctl.backends.consul.entry import Entry, is_session, quoted, read_entry
 from lockctl.durations import parse_duration
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import password_now
 from lockctl.value import Value
+from lockctl.wire.deadline import password_now
 from lockctl.wire.http import Client
 
 TYPE_CHECKING = False

@@ -8,8 +8,7 @@ import os
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import password_now
-from lockctl.wire.deadline import READABLE
+from lockctl.wire.deadline import READABLE, password_now
 from lockctl.wire.http import Client
 from lockctl.wire.stream import Closed, TooLarge
 

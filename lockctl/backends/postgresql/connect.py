@@ -7,7 +7,7 @@ import os
 
 from lockctl.backends.postgresql.session import Session, SessionGone, SqlError
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.url import password_now
+from lockctl.wire.deadline import password_now
 from lockctl.wire.stream import resolve
 
 TYPE_CHECKING = False

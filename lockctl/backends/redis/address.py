@@ -8,6 +8,7 @@ from lockctl.errors import ConfigError
 from lockctl.names import printable, token_domain
 from lockctl.value import Value
 from lockctl.wire import tls_settings
+from lockctl.wire.deadline import password_now
 from lockctl.wire.stream import Endpoint
 
 TYPE_CHECKING = False
@@ -38,7 +39,7 @@ class Login(Value):
     def greeting(self, deadline: Deadline) -> list[tuple[bytes | str | int, ...]]:
         """The first commands on a connection."""
         commands: list[tuple[bytes | str | int, ...]] = []
-        password = urls.password_now(self.password, deadline)
+        password = password_now(self.password, deadline)
         if password is not None:
             commands.append(("AUTH", password) if self.user is None else ("AUTH", self.user, password))
         if self.db:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from lockctl.backends.redis import address as addresses
 from lockctl.errors import BackendUnavailable, ConfigError, RequestInterrupted
 from lockctl.names import printable
-from lockctl.url import password_now
-from lockctl.wire.deadline import bounded
+from lockctl.wire.deadline import bounded, password_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
