@@ -75,7 +75,7 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
     if request.fence is not None:
         from lockctl.fence.entrance import Entrance
 
-        fence = Entrance(request.fence, signals.descriptor, signals.ending)
+        fence = Entrance(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
     clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
     timer = kernel.timer_descriptor(clock.clock_id)  # who cannot have one is refused before the command runs
     outcome = Outcome("held", request.name, capabilities.scheme, request.words, request.host, 0.0)

@@ -20,11 +20,15 @@ PATIENCE = 1.0  # seconds that a store may take longer than it was told to
 class Entrance:
     """Shows a token to one resource; call it for that."""
 
-    def __init__(self, words: str, interrupt: int, ending_signal: Callable[[], int | None]) -> None:
+    def __init__(
+        self, words: str, interrupt: int, ending_signal: Callable[[], int | None], *, correctness: bool
+    ) -> None:
         """The resource that *words* mean; nothing is connected yet. Raises ``ConfigError``, ``UsageError``.
 
-        *interrupt* is readable when a signal came; *ending_signal* then says which one ends the step.
+        *interrupt* is readable when a signal came; *ending_signal* then says which one ends the step. With
+        *correctness* a store that can forget marks is refused.
         """
+        self._correctness = correctness
         self._words = words
         self._place = open_place(words)
         self._interrupt = interrupt
@@ -39,6 +43,8 @@ class Entrance:
 
         def show() -> None:
             try:
+                if self._correctness:
+                    place.store.check_durable(timeout=timeout)
                 place.store.advance(place.resource, Mark(domain, token), timeout=timeout)
             finally:
                 place.store.close()

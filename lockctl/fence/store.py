@@ -46,5 +46,11 @@ class Store(Protocol):
         ends with this process, however that ends. Raises ``ConfigError`` if the store is not :attr:`lockable`.
         """
 
+    def check_durable(self, *, timeout: float) -> None:
+        """Raise ``ConfigError`` unless a mark that was recorded survives a crash of the server and a loss of power.
+
+        As far as the server can be asked; and where that is possible and forbidden, it is not met.
+        """
+
     def close(self) -> None:
         """Free what this object holds open."""

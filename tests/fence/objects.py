@@ -367,6 +367,21 @@ class ObjectContract(StoreContract):
             watched.advance(mark(33))
         assert str(told.value).isprintable()
 
+    @pytest.mark.parametrize("status", [301, 302, 307, 308])
+    @pytest.mark.parametrize("more", [[], [("Location", "http://elsewhere.example/x")], [("Location", "")]])
+    def test_a_redirect_is_refused_in_one_line(
+        self, watched: Client, between: HttpProxy, status: int, more: list[tuple[str, str]]
+    ) -> None:
+        def moved(request: Request) -> Answer:
+            body = b"" if request.method == "HEAD" else b"<Error><Code>PermanentRedirect</Code></Error>"
+            return status, more, body
+
+        between.look = moved
+        for step in (watched.current, lambda: watched.advance(mark(34)), lambda: write(watched, 34, b"data")):
+            with pytest.raises(ConfigError, match=r"moved|elsewhere") as told:
+                step()
+            assert str(told.value).isprintable()
+
     def test_an_answer_byte_by_byte_is_bounded_by_the_time_limit(self, harness: ObjectHarness, client: Client) -> None:
         client.advance(mark(33))
         fresh = Client(harness)

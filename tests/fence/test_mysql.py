@@ -75,6 +75,18 @@ def test_what_came_too_late_is_not_committed_later(harness: MysqlHarness, client
     other.store.close()
 
 
+def test_a_server_that_does_not_wait_for_its_disk_is_known(harness: MysqlHarness, client: Client) -> None:
+    before = harness.command("select @@innodb_flush_log_at_trx_commit")
+    try:
+        harness.command("set global innodb_flush_log_at_trx_commit = 1")
+        client.store.check_durable(timeout=LIMIT)
+        harness.command("set global innodb_flush_log_at_trx_commit = 2")
+        with pytest.raises(ConfigError, match="set innodb_flush_log_at_trx_commit = 1"):
+            client.store.check_durable(timeout=LIMIT)
+    finally:
+        harness.command(f"set global innodb_flush_log_at_trx_commit = {before}")
+
+
 def test_a_mark_stays_held_where_idle_connections_are_ended(harness: MysqlHarness, client: Client) -> None:
     before = harness.command("select @@global.wait_timeout, @@global.idle_transaction_timeout").split()
     harness.command("set global wait_timeout = 1, global idle_transaction_timeout = 1")

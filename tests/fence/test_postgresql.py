@@ -182,6 +182,16 @@ def test_a_missing_table_names_what_prints_it(postgres_server: Postgres) -> None
         client.store.close()
 
 
+@pytest.mark.parametrize("fsync", ["on", "off"])
+def test_a_server_that_does_not_wait_for_its_disk_is_known(start_server: Callable[..., Any], fsync: str) -> None:
+    server: Postgres = start_server(Postgres, extra=[f"fsync = {fsync}"])
+    store = PostgresqlStore.from_url(parse_url(server.url))
+    expected = contextlib.nullcontext() if fsync == "on" else pytest.raises(ConfigError, match="set fsync = on")
+    with expected:
+        store.check_durable(timeout=LIMIT)
+    store.close()
+
+
 def test_a_store_takes_its_table_from_one_schema_whatever_the_search_path_is(
     start_server: Callable[..., Any],
 ) -> None:

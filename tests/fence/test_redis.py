@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,11 +18,13 @@ from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
+    from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
 
 PASSWORD = "s3cret"
+MANUAL = Path(__file__).parents[2] / "man/text/lockctl-fence.1.txt"
+(RIGHTS,) = re.findall(r"Redis needs `([^`]+)`", MANUAL.read_text())
 
 
 class RedisHarness(ServedHarness):
@@ -160,6 +164,31 @@ def test_a_server_that_may_forget_marks_is_refused(private: Redis) -> None:
             assert store.reset("stock", None, timeout=LIMIT) is None
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "appendonly is no"),
+        (["save 60 1"], "appendonly is no"),
+        (["appendonly yes", "appendfsync everysec"], "appendfsync is everysec"),
+        (["appendonly yes", "appendfsync always"], ""),
+    ],
+)
+def test_a_server_that_can_lose_marks_is_refused_where_correctness_is_asked_for(
+    start_server: Callable[..., Any], lockctl: Lockctl, lines: list[str], said: str
+) -> None:
+    server = start_server(Redis, extra=lines)
+    words = ["run", "-l", "a", "--fence", f"redis://{server.address}/0?resource=stock"]
+    done = lockctl(*words, "--guarantee", "correctness", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == ((78, "") if said else (0, "ran\n")), done.stderr
+    assert said in done.stderr
+    assert lockctl(*words, "--", "true").returncode == 0
+    if "appendonly no" in said:
+        server.kill()
+        server.start()
+        with store_at(f"redis://{server.address}/0") as store:
+            assert store.current("stock", timeout=LIMIT) is None
+
+
 def test_a_full_memory_refuses_new_marks_and_old_tokens(private: Redis) -> None:
     with store_at(f"redis://{private.address}/0") as store:
         store.advance("stock", mark(33), timeout=LIMIT)
@@ -186,17 +215,19 @@ def test_users_without_the_rights_or_the_password(start_server: Callable[..., An
     users = [
         f"user elsewhere on >{PASSWORD} ~other:* +@all",
         f"user reader on >{PASSWORD} ~lockctl-fence:* +@read +@scripting",
-        f"user writer on >{PASSWORD} ~lockctl-fence:* +evalsha +eval +type +getrange +set +del +persist",
+        f"user writer on >{PASSWORD} {RIGHTS}",
+        f"user silent on >{PASSWORD} ~lockctl-fence:* +evalsha +eval +type +getrange",
     ]
-    server = start_server(Redis, password=PASSWORD, extra=users)
+    server = start_server(Redis, password=PASSWORD, fsync=True, extra=users)
     (tmp_path / "password").write_text(PASSWORD + "\n")
     file = f"?password_file={tmp_path / 'password'}"
     for login, params, problem in (
         ("", "", "wants a password"),
         ("writer:wr0ng@", "", "does not accept"),
-        ("elsewhere@", file, "NOPERM"),
-        ("reader@", file, "NOPERM"),
-        ("writer@", file, ""),  # who may not ask for the memory's limit
+        ("elsewhere@", file, r"NOPERM.*it may not use a key: .*~PREFIX\* .*lockctl-fence:"),
+        ("reader@", file, r"NOPERM.*it may not run a command of a script: .*lockctl-fence\(1\)"),
+        ("silent@", file, r"NOPERM.*it may not run a command of a script"),
+        ("writer@", file, ""),  # what the manual says
     ):
         with store_at(f"redis://{login}{server.address}/0{params}") as store:
             if problem:
@@ -208,3 +239,9 @@ def test_users_without_the_rights_or_the_password(start_server: Callable[..., An
             else:
                 assert store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
                 assert store.reset("stock", None, timeout=LIMIT) == mark(33)
+                store.check_durable(timeout=LIMIT)
+    with (
+        store_at(f"redis://silent@{server.address}/0{file}") as store,
+        pytest.raises(ConfigError, match=r"it cannot be seen .*\(NOPERM\).*\+config\|get"),
+    ):
+        store.check_durable(timeout=LIMIT)

@@ -87,6 +87,22 @@ def test_a_user_who_may_not_use_the_keys_is_told_so(lockctl: Lockctl, start_serv
     refused(lockctl, f"redis://narrow:{PASSWORD}@{server.address}/0", "the user may not do what a lock needs")
 
 
+@pytest.mark.parametrize(
+    ("rights", "said"),
+    [
+        (
+            "~lockctl:* ~{lockctl:* &{lockctl:* +@all -evalsha -eval",
+            "it may not run evalsha: ACL SETUSER its-name +evalsha",
+        ),
+        ("~lockctl:* &{lockctl:* +@all", "it may not use a key: ACL SETUSER its-name ~PREFIX* ~{PREFIX*"),
+        ("~lockctl:* ~{lockctl:* &{lockctl:* +@all -set", "it may not run a command of a script: ACL SETUSER its-name"),
+    ],
+)
+def test_a_right_that_is_missing_is_named(lockctl: Lockctl, start_server: Start, rights: str, said: str) -> None:
+    server = start_server(Redis, password=PASSWORD, extra=[f"user narrow on >{PASSWORD} {rights}"])
+    refused(lockctl, f"redis://narrow:{PASSWORD}@{server.address}/0", said)
+
+
 def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, start_server: Start) -> None:
     rights = "~lockctl:* ~{lockctl:* &{lockctl:* +@all -@admin -@dangerous"
     server = start_server(Redis, password=PASSWORD, extra=[f"user narrow on >{PASSWORD} {rights}"])

@@ -17,6 +17,7 @@ ADVICE = {  # what a person must change; the rest may pass by itself
     "CROSSSLOT": "this is a node of a Redis cluster, which is not served: name a single primary",
     "WRONGTYPE": "a companion key of the lock holds what is not lockctl's: delete it, or use another prefix",
 }
+NAME = frozenset("abcdefghijklmnopqrstuvwxyz|-_.")  # what the name of a command is made of
 PASSING = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "OOM", "MISCONF", "TRYAGAIN")
 
 
@@ -35,12 +36,32 @@ def code_of(error: ReplyError) -> str:
     return error.code
 
 
+def _missing(text: str) -> str:
+    """Which right is missing, by the text of a refusal, and what grants it."""
+    command = text.partition("run the '")[2].partition("'")[0]
+    if command and NAME.issuperset(command):
+        return f"it may not run {command}: ACL SETUSER its-name +{command}"
+    if "channel" in text:
+        return "it may not use the channel: ACL SETUSER its-name &{PREFIX*, with the prefix of the URL (lockctl:)"
+    if "key" in text:
+        return (
+            "it may not use a key: ACL SETUSER its-name ~PREFIX* ~{PREFIX*, with the prefix of the URL (lockctl:,"
+            " of marks lockctl-fence:)"
+        )
+    # Redis 7.0 does not name a command that a script may not run
+    return (
+        "it may not run a command of a script: ACL SETUSER its-name +@all -@admin -@dangerous, or what"
+        " lockctl-backends(7) has for locks and lockctl-fence(1) for marks"
+    )
+
+
 def refusal(where: str, error: ReplyError) -> LockctlError:
     """The error to raise for an answer to anything but AUTH."""
     code = code_of(error)
     if code in ADVICE:
-        shown = f" ({code}: {error.text})" if code == "NOPERM" else f" ({code})"
-        return ConfigError(f"{where}: {ADVICE[code]}{shown}")
+        if code == "NOPERM":
+            return ConfigError(f"{where}: {ADVICE[code]} (NOPERM): {_missing(error.text)}")
+        return ConfigError(f"{where}: {ADVICE[code]} ({code})")
     if error.code == "ERR" and error.text.startswith(("unknown command", "DB index", "invalid DB", "SELECT is not")):
         return ConfigError(f"{where}: {error.text}")
     if code == "READONLY":

@@ -57,6 +57,10 @@ class ConditionalStore(ABC):
     def close(self) -> None:
         """See ``Store``."""
 
+    def check_durable(self, *, timeout: float) -> None:
+        """See ``Store``: these servers write to disk before they answer, or cannot be asked."""
+        del timeout
+
     def _confirm(self, key: str, seen: Seen, deadline: Deadline) -> bool:
         """Whether that is still there as it was *seen*; for servers whose reads may be old."""
         return True

@@ -143,7 +143,7 @@ class _Server:
         if status == 403:
             return ConfigError(f"{where}: status 403: no permission; needed are GET, HEAD, PUT and DELETE")
         if 300 <= status < 400:
-            to = answer.headers.get("location", "").partition("?")[0]
+            to = answer.headers.get("location", "").partition("?")[0] or "another place"
             return ConfigError(f"{where}: moved to {printable(to[:200])}: use the URL of the document itself")
         if status in (405, 501):
             return ConfigError(f"{where}: status {status}: the server does not do that here")

@@ -45,6 +45,7 @@ SET = (
 )
 REMOVE = f"DELETE FROM {TABLE} WHERE resource = %s"
 ENGINE = f"SELECT engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{TABLE}'"
+WAITS_FOR_DISK = (1, 3)  # of innodb_flush_log_at_trx_commit; 3 is MariaDB's
 # who holds a mark may be silent for as long as a job takes; the last one is MariaDB's alone
 UNHURRIED = ("SET SESSION wait_timeout = 31536000", "SET SESSION idle_transaction_timeout = 0")
 ADVICE = "lockctl fence sql --dialect mysql"
@@ -125,6 +126,17 @@ class MysqlStore:
                 self._session = session
             else:
                 session.close()
+
+    def check_durable(self, *, timeout: float) -> None:
+        """See ``Store``: whether a commit waits for the disk."""
+        deadline = Deadline(timeout)
+
+        def step(session: Session) -> Any:
+            return session.ask("SELECT @@innodb_flush_log_at_trx_commit", deadline)
+
+        ((flushed,),) = self._asked(step, TABLE, deadline)
+        if int(flushed) not in WAITS_FOR_DISK:
+            raise ConfigError(f"{self._where}: a crash can lose marks: set innodb_flush_log_at_trx_commit = 1")
 
     def close(self) -> None:
         """See ``Store``."""

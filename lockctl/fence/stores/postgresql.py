@@ -128,6 +128,13 @@ class PostgresqlStore:
             else:
                 session.close()
 
+    def check_durable(self, *, timeout: float) -> None:
+        """See ``Store``: each step of ours waits for its commit, if the server waits for its disk."""
+        deadline = Deadline(timeout)
+        ((fsync,),) = self._asked(lambda session: session.ask("SHOW fsync", deadline), deadline)
+        if bytes(fsync) != b"on":
+            raise ConfigError(f"postgresql at {self._address}: fsync is off, so a crash can lose marks: set fsync = on")
+
     def close(self) -> None:
         """See ``Store``."""
         if self._session is not None:

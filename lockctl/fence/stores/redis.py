@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from lockctl.backends.redis import address as addresses
 from lockctl.backends.redis import scripts
+from lockctl.backends.redis.refusals import code_of
 from lockctl.backends.redis.session import Session
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import accept
 from lockctl.fence.stores import text
+from lockctl.names import printable
 from lockctl.url import take_params
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
+from lockctl.wire.resp import ReplyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from lockctl.wire.resp import Reply
 
 PREFIX = "lockctl-fence:"
+DURABLE = {"appendonly": "yes", "appendfsync": "always"}  # settings with which an acknowledged write is on the disk
 
 # what all begin with: the text of the mark, or nothing, and the type of what is there
 _SEEN = f"""
@@ -121,6 +125,25 @@ class RedisStore:
     def holding(self, resource: str, mark: Mark, *, timeout: float) -> AbstractContextManager[None]:
         """See ``Store``: not possible here."""
         raise text.cannot_hold(self._session.where)
+
+    def check_durable(self, *, timeout: float) -> None:
+        """See ``Store``: whether each write is on the disk before its answer."""
+        asked = [("CONFIG", "GET", name) for name in DURABLE]
+        replies = self._session.ask([*asked], Deadline(timeout))
+        refused = next((reply for reply in replies if isinstance(reply, ReplyError)), None)
+        if refused is not None:
+            raise ConfigError(
+                f"{self._session.where}: it cannot be seen whether marks survive a restart ({code_of(refused)}): allow"
+                " the user +config|get, or keep the mark in another store"
+            )
+        for (name, wanted), reply in zip(DURABLE.items(), replies, strict=True):
+            found = reply[1] if isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], bytes) else b"?"
+            if found != wanted.encode():
+                shown = printable(found[:20].decode("utf-8", "replace"))
+                raise ConfigError(
+                    f"{self._session.where}: {name} is {shown}, so a restart or a crash can lose marks, and old tokens"
+                    " would pass: set appendonly yes and appendfsync always, or keep the mark in another store"
+                )
 
     def close(self) -> None:
         """See ``Store``."""

@@ -217,6 +217,8 @@ class _Bucket:
             config=config,
         )
         client.meta.events.register("before-send.s3", _Bounded(client))
+        # after a redirect botocore asks for the region of the bucket, and after a redirect of that again, without end
+        client.meta.events.register("before-call.s3.HeadBucket", _ask_once)
         return client
 
 
@@ -239,6 +241,10 @@ class _Bounded:
                 raise HTTPClientError(error=failure) from None
             answer.raw.close()  # of no more use unless it was read to its end
         return answer
+
+
+def _ask_once(context: dict[str, Any], **_: Any) -> None:
+    context.setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _status(response: Any) -> tuple[int, str]:
@@ -266,7 +272,9 @@ def _refused(where: str, status: int, code: str, bucket: str) -> BackendUnavaila
         )
     if status == 501:
         return ConfigError(f"{said}: the server does not know conditional writes: it cannot keep a mark")
-    if status in (301, 307, 400):
+    if 300 <= status < 400:
+        return ConfigError(f"{said}: the bucket is elsewhere, and redirects are not followed: set region= or endpoint=")
+    if status == 400:
         return ConfigError(f"{said}: are region= and endpoint= right?")
     return ConfigError(said)
 

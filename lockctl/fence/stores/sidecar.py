@@ -116,6 +116,10 @@ class SidecarStore:
             finally:
                 self.descriptor = None
 
+    def check_durable(self, *, timeout: float) -> None:
+        """See ``Store``: each step is on the disk when it returns."""
+        del timeout
+
     def close(self) -> None:
         """See ``Store``: nothing stays open."""
 

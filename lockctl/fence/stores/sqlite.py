@@ -92,6 +92,10 @@ class SqliteStore:
             finally:
                 session.rollback()
 
+    def check_durable(self, *, timeout: float) -> None:
+        """See ``Store``: ``synchronous`` is set by us, to the strictest."""
+        del timeout
+
     def close(self) -> None:
         """See ``Store``: nothing stays open."""
 
