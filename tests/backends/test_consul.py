@@ -278,7 +278,7 @@ def lose_answers(harness: ConsulHarness, client: ConsulBackend, method: str) -> 
 
 
 def test_a_claim_whose_answer_was_lost_finds_its_grant_again(harness: ConsulHarness) -> None:
-    client, claim = harness.client(), harness.claim()
+    client, claim = harness.client(), harness.claim(ttl=30.0)
     client.release(take(client, harness.claim("first")), timeout=LIMIT)
     lose_answers(harness, client, "transact")
     with pytest.raises(BackendUnavailable):
@@ -290,7 +290,7 @@ def test_a_claim_whose_answer_was_lost_finds_its_grant_again(harness: ConsulHarn
 
 
 def test_a_lock_that_a_lost_answer_may_have_granted_is_given_back(harness: ConsulHarness) -> None:
-    client, claim = harness.client(), harness.claim()
+    client, claim = harness.client(), harness.claim(ttl=30.0)
     client.release(take(client, harness.claim("first")), timeout=LIMIT)
     lose_answers(harness, client, "transact")
     with pytest.raises(BackendUnavailable):
