@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.security.rights import check_everything
 from tests.servers.etcd import Etcd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
@@ -160,3 +161,17 @@ def test_tls_with_a_server_that_has_none_and_none_with_one_that_has(
     status, message = attempt(lockctl, f"etcd://{secured.address}/")
     assert status == 69, message  # it hangs up here too
     assert "use etcds://" in message
+
+
+def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, start_server: Callable[..., Etcd]) -> None:
+    server = start_server(Etcd, auth=True)
+    server.command("user", "revoke-role", server.user, "lockctl")
+    server.command("role", "delete", "lockctl")
+    url = f"etcd://{server.user}:{server.password}@{server.address}/"
+    assert lockctl("run", "-b", url, "-l", "nightly", "--", "true").returncode == 78
+    manual = (Path(__file__).parents[2] / "man/text/lockctl-backends.7.txt").read_text()
+    commands = [line.split()[1:] for line in manual.splitlines() if line.startswith("    etcdctl ")]
+    assert len(commands) == 3
+    for words in commands:
+        server.command(*[server.user if word == "USER" else word for word in words])
+    check_everything(lockctl, url)

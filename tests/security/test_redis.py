@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.jobs import eventually
+from tests.security.rights import check_everything
 from tests.servers import resp
 from tests.servers.redis import Redis, RedisSentinel
 
@@ -107,12 +108,7 @@ def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, start_ser
     rights = "~lockctl:* ~{lockctl:* &{lockctl:* +@all -@admin -@dangerous"
     server = start_server(Redis, password=PASSWORD, extra=[f"user narrow on >{PASSWORD} {rights}"])
     url = f"redis://narrow:{PASSWORD}@{server.address}/0"
-    holder = lockctl.start_holding("nightly", "-b", url)
-    waiter = lockctl.start("run", "-l", "nightly", "-b", url, "--wait", "forever", "--", "true")
-    assert lockctl("list", "-b", url).returncode == 0
-    assert lockctl("force-release", "nightly", "--yes", "-b", url).returncode == 0
-    assert holder.wait(30) == 76
-    assert waiter.wait(30) == 0
+    check_everything(lockctl, url)
 
 
 def test_tls_is_verified_by_the_authority_that_the_url_names(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.security import make_acl
 
 from lockctl.errors import BackendUnavailable
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
+from tests.security.rights import check_everything
 from tests.servers.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
@@ -172,3 +174,22 @@ def test_a_server_that_wants_another_kind_of_proof_says_so(
     done = run(f"zookeeper://{server.address}{root}")
     assert done.returncode == 78
     assert "user name" in done.stderr
+
+
+def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, zookeeper_server: ZooKeeper, root: str) -> None:
+    manual = (Path(__file__).parents[2] / "man/text/lockctl-backends.7.txt").read_text()
+    login, create = (line.split() for line in manual.splitlines() if line.startswith(("    addauth ", "    create ")))
+    user = login[2].replace("USER", "least").replace("PASSWORD", "s3cret")
+    scheme, _, letters = create[3].split(":")
+    rights = {
+        {"c": "create", "r": "read", "w": "write", "d": "delete", "a": "admin"}[letter]: True for letter in letters
+    }
+    admin = KazooClient(hosts=zookeeper_server.address, auth_data=[(login[1], user)])
+    admin.start()
+    try:
+        admin.create(root, b"", acl=[make_acl(scheme, "", **rights)], makepath=True)
+        check_everything(lockctl, f"zookeeper://{user}@{zookeeper_server.address}{root}")
+    finally:
+        admin.delete(root, recursive=True)
+        admin.stop()
+        admin.close()
