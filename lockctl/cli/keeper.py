@@ -212,7 +212,13 @@ class Keeper:
                 data = data[os.write(1, data[:AT_ONCE]) :]
 
     def confirm(self) -> None:
-        """The handle was handed out: from here on it holds without us. Raises ``LockctlError`` if it has ended."""
+        """The handle was handed out: from here on it holds without us.
+
+        Raises ``Interrupted`` for a signal that came before, ``LockctlError`` if it has ended.
+        """
+        signum = self._signals.ending()
+        if signum is not None:
+            raise Interrupted(signum)
         try:
             self._link.send(b"taken", _socket.MSG_NOSIGNAL)
         except OSError:

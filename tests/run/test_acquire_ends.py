@@ -21,6 +21,7 @@ from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 def test_it_ends_when_its_time_is_over_and_release_says_so(desk: Desk) -> None:
@@ -190,6 +191,28 @@ def test_an_acquire_that_is_ended_while_it_waits_holds_nothing(signum: int, desk
     eventually(lambda: waiters() == 0, limit=3.0, pause=0.05)
     assert desk("release", "--handle", path).returncode == 0
     time.sleep(0.2)
+    assert desk.free()
+
+
+# a signal from another process as soon as the file with the handle has its name
+SIGNALLED = """
+import os, sys
+me = os.getpid()
+def hook(event, arguments):
+    if event == "os.rename" and os.getpid() == me:
+        sender = os.fork()
+        if sender == 0:
+            os.kill(me, 15)
+            os._exit(0)
+        os.waitpid(sender, 0)
+sys.addaudithook(hook)
+"""
+
+
+def test_an_acquire_that_is_ended_after_the_handle_was_written_holds_nothing(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SIGNALLED)
+    words = ("acquire", "deploy", "--for", "60s", "--handle", str(tmp_path / "handle"))
+    assert desk(*words, env={"PYTHONPATH": str(tmp_path)}).returncode == 128 + signal.SIGTERM
     assert desk.free()
 
 
