@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 import select
+from _signal import SIGKILL, SIGPIPE, SIGXFSZ
 
 from lockctl import clock, kernel
 from lockctl.errors import BackendUnavailable, ConfigError
@@ -27,8 +28,7 @@ FRESH = 5.0  # seconds for which what a command printed counts for further conne
 REGULAR, KIND = 0o100000, 0o170000  # S_IFREG, S_IFMT
 # the status is printed, too: in the keeper of a job the child may be reaped by another thread
 IN_DIRECTORY = 'cd -- "$1" 2>/dev/null; /bin/sh -c "$2"; printf "\\n%d" "$?"'
-SIGPIPE, SIGXFSZ = 13, 25  # Python ignores them, and a command would inherit that
-SIGKILL = 9
+IGNORED_BY_PYTHON = (SIGPIPE, SIGXFSZ)  # a command would inherit that
 
 
 def resolve(url: Url) -> Url:
@@ -153,7 +153,7 @@ def _printed_by(line: str, name: str, directory: str) -> bytes:
             os.environb,
             file_actions=[(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, writing, 1)],
             setsigmask=(),
-            setsigdef=(SIGPIPE, SIGXFSZ),
+            setsigdef=IGNORED_BY_PYTHON,
             setpgroup=0,
         )
     except OSError as failure:

@@ -14,6 +14,8 @@ times, also while the job is being stopped: the lock is kept until nobody is lef
 
 from __future__ import annotations
 
+from _signal import SIGCONT, SIGKILL
+
 from lockctl import events
 from lockctl.lease.schedule import HELD_UP
 
@@ -28,7 +30,6 @@ RUNNING, SETTLING, LINGERING, STOPPING, KILLING, FINISHED = range(6)
 SETTLE = 0.2  # seconds: helpers such as `> >(tee log)` end by themselves a moment after the command
 REPEAT_KILL = 0.05  # seconds to the second round of SIGKILL: whoever appeared in between is caught
 SLOWEST_REPEAT = 1.0  # seconds: what SIGKILL cannot end (another user's, stuck in a driver) is only waited for
-SIGKILL, SIGCONT = 9, 18  # by number, as the kernel's ABI for every Linux that Python runs on has them
 
 
 class Watch:
