@@ -333,6 +333,21 @@ class ObjectContract(StoreContract):
         assert client.current() == mark(33)
         assert harness.names() == {"stock" + SIDE}
 
+    def test_a_write_of_what_exists_needs_one_request_to_prove_that_conditions_count(
+        self, harness: ObjectHarness, watched: Client, client: Client, between: HttpProxy
+    ) -> None:
+        harness.place("stock", b"data of 33")
+        client.advance(mark(33))
+        seen: list[str] = []
+        between.look = lambda request: seen.append(request.path)
+        write(watched, 34, b"data of 34")
+        probes = [path for path in seen if "-probe-" in path]
+        assert len(probes) == 1
+        assert len(seen) <= 7
+        write(watched, 35, b"data of 35")
+        assert len([path for path in seen if "-probe-" in path]) == 1
+        assert len(seen) <= 13
+
     def test_a_server_that_ignores_only_the_condition_for_new_objects_is_found_out_too(
         self, harness: ObjectHarness, watched: Client, between: HttpProxy
     ) -> None:

@@ -155,7 +155,8 @@ class ObjectStore:
             # after the ETag was read: whoever has a higher token by now is found here, and the data that one with a
             # higher token writes from here on has another ETag
             self._advance(key, mark, deadline)
-            self._prove(key, deadline, creating=True)
+            # that there is a mark says that the rest was proved here when it was made
+            self._prove(key, deadline, creating=before is None)
             if self._space.write(key, body, before.etag if before else None, deadline, mark, before):
                 break
             self._pause(key, deadline)
