@@ -106,5 +106,22 @@ class Backend(Protocol):
     def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
         """What :meth:`remember` kept of a lock, the newest first. Reads only."""
 
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """All names that match a glob and that nobody used for *older_than* seconds by the store's clock.
+
+        Each with the time of its last use (seconds since the epoch), in the order of names. Nobody holds, keeps or
+        waits for them, and lockctl has something of them: a counter, a success, runs. What only another
+        program has is never among them. A use is a grant, a renewal, a release, a success, a run that is
+        remembered. Reads only.
+        """
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """Remove all that is kept of a name that :meth:`unused` would still show: counter, success, history.
+
+        The store itself compares, in the same step: ``False``, and no lock is touched, when the name was used, is held,
+        kept or waited for meanwhile, or when nothing of it is ours to remove. The token of a later grant is still
+        greater than that of every grant before.
+        """
+
     def close(self) -> None:
         """Free what this object holds open. Locks that it was granted and did not release are abandoned."""

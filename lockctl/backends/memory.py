@@ -40,6 +40,7 @@ class _Tenure:
 class _Lock:
     def __init__(self) -> None:
         self.token = 0
+        self.used = 0.0  # seconds since the epoch
         self.success: float | None = None
         self.past: dict[bool, list[bytes]] = {True: [], False: []}  # whether they started -> runs, the newest first
         self.tenures: dict[str | None, _Tenure] = {}  # owner -> tenure
@@ -80,6 +81,7 @@ class MemoryServer:
         self.wall = wall
         self.mutex = threading.Lock()
         self.locks: dict[str, _Lock] = {}
+        self.floor = 0  # the greatest token of a lock that was forgotten
         self.bells: set[int] = set()  # a descriptor for each wait that is under way
 
     def lock(self, name: str) -> _Lock:
@@ -87,6 +89,18 @@ class MemoryServer:
         lock = self.locks.setdefault(name, _Lock())
         lock.clean(self.now())
         return lock
+
+    def use(self, name: str) -> _Lock:
+        """The lock of this name, which is used now; to be used under the mutex."""
+        lock = self.lock(name)
+        lock.used = self.wall()
+        return lock
+
+    def is_unused(self, lock: _Lock, older_than: float) -> bool:
+        """Whether nobody has anything of a lock, and nobody used it for so long; to be used under the mutex."""
+        lock.clean(self.now())
+        ours = lock.token or lock.success is not None or any(lock.past.values())
+        return bool(ours) and not lock.tenures and not lock.queue and self.wall() - lock.used >= older_than
 
     def ring(self) -> None:
         """Have every waiter look again; to be used under the mutex."""
@@ -137,7 +151,8 @@ class MemoryBackend:
                 if not lock.is_open_to(claim):
                     return None
                 lock.queue.pop(claim.owner, None)
-                lock.token = max(lock.token + 1, int(wall * 1_000_000))
+                self._server.use(claim.name)
+                lock.token = max(lock.token + 1, self._server.floor + 1, int(wall * 1_000_000))
                 who = (claim.owner, claim.host, claim.pid, claim.user, claim.command)
                 holder = Holder(*who, lock.token, claim.mode, wall, None, claim.ttl)
                 tenure = lock.tenures[claim.owner] = _Tenure(holder, claim, self._server.now() + claim.ttl)
@@ -151,6 +166,7 @@ class MemoryBackend:
             if tenure is None:
                 raise LeaseLost("the lease ran out, or the lock was taken away")
             tenure.expires = self._server.now() + grant.ttl
+            self._server.use(grant.claim.name)
             if tenure.asked is not None:
                 raise LeaseRevoked(*tenure.asked)
         return grant
@@ -165,6 +181,8 @@ class MemoryBackend:
                 tenure.expires = self._server.now() + hold
             elif tenure is not None:
                 del lock.tenures[grant.claim.owner]
+            if tenure is not None:
+                self._server.use(grant.claim.name)
             self._server.ring()
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
@@ -260,13 +278,14 @@ class MemoryBackend:
         """See ``Backend``."""
         with self._request().mutex:
             lock = self._server.lock(grant.claim.name)
+            self._server.use(grant.claim.name)
             if documents.is_newer(grant.at, lock.success, self._server.wall()):
                 lock.success = grant.at
 
     def remember(self, name: str, run: Run, *, timeout: float) -> None:
         """See ``Backend``."""
         with self._request().mutex:
-            past = self._server.lock(name).past[run.started]
+            past = self._server.use(name).past[run.started]
             past.insert(0, history.describe(run))
             del past[history.KEPT :]
 
@@ -275,6 +294,28 @@ class MemoryBackend:
         with self._request().mutex:
             lock = self._server.locks.get(name) or _Lock()
             return history.in_order(filter(None, map(history.read, lock.past[True] + lock.past[False])))
+
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        server = self._request()
+        with server.mutex:
+            found = [
+                (name, lock.used)
+                for name, lock in server.locks.items()
+                if fnmatch.fnmatchcase(name, pattern) and server.is_unused(lock, older_than)
+            ]
+        return iter(sorted(found))
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        server = self._request()
+        with server.mutex:
+            lock = server.locks.get(name)
+            if lock is None or not server.is_unused(lock, older_than):
+                return False
+            server.floor = max(server.floor, lock.token)
+            del server.locks[name]
+            return True
 
     def close(self) -> None:
         """See ``Backend``: a client keeps nothing open; what it held ends with its lease."""

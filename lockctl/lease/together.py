@@ -203,6 +203,14 @@ class Together:
         """See ``Backend``."""
         return self._clients[name].history(name, timeout=timeout)
 
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        return self._any.unused(pattern, older_than=older_than, timeout=timeout)
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        return self._any.forget(name, older_than=older_than, timeout=timeout)
+
     def close(self) -> None:
         """See ``Backend``."""
         for client in self._clients.values():

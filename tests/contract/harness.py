@@ -38,6 +38,10 @@ class Harness(ABC):
     def client(self) -> Backend:
         """A fresh client on the same store."""
 
+    def neighbour(self) -> Backend | None:
+        """A client of the same store with another prefix, which has locks of its own; ``None``: there are none."""
+        return None
+
     @abstractmethod
     def expire(self, grant: Grant) -> None:
         """Make the holder vanish as by a crash, and let pass what must pass until its lock is free."""

@@ -13,6 +13,7 @@ from lockctl.errors import ConfigError
 from lockctl.model import Holder
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
+from tests.contract.forgetting import Forgetting
 from tests.contract.harness import LIMIT, Harness, take
 from tests.contract.suite import BackendContract
 
@@ -81,12 +82,21 @@ def harness() -> Iterator[MemoryHarness]:
     made.close()
 
 
-class TestMemory(BackendContract):
+class TestMemory(Forgetting, BackendContract):
     """Every promise, and what only this backend has."""
 
     def test_the_token_rises_although_the_clock_was_set_back(self, harness: MemoryHarness, backend: Backend) -> None:
         grant = take(backend, harness.claim())
         backend.release(grant, timeout=LIMIT)
+        harness.behind = 3600.0
+        assert take(backend, harness.claim()).token == grant.token + 1
+
+    def test_the_token_rises_although_the_clock_was_set_back_and_the_name_forgotten(
+        self, harness: MemoryHarness, backend: Backend
+    ) -> None:
+        grant = take(backend, harness.claim())
+        backend.release(grant, timeout=LIMIT)
+        assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)
         harness.behind = 3600.0
         assert take(backend, harness.claim()).token == grant.token + 1
 

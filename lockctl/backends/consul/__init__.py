@@ -358,6 +358,14 @@ class ConsulBackend:
 
         return past.runs(self._agent, self._settings.prefix, name, Deadline(timeout))
 
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        raise NotImplementedError
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """See ``Backend``: the sessions of abandoned locks end by themselves."""
         self._agent.close()

@@ -237,6 +237,14 @@ class EtcdBackend:
 
         return read_history(self, name, Deadline(timeout))
 
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        raise NotImplementedError
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """See ``Backend``."""
         self.cluster.close()

@@ -351,6 +351,14 @@ class FileBackend:
 
         return remembered.history_of(self._path, self._prefix + name)
 
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        raise NotImplementedError
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """See ``Backend``."""
         for grant in self._granted.values():

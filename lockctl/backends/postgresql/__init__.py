@@ -213,6 +213,14 @@ class PostgresqlBackend:
         deadline, key = Deadline(timeout), self._address.key_of(name)
         return self._observer.with_session(lambda session: past.runs(self._fence, session, key, deadline), deadline)
 
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        raise NotImplementedError
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """See ``Backend``: the server frees what was held as soon as it sees the connections end."""
         while self._tenures:

@@ -215,6 +215,14 @@ class RedisBackend:
         found = runs(self._session, self._prefix, name, Deadline(timeout))
         return history.in_order(filter(None, map(history.read, found)))
 
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        raise NotImplementedError
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """See ``Backend``."""
         self._session.close()

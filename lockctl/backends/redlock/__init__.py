@@ -351,6 +351,14 @@ class RedlockBackend:
 
         return history(self._nodes, self._prefix, name, Deadline(timeout), self._quorum)
 
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        raise NotImplementedError
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """See ``Backend``."""
         for node in self._nodes:

@@ -167,6 +167,14 @@ class ZooKeeperBackend:
 
         return self._look(lambda session, deadline: past.runs_of(session, name, deadline), timeout)
 
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        raise NotImplementedError
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """See ``Backend``."""
         while self._candidates:
