@@ -15,6 +15,7 @@ import pytest
 from lockctl.backends.etcd import EtcdBackend
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
+from tests.contract.forgetting import Forgetting
 from tests.contract.harness import Harness
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
@@ -44,12 +45,15 @@ class EtcdHarness(Harness):
         self.prefix = f"contract-{os.getpid()}-{next(numbers)}/"
         self.proxies: dict[Backend, Proxy] = {}
 
-    def client(self) -> EtcdBackend:
+    def client(self, prefix: str = "") -> EtcdBackend:
         proxy = Proxy(self.server)
-        client = open_backend(parse_url(f"etcd://{proxy.address}/?prefix={self.prefix}"))
+        client = open_backend(parse_url(f"etcd://{proxy.address}/?prefix={prefix or self.prefix}"))
         assert isinstance(client, EtcdBackend)
         self.proxies[client] = proxy
         return client
+
+    def neighbour(self) -> EtcdBackend:
+        return self.client(f"{self.prefix}deeper/")
 
     def keys(self, name: str = "nightly") -> list[str]:
         """The keys of a lock, the holder's first."""
@@ -102,5 +106,5 @@ def harness(etcd_server: Etcd) -> Iterator[EtcdHarness]:
     made.close()
 
 
-class TestEtcd(BackendContract):
+class TestEtcd(Forgetting, BackendContract):
     """Every promise."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lockctl.url import Url
 
 PORT = 2379
-KEEP_ALIVE = "/v3/lease/keepalive"
 TRIES = 4  # to make a lease: two are enough when one answer was lost
 
 
@@ -138,7 +137,7 @@ class EtcdBackend:
         request = {"compare": [wording.is_created_at(own, grant.token)], "success": [wording.get(asked)]}
         try:
             # in this order: the leader that prolonged the lease was still the leader when the key was looked at
-            requests = ((KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))
+            requests = ((wording.KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))
             kept, answer = self.cluster.call_beside(requests, deadline)
             ttl, term = self._kept_alive(lease, kept)
         except LeaseGone as odd:
@@ -238,12 +237,16 @@ class EtcdBackend:
         return read_history(self, name, Deadline(timeout))
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``."""
-        raise NotImplementedError
+        """See ``Backend``. What leaves no success and no run leaves nothing, and is not among them."""
+        from lockctl.backends.etcd.forgetting import unused
+
+        return unused(self, pattern, older_than, Deadline(timeout))
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
         """See ``Backend``."""
-        raise NotImplementedError
+        from lockctl.backends.etcd.forgetting import forget
+
+        return forget(self, name, older_than, Deadline(timeout))
 
     def close(self) -> None:
         """See ``Backend``."""
@@ -274,7 +277,7 @@ class EtcdBackend:
 
     def keep_alive(self, lease: int, deadline: Deadline) -> tuple[float, int]:
         """Prolong a lease; for how many seconds, 0 when it has ended, and the leader's term."""
-        return self._kept_alive(lease, self.cluster.call(KEEP_ALIVE, {"ID": str(lease)}, deadline))
+        return self._kept_alive(lease, self.cluster.call(wording.KEEP_ALIVE, {"ID": str(lease)}, deadline))
 
     def _kept_alive(self, lease: int, answer: dict[str, Any]) -> tuple[float, int]:
         if wording.whole(answer.get("ID")) != lease:

@@ -50,7 +50,7 @@ def note_success(backend: EtcdBackend, grant: Grant, lease: int, deadline: Deadl
             return
         unchanged = wording.has_value(key, found[0].value) if found else wording.is_created_at(key, 0)
 
-        def note(attached: int, unchanged: dict[str, Any] = unchanged) -> dict[str, Any]:
+        def note(attached: int, _now: float, unchanged: dict[str, Any] = unchanged) -> dict[str, Any]:
             return {
                 "compare": [wording.is_created_at(place, grant.token), unchanged],
                 "success": [wording.put(key, value, attached)],
@@ -63,10 +63,11 @@ def note_success(backend: EtcdBackend, grant: Grant, lease: int, deadline: Deadl
 def remember(backend: EtcdBackend, name: str, run: Run, deadline: Deadline) -> None:
     """See ``Backend``: a key for each run. The order is that of their writing, whatever the clocks of hosts say."""
     directory = backend.layout.history(name, started=run.started)
-    key, value = directory + os.urandom(8).hex().encode(), history.describe(run)
+    key, document = directory + os.urandom(8).hex().encode(), history.describe(run)
 
-    def add(attached: int) -> dict[str, Any]:
+    def add(attached: int, now: float) -> dict[str, Any]:
         most = history.KEPT + SPARE + AT_ONCE
+        value = document[:-1] + b',"noted_at":%d}' % now  # our clock, and that of the run, do not count
         return {"success": [wording.put(key, value, attached), wording.oldest(wording.below(directory), most)]}
 
     _, kept = wording.steps(_write(backend, name, add, deadline), 2)
@@ -90,14 +91,18 @@ def _time_in(entry: Entry) -> float | None:
 
 
 def _write(
-    backend: EtcdBackend, name: str, request: Callable[[int], dict[str, Any]], deadline: Deadline
+    backend: EtcdBackend, name: str, request: Callable[[int, float], dict[str, Any]], deadline: Deadline
 ) -> dict[str, Any]:
-    """Have the lease of what is kept of a lock run from now on, and write something that is attached to it."""
+    """Have the lease of what is kept of a lock run from now on, and write something that is attached to it.
+
+    *request* is told the lease, and what time it is at the member that answered.
+    """
     lease = wording.lease_id(f"{backend.layout.prefix}{name}", 0)
     while True:
-        if backend.keep_alive(lease, deadline)[0] <= 0:
+        kept = backend.cluster.call(wording.KEEP_ALIVE, {"ID": str(lease)}, deadline)
+        if wording.whole(kept.get("TTL")) <= 0:
             backend.fresh_lease(history.AGE, lease, deadline)
         try:
-            return backend.cluster.call("/v3/kv/txn", request(lease), deadline)
+            return backend.cluster.call("/v3/kv/txn", request(lease, wording.moment(kept)), deadline)
         except LeaseGone:
             backend.lease_ended(lease)  # revoked by another hand, or at its end

@@ -22,6 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+KEEP_ALIVE = "/v3/lease/keepalive"
 LARGEST_LEASE = 9223372036854775783  # a prime below 2**63: etcd's ids of leases are positive int64
 LONGEST_NUMBER = 20  # digits of 2**64
 # below the prefix, where no lock can be: no lock's name begins with a dot
@@ -59,9 +60,13 @@ class Layout(Value):
         """The key of a request to one holder to give the lock back."""
         return as_bytes(f"{self.prefix}{REVOCATIONS}{name}/") + b"%x" % lease
 
+    def records(self, name: str) -> bytes:
+        """What all keys of the runs of a lock begin with."""
+        return as_bytes(f"{self.prefix}{HISTORY}{name}/")
+
     def history(self, name: str, *, started: bool) -> bytes:
-        """What all keys of the runs of a lock begin with, those that started and those that did not."""
-        return as_bytes(f"{self.prefix}{HISTORY}{name}/{'started' if started else 'refused'}/")
+        """The same, of those that started or of those that did not."""
+        return self.records(name) + (b"started/" if started else b"refused/")
 
     def success(self, name: str) -> bytes:
         """The key of the last success under a lock."""
@@ -116,6 +121,11 @@ def after(beginning: bytes) -> bytes:
 def is_free(directory: bytes) -> dict[str, Any]:
     """The condition that no key begins so."""
     return {**below(directory), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
+
+
+def is_unchanged_since(among: dict[str, Any], revision: int) -> dict[str, Any]:
+    """The condition that no key of a range was written after *revision*."""
+    return {**among, "target": "MOD", "result": "LESS", "mod_revision": str(revision + 1)}
 
 
 def is_created_at(key: bytes, revision: int) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lockctl import history
-from lockctl.backends.etcd import EtcdBackend, remembering, wording
+from lockctl.backends.etcd import EtcdBackend, forgetting, remembering, wording
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
@@ -17,10 +17,14 @@ from tests.backends.etcd.claims import claim, one_of, reader
 from tests.backends.etcd.test_hostile_keys import HOSTILE, TestHostileKeys
 from tests.contract.harness import LIMIT, refused, take
 from tests.contract.remembering import a_run
+from tests.jobs import eventually
 from tests.servers.etcd import Etcd
+from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lockctl.wire.deadline import Deadline
 
     Open = Callable[..., EtcdBackend]
 
@@ -130,6 +134,79 @@ class TestSuccess:
             backend.note_success(old, timeout=LIMIT)
         noted = etcd_server.command("get", f"{backend.layout.prefix}.success/nightly", "--print-value-only")
         assert json.loads(noted) == {"at": grant.at, "token": grant.token}
+
+
+class TestForgetting:
+    """The store compares: nothing is removed that was written after the look."""
+
+    @pytest.mark.parametrize("use", ["a run", "a success", "a holder"])
+    def test_what_comes_between_the_look_and_the_removal_keeps_all_of_it(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, monkeypatch: pytest.MonkeyPatch, use: str
+    ) -> None:
+        backend.remember("nightly", a_run(), timeout=LIMIT)
+        other = connect(etcd_server.address)
+        before = take(other, claim()) if use == "a success" else None
+        call = backend.cluster.call
+
+        def late(path: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+            if "compare" in request:
+                if use == "a run":
+                    other.remember("nightly", a_run(1), timeout=LIMIT)
+                elif before is not None:
+                    other.note_success(before, timeout=LIMIT)
+                    other.release(before, timeout=LIMIT)
+                else:
+                    take(other, claim())
+            return call(path, request, deadline)
+
+        monkeypatch.setattr(backend.cluster, "call", late)
+        if before is not None:  # the holder is no reason here: as if it came and went between the two
+            monkeypatch.setattr(forgetting, "_last_use", lambda found: 0.0 if any(found[1:]) else None)
+        assert not backend.forget("nightly", older_than=0.0, timeout=LIMIT)
+        expected = [a_run(1), a_run()] if use == "a run" else [a_run()]
+        assert list(other.history("nightly", timeout=LIMIT)) == expected
+        assert (other.last_success("nightly", timeout=LIMIT) is not None) == (use == "a success")
+
+    def test_an_answer_that_is_lost_does_no_harm(self, etcd_server: Etcd, connect: Open) -> None:
+        with Proxy(etcd_server) as proxy:
+            cut, other = connect(proxy.address), connect(etcd_server.address)
+            cut.remember("nightly", a_run(), timeout=LIMIT)
+            call = cut.cluster.call
+
+            def lost(path: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+                proxy.mode = "drop_replies" if "compare" in request else "pass"
+                return call(path, request, deadline)
+
+            cut.cluster.call = lost  # type: ignore[method-assign]
+            with pytest.raises(BackendUnavailable):
+                cut.forget("nightly", older_than=0.0, timeout=1.0)
+            eventually(lambda: other.history("nightly", timeout=LIMIT) == ())
+            other.remember("nightly", a_run(1), timeout=LIMIT)
+            assert not cut.forget("nightly", older_than=3600.0, timeout=LIMIT), "it was used meanwhile"
+            assert other.history("nightly", timeout=LIMIT) == (a_run(1),)
+
+    def test_only_what_is_a_lock_of_ours_is_among_the_names(
+        self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
+    ) -> None:
+        for key in (".history/", ".history/a b/started/1", ".success/..", "theirs/1", "plain", ".other/nightly"):
+            TestHostileKeys.write(etcd_server, prefix + key, b"theirs")
+        assert list(backend.unused("*", older_than=0.0, timeout=LIMIT)) == []
+        TestHostileKeys.write(etcd_server, f"{prefix}.success/spoilt", b"\xff")
+        assert list(backend.unused("*", older_than=3600.0, timeout=LIMIT)) == [("spoilt", 0.0)]
+        assert backend.forget("spoilt", older_than=3600.0, timeout=LIMIT)
+        assert list(backend.unused("*", older_than=0.0, timeout=LIMIT)) == []
+
+    def test_the_clock_of_the_host_that_ran_last_does_not_count(self, backend: EtcdBackend) -> None:
+        backend.remember("nightly", a_run(started_at=1.0, ended_at=2.0), timeout=LIMIT)
+        assert list(backend.unused("*", older_than=3600.0, timeout=LIMIT)) == []
+        assert not backend.forget("nightly", older_than=3600.0, timeout=LIMIT)
+
+    def test_names_of_many_pages_come_in_order(self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(forgetting, "PAGE", 7)
+        names = [f"job-{number:02}" for number in range(forgetting.NAMES_AT_ONCE + 5)]
+        for name in reversed(names):
+            backend.remember(name, a_run(), timeout=LIMIT)
+        assert [name for name, _ in backend.unused("job-*", older_than=0.0, timeout=LIMIT)] == names
 
 
 class TestRefusals:
