@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -389,3 +389,131 @@ def test_a_connection_that_ended_after_its_lease_is_replaced_for_the_history(pla
     eventually(lambda: place.command(f"select count(*) from pg_stat_activity where pid = {pid}") == "0")
     client.remember("nightly", a_run(), timeout=LIMIT)
     assert client.history("nightly", timeout=LIMIT) == (a_run(),)
+
+
+def names(client: PostgresqlBackend, older_than: float = 0.0) -> list[str]:
+    return [name for name, _ in client.unused("*", older_than=older_than, timeout=LIMIT)]
+
+
+def forget(client: PostgresqlBackend, name: str = "nightly", older_than: float = 0.0) -> bool:
+    return client.forget(name, older_than=older_than, timeout=LIMIT)
+
+
+@pytest.mark.parametrize("wanted", [claim, reader], ids=["alone", "shared"])
+def test_tokens_rise_although_the_clock_was_set_back_after_a_name_was_forgotten(
+    place: Place, wanted: Callable[[], Claim]
+) -> None:
+    client = place.client()
+    client.release(take(client, claim()), timeout=LIMIT)
+    assert forget(client)
+    floor = int(place.command(f"select token from {place.fence} where key = 'floor'"))
+    hour = 3600 * 1_000_000  # the same as a clock that is an hour behind now
+    place.command(f"update {place.fence} set token = token + {hour}")
+    assert take(client, wanted()).token == floor + hour + 1
+    client.remember("never-held", a_run(), timeout=LIMIT)
+    assert take(client, claim("never-held")).token > floor + hour
+    assert [lock.name for lock in client.list("*", timeout=LIMIT)] == ["never-held", "nightly"]
+
+
+def test_a_token_that_is_ahead_of_the_clock_is_kept_for_programs_that_know_no_floor(place: Place) -> None:
+    client = place.client()
+    client.release(take(client, claim()), timeout=LIMIT)
+    place.command(f"update {place.fence} set token = 9223372036854775800, taken_at = now() - interval '1 year'")
+    assert names(client) == []
+    assert not forget(client)
+
+
+@pytest.mark.parametrize("use", ["a run", "a success", "a holder", "a holder that has gone"])
+def test_a_use_between_the_look_and_the_removal_keeps_all_of_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    client, other = place.client(), place.client()
+    grant = take(other, claim())
+    other.release(grant, timeout=LIMIT)
+    other.remember("nightly", a_run(), timeout=LIMIT)
+    past = "now() - interval '1 year'"
+    place.command(f"update {place.fence} set taken_at = {past}, token = extract(epoch from {past}) * 1e6")
+    place.command(f"update {place.history} set noted_at = {past}")
+    select, uses = client._fence.select, []
+
+    def late(session: Session, sql: str, values: tuple[Any, ...], deadline: Deadline) -> Any:
+        if "DELETE" in sql:
+            uses.append(use)
+            if use == "a run":
+                other.remember("nightly", a_run(1), timeout=LIMIT)
+            elif use == "a success":
+                other.note_success(grant, timeout=LIMIT)
+            else:
+                held = take(other, claim())
+                if use != "a holder":
+                    other.release(held, timeout=LIMIT)
+        return select(session, sql, values, deadline)
+
+    monkeypatch.setattr(client._fence, "select", late)
+    assert names(client, 86400.0) == ["nightly"]
+    assert not forget(client, older_than=86400.0)
+    assert uses
+    assert a_run() in other.history("nightly", timeout=LIMIT)
+    monkeypatch.undo()
+    if use != "a holder":
+        assert forget(client)
+        assert place.command(f"select count(*) from {place.history}") == "0"
+
+
+def test_who_may_not_delete_is_told_the_right(place: Place) -> None:
+    client = place.client()
+    client.release(take(client, claim()), timeout=LIMIT)
+    client.remember("nightly", a_run(), timeout=LIMIT)
+    missing = r"GRANT SELECT, INSERT, UPDATE, DELETE ON .*{}"
+    with forbidden(place, place.history), pytest.raises(ConfigError, match=missing.format("lockctl_history")):
+        forget(client)
+    with forbidden(place, place.fence):
+        place.command(f"grant insert, update on {place.fence} to public")
+        client.release(take(client, claim("hourly")), timeout=LIMIT)
+        assert names(client) == ["hourly", "nightly"]
+        with pytest.raises(ConfigError, match=missing.format("lockctl_fence")):
+            forget(client)
+        place.command(f"grant delete on {place.fence} to public")
+        assert forget(client)
+
+
+def test_names_are_forgotten_from_the_table_of_an_older_lockctl(place: Place) -> None:
+    client = place.client()
+    assert names(client) == []
+    assert not forget(client)
+    place.command(OLD_TABLE.format(place.fence))
+    place.command(f"alter table {place.fence} owner to {place.server.user}")
+    place.command(
+        f"insert into {place.fence} values ('{place.key}', '{place.schema}:nightly', 5, null, null, null, 'epoch')"
+    )
+    assert client.last_success("nightly", timeout=LIMIT) is None
+    assert names(client, 86400.0) == ["nightly"]
+    assert forget(client, older_than=86400.0)
+    assert names(client) == []
+
+
+@pytest.mark.parametrize("number", ["42", "42,7"])
+def test_a_lock_whose_key_is_given_is_forgotten_as_one(place: Place, number: str) -> None:
+    client = place.client(key=number)
+    client.release(take(client, claim()), timeout=LIMIT)
+    assert names(client) == ["nightly"]
+    grant = take(client, claim())
+    assert names(client) == []
+    assert not forget(client)
+    client.release(grant, timeout=LIMIT)
+    assert forget(client)
+    assert names(client) == []
+
+
+def test_ten_thousand_names_are_found_in_seconds(place: Place) -> None:
+    client = place.client()
+    client.release(take(client, claim()), timeout=LIMIT)
+    client.remember("nightly", a_run(), timeout=LIMIT)
+    full = f"'{place.schema}:job-' || n"
+    place.command(
+        f"insert into {place.fence} (key, name, token, taken_at) select ('x' || left(encode(sha256(({full})::bytea),"
+        f" 'hex'), 16))::bit(64)::bigint, {full}, n, 'epoch' from generate_series(1, 10000) n"
+    )
+    started = time.monotonic()
+    assert len(names(client, 86400.0)) == 10_000
+    assert time.monotonic() - started < 10.0, "a second, or two"

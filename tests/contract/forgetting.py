@@ -151,6 +151,8 @@ class Forgetting:
             assert not forget(backend)
             assert backend.inspect("nightly", timeout=LIMIT).state == "foreign"
             assert refused(backend, harness.claim())
+        if harness.foreign_was_ours:
+            assert forget(backend)
         assert unused(backend) == []
         use(harness, backend, "hourly")
         with harness.foreign_hold("hourly"):
@@ -183,8 +185,10 @@ class Forgetting:
         def come_and_go() -> None:
             client = harness.client()
             while time.monotonic() < until:
-                grant = client.try_acquire(harness.claim(ttl=30.0), timeout=LIMIT)
+                claim = harness.claim(ttl=30.0)
+                grant = client.try_acquire(claim, timeout=LIMIT)
                 if grant is None:
+                    client.withdraw(claim, timeout=LIMIT)
                     continue
                 assert inside.acquire(blocking=False), "two at once"
                 tokens.append(grant.token)

@@ -14,6 +14,7 @@ from lockctl.backends.postgresql import PostgresqlBackend
 from lockctl.backends.postgresql.look import mark
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
+from tests.contract.forgetting import Forgetting
 from tests.contract.harness import LIMIT, Harness, take
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
@@ -37,6 +38,7 @@ class PostgresqlHarness(Harness):
     """Locks of one prefix, each client behind a proxy of its own."""
 
     capabilities = PostgresqlBackend.capabilities
+    foreign_was_ours = True
 
     def __init__(self, server: Postgres, more: str = "", pooler: PgBouncer | None = None) -> None:
         self.server = server
@@ -45,12 +47,15 @@ class PostgresqlHarness(Harness):
         self.more = more
         self.clients: list[tuple[Backend, Proxy]] = []
 
-    def client(self) -> Backend:
+    def client(self, prefix: str = "") -> Backend:
         proxy = Proxy(self.target)
         url = self.server.url.replace(self.server.address, proxy.address)
-        client = open_backend(parse_url(f"{url}?prefix={self.prefix}{self.more}"))
+        client = open_backend(parse_url(f"{url}?prefix={prefix or self.prefix}{self.more}"))
         self.clients.append((client, proxy))
         return client
+
+    def neighbour(self) -> Backend:
+        return self.client(f"another-{self.prefix}")
 
     def key(self, name: str) -> str:
         """As the backend computes it in SQL, in other words than in Python."""
@@ -127,11 +132,11 @@ def pooler(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) 
     made.stop()
 
 
-class TestPostgresql(BackendContract):
+class TestPostgresql(Forgetting, BackendContract):
     """Every promise, held by sessions."""
 
 
-class TestTransactionScope(BackendContract):
+class TestTransactionScope(Forgetting, BackendContract):
     """Every promise, held by transactions behind a pooler that lends connections for one of them."""
 
     @pytest.fixture

@@ -203,8 +203,11 @@ class PostgresqlBackend:
         """See ``Backend``."""
         from lockctl.backends.postgresql import past
 
-        deadline, key = Deadline(timeout), self._address.key_of(name)
-        self._observer.with_session(lambda session: past.remember(self._fence, session, key, run, deadline), deadline)
+        deadline = Deadline(timeout)
+        key, full_name = self._address.key_of(name), self._address.full_name(name)
+        self._observer.with_session(
+            lambda session: past.remember(self._fence, session, key, full_name, run, deadline), deadline
+        )
 
     def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
         """See ``Backend``."""
@@ -215,11 +218,25 @@ class PostgresqlBackend:
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
         """See ``Backend``."""
-        raise NotImplementedError
+        from lockctl.backends.postgresql import forgetting
+
+        deadline = Deadline(timeout)
+        where = (self._address, self._fence)
+        return iter(
+            self._observer.with_session(
+                lambda session: forgetting.unused(*where, session, pattern, older_than, deadline), deadline
+            )
+        )
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
         """See ``Backend``."""
-        raise NotImplementedError
+        from lockctl.backends.postgresql import forgetting
+
+        deadline = Deadline(timeout)
+        where = (self._address, self._fence)
+        return self._observer.with_session(
+            lambda session: forgetting.forget(*where, session, name, older_than, deadline), deadline
+        )
 
     def close(self) -> None:
         """See ``Backend``: the server frees what was held as soon as it sees the connections end."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 CLOCK = "floor(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint"
+FLOOR = "floor"  # instead of a key: the row with the greatest token of all names that were forgotten
+FIRST = f"GREATEST({CLOCK}, (SELECT known.token + 1 FROM {{0}} AS known WHERE known.key = '{FLOOR}'))"  # of a new row
 # commits wait for the disk whatever is usual here; a stricter setting stays
 DURABLE = (
     "SELECT pg_catalog.set_config('synchronous_commit', CASE WHEN pg_catalog.current_setting('synchronous_commit')"
@@ -36,8 +38,8 @@ FRESH = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; "
 # a name that has the key of another would exclude it, and nobody gets a lock that rests: no row comes back then
 UPSERT = (
     DURABLE
-    + "INSERT INTO {} AS fence (key, name, token, owner, document, taken_at)"
-    + f" VALUES (%s, %s, {CLOCK}, %s, %s, pg_catalog.clock_timestamp()) ON CONFLICT (key) DO UPDATE SET"
+    + "INSERT INTO {0} AS fence (key, name, token, owner, document, taken_at)"
+    + f" VALUES (%s, %s, {FIRST}, %s, %s, pg_catalog.clock_timestamp()) ON CONFLICT (key) DO UPDATE SET"
     + f" token = GREATEST(fence.token + 1, {CLOCK}), name = COALESCE(EXCLUDED.name, fence.name),"
     + " owner = EXCLUDED.owner, document = EXCLUDED.document, revocation = NULL, taken_at = EXCLUDED.taken_at,"
     + " rests_until = NULL WHERE (fence.name IS NULL OR EXCLUDED.name IS NULL OR fence.name = EXCLUDED.name)"
@@ -173,14 +175,20 @@ class Fence:
         Pid and new token, or no row if it finds none. Raises ``SqlError`` when that session may not be ended, and as
         :meth:`ask`.
         """
+        first = FIRST.format(self.quoted)
         sql = (
             f"{DURABLE}WITH holder AS MATERIALIZED ({holder}),"
-            f" bumped AS (INSERT INTO {self.quoted} AS fence (key, name, token) SELECT %s, %s, {CLOCK}"
+            f" bumped AS (INSERT INTO {self.quoted} AS fence (key, name, token) SELECT %s, %s, {first}"
             " WHERE EXISTS (SELECT FROM holder) ON CONFLICT (key) DO UPDATE SET token = fence.token + 1,"
             " rests_until = CASE WHEN fence.owner = %s THEN NULL ELSE fence.rests_until END RETURNING token)"
             " SELECT holder.pid, bumped.token, pg_catalog.pg_terminate_backend(holder.pid) FROM holder, bumped"
         )
         return self.ask(session, sql, deadline, (*values, key.text, name, owner))
+
+    def know(self, session: Session, key: Key, name: str | None, deadline: Deadline) -> None:
+        """Have a row of a lock that nobody has taken, so that what else is kept of it is found by its name."""
+        sql = f"INSERT INTO {self.quoted} (key, name, token) VALUES (%s, %s, {FIRST}) ON CONFLICT (key) DO NOTHING"
+        self.ask(session, sql.format(self.quoted), deadline, (key.text, name))
 
     def revocation_column(self) -> str:
         """The request to a holder to give the lock back, as an expression of two values: the key and the owner."""

@@ -93,6 +93,8 @@ class Observer:
                 if fnmatchcase(name, pattern):
                     queue = self._address.queue_of(name)
                     here = by_key.get(key.text, []) + by_queue.get(queue.text, [])
+                    if not here and entry.owner is None and entry.taken_at is None:
+                        continue  # only the past of a lock that nobody ever took
                     divided = look.divided(here, key, queue, _resting(entry))
                     found.append(self._info(name, key, divided, entry, sharers))
             return found

@@ -48,7 +48,7 @@ def note_success(fence: Fence, session: Session, key: Key, name: str | None, gra
     fence.ask(session, sql, deadline, (key.text, name, grant.token, grant.at))
 
 
-def remember(fence: Fence, session: Session, key: Key, run: Run, deadline: Deadline) -> None:
+def remember(fence: Fence, session: Session, key: Key, name: str | None, run: Run, deadline: Deadline) -> None:
     """Add a run, and remove what is too many; who removes at the same time passes by what another removes."""
     runs = table(fence)
     sql = (
@@ -56,10 +56,12 @@ def remember(fence: Fence, session: Session, key: Key, run: Run, deadline: Deadl
         f" DELETE FROM {runs} WHERE key = %s AND started = %s AND id IN (SELECT id FROM {runs}"
         " WHERE key = %s AND started = %s AND id <= (SELECT id FROM"
         f" {runs} WHERE key = %s AND started = %s ORDER BY id DESC OFFSET {history.KEPT} LIMIT 1)"
-        " FOR UPDATE SKIP LOCKED)"
+        f" FOR UPDATE SKIP LOCKED); SELECT FROM {fence.quoted} WHERE key = %s"
     )
     which = (key.text, run.started)
-    fence.ask(session, sql, deadline, (*which, history.describe(run).decode(), *which, *which, *which))
+    values = (*which, history.describe(run).decode(), *which, *which, *which, key.text)
+    if not fence.ask(session, sql, deadline, values):
+        fence.know(session, key, name, deadline)
 
 
 def runs(fence: Fence, session: Session, key: Key, deadline: Deadline) -> tuple[Run, ...]:

@@ -100,7 +100,8 @@ def explained(fence: Fence, error: SqlError, session: Session, sql: str) -> Back
     table = concerned(error)
     if error.code == FORBIDDEN and table.word in str(error):
         place = fence.named(table.word)
-        return ConfigError(f"{error}: have its owner run: GRANT {table.rights} ON {place} TO {_user(session)}")
+        more = ", DELETE" if table is FENCE and f"DELETE FROM {fence.quoted}" in sql else ""
+        return ConfigError(f"{error}: have its owner run: GRANT {table.rights}{more} ON {place} TO {_user(session)}")
     if error.code == FORBIDDEN and fence.schema is not None and fence.schema.strip('"') in str(error):
         return ConfigError(f"{error}: have its owner run: GRANT USAGE ON SCHEMA {fence.schema} TO {_user(session)}")
     if error.code in WRONG_SHAPE:
