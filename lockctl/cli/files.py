@@ -9,6 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from time import monotonic, sleep
+
+from lockctl.cli.talk import write_at_once
 
 STREAMS = (1, 2)
 STREAM_PATIENCE = 1.0  # seconds for its reader to make room
@@ -46,7 +49,7 @@ def put(path: str, data: bytes, mode: int = 0o666) -> None:
     try:
         if found in STREAMS:
             # by the descriptor: another user's terminal, or a socket, cannot be opened again
-            _write_all(found, data)
+            _write_to_stream(found, data)
         else:
             _append(found, data)
     finally:
@@ -90,6 +93,14 @@ def _is_open_as(descriptor: int, found: os.stat_result) -> bool:
         return os.path.samestat(os.fstat(descriptor), found)
     except OSError:
         return False
+
+
+def _write_to_stream(stream: int, data: bytes) -> None:
+    until = monotonic() + STREAM_PATIENCE
+    while data := data[write_at_once(stream, data) :]:
+        if monotonic() >= until:
+            raise BlockingIOError(errno.EAGAIN, "nobody reads it")
+        sleep(STREAM_PAUSE)
 
 
 def _append(found: int, data: bytes) -> None:

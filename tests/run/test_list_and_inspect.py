@@ -281,6 +281,7 @@ def test_data_that_cannot_be_written_is_an_error(lockctl, words):
     with open("/dev/full", "w") as full:
         done = lockctl(*words, stdout=full)
     assert (done.returncode, done.stderr) == (69, "lockctl: cannot write to stdout: No space left on device\n")
-    closed = lockctl("run", "-l", "b", "--", "sh", "-c", 'exec "$@" >&-', "sh", lockctl.command, *words)
+    script = 'LOCKCTL_BACKEND=$0 exec "$@" >&-'
+    closed = lockctl("run", "-l", "b", "--", "sh", "-c", script, lockctl.url, lockctl.command, *words)
     assert closed.returncode == 64
     assert closed.stderr == "lockctl: there is no stdout to write to: it was closed before lockctl started\n"

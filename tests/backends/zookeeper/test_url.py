@@ -38,7 +38,7 @@ def claim(ttl: float = 5.0, name: str = "nightly") -> Claim:
         ("zookeeper://h/zookeeper/quota", "path of the URL"),
         ("zookeeper://h/a%00b", "NUL"),
         ("zookeeper://h/a%1bb", "path of the URL"),
-        ("zookeeper://h/a%ffb", "path of the URL"),
+        ("zookeeper://h/a%ffb", "not UTF-8 text"),
         ("zookeeper://ops@h/", "digest"),
         ("zookeeper://:s3cret@h/", "digest"),
         ("zookeeper://a%3ab:s3cret@h/", "digest"),
