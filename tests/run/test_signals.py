@@ -221,6 +221,6 @@ def test_a_signal_reaches_the_command_although_a_library_has_a_thread(lockctl, t
 
 def test_the_command_has_the_mask_and_the_environment_as_without_such_a_library(lockctl, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(PRELOADED)
-    job = ("sh", "-c", "grep "^Sig[^Q]" /proc/self/status; env | grep -c STANDBY")
+    job = ("sh", "-c", "grep '^Sig[^Q]' /proc/self/status; env | grep -c STANDBY")
     with_threads = lockctl("run", "-l", "a", "--", *job, env={"PYTHONPATH": str(tmp_path)})
     assert with_threads.stdout == lockctl("run", "-l", "a", "--", *job).stdout
