@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.file import FileBackend, hold, remembered, revocation, seen, sharing
+from lockctl.backends.file import FileBackend, hold, remembered, revocation, seen, sharing, unused
 from lockctl.errors import LeaseLost
 from lockctl.kernel import unlock
 from lockctl.supervise import tree
+from tests.contract.forgetting import Forgetting
 from tests.contract.harness import LIMIT, Harness, refused, take
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
     from lockctl.backend import Backend
     from lockctl.model import Grant
 
-LOADED = (hold, remembered, revocation, seen, sharing)  # a client that cannot open a file cannot import them either
+LOADED = (
+    hold,
+    remembered,
+    revocation,
+    seen,
+    sharing,
+    unused,
+)  # a client that cannot open a file cannot import them either
 HOLD = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print('held', flush=True); sys.stdin.read()"
 ACQUIRE = """
 import os, sys
@@ -132,7 +140,7 @@ def harness(locks: Path) -> Iterator[FileHarness]:
     made.close()
 
 
-class TestFile(BackendContract):
+class TestFile(Forgetting, BackendContract):
     """Every promise, and what only this backend has."""
 
     def test_a_killed_process_loses_its_lock_at_once_and_its_record_is_not_believed(

@@ -1,9 +1,10 @@
-"""Locks of one host: ``flock(2)`` on a file that is never unlinked.
+"""Locks of one host: ``flock(2)`` on a file that is unlinked by ``lockctl prune`` alone.
 
 The kernel frees the lock when the last process that has the descriptor is gone, whatever happened to
 lockctl; the command inherits it on purpose. ``flock(1)`` on the same path excludes and is excluded.
 The file keeps the token and says who holds it; only the kernel's lock decides whether it is held.
-Readers and slots are in ``sharing``, what is kept of a lock that nobody holds is in ``hold`` and ``remembered``.
+Readers and slots are in ``sharing``, what is kept of a lock that nobody holds is in ``hold`` and ``remembered``, and
+how it is forgotten in ``unused``.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class FileBackend:
             if hold.left(before) > 0:
                 return None
         now = self._wall_us()
-        token = max(before.token + 1, now)
+        token = records.first_after(before, key, now)
         document = records.describe(claim, records.identity(claim.pid, self._helper, now / 1e6))
         records.write(descriptor, Record(before.sequence + 1, token, document), durable=True)
         return self._grant(claim, key, token, now / 1e6, descriptor)
@@ -353,11 +354,16 @@ class FileBackend:
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
         """See ``Backend``."""
-        raise NotImplementedError
+        from lockctl.backends.file import unused
+
+        return unused.find(self._path, self._prefix, pattern, older_than)
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``."""
-        raise NotImplementedError
+        """See ``Backend``. Only where the kernel can tell that nobody else has the lock file open: see ``unused``."""
+        from lockctl.backends.file import unused
+
+        self._key(name)
+        return unused.forget(self._open_directory(), self._path, self._prefix + name, older_than, timeout)
 
     def close(self) -> None:
         """See ``Backend``."""

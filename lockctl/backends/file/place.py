@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import time
 from errno import EIO, ENXIO
 
 from lockctl.errors import BackendUnavailable, ConfigError
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 # file systems whose flock(2) is not, or not always, seen by every process that can open the file
 SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "ceph", "afs", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs")
 TRIES = 100  # replacements of a file under our eyes before something is badly wrong
+LEASED = 0.02  # seconds between two tries to open a file that somebody has a lease on
 REVOKING = (1 << 40) + 4  # byte of a lock file, see ``ranges``: who takes the lock away has it locked
 LONGEST = 242  # bytes of a lock file's name: a name has up to 255, and that of its request has 13 more
+FLOOR = ".forgotten"  # the file with the greatest token of all lock files that were removed, as no lock's name begins
 LAYERED = ("overlay", "aufs", "unionfs")
 
 
@@ -79,7 +82,7 @@ def open_file(directory: int, file: str) -> int:
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     for _ in range(TRIES):
         try:
-            descriptor = os.open(file, flags, dir_fd=directory)
+            descriptor = opened(file, flags, directory)
             break
         except FileNotFoundError:
             pass
@@ -94,6 +97,16 @@ def open_file(directory: int, file: str) -> int:
         os.close(descriptor)
         raise OSError(ENXIO, "not a regular file")
     return descriptor
+
+
+def opened(path: str, flags: int, directory: int | None = None) -> int:
+    """A descriptor of a file, as soon as nobody has a lease on it, who is about to remove it. Raises ``OSError``."""
+    for _ in range(TRIES):
+        try:
+            return os.open(path, flags, dir_fd=directory)
+        except BlockingIOError:
+            time.sleep(LEASED)
+    return os.open(path, flags, dir_fd=directory)
 
 
 def _create(file: str, flags: int, directory: int) -> int:

@@ -13,8 +13,10 @@ Holders that are not alone have one more page each, of the same form, behind the
 from __future__ import annotations
 
 import os
+import stat
 
 from lockctl import documents
+from lockctl.backends.file import place
 from lockctl.errors import ConfigError
 from lockctl.names import printable, remainder
 from lockctl.value import Value
@@ -77,6 +79,29 @@ def read_ours(descriptor: int, key: str) -> Record:
     except NotARecord:
         message = f"file: {printable(key)} has content that is not lockctl's: refusing to write over it"
         raise ConfigError(message) from None
+
+
+def first_after(before: Record, key: str, now: int) -> int:
+    """The token of the next grant: above all before it, and not below *now*, the clock in microseconds.
+
+    The file of a lock that was forgotten is new, and begins after all that its directory ever forgot.
+    Raises ``OSError``.
+    """
+    if before.token:
+        return max(before.token + 1, now)
+    directory = key[: key.rindex("/") + 1]
+    try:
+        descriptor = os.open(directory + place.FLOOR, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return max(1, now)
+    try:
+        found, there = os.fstat(descriptor), os.stat(directory)
+        # in a sticky directory anybody could have put it there
+        if there.st_mode & stat.S_ISVTX and found.st_uid not in (0, there.st_uid):
+            return max(1, now)
+        return max(read_ours(descriptor, directory + place.FLOOR).token + 1, now)
+    finally:
+        os.close(descriptor)
 
 
 def write(descriptor: int, record: Record, *, durable: bool) -> None:

@@ -42,7 +42,7 @@ def note_success(directory: int, path: str, file: str, grant: Grant, timeout: fl
             return
         records.write(descriptor, Record(before.sequence + 1, 0, document), durable=True)
 
-    _change(directory, SUCCESS + file, key, timeout, write)
+    change(directory, SUCCESS + file, key, timeout, write)
 
 
 def last_success(path: str, file: str) -> float | None:
@@ -79,7 +79,7 @@ def remember(directory: int, path: str, file: str, run: Run, timeout: float) -> 
             os.ftruncate(descriptor, size)
             raise
 
-    _change(directory, HISTORY + file, _key(path, HISTORY, file), timeout, append)
+    change(directory, HISTORY + file, _key(path, HISTORY, file), timeout, append)
 
 
 def history_of(path: str, file: str) -> tuple[Run, ...]:
@@ -112,20 +112,23 @@ def _key(path: str, kind: str, file: str) -> str:
     return f"{path.rstrip('/')}/{kind}{file}"
 
 
-def _change(directory: int, file: str, key: str, timeout: float, change: Callable[[int], None]) -> None:
+def change(directory: int, file: str, key: str, timeout: float, write: Callable[[int], None]) -> None:
     """Have a file beside the locks changed by one at a time; errors are ``BackendUnavailable`` or ``ConfigError``."""
     try:
-        descriptor = place.open_file(directory, file)
-        try:
-            if not place.try_flock(descriptor):
-                from lockctl.backends.file import trying
-                from lockctl.wire.deadline import Deadline
+        for _ in range(place.TRIES):
+            descriptor = place.open_file(directory, file)
+            try:
+                if not place.try_flock(descriptor):
+                    from lockctl.backends.file import trying
+                    from lockctl.wire.deadline import Deadline
 
-                trying.until(lambda: place.try_flock(descriptor), key, Deadline(timeout))
-            change(descriptor)
-        finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile may have a copy
-            os.close(descriptor)
+                    trying.until(lambda: place.try_flock(descriptor), key, Deadline(timeout))  # noqa: B023
+                if place.same_file(file, descriptor, directory):  # else it was forgotten meanwhile
+                    write(descriptor)
+                    return
+            finally:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile may have a copy
+                os.close(descriptor)
     except OSError as failure:
         place.refuse(key, failure)
 

@@ -123,7 +123,7 @@ def find_all(directory: str, prefix: str, pattern: str) -> Iterator[LockInfo]:
 def find(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
     """The lock in the file *key*; ``None`` if there is no such file."""
     try:
-        descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+        descriptor = place.opened(key, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except FileNotFoundError:
         return None
     except PermissionError:

@@ -167,7 +167,7 @@ def _enter(descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], 
         message = f"file: {printable(key)} has {MOST} readers, and room for no more"
         raise ConfigError(message)
     now = wall_us()
-    token = max(before.token + 1, now)
+    token = records.first_after(before, key, now)
     first = sharing.first if inside and sharing is not None else token
     page = records.describe(claim, records.identity(claim.pid, helper, now / 1e6))
     records.write_page(descriptor, number, Record(0, token, page))
