@@ -13,6 +13,7 @@ from kazoo.exceptions import NoNodeError
 from lockctl.backends.zookeeper import ZooKeeperBackend, queue
 from lockctl.backends.zookeeper.connection import Client
 from lockctl.url import parse_url
+from tests.contract.forgetting import Forgetting
 from tests.contract.harness import Harness
 from tests.contract.sharing import Sharing
 from tests.contract.suite import BackendContract
@@ -45,13 +46,16 @@ class ZooKeeperHarness(Harness):
         self.admin = KazooClient(hosts=server.address)
         self.admin.start()
 
-    def client(self) -> ZooKeeperBackend:
+    def client(self, root: str = "") -> ZooKeeperBackend:
         proxy = Proxy(self.server)
-        url = f"zookeeper://{proxy.address}{self.root}?layout={self.layout}"
+        url = f"zookeeper://{proxy.address}{root or self.root}?layout={self.layout}"
         made = ZooKeeperBackend.from_url(parse_url(url))
         self.clients.append(made)
         self.proxies[id(made)] = proxy
         return made
+
+    def neighbour(self) -> ZooKeeperBackend:
+        return self.client(f"{self.root}/deeper/.still")
 
     def line(self, name: str) -> list[str]:
         """The paths of all contenders in their order."""
@@ -129,7 +133,7 @@ def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
     made.close()
 
 
-class TestZooKeeper(BackendContract):
+class TestZooKeeper(Forgetting, BackendContract):
     """Every promise, and what only this backend has."""
 
 

@@ -168,12 +168,22 @@ class ZooKeeperBackend:
         return self._look(lambda session, deadline: past.runs_of(session, name, deadline), timeout)
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``."""
-        raise NotImplementedError
+        """See ``Backend``. A lock of which no run was remembered counts as used when its node was made."""
+        from lockctl.backends.zookeeper import forgetting
+
+        def ask(session: Session, deadline: Deadline) -> list[tuple[str, float]]:
+            return forgetting.unused(session, self._place, pattern, older_than, deadline)
+
+        return iter(self._look(ask, timeout))
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
         """See ``Backend``."""
-        raise NotImplementedError
+        from lockctl.backends.zookeeper import forgetting
+
+        def ask(session: Session, deadline: Deadline) -> bool:
+            return forgetting.forget(session, self._place, name, older_than, deadline)
+
+        return self._look(ask, timeout)
 
     def close(self) -> None:
         """See ``Backend``."""

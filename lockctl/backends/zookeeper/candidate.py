@@ -15,6 +15,7 @@ import os
 
 from lockctl import documents
 from lockctl.backends.zookeeper import queue
+from lockctl.backends.zookeeper.place import MADE_BY_US
 from lockctl.backends.zookeeper.session import Session, SessionLost
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
@@ -355,7 +356,7 @@ class Candidate:
             made, names, *record = session.ask(deadline, *calls)
             if not isinstance(made, NoNodeError):
                 break
-            session.make(self.parent, deadline)
+            session.make(self.parent, deadline, MADE_BY_US)
         if isinstance(made, KazooException):
             message = f"{self.place}: cannot make a node below {self.parent}: {type(made).__name__}"
             raise BackendUnavailable(message)

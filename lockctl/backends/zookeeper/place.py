@@ -15,6 +15,7 @@ PORT = 2181
 TLS_PORT = 2281  # the usual secureClientPort
 ROOT = "/lockctl"
 KEPT = ".kept"  # below ROOT: what outlives a holder; no lock can have this name
+MADE_BY_US = b"lockctl"  # data of the node of a lock: no other program made it, so none misses it
 LAYOUTS = ("kazoo", "curator", "curator-rw")
 USUAL = {"layout": LAYOUTS[0], **PARAMETERS}  # the parameters of a URL
 

@@ -206,8 +206,8 @@ class Session:
         self._client.link.note_answer(sent)
         return answers
 
-    def make(self, node: str, deadline: Deadline) -> None:
-        """Make a node, and what is missing above it: only that, for there we may not be allowed to.
+    def make(self, node: str, deadline: Deadline, data: bytes = b"") -> None:
+        """Make a node with these *data*, and what is missing above it: only that, for there we may not be allowed to.
 
         Raises as :meth:`ask`, and ``BackendUnavailable`` when the server refuses for another reason.
         """
@@ -218,7 +218,8 @@ class Session:
         wanted = len(missing) - 1
         while 0 <= wanted < len(missing):
             path = missing[wanted]
-            (answer,) = self.ask(deadline, lambda client: client.create_async(path))  # noqa: B023
+            content = data if path == node else b""
+            (answer,) = self.ask(deadline, lambda client: client.create_async(path, content))  # noqa: B023
             if isinstance(answer, Exception) and not isinstance(answer, (NodeExistsError, NoNodeError)):
                 raise self.strange(answer, path)
             wanted += -1 if isinstance(answer, NoNodeError) else 1
