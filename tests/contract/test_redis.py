@@ -13,6 +13,7 @@ from lockctl.backends.redis import RedisBackend
 from lockctl.backends.redis.address import endpoint, from_url
 from lockctl.url import parse_url
 from lockctl.value import replace
+from tests.contract.forgetting import Forgetting
 from tests.contract.harness import LIMIT, Harness
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
@@ -48,6 +49,10 @@ class RedisHarness(Harness):
         self._clients.append(made)
         return made
 
+    def neighbour(self) -> RedisBackend:
+        self._clients.append(RedisBackend(replace(self.address, prefix=f"u{self.prefix}")))
+        return self._clients[-1]
+
     def expire(self, grant: Grant) -> None:
         eventually(lambda: not self.peer.exists(grant.key), limit=grant.ttl + 5)
 
@@ -77,7 +82,11 @@ class RedisHarness(Harness):
             client.close()
         for proxy in self._proxies.values():
             proxy.close()
-        keys = [*self.peer.scan_iter(f"{self.prefix}*"), *self.peer.scan_iter(f"{{{self.prefix}*")]
+        keys = [
+            *self.peer.scan_iter(f"{self.prefix}*"),
+            *self.peer.scan_iter(f"{{{self.prefix}*"),
+            *self.peer.scan_iter(f"*u{self.prefix}*"),
+        ]
         if keys:
             self.peer.delete(*keys)
         self.peer.close()
@@ -90,5 +99,5 @@ def harness(redis_server: Redis) -> Iterator[RedisHarness]:
     made.close()
 
 
-class TestRedis(BackendContract):
+class TestRedis(Forgetting, BackendContract):
     """Every promise."""

@@ -14,6 +14,7 @@ from lockctl.backends.redlock import RedlockBackend
 from lockctl.backends.redlock.nodes import from_url
 from lockctl.url import parse_url
 from lockctl.value import replace
+from tests.contract.forgetting import Forgetting
 from tests.contract.harness import LIMIT, Harness
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
@@ -53,6 +54,10 @@ class RedlockHarness(Harness):
         self._clients.append(made)
         return made
 
+    def neighbour(self) -> RedlockBackend:
+        self._clients.append(RedlockBackend(replace(self.members, prefix=f"u{self.prefix}")))
+        return self._clients[-1]
+
     def expire(self, grant: Grant) -> None:
         for peer in self.peers:
             eventually(lambda peer=peer: not peer.exists(grant.key), limit=grant.ttl + 5)  # type: ignore[misc]
@@ -91,7 +96,11 @@ class RedlockHarness(Harness):
             for proxy in proxies:
                 proxy.close()
         for peer in self.peers:
-            keys = [*peer.scan_iter(f"{self.prefix}*"), *peer.scan_iter(f"{{{self.prefix}*")]
+            keys = [
+                *peer.scan_iter(f"{self.prefix}*"),
+                *peer.scan_iter(f"{{{self.prefix}*"),
+                *peer.scan_iter(f"*u{self.prefix}*"),
+            ]
             if keys:
                 peer.delete(*keys)
             peer.close()
@@ -104,7 +113,7 @@ def harness(redis_five: list[Redis]) -> Iterator[RedlockHarness]:
     made.close()
 
 
-class TestRedlock(BackendContract):
+class TestRedlock(Forgetting, BackendContract):
     """Every promise."""
 
     def test_a_lock_is_taken_and_kept_without_a_minority(self, harness: RedlockHarness, backend: Backend) -> None:

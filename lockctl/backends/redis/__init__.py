@@ -217,11 +217,16 @@ class RedisBackend:
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
         """See ``Backend``."""
-        raise NotImplementedError
+        from lockctl.backends.redis.forgetting import last_uses
+
+        uses = last_uses(self._session, self._prefix, pattern, Deadline(timeout))
+        return ((name, use[0]) for name, use in sorted(uses.items()) if use is not None and use[1] >= older_than)
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``."""
-        raise NotImplementedError
+        """See ``Backend``. Without its counter, the server's clock alone keeps the tokens in their order."""
+        from lockctl.backends.redis.forgetting import forget
+
+        return forget(self._session, self._prefix, name, older_than, Deadline(timeout))
 
     def close(self) -> None:
         """See ``Backend``."""

@@ -32,12 +32,12 @@ def wake_channel(key: str, owner: str) -> str:
     return f"{{{key}}}:wake:{owner}"
 
 
-def name_in(key: bytes, prefix: str) -> str | None:
-    """The name of the lock that a key of the database belongs to, if it does."""
+def name_in(key: bytes, prefix: str, words: tuple[str, ...] = SHOWN_BY) -> str | None:
+    """The name of the lock that a key of the database belongs to, if it is a lock or one of these companions."""
     text = key.decode("utf-8", "replace")
     if text.startswith("{"):
         text, brace, word = text[1:].rpartition("}:")
-        if not brace or word not in SHOWN_BY:
+        if not brace or word not in words:
             return None
     if not text.startswith(prefix):
         return None

@@ -23,8 +23,13 @@ SCANNED = 1000  # keys of the database for one step of SCAN: less than a millise
 INSPECTED = 200  # locks for one request
 
 
-def names_of(session: Session, prefix: str, pattern: str, deadline: Deadline) -> set[str]:
-    """The names that match a glob, of every lock that is held, waited for, or was ever held."""
+def names_of(
+    session: Session, prefix: str, pattern: str, deadline: Deadline, words: tuple[str, ...] = names.SHOWN_BY
+) -> set[str]:
+    """The names that match a glob, of every lock that is held, waited for, or has a companion that is one of *words*.
+
+    By default: that was ever held.
+    """
     from fnmatch import fnmatchcase
 
     found: set[str] = set()
@@ -35,7 +40,7 @@ def names_of(session: Session, prefix: str, pattern: str, deadline: Deadline) ->
         if not isinstance(following, bytes) or not isinstance(keys, list):
             raise record.no_answer(session.where)
         for key in keys:
-            name = names.name_in(key, prefix) if isinstance(key, bytes) else None
+            name = names.name_in(key, prefix, words) if isinstance(key, bytes) else None
             if name is not None and fnmatchcase(name, pattern):
                 found.add(name)
         cursor = following

@@ -353,11 +353,15 @@ class RedlockBackend:
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
         """See ``Backend``."""
-        raise NotImplementedError
+        from lockctl.backends.redlock.remembering import unused
+
+        return iter(unused(self._nodes, self._prefix, pattern, older_than, Deadline(timeout), self._quorum))
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``."""
-        raise NotImplementedError
+        """See ``Backend``. Each node compares for itself; what one that is away still has, it forgets after a year."""
+        from lockctl.backends.redlock.remembering import forget
+
+        return forget(self._nodes, self._prefix, name, older_than, Deadline(timeout), self._quorum)
 
     def close(self) -> None:
         """See ``Backend``."""

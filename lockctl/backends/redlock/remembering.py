@@ -70,6 +70,53 @@ def history(nodes: list[Node], prefix: str, name: str, deadline: Deadline, quoru
     return runs.in_order(found)
 
 
+def unused(
+    nodes: list[Node], prefix: str, pattern: str, older_than: float, deadline: Deadline, quorum: int
+) -> list[tuple[str, float]]:
+    """See ``Backend.unused``: what is in use on one node, or was used there, is not among them."""
+    from lockctl.backends.redis import forgetting
+
+    said = _all(
+        nodes,
+        lambda node, until: forgetting.last_uses(node.session, prefix, pattern, until),
+        deadline,
+        quorum,
+        "answered",
+    )
+    found = []
+    for name in sorted(set().union(*said)):
+        uses = [each[name] for each in said if name in each]
+        known = [use for use in uses if use is not None and use[1] >= older_than]
+        if len(known) == len(uses):
+            found.append((name, max(at for at, _ in known)))
+    return found
+
+
+def forget(nodes: list[Node], prefix: str, name: str, older_than: float, deadline: Deadline, quorum: int) -> bool:
+    """See ``Backend.forget``. A node forgets its counter only when its own clock has passed that."""
+    from lockctl.backends.redis import forgetting
+
+    if not unused(nodes, prefix, name, older_than, deadline, quorum):
+        return False
+    said = _all(
+        nodes,
+        lambda node, until: forgetting.forget(node.session, prefix, name, older_than, until),
+        deadline,
+        quorum,
+        "answered",
+    )
+    return sum(said) >= quorum or all(said)
+
+
+def _all(nodes: list[Node], ask: Callable[[Node, Deadline], T], deadline: Deadline, quorum: int, what: str) -> list[T]:
+    """As :func:`_majority`, and the others are waited for as well, for half of the time."""
+    answers = ask_all(nodes, ask, deadline, lambda so_far: None if len(so_far) < quorum else deadline.timeout / 2)
+    said = tally.usable(answers)
+    if len(said) < quorum:
+        raise tally.too_few(answers, what, quorum)
+    return said
+
+
 def _merged(orders: list[list[bytes]], known: dict[bytes, Run]) -> list[Run]:
     """Each run of several lists once, in an order that contradicts none of them unless they contradict each other."""
     merged = []
