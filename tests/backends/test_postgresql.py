@@ -259,7 +259,7 @@ def test_ten_thousand_locks_are_listed_in_a_moment(
     )
     before = time.monotonic()
     found = list(client.list("lock*", timeout=LIMIT))
-    assert time.monotonic() - before < 4.0
+    assert time.monotonic() - before < LIMIT
     assert [lock.name for lock in found] == [f"lock{number:05}" for number in range(10_000)]
     assert [lock.holders[0].token for lock in found if lock.state == "held"] == [grant.token]
 

@@ -191,7 +191,7 @@ def test_ten_thousand_locks_of_ours_and_of_others_are_listed_in_order_and_in_tim
         many.execute()
     before = time.monotonic()
     locks = list(backend.list("*", timeout=LIMIT))
-    assert time.monotonic() - before < 5.0
+    assert time.monotonic() - before < LIMIT
     assert [lock.name for lock in locks] == sorted(lock.name for lock in locks)
     assert [(lock.name, lock.state) for lock in (locks[0], locks[-1])] == [
         ("ours-00000", "free"),
