@@ -18,9 +18,11 @@ from lockctl.backends.consul.entry import LOCK_FLAGS
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.model import SLOT
 from lockctl.url import parse_url
+from lockctl.value import replace
 from tests.backends.test_consul import lose_answers
 from tests.backends.test_consul_slots import requests
 from tests.backends.test_consul_strangers import HOSTILE, INDEXED, answering, opened, reply
+from tests.contract.forgetting import forget, unused, use
 from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
 from tests.contract.remembering import a_run
 from tests.contract.test_consul import ConsulHarness
@@ -400,3 +402,103 @@ def test_a_hold_is_no_lock_of_consul_lock(harness: ConsulHarness) -> None:
     session = harness.session()
     harness.write(b"", acquire=session, flags=LOCK_FLAGS)
     assert harness.entry()["Session"] == session
+
+
+@pytest.mark.parametrize("late", ["a success", "a holder", "a hold"])
+def test_a_use_between_the_look_and_the_removal_keeps_all_of_it(
+    harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    client, other = harness.client(), harness.client()
+    before = use(harness, other)
+    transact = client._agent.transact
+
+    def come(operations: list[dict[str, Any]], *more: Any) -> Any:
+        if any(each["Verb"] == "delete-cas" for each in operations):
+            if late == "a success":
+                other.note_success(replace(before, at=before.at + 1), timeout=LIMIT)
+            else:
+                grant = take(other, harness.claim(ttl=30.0))
+                if late == "a hold":
+                    other.release(grant, timeout=LIMIT, hold=60.0)
+        return transact(operations, *more)
+
+    monkeypatch.setattr(client._agent, "transact", come)
+    assert not forget(client)
+    assert other.history("nightly", timeout=LIMIT) == (a_run(),)
+    assert other.last_success("nightly", timeout=LIMIT) == before.at + (late == "a success")
+
+
+def test_a_run_that_is_remembered_while_the_name_is_forgotten_stays(
+    harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, other = harness.client(), harness.client()
+    use(harness, other)
+    transact = client._agent.transact
+
+    def come(operations: list[dict[str, Any]], *more: Any) -> Any:
+        if any(each["Verb"] == "delete-cas" for each in operations):
+            other.remember("nightly", a_run(1), timeout=LIMIT)
+        return transact(operations, *more)
+
+    monkeypatch.setattr(client._agent, "transact", come)
+    assert not forget(client)
+    assert other.history("nightly", timeout=LIMIT) == (a_run(1),)
+    assert unused(other) == ["nightly"]
+
+
+def test_of_a_name_with_more_keys_than_one_transaction_takes_nothing_stays(harness: ConsulHarness) -> None:
+    client = harness.client()
+    use(harness, client)
+    for number in range(150):
+        put(harness, f"runs/nightly/started/{number:015}-x", b"{}")
+    client.release(take(client, harness.claim()), timeout=LIMIT, hold=0.1)
+    eventually(lambda: unused(client) == ["nightly"])
+    assert forget(client)
+    assert set(beside(harness)) == {"domain"}
+    assert harness.below() == []
+
+
+def test_what_is_left_of_a_lock_goes_too_and_what_is_no_lock_stays(harness: ConsulHarness) -> None:
+    client = harness.client()
+    use(harness, client)
+    harness.write(b"", flags=LOCK_FLAGS)
+    assert forget(client)
+    assert harness.below() == []
+    use(harness, client)
+    harness.write(b"theirs", flags=1)
+    assert forget(client)
+    assert len(harness.below()) == 1
+
+
+def test_a_slot_of_one_that_vanished_keeps_the_name(harness: ConsulHarness) -> None:
+    client, other = harness.client(), harness.client()
+    use(harness, other)
+    grant = take(client, harness.claim(mode=SLOT, slots=2, ttl=30.0))
+    harness.server.request("PUT", f"/v1/session/destroy/{client._sessions[grant.claim.owner]}")
+    assert unused(other) == []
+    assert not forget(other), "its job may run"
+
+
+def test_the_clock_of_the_host_that_ran_last_does_not_count(harness: ConsulHarness) -> None:
+    client = harness.client()
+    client.remember("nightly", a_run(started_at=1.0, ended_at=2.0), timeout=LIMIT)
+    assert unused(client, older_than=3600.0) == []
+    assert not forget(client, older_than=3600.0)
+
+
+def test_a_removal_whose_answer_is_lost_does_no_harm(harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, other = harness.client(), harness.client()
+    use(harness, client)
+    transact = client._agent.transact
+
+    def lost(operations: list[dict[str, Any]], *more: Any) -> Any:
+        harness.proxy(client).mode = "drop_replies" if operations[0]["Verb"] != "get-tree" else "pass"
+        return transact(operations, *more)
+
+    monkeypatch.setattr(client._agent, "transact", lost)
+    with pytest.raises(BackendUnavailable):
+        client.forget("nightly", older_than=0.0, timeout=1.0)
+    eventually(lambda: unused(other) == [])
+    use(harness, other)
+    assert not forget(client, older_than=3600.0)
+    assert other.history("nightly", timeout=LIMIT) == (a_run(),)

@@ -14,6 +14,7 @@ import pytest
 from lockctl.backends.consul import ConsulBackend
 from lockctl.backends.consul.entry import LOCK_FLAGS
 from lockctl.url import parse_url
+from tests.contract.forgetting import Forgetting
 from tests.contract.harness import Harness
 from tests.contract.suite import BackendContract
 from tests.servers.consul import ConsulRefused
@@ -43,10 +44,13 @@ class ConsulHarness(Harness):
     def client(self, **params: str) -> ConsulBackend:
         """A client with these parameters in its URL."""
         proxy = Proxy(self.server)
-        query = "".join(f"&{name}={content}" for name, content in params.items())
-        client = ConsulBackend.from_url(parse_url(f"consul://{proxy.address}/?prefix={self.prefix}{query}"))
+        query = "&".join(f"{name}={content}" for name, content in {"prefix": self.prefix, **params}.items())
+        client = ConsulBackend.from_url(parse_url(f"consul://{proxy.address}/?{query}"))
         self._clients[client] = proxy
         return client
+
+    def neighbour(self) -> ConsulBackend:
+        return self.client(prefix=f"{self.prefix}deeper/")
 
     def key(self, name: str) -> str:
         return f"/v1/kv/{self.prefix}{name}/.lock".replace("+", "%2B")
@@ -139,5 +143,5 @@ def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
     made.close()
 
 
-class TestConsul(BackendContract):
+class TestConsul(Forgetting, BackendContract):
     """Every promise; what only this backend has is in ``tests/backends``."""

@@ -359,12 +359,16 @@ class ConsulBackend:
         return past.runs(self._agent, self._settings.prefix, name, Deadline(timeout))
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``."""
-        raise NotImplementedError
+        """See ``Backend``. What leaves no success, no run and no hold leaves nothing, and is not among them."""
+        from lockctl.backends.consul import forgetting
+
+        return forgetting.unused(self._agent, self._settings.prefix, pattern, older_than, Deadline(timeout))
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
         """See ``Backend``."""
-        raise NotImplementedError
+        from lockctl.backends.consul import forgetting
+
+        return forgetting.forget(self._agent, self._settings.prefix, name, older_than, Deadline(timeout))
 
     def close(self) -> None:
         """See ``Backend``: the sessions of abandoned locks end by themselves."""

@@ -26,10 +26,11 @@ LATEST = documents.LATEST * 1000 - 1  # milliseconds since the epoch
 
 def last_success(agent: Agent, prefix: str, name: str, deadline: Deadline) -> float | None:
     """When the run began that was noted last; ``None``: there is none, or nothing that can be read."""
-    return _time_in(agent.get(prefix + SUCCESSES + name, deadline))
+    return time_in(agent.get(prefix + SUCCESSES + name, deadline))
 
 
-def _time_in(entry: Entry | None) -> float | None:
+def time_in(entry: Entry | None) -> float | None:
+    """When the run began that a success is of."""
     if entry is None or len(entry.value) > documents.LONGEST_NAME:
         return None
     try:
@@ -43,7 +44,7 @@ def note_success(agent: Agent, prefix: str, name: str, at: float, deadline: Dead
     key = prefix + SUCCESSES + name
     while True:
         entry = agent.get(key, deadline)
-        if not documents.is_newer(at, _time_in(entry), clock.wall()):
+        if not documents.is_newer(at, time_in(entry), clock.wall()):
             return
         if _write(agent, key, documents.plain(at).encode(), deadline, unchanged(key, entry)):
             return
@@ -54,8 +55,10 @@ def remember(agent: Agent, prefix: str, name: str, run: Run, deadline: Deadline)
     folder = f"{prefix}{RUNS}{name}/{'started' if run.started else 'refused'}/"
     ended = clock.wall() if run.ended_at is None else run.ended_at
     stamp = min(max(int(ended * 1000), 0), LATEST)
-    _write(agent, f"{folder}{stamp:015}-{os.urandom(8).hex()}", history.describe(run), deadline)
-    keys = sorted(key for key in agent.keys(folder, deadline) if key.startswith(folder))
+    key = f"{folder}{stamp:015}-{os.urandom(8).hex()}"
+    keys = sorted([key, *[each for each in agent.keys(folder, deadline) if each.startswith(folder)]])
+    document = history.describe(run)[:-1] + b',"noted_at":%d}' % agent.now()  # as it said with the keys
+    _write(agent, key, document, deadline)
     if len(keys) > history.KEPT + SPARE:
         oldest = keys[: -history.KEPT]
         for start in range(0, len(oldest), MOST_OPERATIONS):
@@ -63,6 +66,13 @@ def remember(agent: Agent, prefix: str, name: str, run: Run, deadline: Deadline)
                 {"Verb": "delete", "Key": key} for key in oldest[start : start + MOST_OPERATIONS]
             ]
             agent.transact(piece, deadline)
+
+
+def noted_at(entry: Entry) -> float:
+    """When a run was remembered, by the clock of an agent; of what does not say so, 0: long ago."""
+    content = documents.an_object(entry.value) or {}
+    times = [documents.seconds(content.get(word)) for word in ("noted_at", "ended_at")]
+    return next((time for time in times if time is not None), 0.0)
 
 
 def runs(agent: Agent, prefix: str, name: str, deadline: Deadline, kind: str = "") -> tuple[Run, ...]:
