@@ -296,6 +296,20 @@ def force_release_(
     return force_release.force_release(open_backend(backend, config, name), order)
 
 
+@cli.command("prune")
+@click.argument("pattern", default="*", type=LockName(), metavar="[GLOB]")
+@click.option("--older-than", metavar="DURATION", required=True, help="Only what nobody has used for this long.")
+@click.option("--dry-run", is_flag=True, help="Print what would be forgotten, and forget nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def prune_(
+    pattern: str, *, older_than: str, dry_run: bool, as_json: bool, backend: str | None, config: str | None
+) -> int:
+    """Forget names that nobody uses any more: their history, successes and counters, never the order of tokens."""
+    from lockctl.cli import prune
+
+    return prune.prune(open_backend(backend, config), pattern, older_than, dry_run=dry_run, as_json=as_json)
+
+
 @cli.command("backends")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def backends_(*, as_json: bool) -> int:
@@ -348,7 +362,7 @@ def completion_(shell: str) -> int:
 
 
 cli.add_command(fence_)
-for verb in (list_, inspect_, history_, watch_, force_release_, config_show, config_check):
+for verb in (list_, inspect_, history_, watch_, force_release_, prune_, config_show, config_check):
     with_settings(verb, "backend", "config")
 with_settings(config_path, "config")
 with_settings(acquire_, *HOLDING, *SAYING)
