@@ -14,7 +14,6 @@ import pytest
 from lockctl.backends.consul import ConsulBackend
 from lockctl.backends.consul.entry import LOCK_FLAGS
 from lockctl.url import parse_url
-from tests.contract.forgetting import Forgetting
 from tests.contract.harness import Harness
 from tests.contract.suite import BackendContract
 from tests.servers.consul import ConsulRefused
@@ -143,5 +142,5 @@ def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
     made.close()
 
 
-class TestConsul(Forgetting, BackendContract):
+class TestConsul(BackendContract):
     """Every promise; what only this backend has is in ``tests/backends``."""

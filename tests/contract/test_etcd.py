@@ -15,7 +15,6 @@ import pytest
 from lockctl.backends.etcd import EtcdBackend
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
-from tests.contract.forgetting import Forgetting
 from tests.contract.harness import Harness
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
@@ -106,5 +105,5 @@ def harness(etcd_server: Etcd) -> Iterator[EtcdHarness]:
     made.close()
 
 
-class TestEtcd(Forgetting, BackendContract):
+class TestEtcd(BackendContract):
     """Every promise."""

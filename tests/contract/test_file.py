@@ -18,7 +18,6 @@ from lockctl.backends.file import FileBackend, hold, remembered, revocation, see
 from lockctl.errors import LeaseLost
 from lockctl.kernel import unlock
 from lockctl.supervise import tree
-from tests.contract.forgetting import Forgetting
 from tests.contract.harness import LIMIT, Harness, refused, take
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
@@ -140,7 +139,7 @@ def harness(locks: Path) -> Iterator[FileHarness]:
     made.close()
 
 
-class TestFile(Forgetting, BackendContract):
+class TestFile(BackendContract):
     """Every promise, and what only this backend has."""
 
     def test_a_killed_process_loses_its_lock_at_once_and_its_record_is_not_believed(

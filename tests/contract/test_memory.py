@@ -13,7 +13,6 @@ from lockctl.errors import ConfigError
 from lockctl.model import Holder
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
-from tests.contract.forgetting import Forgetting
 from tests.contract.harness import LIMIT, Harness, take
 from tests.contract.suite import BackendContract
 
@@ -82,7 +81,7 @@ def harness() -> Iterator[MemoryHarness]:
     made.close()
 
 
-class TestMemory(Forgetting, BackendContract):
+class TestMemory(BackendContract):
     """Every promise, and what only this backend has."""
 
     def test_the_token_rises_although_the_clock_was_set_back(self, harness: MemoryHarness, backend: Backend) -> None:

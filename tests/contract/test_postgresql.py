@@ -14,7 +14,6 @@ from lockctl.backends.postgresql import PostgresqlBackend
 from lockctl.backends.postgresql.look import mark
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
-from tests.contract.forgetting import Forgetting
 from tests.contract.harness import LIMIT, Harness, take
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
@@ -132,11 +131,11 @@ def pooler(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) 
     made.stop()
 
 
-class TestPostgresql(Forgetting, BackendContract):
+class TestPostgresql(BackendContract):
     """Every promise, held by sessions."""
 
 
-class TestTransactionScope(Forgetting, BackendContract):
+class TestTransactionScope(BackendContract):
     """Every promise, held by transactions behind a pooler that lends connections for one of them."""
 
     @pytest.fixture

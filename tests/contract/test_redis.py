@@ -13,7 +13,6 @@ from lockctl.backends.redis import RedisBackend
 from lockctl.backends.redis.address import endpoint, from_url
 from lockctl.url import parse_url
 from lockctl.value import replace
-from tests.contract.forgetting import Forgetting
 from tests.contract.harness import LIMIT, Harness
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
@@ -99,5 +98,5 @@ def harness(redis_server: Redis) -> Iterator[RedisHarness]:
     made.close()
 
 
-class TestRedis(Forgetting, BackendContract):
+class TestRedis(BackendContract):
     """Every promise."""

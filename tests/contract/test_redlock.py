@@ -14,7 +14,6 @@ from lockctl.backends.redlock import RedlockBackend
 from lockctl.backends.redlock.nodes import from_url
 from lockctl.url import parse_url
 from lockctl.value import replace
-from tests.contract.forgetting import Forgetting
 from tests.contract.harness import LIMIT, Harness
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
@@ -113,7 +112,7 @@ def harness(redis_five: list[Redis]) -> Iterator[RedlockHarness]:
     made.close()
 
 
-class TestRedlock(Forgetting, BackendContract):
+class TestRedlock(BackendContract):
     """Every promise."""
 
     def test_a_lock_is_taken_and_kept_without_a_minority(self, harness: RedlockHarness, backend: Backend) -> None:

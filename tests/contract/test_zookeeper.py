@@ -13,7 +13,6 @@ from kazoo.exceptions import NoNodeError
 from lockctl.backends.zookeeper import ZooKeeperBackend, queue
 from lockctl.backends.zookeeper.connection import Client
 from lockctl.url import parse_url
-from tests.contract.forgetting import Forgetting
 from tests.contract.harness import Harness
 from tests.contract.sharing import Sharing
 from tests.contract.suite import BackendContract
@@ -133,7 +132,7 @@ def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
     made.close()
 
 
-class TestZooKeeper(Forgetting, BackendContract):
+class TestZooKeeper(BackendContract):
     """Every promise, and what only this backend has."""
 
 
