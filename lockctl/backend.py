@@ -111,8 +111,8 @@ class Backend(Protocol):
 
         Each with the time of its last use (seconds since the epoch), in the order of names. Nobody holds, keeps or
         waits for them, and lockctl has something of them: a counter, a success, runs. What only another
-        program has is never among them. A use is a grant, a renewal, a release, a success, a run that is
-        remembered. Reads only.
+        program has is never among them. A use is a grant, a success, or a run that is remembered; some stores
+        count renewals and releases, too. Reads only.
         """
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
