@@ -177,11 +177,12 @@ class Session:
             self._await_connection(deadline, bell)
             sent = boottime()
             results = [call(self._client) for call in calls]
-            for result in results:
-                result.rawlink(bell.ring)
             try:
-                while not all(result.ready() for result in results):
-                    bell.wait(deadline, str(self.place))
+                for result in reversed(results):  # they come in order: one that is waited for is enough
+                    if not result.ready():
+                        result.rawlink(bell.ring)
+                    while not result.ready():
+                        bell.wait(deadline, str(self.place))
             except BaseException:
                 # a late answer must never be taken for one to a later request
                 self._client.link.drop()
