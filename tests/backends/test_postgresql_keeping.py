@@ -270,7 +270,8 @@ def test_a_table_of_an_older_lockctl_is_given_the_new_columns(place: Place) -> N
     place.command(OLD_TABLE.format(place.fence))
     place.command(f"alter table {place.fence} owner to {place.server.user}")
     client = place.client()
-    place.command(f"insert into {place.fence} values ('{place.key}', '{place.schema}:nightly', 7)")
+    row = f"'{place.key}', '{place.schema}:nightly', 7, 'owner', '', NULL, now()"
+    place.command(f"insert into {place.fence} values ({row})")
     assert client.inspect("nightly", timeout=LIMIT).state == "free"
     assert client.last_success("nightly", timeout=LIMIT) is None
     assert [lock.name for lock in client.list("*", timeout=LIMIT)] == ["nightly"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -97,27 +97,33 @@ BACKENDS = {
 }
 
 
+# prints the exit status of a command and its memory in kB; a child of pytest would begin with the memory of pytest
+MEASURED = """
+import os, sys
+quiet = [(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)]
+_, status, usage = os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=quiet), 0)
+print(os.waitstatus_to_exitcode(status), usage.ru_maxrss)
+"""
+
+
 def ends_well(lockctl: Lockctl, *words: str) -> str:
     """What is wrong with how a command ended, or nothing."""
     began = time.monotonic()
-    process = subprocess.Popen(
-        [lockctl.command, *words],
+    process = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", MEASURED, lockctl.command, *words],
         env=lockctl.environment(),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
+        check=True,
     )
-    assert process.stderr is not None
-    with process.stderr:
-        said = process.stderr.read()  # to its end: that of the process
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    status, memory = map(int, process.stdout.split())
+    said = process.stderr
     took = time.monotonic() - began
     wrong = []
-    if process.returncode not in ENDINGS:
-        wrong.append(f"status {process.returncode}")
-    if usage.ru_maxrss > MOST_MEMORY:
-        wrong.append(f"{usage.ru_maxrss} kB")
+    if status not in ENDINGS:
+        wrong.append(f"status {status}")
+    if memory > MOST_MEMORY:
+        wrong.append(f"{memory} kB")
     if took > LONGEST:
         wrong.append(f"{took:.1f} s")
     if len(said) > 4000 or b"Traceback" in said:
