@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 WORKERS = "4"  # for two cores: most tests wait
-OVERLAP = "tests/faults/test_overlap.py"  # waits for leases, and forks without a pause: not beside all others
 ALONE = (
     "tests/times",
     "tests/bench",
+    "tests/faults/test_overlap.py",
     "tests/faults/test_contention.py",
     "tests/faults/test_signal_storm.py",
     "tests/fleet/test_no_slot_idle.py",
@@ -101,8 +101,7 @@ class Ran(NamedTuple):
 
 
 WHOLE = (
-    Part("side by side", ("-n", WORKERS, "--dist", "loadgroup", *(f"--ignore={path}" for path in (OVERLAP, *ALONE)))),
-    Part("overlap", ("-n", "2", OVERLAP)),
+    Part("side by side", ("-n", WORKERS, "--dist", "loadgroup", *(f"--ignore={path}" for path in ALONE))),
     # in a worker too: a test that hangs ends its worker, and not the part
     Part("alone", ("-n", "1", *ALONE)),
 )
