@@ -15,7 +15,7 @@ demo: $(VENV)/installed
 test: lint tools
 	$(BIN)/python -m tests.suite
 
-# what needs no server and no long wait: under 20 seconds
+# the units, and the contract of a backend in memory: no server, no long wait, under 20 seconds
 quick: $(VENV)/dev
 	$(BIN)/python -m tests.suite quick
 

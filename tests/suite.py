@@ -5,7 +5,7 @@ is run once more, by itself: one that passes then is unstable, and is shown with
 when nothing failed twice and at most ``MOST_UNSTABLE`` were unstable.
 
     python -m tests.suite          the whole suite
-    python -m tests.suite quick    what needs no server and no long wait
+    python -m tests.suite quick    the units, and the contract in memory: no program is started, no long wait
     python -m tests.suite soak 5   the whole suite that often, beside a program that takes a core
 """
 
@@ -105,7 +105,7 @@ WHOLE = (
     # in a worker too: a test that hangs ends its worker, and not the part
     Part("alone", ("-n", "1", *ALONE)),
 )
-QUICK = (Part("quick", ("-n", "2", "-m", "quick")),)
+QUICK = (Part("quick", ("-n", "2", "-m", "quick", "tests/unit", "tests/contract/test_memory.py")),)
 
 
 def command_line(options: Sequence[str], record: Path) -> list[str]:

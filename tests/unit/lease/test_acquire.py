@@ -230,6 +230,7 @@ def test_an_owner_that_was_given_back_is_never_used_again_and_keeps_nobody_out(
     assert backend.withdrawn == [first.claim.owner] * bool(unanswered)
 
 
+@pytest.mark.slow
 def test_a_wait_beside_a_give_back_that_was_not_answered_returns_soon(server: MemoryServer) -> None:
     attempts = Attempts(Speechless(server, 2), claim())
     first = attempts.take(1.0, None)
@@ -307,6 +308,7 @@ def test_who_came_to_wait_outlasts_a_backend_that_fails_for_a_moment(server: Mem
     assert waiting.result() is not None
 
 
+@pytest.mark.slow
 def test_a_backend_that_fails_is_asked_again_until_the_time_of_the_wait_is_over(server: MemoryServer) -> None:
     backend = Flaky(server, tries=100)
     before = time.monotonic()
@@ -316,6 +318,7 @@ def test_a_backend_that_fails_is_asked_again_until_the_time_of_the_wait_is_over(
     assert 3 <= len(backend.asked) <= 5
 
 
+@pytest.mark.slow
 def test_a_wait_that_is_longer_ends_when_the_backend_has_failed_for_its_whole_time(server: MemoryServer) -> None:
     backend = Flaky(server, tries=100)
     began = clock.monotonic()
@@ -331,6 +334,7 @@ def test_who_did_not_come_to_wait_is_told_of_the_first_failure(server: MemorySer
     assert len(backend.asked) == 1
 
 
+@pytest.mark.slow
 def test_a_backend_that_fails_for_too_long_ends_the_wait_and_no_attempt_has_more_time_than_is_left(
     server: MemoryServer,
 ) -> None:
@@ -343,6 +347,7 @@ def test_a_backend_that_fails_for_too_long_ends_the_wait_and_no_attempt_has_more
     assert 3 <= len(backend.asked) <= 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("holder")
 def test_a_wait_whose_time_is_over_while_the_backend_fails_ends_with_its_last_answer_and_leaves_no_place(
     server: MemoryServer,

@@ -144,6 +144,7 @@ def test_no_answer_is_reported_with_its_reason_and_tried_again(renewer: Renewer,
     assert isinstance(found[2], Renewed)
 
 
+@pytest.mark.slow
 def test_what_failed_is_tried_again_sooner_than_what_succeeded(backend: Scripted, clock: Clock) -> None:
     claim = Claim("other", os.urandom(8).hex(), 30.0, "web3", os.getpid(), "ops", ("true",))
     grant = backend.try_acquire(claim, timeout=1)
