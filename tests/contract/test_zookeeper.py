@@ -59,7 +59,7 @@ class ZooKeeperHarness(Harness):
     def line(self, name: str) -> list[str]:
         """The paths of all contenders in their order."""
         try:
-            names = self.admin.get_children(f"{self.root}/{name}")
+            names = self.admin.retry(self.admin.get_children, f"{self.root}/{name}")  # its session may have ended
         except NoNodeError:
             return []
         return [f"{self.root}/{name}/{node}" for node in queue.in_order(names)]

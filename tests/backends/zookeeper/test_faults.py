@@ -119,7 +119,8 @@ def test_a_restart_of_the_server_within_the_session_hurts_neither_holder_nor_wai
         mine = harness.claim(ttl=5.0)
 
         def get() -> Any:
-            while True:
+            until = time.monotonic() + LIMIT
+            while time.monotonic() < until:
                 try:
                     found = other.try_acquire(mine, timeout=LIMIT)
                     if found is not None:
@@ -127,6 +128,7 @@ def test_a_restart_of_the_server_within_the_session_hurts_neither_holder_nor_wai
                     other.wait(mine, timeout=LIMIT, interrupt=None)
                 except BackendUnavailable:
                     time.sleep(0.1)
+            raise AssertionError("not granted")
 
         waiting = Background(get)
         eventually(lambda: len(harness.line("nightly")) == 2)
