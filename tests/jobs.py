@@ -19,16 +19,21 @@ ATTEMPTS = 3
 
 
 def eventually(condition: Callable[[], Any], limit: float = 10.0, pause: float = 0.005) -> Any:
-    """Poll until *condition* is true and give its value; fails after *limit* seconds."""
+    """Poll until *condition* is true and give its value; fails after *limit* seconds.
+
+    A condition that takes long, as one that starts programs does, is asked half of the time at most.
+    """
     until = time.monotonic() + limit
     while True:
+        asked = time.monotonic()
         found = condition()
         if found:
             return found
-        if time.monotonic() > until:
+        answered = time.monotonic()
+        if answered > until:
             message = f"did not happen within {limit} s: {condition}"
             raise AssertionError(message)
-        time.sleep(pause)
+        time.sleep(max(pause, answered - asked))
 
 
 def best_of_a_few(attempt: Callable[[], float], limit: float) -> None:

@@ -1,6 +1,6 @@
 """A semaphore with more contenders than slots: never too many inside, and no slot empty while somebody waits.
 
-On a machine that does other things beside it the start of fifty processes is what is measured: this runs alone.
+On a machine that does other things beside it the start of thirty processes is what is measured: this runs alone.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tests.jobs import Lockctl
 
 WITH_SLOTS = [name for name in PLACES if registry.load(name).capabilities.slots]
-CONTENDERS = 50
+CONTENDERS = 30
 SLOTS = 3
 
 
 @pytest.mark.parametrize("backend_name", on_backends(*WITH_SLOTS))
-def test_fifty_contenders_never_overbook_three_slots_and_leave_none_idle(lockctl: Lockctl, tmp_path: Path) -> None:
+def test_thirty_contenders_never_overbook_three_slots_and_leave_none_idle(lockctl: Lockctl, tmp_path: Path) -> None:
     log = tmp_path / "log"
     words = ("--slots", str(SLOTS), "--wait", "120s", "--", "sh", "-c", INSIDE, str(log))
     jobs = [lockctl.start("run", "-l", "a", *words, str(number)) for number in range(CONTENDERS)]

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 LATE = 2.0  # seconds at the end of a period in which no host begins: such a run may be one of the next
 LONG = "3650d"  # a period whose end no test meets
-HOSTS = 20
+HOSTS = 12
 LARGEST_ERROR = 20.0  # seconds by which the clock of a host is wrong
 PERIOD = 5  # seconds
-PERIODS = int(os.environ.get("FLEET_PERIODS", "4"))  # 36 of them are three minutes
+PERIODS = int(os.environ.get("FLEET_PERIODS", "3"))  # 36 of them are three minutes
 
 
 def once(

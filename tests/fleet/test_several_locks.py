@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.parametrize("backend_name", on_backends())
 BOTH = ("run", "-l", "b", "-l", "a")
-CROSSING = float(os.environ.get("CROSSING_SECONDS", "4"))
+CROSSING = float(os.environ.get("CROSSING_SECONDS", "2"))
 
 
 def test_the_command_gets_a_token_for_each_and_the_first_name_stands_for_all(lockctl: Lockctl) -> None:
@@ -87,7 +87,7 @@ def test_locks_that_were_taken_are_kept_while_another_is_waited_for(lockctl: Loc
     until = time.monotonic() + 2.5 * place.ttl
     while time.monotonic() < until:
         assert lockctl("run", "-l", "a", "--", "true").returncode == 75
-        time.sleep(0.2)
+        time.sleep(0.5)
     second.send_signal(signal.SIGTERM)
     assert second.wait(LIMIT) == 128 + signal.SIGTERM
     assert waiting.wait(LIMIT) == 0
