@@ -8,9 +8,10 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.jobs import Lockctl
 from tests.places import local_directory
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytest_plugins = ["tests.servers.fixtures"]
+LONG = {"contract": "contract", "backends": "contract", "fence": "fence"}  # a worker of their own for each backend
 SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysql")
 IN_CI = bool(os.environ.get("CI"))
 
@@ -36,16 +38,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one backend stay in one worker of pytest-xdist, which then starts its servers once."""
+    """Mark what is quick."""
     from tests.servers.fixtures import needed_by  # a plugin, which pytest wants to load first
 
     for item in items:
         starts = STARTS & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("slow")
         if not starts and not needed_by(item):
             item.add_marker(pytest.mark.quick)
-        names = [name for name in SERVED if name in item.nodeid.partition("tests/")[2]]
-        if names:
-            item.add_marker(pytest.mark.xdist_group(names[0]))
+
+
+class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """What needs the servers of one backend stays in one worker, which starts them once; else test by test."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("tests/")[2]
+        folder = path.partition("/")[0]
+        names = [name for name in SERVED if name in path]
+        return f"{names[0]} {LONG.get(folder, 'others')}" if names else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByServers:
+    """For all ways to distribute tests: a start of all servers in each worker takes longer than what it gains."""
+    return ByServers(config, log)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ for minor in 10 11 12 13 14; do
     directory=.venv/python3.$minor
     [ -x "$directory/bin/pytest" ] || sh tests/venv.sh "$python" "$directory"
     "$directory/bin/python" -m pip install -q -e . --group dev
-    "$directory/bin/python" -m pytest -n 3 --dist loadgroup tests/unit tests/contract tests/run -x --deselect tests/run/test_cron.py
+    "$directory/bin/python" -m pytest -n 3 tests/unit tests/contract tests/run -x --deselect tests/run/test_cron.py
     tested=$((tested + 1))
 done
 [ "$tested" -gt 0 ]
