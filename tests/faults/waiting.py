@@ -38,6 +38,19 @@ def await_waiting(lockctl: Lockctl, name: str, runs: Sequence[Popen[str]]) -> No
     eventually(all_wait, LIMIT, pause=0.02)
 
 
+def await_in_queue(lockctl: Lockctl, name: str, run: Popen[str]) -> None:
+    """Return when this run waits for lock *name*, whoever else does."""
+    guard_of(run.pid)
+
+    def waits() -> bool:
+        waiters = json.loads(lockctl("inspect", name, "--json").stdout)["waiters"]
+        if waiters is None:
+            return cpu_seconds([run.pid], span=0.2) == 0
+        return run.pid in [waiter["pid"] for waiter in waiters]
+
+    eventually(waits, LIMIT, pause=0.02)
+
+
 def cpu_seconds(roots: Sequence[int], span: float) -> float:
     """CPU time that these processes and all below them use in the next *span* seconds."""
     family = [pid for root in roots for pid in (root, *tree.descendants(root))]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 FAREWELL = 0.2  # seconds for the end of a session that is not needed any more: a lease may be running already
 LONGEST_SILENCE = 1 / 4  # of the session timeout: see above
-PROBE = 1.0  # seconds for a new session that shows whether the servers only refuse an older one
+PROBE = 4.0  # seconds, also on a busy server, for a new session that shows whether the servers only refuse an older one
 NOBODY_THERE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOENT}  # said at once by our own host
 LONGEST = (2**31 - 1) / 1000  # seconds: the protocol has an int32 of milliseconds
 CLOSES = "it closes the connection: no quorum, not ZooKeeper, or a port for TLS (zookeepers://)"
