@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lockctl.model import Capabilities, Grant
 
 LIMIT = 10.0  # seconds for one request
+LONG = 30.0  # seconds
 UNHEARD = 2.0  # seconds in which also a busy server has done what was asked, although its answer is lost
 
 
@@ -85,9 +86,13 @@ class Harness(ABC):
             self.heal(client)
 
     def claim(self, name: str = "nightly", **changes: Any) -> Claim:
-        """A new claim of this process."""
-        claim = Claim(name, os.urandom(16).hex(), self.ttl, os.uname().nodename, os.getpid(), "ops", ("./nightly.sh",))
+        """A new claim of this process, with a lease that no test outlasts on any machine."""
+        claim = Claim(name, os.urandom(16).hex(), LONG, os.uname().nodename, os.getpid(), "ops", ("./nightly.sh",))
         return replace(claim, **changes)
+
+    def short(self, **changes: Any) -> Claim:
+        """The same with the shortest lease, for tests that wait for its end."""
+        return self.claim(ttl=self.ttl, **changes)
 
 
 class Background:

@@ -42,7 +42,7 @@ class Keeping:
             assert backend.renew(grant, timeout=LIMIT).token == grant.token
 
     def test_a_renewed_lease_outlives_its_first_ttl(self, harness: Harness, backend: Backend, other: Backend) -> None:
-        grant = take(backend, harness.claim())
+        grant = take(backend, harness.short())
         for _ in range(2):
             harness.pass_time(0.6 * grant.ttl)
             grant = backend.renew(grant, timeout=LIMIT)
@@ -51,7 +51,7 @@ class Keeping:
     def test_without_renewal_a_lock_ends_after_its_ttl_if_it_is_leased_and_only_then(
         self, harness: Harness, backend: Backend, other: Backend
     ) -> None:
-        grant = take(backend, harness.claim())
+        grant = take(backend, harness.short())
         harness.pass_time(harness.freed_after * grant.ttl)
         if harness.capabilities.leased:
             assert take(other, harness.claim()).token > grant.token
@@ -62,7 +62,7 @@ class Keeping:
     def test_the_lock_of_a_holder_that_vanished_becomes_free(
         self, harness: Harness, backend: Backend, other: Backend
     ) -> None:
-        grant = take(backend, harness.claim(pid=departed()))
+        grant = take(backend, harness.short(pid=departed()))
         harness.expire(grant)
         assert other.inspect("nightly", timeout=LIMIT).state == "free"
         assert take(other, harness.claim()).token > grant.token
@@ -70,7 +70,7 @@ class Keeping:
     def test_a_renewal_does_not_take_a_lock_again_that_was_lost(
         self, harness: Harness, backend: Backend, other: Backend
     ) -> None:
-        grant = take(backend, harness.claim())
+        grant = take(backend, harness.short())
         harness.expire(grant)
         with pytest.raises(LeaseLost):
             backend.renew(grant, timeout=LIMIT)
@@ -156,7 +156,7 @@ class Keeping:
     def test_closing_abandons_the_lock_as_a_crash_would(
         self, harness: Harness, backend: Backend, other: Backend
     ) -> None:
-        grant = take(backend, harness.claim())
+        grant = take(backend, harness.short())
         backend.close()
         backend.close()
         if harness.capabilities.connection_held:
@@ -191,7 +191,7 @@ class Keeping:
     ) -> None:
         if not harness.capabilities.revocable:
             return  # asserted above
-        grant = take(backend, harness.claim())
+        grant = take(backend, harness.short())
         revoke(other, holder_of(other))
         for _ in range(2):
             harness.pass_time(0.6 * grant.ttl)

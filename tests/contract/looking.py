@@ -101,7 +101,7 @@ class Looking:
     def test_the_record_of_our_last_holder_is_not_taken_for_another_programs(
         self, harness: Harness, backend: Backend, other: Backend
     ) -> None:
-        grant = take(backend, harness.claim())
+        grant = take(backend, harness.short())
         harness.expire(grant)
         with harness.foreign_hold("nightly"):
             lock = other.inspect("nightly", timeout=LIMIT)

@@ -22,7 +22,7 @@ class Taking:
     """Exclusion, tokens, and what a refusal or a failure leaves behind."""
 
     def test_a_free_lock_is_granted_with_what_the_claim_asked_for(self, harness: Harness, backend: Backend) -> None:
-        claim = harness.claim()
+        claim = harness.short()
         grant = take(backend, claim)
         assert grant.claim == claim
         assert grant.ttl >= claim.ttl

@@ -67,10 +67,9 @@ class PostgresqlHarness(Harness):
         return f"select pid from pg_locks where locktype = 'advisory' and granted and (classid::bigint << 32 | objid::bigint) = {key}"
 
     def expire(self, grant: Grant) -> None:
-        self.server.command(
-            f"select pg_terminate_backend(pid) from pg_stat_activity where application_name like '{mark(grant.claim.owner)}%'"
-        )
-        eventually(lambda: not self.server.command(self.holders(grant.claim.name)))
+        its = f"from pg_stat_activity where application_name like '{mark(grant.claim.owner)}%'"
+        self.server.command(f"select pg_terminate_backend(pid) {its}")
+        eventually(lambda: self.server.command(f"select count(*) {its}").strip() == "0")
 
     def usurp(self, name: str) -> None:
         pids = self.server.command(self.holders(name)).split()

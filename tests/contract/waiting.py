@@ -52,7 +52,7 @@ class Waiting:
     def test_an_endless_wait_ends_when_the_holder_vanishes(
         self, harness: Harness, backend: Backend, other: Backend
     ) -> None:
-        grant = take(backend, harness.claim())
+        grant = take(backend, harness.short())
         claim = harness.claim()
         waiting = Background(lambda: other.wait(claim, timeout=float("inf"), interrupt=None))
         harness.expire(grant)
@@ -126,7 +126,7 @@ class Waiting:
         self, harness: Harness, backend: Backend, other: Backend
     ) -> None:
         grant = take(backend, harness.claim(ttl=30.0))
-        gone = harness.claim()
+        gone = harness.short()
         waiting = start_waiting(other, gone, backend)
         backend.release(grant, timeout=LIMIT)
         waiting.result()
