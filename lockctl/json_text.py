@@ -54,13 +54,13 @@ class _Options:
 
 
 def render(content: object) -> str:
-    """A document of dictionaries with text keys, lists, texts, whole numbers, yes, no and nothing."""
+    """A document of dictionaries with text keys, lists, texts, finite numbers, yes, no and nothing."""
     if content is None or isinstance(content, bool):
         return {None: "null", True: "true", False: "false"}[content]
     if isinstance(content, str):
         return json_string(content)
-    if isinstance(content, int):
-        return str(content)
+    if isinstance(content, (int, float)):
+        return repr(content)
     if isinstance(content, dict):
         return "{" + ",".join([f"{json_string(name)}:{render(inner)}" for name, inner in content.items()]) + "}"
     if isinstance(content, (list, tuple)):

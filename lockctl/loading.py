@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HEADER = MAGIC_NUMBER + bytes(4)  # of a file that is valid while its source has the time and size that follow
 HEADER_SIZE = 16
 LEASE = "lockctl.lease"
-BACKENDS = "lockctl.backends."
+STORES = ("lockctl.backends.", "lockctl.stores.", "lockctl.locks")
 LATER = ("lockctl.supervise.keeper", "lockctl.cli.output", "lockctl.cli.report", "lockctl.cli.standby")
 WORD = 0xFFFFFFFF
 
@@ -105,7 +105,7 @@ def load_rest() -> None:
     as it was, and must be enough to renew, to release and to report. From an archive (``zipapp``) nothing is loaded.
     """
     modules = list(sys.modules.items())  # threads of a client library may load something just now
-    used = [name for name, module in modules if name.startswith(BACKENDS) and hasattr(module, "__path__")]
+    used = [name for name, module in modules if name.startswith(STORES) and hasattr(module, "__path__")]
     for package in (LEASE, *used):
         try:
             files = os.listdir(sys.modules[package].__path__[0])

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.memory import MemoryBackend, MemoryServer, _Tenure
 from lockctl.errors import ConfigError
-from lockctl.model import Holder
 from lockctl.registry import open_backend
+from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Harness, take
 from tests.contract.suite import BackendContract
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from lockctl.backend import Backend
     from lockctl.model import Grant
 
+FOREIGN = b"web3:4711"
+
 
 class MemoryHarness(Harness):
     """A server whose clock can be put forward."""
@@ -31,7 +32,7 @@ class MemoryHarness(Harness):
     def __init__(self) -> None:
         self.ahead = 0.0
         self.behind = 0.0
-        self.server = MemoryServer(lambda: time.monotonic() + self.ahead, lambda: time.time() - self.behind)
+        self.server = MemoryServer(lambda: time.time() + self.ahead - self.behind)
 
     def client(self) -> Backend:
         return MemoryBackend(self.server)
@@ -39,39 +40,38 @@ class MemoryHarness(Harness):
     def pass_time(self, seconds: float) -> None:
         with self.server.mutex:
             self.ahead += seconds
-            self.server.ring()
+            self.server.notify()
 
     def expire(self, grant: Grant) -> None:
         self.pass_time(grant.ttl)
 
     def usurp(self, name: str) -> None:
         with self.server.mutex:
-            self.server.lock(name).tenures.clear()
-            self.server.ring()
+            self.server.write(f"lock:{name}", None)
 
     def forget(self, name: str) -> None:
-        del self.server.locks[name]
+        with self.server.mutex:
+            self.server.write(f"lock:{name}", None)
 
     def sever(self, client: Backend) -> None:
         assert isinstance(client, MemoryBackend)
-        client.reachable = False
+        client.cells.reachable = False
 
     def heal(self, client: Backend) -> None:
         assert isinstance(client, MemoryBackend)
-        client.reachable = True
+        client.cells.reachable = True
 
     @contextlib.contextmanager
     def foreign_hold(self, name: str) -> Iterator[None]:
-        foreign = Holder(None, None, None, None, None, None, "exclusive", None, None)
         with self.server.mutex:
-            self.server.lock(name).tenures[None] = _Tenure(foreign)
+            self.server.write(f"lock:{name}", FOREIGN)
         yield
         with self.server.mutex:
-            if self.server.lock(name).tenures.pop(None, None) is not None:
-                self.server.ring()
+            if self.server.cells[f"lock:{name}"][0] == FOREIGN:
+                self.server.write(f"lock:{name}", None)
 
     def close(self) -> None:
-        assert not self.server.bells, "a wait was left running"
+        assert not self.server.watchers, "a wait was left running"
 
 
 @pytest.fixture

@@ -44,7 +44,9 @@ ROOMS: dict[str, set[str]] = {
     "registry": {"secret"},  # a backend is loaded by its name
     "wire": set(),
     "backends": {"wire", "secret"},
-    "fence": {"wire", "backends", "secret"},
+    "locks": {"wire"},
+    "stores": {"locks", "wire"},
+    "fence": {"wire", "backends", "stores", "secret"},
     "config_file": {"settings"},
     "config": {"settings", "registry", "config_file"},
     "lease": {"loading"},

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl import clock
-from lockctl.backends.memory import MemoryBackend, MemoryServer
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, LeaseLost, RequestInterrupted
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Attempts, Lease, acquire
 from lockctl.lease.schedule import plan
+from lockctl.locks.machine import Lock
 from lockctl.model import Claim
+from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 from lockctl.value import replace
 from tests.contract.harness import Background
 from tests.jobs import eventually
@@ -51,7 +52,7 @@ class SlowBackend(MemoryBackend):
 def server() -> Iterator[MemoryServer]:
     made = MemoryServer()
     yield made
-    assert not made.bells, "a wait was left running"
+    assert not made.watchers, "a wait was left running"
 
 
 @pytest.fixture
@@ -82,8 +83,15 @@ def lease_of(
 
 def untouched(server: MemoryServer) -> bool:
     """Nobody holds the lock and nobody is in its queue."""
-    lock = server.lock("nightly")
-    return not lock.tenures and not lock.queue
+    return not lock_in(server).is_in_use()
+
+
+def lock_in(server: MemoryServer) -> Lock:
+    """The lock as the server has it."""
+    data, _ = server.cells.get("lock:nightly", (Lock().written(), 0))
+    lock = Lock.read(data)
+    assert lock is not None
+    return lock
 
 
 def test_a_free_lock_is_a_lease_whose_deadline_counts_from_before_the_request(server: MemoryServer) -> None:
@@ -132,7 +140,7 @@ def test_a_held_lock_is_none_at_once_and_leaves_no_place_in_the_queue(server: Me
     before = time.monotonic()
     assert lease_of(MemoryBackend(server), claim()) is None
     assert time.monotonic() - before < 5.0
-    assert not server.lock("nightly").queue
+    assert not lock_in(server).queue
 
 
 @pytest.mark.usefixtures("holder")
@@ -140,19 +148,19 @@ def test_the_wait_ends_when_its_time_is_over_and_leaves_no_place_in_the_queue(se
     before = time.monotonic()
     assert lease_of(MemoryBackend(server), claim(), wait=0.3) is None
     assert 0.3 <= time.monotonic() - before < 5.0
-    assert not server.lock("nightly").queue
+    assert not lock_in(server).queue
 
 
 def test_a_lock_that_becomes_free_is_taken_and_its_lease_counts_from_then(server: MemoryServer, holder: Grant) -> None:
     waiting = Background(lambda: lease_of(MemoryBackend(server), claim(), wait=20.0))
-    eventually(lambda: server.bells)
+    eventually(lambda: server.watchers)
     released = time.monotonic()
     MemoryBackend(server).release(holder, timeout=1)
     lease = waiting.result()
     assert lease is not None
     assert lease.grant.token > holder.token
     assert lease.deadline >= SCHEDULE.deadline(released, 30.0)
-    assert not server.lock("nightly").queue
+    assert not lock_in(server).queue
 
 
 def test_a_grant_that_came_too_late_to_start_a_job_is_given_back_and_tried_again(server: MemoryServer) -> None:
@@ -251,7 +259,7 @@ def test_a_signal_ends_the_wait_and_leaves_no_place_in_the_queue(server: MemoryS
     waiting = Background(
         lambda: lease_of(MemoryBackend(server), claim(), wait=20.0, interrupt=readable, ending_signal=ending_signal)
     )
-    eventually(lambda: server.bells)
+    eventually(lambda: server.watchers)
     sent.set()
     os.write(writable, b".")
     before = time.monotonic()
@@ -259,7 +267,7 @@ def test_a_signal_ends_the_wait_and_leaves_no_place_in_the_queue(server: MemoryS
         waiting.result()
     assert interrupted.value.signum == 15
     assert waiting.ended_at - before < 3.0
-    assert not server.lock("nightly").queue
+    assert not lock_in(server).queue
     os.close(readable)
     os.close(writable)
 
@@ -272,7 +280,7 @@ def test_a_signal_that_came_with_the_grant_leaves_nothing_held(server: MemorySer
 
 def test_a_backend_out_of_reach_is_said_so_and_nothing_is_held(server: MemoryServer) -> None:
     backend = MemoryBackend(server)
-    backend.reachable = False
+    backend.cells.reachable = False
     with pytest.raises(BackendUnavailable):
         lease_of(backend, claim())
     assert untouched(server)
@@ -303,7 +311,7 @@ class Flaky(MemoryBackend):
 
 def test_who_came_to_wait_outlasts_a_backend_that_fails_for_a_moment(server: MemoryServer, holder: Grant) -> None:
     waiting = Background(lambda: lease_of(Flaky(server, tries=2, waits=2), claim(), wait=20.0))
-    eventually(lambda: server.lock("nightly").queue)
+    eventually(lambda: lock_in(server).queue)
     MemoryBackend(server).release(holder, timeout=1)
     assert waiting.result() is not None
 
@@ -357,7 +365,7 @@ def test_a_wait_whose_time_is_over_while_the_backend_fails_ends_with_its_last_an
     with pytest.raises(BackendUnavailable, match="hiccup"):
         lease_of(Flaky(server, tries=100, waits=100), claim(), wait=0.5)
     assert 1.0 <= time.monotonic() - before < 5.0
-    assert not server.lock("nightly").queue
+    assert not lock_in(server).queue
 
 
 def test_a_request_that_a_signal_interrupts_ends_the_attempt_and_leaves_nothing_held(server: MemoryServer) -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.memory import MemoryBackend, MemoryServer
 from lockctl.errors import BackendUnavailable
 from lockctl.events import LeaseEnded, RenewalFailed, Renewed, RevocationAsked
 from lockctl.lease.acquire import Lease
 from lockctl.lease.renew import Renewer
 from lockctl.lease.schedule import plan
 from lockctl.model import Claim
+from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 from lockctl.value import replace
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def test_a_clear_no_is_reported_once_and_ends_the_thread(
     renewer: Renewer, backend: Scripted, server: MemoryServer
 ) -> None:
     with server.mutex:
-        server.lock("nightly").tenures.clear()
+        server.write("lock:nightly", None)
     renewer.renew_now()
     (report,) = reports(renewer)
     assert isinstance(report, LeaseEnded)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockctl.backends.memory import MemoryBackend, MemoryServer
 from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
 from lockctl.lease.together import Together
 from lockctl.model import Claim
+from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 
 if TYPE_CHECKING:
     from lockctl.model import Grant
@@ -135,12 +135,12 @@ def test_losing_one_is_losing_all_and_a_request_for_one_is_for_all(store: Store)
 def test_a_renewal_is_not_known_when_that_of_one_is_not_known_and_the_others_are_renewed(store: Store) -> None:
     together = store.together()
     grant = take(together)
-    store.clients[1].reachable = False  # the lock in the middle
+    store.clients[1].cells.reachable = False  # the lock in the middle
     store.now += 6.0
     with pytest.raises(BackendUnavailable):
         together.renew(grant, timeout=LIMIT)
     store.now += 3.0
-    store.clients[1].reachable = True
+    store.clients[1].cells.reachable = True
     assert len(together.renew(grant, timeout=LIMIT).parts) == 3
 
 
@@ -185,11 +185,11 @@ def test_a_loss_of_one_does_not_wait_for_the_answer_about_another_and_its_releas
 def test_a_release_frees_what_it_can_and_says_what_it_could_not(store: Store) -> None:
     together = store.together()
     grant = take(together)
-    store.clients[1].reachable = False
+    store.clients[1].cells.reachable = False
     with pytest.raises(BackendUnavailable):
         together.release(grant, timeout=LIMIT)
     assert store.holders() == ["disk"]
-    store.clients[1].reachable = True
+    store.clients[1].cells.reachable = True
     together.release(grant, timeout=LIMIT)
     assert store.holders() == []
 

@@ -1,0 +1,449 @@
+"""A whole backend over cells: places of a store that are read, and written only if nobody has written meanwhile.
+
+Each lock is one cell with the document of :mod:`lockctl.locks.machine`, its history another one. A write whose answer
+was lost, or that arrives late, does no harm: its condition is not met any more. The store's clock, as its answers tell
+it, ends the leases; the caller counts its own deadline from before it asked, which is earlier.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from abc import ABC, abstractmethod
+
+from lockctl import documents
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
+from lockctl.locks.machine import MICROSECONDS, Lock
+from lockctl.model import Grant, LockInfo
+from lockctl.names import check_name, printable
+from lockctl.value import Value
+from lockctl.wire.deadline import Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import ClassVar, TypeVar
+
+    from lockctl.model import Capabilities, Claim, Holder, Run
+
+    T = TypeVar("T")
+
+FIRST_PAUSE = 0.005  # seconds, at most, after a write that another one came before; then twice as long each time
+LONGEST_PAUSE = 0.2
+LONGEST_NAME = 64  # characters of a domain
+FIRST_LOOK = 0.01  # seconds until a waiter looks again; then half as long again each time
+LONGEST_STEP = 5.0  # seconds for one request of a wait, which may have no end itself
+REFRESHES_PER_TTL = 3  # how often a waiter's place is prolonged: two may fail
+LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
+DOMAIN = "domain:"  # the cell with the name of the store, which says where its tokens come from
+
+
+class Seen(Value):
+    """What is in a cell: no *data* where nothing is. *version* is never the same again after a change."""
+
+    data: bytes | None
+    version: object
+    at: float  # when the store answered, by its own clock: seconds since the epoch
+
+
+class Cells(ABC):
+    """The driver of a store. All raise ``BackendUnavailable``, ``RequestInterrupted`` and ``ConfigError``.
+
+    Safe for two threads at once: renewals come from a thread of their own.
+    """
+
+    where: str  # the store, for messages
+    longest_look: float  # seconds: how long :meth:`watch` may take to see a change
+
+    @abstractmethod
+    def read(self, key: str, deadline: Deadline) -> Seen:
+        """What is in a cell, not older than this call."""
+
+    @abstractmethod
+    def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
+        """Write, durably, or remove with ``None``, if the cell is still as it was *seen*; whether it was."""
+
+    @abstractmethod
+    def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
+        """All cells that are there whose key begins so, in no order."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open; the next request opens it again."""
+
+    def watch(self, key: str, seen: Seen, deadline: Deadline) -> None:
+        """Return when the cell may not be any more as it was *seen*, or at the deadline."""
+        pause = FIRST_LOOK
+        while deadline.left() > 0:
+            sleep(min(pause, deadline.left()), deadline.interrupt, self.where)
+            pause = min(1.5 * pause, self.longest_look)
+            if deadline.left() > 0 and self.read(key, deadline).version != seen.version:
+                return
+
+
+class CellBackend:
+    """See ``Backend``. Subclasses say what their store promises, and make the cells from a URL."""
+
+    capabilities: ClassVar[Capabilities]
+    parameters: ClassVar[dict[str, str]]
+
+    def __init__(self, cells: Cells, prefix: str = "") -> None:
+        """Locks with this *prefix* before their names; nothing is opened yet."""
+        self._cells = cells
+        self._prefix = prefix
+        self._domain = ""
+        self._doubted: set[str] = set()  # owners of which a write may still be on its way
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``."""
+        deadline = Deadline(timeout, interrupt)
+        key = self._prefix + claim.name
+
+        def take(lock: Lock, seen: Seen) -> tuple[Grant | None, bool]:
+            domain = self._domain or self._read_domain(deadline)
+            floor = self._floor(deadline) if seen.data is None else 0
+            holder = lock.take(claim, seen.at, floor)
+            if holder is None:
+                return None, False
+            return Grant(claim, holder["token"], domain, key, claim.ttl, holder["acquired_at"]), True
+
+        try:
+            return self._change(claim.name, take, deadline)
+        except _Foreign:
+            return None
+        except LockctlError:
+            self._doubted.add(claim.owner)
+            raise
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """See ``Backend``."""
+        try:
+            asked = self._change(
+                grant.claim.name,
+                lambda lock, seen: (lock.renew(grant.claim.owner, grant.token, seen.at), True),
+                Deadline(timeout),
+            )
+        except _Foreign:
+            raise LeaseLost("another program has written over the lock") from None
+        except ConfigError as refused:
+            raise BackendUnavailable(str(refused)) from None  # not known: the job lives on until its deadline
+        if asked is not None:
+            raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+        return grant
+
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        """See ``Backend``."""
+        self._leave(grant.claim, timeout, hold)
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """See ``Backend``."""
+        self._leave(claim, timeout, 0.0)
+
+    def _leave(self, claim: Claim, timeout: float, hold: float) -> None:
+        """Leave nothing of a claim. While a write of it may be on its way, the cell is written: that one fails then."""
+        doubted = claim.owner in self._doubted
+        try:
+            self._change(
+                claim.name,
+                lambda lock, seen: (None, lock.leave(claim.owner, seen.at, hold) or doubted),
+                Deadline(timeout),
+            )
+        except _Foreign:
+            pass  # nothing in there is ours
+        except LockctlError:
+            self._doubted.add(claim.owner)
+            raise
+        self._doubted.discard(claim.owner)
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``. A place in the queue lives as long as a lease, and is prolonged meanwhile."""
+        if timeout <= 0:
+            return
+        whole = Deadline(timeout, interrupt)
+        try:
+            while whole.left() > 0:
+                seen, until = self._line_up(claim, whole.sooner(LONGEST_STEP))
+                if until <= 0:
+                    return
+                step = whole.sooner(min(until, LONGEST_STEP))
+                try:
+                    self._cells.watch(LOCK + self._prefix + claim.name, seen, step)
+                except BackendUnavailable:
+                    if step.left() > 0:
+                        raise
+        except RequestInterrupted:
+            self._doubted.add(claim.owner)
+        except LockctlError:
+            self._doubted.add(claim.owner)
+            if whole.left() > 0:
+                raise
+
+    def _line_up(self, claim: Claim, deadline: Deadline) -> tuple[Seen, float]:
+        """What is there while *claim* is in the queue, and how many seconds nothing must be done; 0: it may enter."""
+        refresh = claim.ttl / REFRESHES_PER_TTL
+
+        def line_up(lock: Lock, seen: Seen) -> tuple[None, bool]:
+            lock.line_up(claim, seen.at)
+            return None, True
+
+        while True:
+            seen = self._cells.read(LOCK + self._prefix + claim.name, deadline)
+            try:
+                lock = self._read(claim.name, seen)
+            except _Foreign:
+                return seen, refresh
+            place = lock.queue.get(claim.owner)
+            left = 0.0 if place is None else place["until"] - seen.at - (claim.ttl - refresh)
+            if lock.running(claim.owner) is not None or lock.is_open_to(claim):
+                return seen, 0.0
+            if left > 0:
+                return seen, min(left, max(lock.next_change() - seen.at, 0.001))
+            self._change(claim.name, line_up, deadline)
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``."""
+        deadline = Deadline(timeout)
+        from lockctl.locks import records
+
+        last = records.last_started(self._cells.read(PAST + self._prefix + name, deadline).data)
+        return self._info(name, self._cells.read(LOCK + self._prefix + name, deadline), last)
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``."""
+        found = dict(self._matching(LOCK, pattern, Deadline(timeout)))
+        for name in sorted(found):
+            info = self._info(name, found[name], None)
+            lock = Lock.read(found[name].data or b"")
+            if lock is None or lock.token > 0 or info.waiters:  # else somebody waited once, and nobody was granted it
+                yield info
+
+    def _info(self, name: str, seen: Seen, last_run: Run | None) -> LockInfo:
+        holders: tuple[Holder, ...]
+        try:
+            lock = self._read(name, seen)
+        except _Foreign:
+            state, holders, lock = "foreign", (documents.foreign_holder(),), Lock()
+        else:
+            holders = tuple(
+                documents.holder(each, token=each["token"], expires_in=each["until"] - seen.at)
+                for each in lock.holders.values()
+            )
+            state = "held" if holders else "free"
+        promised = self.capabilities
+        return LockInfo(
+            name=name,
+            backend=promised.scheme,
+            key=self._prefix + name,
+            state=state,
+            fencing=promised.fencing,
+            slots=max([1, *map(documents.slots, lock.holders.values())]),
+            holders=holders,
+            waiters=tuple(map(documents.waiter, lock.queue.values())),
+            last_run=last_run,
+        )
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``. Of another program nothing is left with *now*: its data is replaced."""
+        deadline = Deadline(timeout)
+        while True:
+            try:
+                return self._change(
+                    name, lambda lock, _: _changed(lock.revoke(name, seen, now=now, by=by, reason=reason)), deadline
+                )
+            except _Foreign as foreign:
+                if seen.owner is not None:
+                    return None
+                if not now:
+                    raise LockctlError(
+                        f"{name} is held by another program, which cannot be told: end it, or use --now"
+                    ) from None
+                lock = Lock()
+                lock.token, lock.used = self._next_token(foreign.seen, deadline), foreign.seen.at
+                if self._cells.write(LOCK + self._prefix + name, foreign.seen, lock.written(), deadline):
+                    return lock.token + 1
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        seen = self._cells.read(LOCK + self._prefix + name, Deadline(timeout))
+        try:
+            return self._read(name, seen).success
+        except _Foreign:
+            return None
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+
+        def note(lock: Lock, seen: Seen) -> tuple[None, bool]:
+            newer = documents.is_newer(grant.at, lock.success, seen.at)
+            if newer:
+                lock.success, lock.used = grant.at, seen.at
+            return None, newer
+
+        try:
+            self._change(grant.claim.name, note, Deadline(timeout))
+        except _Foreign:
+            raise ConfigError(f"{self._cells.where}: the success cannot be noted in another program's data") from None
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.locks import records
+
+        deadline = Deadline(timeout)
+        for seen in self._looks(PAST + self._prefix + name, deadline):
+            if self._cells.write(PAST + self._prefix + name, seen, records.added(seen.data, run, seen.at), deadline):
+                return
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        from lockctl.locks import records
+
+        return records.runs(self._cells.read(PAST + self._prefix + name, Deadline(timeout)).data)
+
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        deadline, found = Deadline(timeout), dict[str, float]()
+        in_use = set()
+        for kind in (LOCK, PAST):
+            for name, seen in self._matching(kind, pattern, deadline):
+                used = self._last_use(name, seen) if kind == LOCK else self._last_use(name, None, seen)
+                if used is None or seen.at - used < older_than:
+                    in_use.add(name)
+                else:
+                    found[name] = max(used, found.get(name, 0.0))
+        return iter(sorted((name, used) for name, used in found.items() if name not in in_use))
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``. The greatest token of all that was forgotten is kept in a cell of its own."""
+        deadline = Deadline(timeout)
+        lock_key, past_key = LOCK + self._prefix + name, PAST + self._prefix + name
+        for seen in self._looks(lock_key, deadline):
+            past = self._cells.read(past_key, deadline)
+            used = self._last_use(name, seen, past)
+            if used is None or past.at - used < older_than:
+                return False
+            if seen.data is not None:
+                self._raise_floor(self._read(name, seen).token, deadline)
+                if not self._cells.write(lock_key, seen, None, deadline):
+                    continue
+            return past.data is None or self._cells.write(past_key, past, None, deadline)
+        return False
+
+    def close(self) -> None:
+        """See ``Backend``: what was held ends with its lease."""
+        self._cells.close()
+
+    def _change(self, name: str, decide: Callable[[Lock, Seen], tuple[T, bool]], deadline: Deadline) -> T:
+        """What *decide* gives for the lock as it is; where it says so, the lock is written as it left it.
+
+        Raises ``_Foreign`` where the cell has something else.
+        """
+        key = LOCK + self._prefix + name
+        for seen in self._looks(key, deadline):
+            lock = self._read(name, seen)
+            given, changed = decide(lock, seen)
+            if not changed or self._cells.write(key, seen, lock.written(), deadline):
+                return given
+        raise AssertionError("there is always another look, or an error")
+
+    def _looks(self, key: str, deadline: Deadline) -> Iterator[Seen]:
+        """What is there, again and again until the time is over: then it raises ``BackendUnavailable``."""
+        pause = FIRST_PAUSE
+        while True:
+            yield self._cells.read(key, deadline)
+            sleep(min(pause * os.urandom(1)[0] / 256, deadline.left()), deadline.interrupt, self._cells.where)
+            pause = min(pause * 2, LONGEST_PAUSE)
+            deadline.check(self._cells.where)
+
+    def _read(self, name: str, seen: Seen) -> Lock:
+        if seen.data is None:
+            return Lock()
+        lock = Lock.read(seen.data)
+        if lock is None:
+            raise _Foreign(f"{self._cells.where}: {printable(self._prefix + name)} is not a lock of lockctl's", seen)
+        lock.expire(seen.at)
+        return lock
+
+    def _matching(self, kind: str, pattern: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
+        """The cells of one kind, with the names of the locks."""
+        from fnmatch import fnmatchcase
+
+        beginning = kind + self._prefix
+        for key, seen in self._cells.scan(beginning, deadline):
+            name = key[len(beginning) :]
+            if _is_name(name) and fnmatchcase(name, pattern):
+                yield name, seen
+
+    def _last_use(self, name: str, seen: Seen | None, past: Seen | None = None) -> float | None:
+        """When a name was used last, if lockctl has something of it and nobody uses it now."""
+        from lockctl.locks import records
+
+        uses = []
+        if seen is not None and seen.data is not None:
+            try:
+                lock = self._read(name, seen)
+            except _Foreign:
+                return None
+            if lock.is_in_use():
+                return None
+            uses.append(lock.used)
+        if past is not None and past.data is not None:
+            uses.append(records.last_use(past.data))
+        return max(uses, default=None)
+
+    def _read_domain(self, deadline: Deadline) -> str:
+        """The name of the store, given once for all who use it: it goes with the data wherever these go."""
+        for seen in self._looks(DOMAIN, deadline):
+            name = (seen.data or b"").decode("ascii", "replace")
+            if name.isalnum() and name.isascii() and len(name) <= LONGEST_NAME:
+                self._domain = f"{self.capabilities.scheme}:{name}"
+                break
+            if seen.data is not None:
+                raise ConfigError(f"{self._cells.where}: the cell {DOMAIN} has something that is not lockctl's")
+            self._cells.write(DOMAIN, seen, os.urandom(8).hex().encode(), deadline)
+        return self._domain
+
+    def _floor(self, deadline: Deadline) -> int:
+        data = self._cells.read(FLOOR + self._prefix, deadline).data or b""
+        return int(data) if data.isdigit() and len(data) < 20 else 0
+
+    def _raise_floor(self, token: int, deadline: Deadline) -> None:
+        for seen in self._looks(FLOOR + self._prefix, deadline):
+            data = seen.data or b"0"
+            if data.isdigit() and int(data) >= token:
+                return
+            if self._cells.write(FLOOR + self._prefix, seen, str(token).encode(), deadline):
+                return
+
+    def _next_token(self, seen: Seen, deadline: Deadline) -> int:
+        return max(self._floor(deadline) + 1, int(seen.at * MICROSECONDS))
+
+
+class _Foreign(ConfigError):
+    """The cell of a lock has something that lockctl did not write."""
+
+    def __init__(self, message: str, seen: Seen) -> None:
+        super().__init__(message)
+        self.seen = seen
+
+
+def sleep(pause: float, interrupt: int | None, where: str) -> None:
+    """Wait so long; raises ``RequestInterrupted`` when the descriptor *interrupt* becomes readable."""
+    if interrupt is None:
+        time.sleep(pause)
+        return
+    poll = select.poll()
+    poll.register(interrupt, select.POLLIN)
+    if poll.poll(pause * 1000 + 0.999):
+        raise RequestInterrupted(f"{where}: interrupted")
+
+
+def _changed(given: T | None) -> tuple[T | None, bool]:
+    return given, given is not None
+
+
+def _is_name(name: str) -> bool:
+    try:
+        return bool(check_name(name))
+    except ValueError:
+        return False

@@ -1,0 +1,186 @@
+"""The state of one lock, and what may happen to it: take, queue, renew, leave, hold, revoke. Pure: no I/O, no clock.
+
+Times are seconds since the epoch by the clock of the store, which the caller passes in as *at*. Holders and waiters are
+JSON documents of :mod:`lockctl.documents` with ``until``, the time at which they end unless they are renewed; a holder
+has its ``token``, too, ``asked`` once somebody wants the lock back, and ``ended_at`` when only a hold is left of it.
+
+The order is that of the queue: nobody enters before those who came earlier, unless they could be inside together.
+"""
+
+from __future__ import annotations
+
+from lockctl import documents, json_text
+from lockctl.errors import ConfigError, LeaseLost, LockctlError
+from lockctl.model import SHARED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.model import Claim, Holder
+
+    Member = dict[str, Any]
+
+VERSION = 1  # of the document of a whole lock
+MICROSECONDS = 1_000_000
+
+
+class Lock:
+    """One lock, which nobody has at first."""
+
+    __slots__ = ("holders", "queue", "success", "token", "used")
+
+    def __init__(self) -> None:
+        """Nobody holds it, nobody waits for it, and no token was ever granted."""
+        self.token = 0  # the last one that was granted
+        self.used = 0.0  # when it was used last: 0 for never
+        self.success: float | None = None  # when the newest run began that succeeded
+        self.holders: dict[str, Member] = {}  # by their owners, in the order of their tokens
+        self.queue: dict[str, Member] = {}  # by their owners, in the order of their arrival
+
+    @classmethod
+    def read(cls, data: bytes) -> Lock | None:
+        """The lock that :meth:`written` wrote; ``None`` for anything else."""
+        try:
+            content = json_text.parse(data)
+        except ValueError:
+            return None
+        if not isinstance(content, dict) or content.get("lockctl") != VERSION:
+            return None
+        lock = cls()
+        token, used, holders, waiters = (content.get(each) for each in ("token", "used", "holders", "queue"))
+        if documents.whole(token) is None or documents.seconds(used) is None:
+            return None
+        if not isinstance(holders, list) or not isinstance(waiters, list):
+            return None
+        lock.token, lock.used, lock.success = token, used, documents.seconds(content.get("success"))  # type: ignore[assignment]
+        for members, listed in ((lock.holders, holders), (lock.queue, waiters)):
+            for member in listed:
+                if not isinstance(member, dict) or documents.seconds(member.get("until")) is None:
+                    return None
+                owner = documents.text(member.get("owner"))
+                if owner is None or (members is lock.holders and documents.whole(member.get("token")) is None):
+                    return None
+                members[owner] = member
+        return lock
+
+    def written(self) -> bytes:
+        """The lock as a document."""
+        return json_text.render(
+            {
+                "lockctl": VERSION,
+                "token": self.token,
+                "used": self.used,
+                "success": self.success,
+                "holders": list(self.holders.values()),
+                "queue": list(self.queue.values()),
+            }
+        ).encode()
+
+    def expire(self, at: float) -> None:
+        """Drop all whose time is over."""
+        self.holders = {owner: each for owner, each in self.holders.items() if each["until"] > at}
+        self.queue = {owner: each for owner, each in self.queue.items() if each["until"] > at}
+
+    def running(self, owner: str) -> Member | None:
+        """The holder with this owner, unless its job has ended."""
+        holder = self.holders.get(owner)
+        return None if holder is None or "ended_at" in holder else holder
+
+    def is_open_to(self, claim: Claim) -> bool:
+        """Whether neither those inside nor those who came before keep *claim* out."""
+        before = list(self.holders.values())
+        for owner, waiter in self.queue.items():
+            if owner == claim.owner:
+                break
+            before.append(waiter)
+        if any(each.get("mode") != claim.mode for each in before):
+            return False
+        return claim.mode == SHARED or len(before) < claim.slots
+
+    def take(self, claim: Claim, at: float, floor: int = 0) -> Member | None:
+        """Make *claim* a holder, or find that it is one, with a lease from now on; ``None``: others keep it out.
+
+        The token is above *floor*, above all before it, and not below the clock in microseconds: one that was lost
+        does not come again. Raises ``ConfigError`` when those inside say another number of slots.
+        """
+        holder = self.running(claim.owner)
+        if holder is None:
+            for other in self.holders.values():
+                wrong = documents.disagreement(claim.name, documents.slots(other), claim)
+                if wrong:
+                    raise ConfigError(wrong)
+            if not self.is_open_to(claim):
+                return None
+            self.queue.pop(claim.owner, None)
+            self.token = max(self.token + 1, floor + 1, int(at * MICROSECONDS))
+            holder = _member(claim, {"token": self.token, "acquired_at": at})
+            self.holders[claim.owner] = holder
+        holder["until"] = at + claim.ttl
+        self.used = at
+        return holder
+
+    def line_up(self, claim: Claim, at: float) -> None:
+        """Take a place at the end of the queue, or keep the one that *claim* has, for the length of its lease."""
+        waiter = self.queue.setdefault(claim.owner, {})
+        if not waiter:
+            waiter.update(_member(claim, {"since": at}))
+        waiter["until"] = at + claim.ttl
+
+    def renew(self, owner: str, token: int, at: float) -> tuple[str, str] | None:
+        """Prolong the lease from now on; who wants the lock back, and why, if anybody. Raises ``LeaseLost``."""
+        holder = self.running(owner)
+        if holder is None or holder["token"] != token:
+            raise LeaseLost("the lease ran out, or the lock was taken away")
+        holder["until"] = at + (documents.seconds(holder.get("ttl")) or 0.0)
+        self.used = at
+        asked = holder.get("asked")
+        if not isinstance(asked, dict):
+            return None
+        return documents.text(asked.get("by")) or "an unknown operator", documents.text(asked.get("reason")) or ""
+
+    def leave(self, owner: str, at: float, hold: float = 0.0) -> bool:
+        """Give up the lock and the place in the queue; with *hold*, keep others out for so many seconds more.
+
+        Whether there was anything. A hold that has begun is not ended by this.
+        """
+        waited = self.queue.pop(owner, None)
+        holder = self.running(owner)
+        if holder is None:
+            return waited is not None
+        self.used = at
+        if hold > 0:
+            holder["ended_at"], holder["until"] = at, at + hold
+        else:
+            del self.holders[owner]
+        return True
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str) -> int | None:
+        """See ``Backend.revoke``; raises ``LockctlError`` for a hold that is not to end *now*."""
+        holder = self.holders.get(seen.owner or "")
+        if holder is None or holder["token"] != seen.token:
+            return None
+        if now:
+            del self.holders[holder["owner"]]
+        elif "ended_at" in holder:
+            raise LockctlError(f"{name} is kept by --min-hold, and its job has ended: use --now to free it")
+        else:
+            asked = documents.describe_revocation(holder["owner"], by, reason)
+            holder["asked"] = json_text.parse(asked)
+        return self.token + 1
+
+    def next_change(self) -> float:
+        """When the next one ends who is not renewed until then."""
+        return min(
+            [each["until"] for each in (*self.holders.values(), *self.queue.values())],
+            default=float("inf"),
+        )
+
+    def is_in_use(self) -> bool:
+        """Whether somebody holds it, keeps it or waits for it."""
+        return bool(self.holders or self.queue)
+
+
+def _member(claim: Claim, extra: dict[str, int | float | str | None]) -> Member:
+    member: Member = json_text.parse(documents.describe(claim, extra))
+    return member

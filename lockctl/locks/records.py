@@ -1,0 +1,55 @@
+"""The history of a lock as one document: when it was written, and the last runs of both kinds, the newest first."""
+
+from __future__ import annotations
+
+from lockctl import documents, history, json_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Run
+
+LARGEST = 4 * history.KEPT * history.ROOM  # bytes of a whole history
+
+
+def added(data: bytes | None, run: Run, at: float) -> bytes:
+    """The document with one run more, without those that are too many; what is no history is replaced."""
+    kept = _lists(data)
+    kept[run.started] = [history.describe(run), *kept[run.started]][: history.KEPT]
+    started, others = b",".join(kept[True]), b",".join(kept[False])
+    return b'{"used":%s,"started":[%s],"others":[%s]}' % (repr(at).encode(), started, others)
+
+
+def runs(data: bytes | None) -> tuple[Run, ...]:
+    """All runs, the newest first."""
+    kept = _lists(data)
+    return history.in_order(filter(None, map(history.read, kept[True] + kept[False])))
+
+
+def last_started(data: bytes | None) -> Run | None:
+    """The newest run that started."""
+    kept = _lists(data)[True]
+    return history.read(kept[0]) if kept else None
+
+
+def last_use(data: bytes) -> float:
+    """When a history was written last: seconds since the epoch by the clock of the store."""
+    return documents.seconds(_content(data).get("used")) or 0.0
+
+
+def _lists(data: bytes | None) -> dict[bool, list[bytes]]:
+    content = _content(data)
+    found = {True: content.get("started"), False: content.get("others")}
+    return {
+        started: [json_text.render(each).encode() for each in listed] if isinstance(listed, list) else []
+        for started, listed in found.items()
+    }
+
+
+def _content(data: bytes | None) -> dict[str, object]:
+    if not data or len(data) > LARGEST:
+        return {}
+    try:
+        content = json_text.parse(data)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}

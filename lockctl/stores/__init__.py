@@ -1,0 +1,1 @@
+"""One package for each technology that keeps what lockctl writes."""

@@ -1,0 +1,1 @@
+"""Cells in the memory of this process."""
