@@ -25,6 +25,8 @@ SCHEMES = {
     "consul": "lockctl.backends.consul:ConsulBackend",
     "consuls": "lockctl.backends.consul:ConsulBackend",
     "postgresql": "lockctl.backends.postgresql:PostgresqlBackend",
+    "mysql": "lockctl.stores.mysql.cell:MysqlBackend",
+    "sqlite": "lockctl.stores.sqlite.cell:SqliteBackend",
 }
 
 

@@ -20,15 +20,11 @@ class Place(NamedTuple):
     servers: str = ""  # the fixture of the server or servers
     ttl: float = 2.0  # a short lease
     freed_within: float = 2.0  # after the last renewal of that lease
-
-    @property
-    def is_leased(self) -> bool:
-        """Whether a lease at a server ends by itself; else the kernel holds the lock for the processes of the job."""
-        return bool(self.servers)
+    is_leased: bool = True  # else the kernel holds the lock for the processes of the job
 
 
 PLACES: dict[str, Place] = {
-    "file": Place(lambda _, __, directory: f"file://{directory}", ttl=1.5, freed_within=0.0),
+    "file": Place(lambda _, __, directory: f"file://{directory}", ttl=1.5, freed_within=0.0, is_leased=False),
     "redis": Place(lambda at, word, _: f"redis://{at[0]}/0?prefix={word}:", "redis_server"),
     "redlock": Place(
         lambda at, word, _: f"redlock://{','.join(at)}/0?prefix={word}:", "redis_five", ttl=3.0, freed_within=3.5
@@ -40,7 +36,11 @@ PLACES: dict[str, Place] = {
     # the session lasts twice the lease, rounded up to a tick
     "zookeeper": Place(lambda at, word, _: f"zookeeper://{','.join(at)}/{word}", "zookeeper_server", freed_within=5.5),
     "postgresql": Place(lambda at, word, _: f"postgresql://lockctl@{at[0]}/lockctl?prefix={word}.", "postgres_server"),
+    "mysql": Place(lambda at, word, _: f"mysql://lockctl:s3cret@{at[0]}/lockctl?prefix={word}.", "mariadb_server"),
+    "sqlite": Place(lambda _, __, directory: f"sqlite://{directory}/.locks.db"),
 }
+LEASED = [name for name, place in PLACES.items() if place.is_leased]
+SERVED = [name for name, place in PLACES.items() if place.servers]
 
 
 def announced(name: str) -> tuple[pytest.MarkDecorator, ...]:

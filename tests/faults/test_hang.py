@@ -17,7 +17,7 @@ import pytest
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, GIVE_BACK_TIMEOUT
 from lockctl.lease.schedule import plan
 from lockctl.registry import load
-from tests.faults.backends import PLACES, addresses_of, on_backends
+from tests.faults.backends import SERVED, addresses_of, on_backends
 from tests.faults.network import Network
 from tests.jobs import LIMIT, eventually
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.faults.backends import Place
     from tests.jobs import Lockctl
 
-pytestmark = pytest.mark.parametrize("backend_name", on_backends(*[name for name in PLACES if name != "file"]))
+pytestmark = pytest.mark.parametrize("backend_name", on_backends(*SERVED))
 
 WAYS = ("blackhole", "drop_replies", "trickle", "reset", "refuse")
 TTL, GRACE = 4.0, 0.5  # seconds

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.supervise import tree
-from tests.faults.backends import PLACES, addresses_of, on_backends
+from tests.faults.backends import PLACES, SERVED, addresses_of, on_backends
 from tests.faults.network import Network
 from tests.jobs import LIMIT, Lockctl, alive, eventually, guard_of
 from tests.servers.consul import Consul
@@ -31,7 +31,7 @@ LONG_TTL = 8.0  # for a server that takes time to start
 OUTAGE = 0.5  # seconds
 SLOW_TTL = 10.0
 SLOW = 1.0  # seconds until an answer comes: as long as no answer was waited for once
-SHARED = [name for name, place in PLACES.items() if place.servers and name != "zookeeper"]  # grant that long a lease
+SHARED = [name for name in SERVED if name != "zookeeper"]  # grant that long a lease
 SEVERAL = ("redis", "etcd")  # where that test takes eight locks at once
 QUICK = ("syncLimit=4", "maxSessionTimeout=40000")  # a leader that is silent for 2 s is given up
 SERVERS: dict[str, tuple[type, dict[str, Any]]] = {
@@ -85,7 +85,7 @@ class Job:
         assert self.lockctl("run", "-b", self.url, "-l", "nightly", "--", "true").returncode == 0
 
 
-@pytest.mark.parametrize("backend_name", on_backends(*[name for name in PLACES if name != "file"]))
+@pytest.mark.parametrize("backend_name", on_backends(*SERVED))
 def test_a_server_that_is_stopped_for_half_a_lease(
     servers: Any, backend_url: str, lockctl: Lockctl, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from lockctl import registry
 from lockctl.lease.together import Together
 from lockctl.model import Claim
 from lockctl.url import parse_url
-from tests.faults.backends import PLACES, Place, addresses_of, on_backends
+from tests.faults.backends import SERVED, Place, addresses_of, on_backends
 from tests.jobs import eventually
 from tests.servers.proxy import Proxy
 
@@ -56,7 +56,7 @@ def opened(place: Place, servers: Any, proxies: list[Proxy], tmp_path: Path) -> 
         each.close()
 
 
-@pytest.mark.parametrize("backend_name", on_backends(*(name for name, place in PLACES.items() if place.is_leased)))
+@pytest.mark.parametrize("backend_name", on_backends(*SERVED))
 def test_a_give_back_that_comes_late_does_not_hit_the_next_attempt(
     backend_name: str, opened: Callable[..., Backend], proxies: list[Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from lockctl.supervise import tree
-from tests.faults.backends import PLACES, on_backends
+from tests.faults.backends import LEASED, on_backends
 from tests.faults.scene import GRACE, Scene, marked
 from tests.jobs import LIMIT, eventually
 
@@ -142,7 +142,7 @@ def rehearse_often(fault: str, lockctl: Lockctl, place: Place, directory: Path, 
         assert list(rounds) == [[]] * times
 
 
-@pytest.mark.parametrize("backend_name", on_backends(*(name for name in PLACES if name != "file")))
+@pytest.mark.parametrize("backend_name", on_backends(*LEASED))
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if FAULTS[fault].leased])
 def test_the_next_command_starts_after_the_last_process_of_the_first_job_is_gone(
     fault: str, place: Place, lockctl: Lockctl, tmp_path: Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.backends import on_backends
+from tests.faults.backends import SERVED, on_backends
 from tests.fleet.hosts import history, with_wrong_clock
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_the_next_period_is_another(lockctl: Lockctl) -> None:
     assert set(statuses) <= {0, 75}
 
 
-@pytest.mark.parametrize("backend_name", on_backends("redis", "etcd", "consul", "zookeeper", "postgresql", "redlock"))
+@pytest.mark.parametrize("backend_name", on_backends(*SERVED))
 def test_a_fleet_with_wrong_clocks_succeeds_once_in_each_period_and_retries_failures(
     lockctl: Lockctl, tmp_path: Path
 ) -> None:

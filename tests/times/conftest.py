@@ -10,9 +10,11 @@ from tests.contract.test_consul import harness as consul_harness
 from tests.contract.test_etcd import harness as etcd_harness
 from tests.contract.test_file import harness as file_harness
 from tests.contract.test_memory import harness as memory_harness
+from tests.contract.test_mysql import harness as mysql_harness
 from tests.contract.test_postgresql import harness as postgresql_harness
 from tests.contract.test_redis import harness as redis_harness
 from tests.contract.test_redlock import harness as redlock_harness
+from tests.contract.test_sqlite import harness as sqlite_harness
 from tests.contract.test_zookeeper import harness as zookeeper_harness
 from tests.faults.conftest import backend_url, lockctl, place, servers
 
@@ -27,11 +29,13 @@ __all__ = [
     "file_harness",
     "lockctl",
     "memory_harness",
+    "mysql_harness",
     "place",
     "postgresql_harness",
     "redis_harness",
     "redlock_harness",
     "servers",
+    "sqlite_harness",
     "zookeeper_harness",
 ]
 

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import Stale, accept
 from lockctl.fence.sql import TABLE
-from lockctl.fence.stores import mysql_session as mysql
-from lockctl.fence.stores.mysql_session import Session, SessionGone, SqlError
 from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark
 from lockctl.names import printable
+from lockctl.stores.mysql import protocol as mysql
+from lockctl.stores.mysql.protocol import Session, SessionGone, SqlError
 from lockctl.wire.deadline import Deadline, bounded
 
 TYPE_CHECKING = False

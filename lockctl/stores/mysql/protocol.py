@@ -82,9 +82,9 @@ class SqlError(BackendUnavailable):
         self.code = code
 
 
-def from_url(url: Url) -> Address:
-    """Read *url*; raises ``ConfigError``."""
-    taken = take_params(url, PARAMETERS)
+def from_url(url: Url, more: dict[str, str] | None = None) -> Address:
+    """Read *url*, which may have *more* parameters; raises ``ConfigError``."""
+    taken = take_params(url, {**PARAMETERS, **(more or {})})
     if taken["tls"] not in ("", "yes", "no"):
         raise ConfigError("mysql: tls is yes or no")
     tls = TlsSettings.from_params("mysql", taken)
@@ -118,6 +118,7 @@ class Session:
     def __init__(self, address: Address, deadline: Deadline) -> None:
         """Connect and log in. Raises ``BackendUnavailable``, ``ConfigError``."""
         self.where = f"mysql at {address}"
+        self.written = 0  # rows that the last statement has changed
         deadline.check(self.where)
         self._connection = self._translated(_connected, address, deadline, self.where)
         try:
@@ -148,11 +149,11 @@ class Session:
 
     def _rows(self, sql: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:
-            cursor.execute(sql, values or None)
+            self.written = cursor.execute(sql, values or None)
             return list(cursor.fetchall())
 
     def _translated(self, call: Any, *args: Any) -> Any:
-        pymysql = _driver()
+        pymysql = driver()
         try:
             return call(*args)
         except pymysql.err.MySQLError as error:
@@ -187,12 +188,12 @@ class Session:
         return SqlError(f"{self.where}: {said}", code)
 
 
-def _driver() -> Any:
+def driver() -> Any:
     """The module ``pymysql``; raises ``ConfigError`` that says how to get it."""
     try:
         import pymysql
     except ImportError:
-        raise ConfigError("marks in MySQL need PyMySQL: pip install 'lockctl[mysql]'") from None
+        raise ConfigError("MySQL needs PyMySQL: pip install 'lockctl[mysql]'") from None
     return pymysql
 
 
@@ -215,7 +216,7 @@ def _bounded(where: str) -> Any:
 
 
 def _connected(address: Address, deadline: Deadline, where: str) -> Any:
-    _driver()
+    driver()
     connection = _bounded(where)
     limit = max(READ_LIMIT, deadline.left())
     settings: dict[str, Any] = {
@@ -226,7 +227,7 @@ def _connected(address: Address, deadline: Deadline, where: str) -> Any:
         "connect_timeout": max(0.05, deadline.left()),
         "read_timeout": limit,
         "write_timeout": limit,
-        "program_name": "lockctl fence",
+        "program_name": "lockctl",
         "autocommit": None,
     }
     if address.host.startswith("/"):

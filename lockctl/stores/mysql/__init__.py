@@ -1,0 +1,1 @@
+"""MySQL and MariaDB: connections, and cells in a table."""

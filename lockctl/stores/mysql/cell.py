@@ -1,0 +1,209 @@
+"""Cells in a table of MySQL or MariaDB.
+
+A row and not ``GET_LOCK``: that lock is bound to a connection, which poolers and proxies share and idle limits end; it
+is not replicated, so a failover lets two in; and it has neither a token nor a lease that ends when the holder is
+stopped. A row survives all of it, and can be looked at with SQL.
+
+One statement writes a row if its version is what was seen. It is as durable as the server makes a commit
+(``innodb_flush_log_at_trx_commit``). The clock is that of the server when it began the statement.
+"""
+
+# ruff: noqa: S608 - the name of the table cannot be a parameter of a statement
+
+from __future__ import annotations
+
+import _thread
+import os
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.cell import CellBackend, Cells, Seen
+from lockctl.model import Capabilities
+from lockctl.names import printable
+from lockctl.stores.mysql import protocol as mysql
+from lockctl.stores.mysql.protocol import Session, SessionGone, SqlError
+from lockctl.url import take_params
+from lockctl.wire.deadline import bounded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, ClassVar
+
+    from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
+
+TABLE = "lockctl_lock"
+CREATE = (
+    f"CREATE TABLE {TABLE} (id VARBINARY(700) PRIMARY KEY, data MEDIUMBLOB NOT NULL, version BINARY(16) NOT NULL)"
+    " ENGINE=InnoDB"
+)
+EXISTS = 1050
+# a row is locked for the moment of a commit; what is written late does no harm
+EACH_STATEMENT = "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 5, lock_wait_timeout = 5"
+NOW = "UNIX_TIMESTAMP(NOW(6))"
+PAGE = 30  # rows of one answer: a history may have 200 kB
+
+
+class MysqlCells(Cells):
+    """One connection to a database."""
+
+    longest_look = 0.1
+
+    def __init__(self, address: mysql.Address) -> None:
+        """Connects when it is first used."""
+        self.where = f"mysql at {address}"
+        self._address = address
+        self._mutex = _thread.allocate_lock()  # a connection answers one at a time
+        self._session: Session | None = None
+
+    def read(self, key: str, deadline: Deadline) -> Seen:
+        """See ``Cells``."""
+        # a row of its own for the clock, whether the cell is there or not
+        statement = f"SELECT c.data, c.version, {NOW} FROM (SELECT 1) AS one LEFT JOIN {TABLE} AS c ON c.id = %s"
+        rows, _ = self._ask(statement, deadline, key.encode())
+        data, version, at = rows[0]
+        return Seen(data, version, float(at))
+
+    def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
+        """See ``Cells``."""
+        name, version = key.encode(), os.urandom(16)
+        if data is None:
+            _, written = self._ask(f"DELETE FROM {TABLE} WHERE id = %s AND version = %s", deadline, name, seen.version)
+        elif seen.version is None:
+            statement = f"INSERT IGNORE INTO {TABLE} (id, data, version) VALUES (%s, %s, %s)"
+            _, written = self._ask(statement, deadline, name, data, version)
+        else:
+            statement = f"UPDATE {TABLE} SET data = %s, version = %s WHERE id = %s AND version = %s"
+            _, written = self._ask(statement, deadline, data, version, name, seen.version)
+        return written == 1
+
+    def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
+        """See ``Cells``."""
+        beginning = after = prefix.encode()
+        while True:
+            statement = (
+                f"SELECT id, data, version, {NOW} FROM {TABLE} WHERE id > %s AND LEFT(id, %s) = %s"
+                f" ORDER BY id LIMIT {PAGE}"
+            )
+            rows, _ = self._ask(statement, deadline, after, len(beginning), beginning)
+            for name, data, version, at in rows:
+                yield name.decode("utf-8", "surrogateescape"), Seen(data, version, float(at))
+            if len(rows) < PAGE:
+                return
+            after = rows[-1][0]
+
+    def close(self) -> None:
+        """See ``Cells``."""
+        with self._mutex:
+            self._forget()
+
+    def _ask(self, statement: str, deadline: Deadline, *values: Any) -> tuple[list[tuple[Any, ...]], int]:
+        """The rows of a statement, and how many it has written; on a new connection if the old one had ended.
+
+        A write that was sent twice does no harm: its condition is not met any more.
+        """
+        if not self._mutex.acquire(timeout=min(deadline.left(), 60.0)):
+            raise deadline.passed(self.where)
+        try:
+            while True:
+                kept = self._session is not None
+                try:
+                    return bounded(lambda: self._asked(statement, deadline, values), deadline, self.where)
+                except SqlError as error:
+                    if error.code != mysql.DEADLOCK:
+                        raise self._explained(error) from None
+                except SessionGone:
+                    self._forget()
+                    if not kept:
+                        raise
+                except BaseException:
+                    self._session = None  # its thread may still use it, and closes it
+                    raise
+        finally:
+            self._mutex.release()
+
+    def _asked(self, statement: str, deadline: Deadline, values: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], int]:
+        session = self._session
+        if session is None:
+            session = Session(self._address, deadline)
+        try:
+            if self._session is None:
+                session.ask(EACH_STATEMENT, deadline)
+            try:
+                rows = session.ask(statement, deadline, *values)
+            except SqlError as error:
+                if error.code not in mysql.NO_TABLE[:1]:
+                    raise
+                self._make_table(session, deadline)
+                rows = session.ask(statement, deadline, *values)
+        except SqlError:
+            self._session = session
+            raise
+        except BaseException:
+            session.close()
+            raise
+        self._session = session
+        return rows, session.written
+
+    def _make_table(self, session: Session, deadline: Deadline) -> None:
+        try:
+            session.ask(CREATE, deadline)
+        except SqlError as error:
+            if error.code != EXISTS:
+                raise
+
+    def _forget(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _explained(self, error: SqlError) -> BackendUnavailable | ConfigError:
+        place = f"{printable(self._address.database)}.{TABLE}"
+        if error.code in mysql.FORBIDDEN:
+            return ConfigError(
+                f"{error}: have an administrator GRANT SELECT, INSERT, UPDATE, DELETE ON {place}, and make it: {CREATE}"
+            )
+        if error.code in mysql.NO_TABLE:
+            return ConfigError(f"{error}: make the database first")
+        if error.code in mysql.READ_ONLY:
+            return ConfigError(f"{error}: this server is read-only: name the primary")
+        if error.code in mysql.FOREIGN:
+            return ConfigError(f"{error}: {place} is not the table that lockctl makes: {CREATE}")
+        return error
+
+
+class MysqlBackend(CellBackend):
+    """Locks in one database."""
+
+    parameters: ClassVar[dict[str, str]] = {**mysql.PARAMETERS, "prefix": ""}
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="mysql",
+        fencing="strict",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=True,
+        lists_waiters=True,
+        revocable=True,
+        rate_error=0.01,
+        heartbeat=0.9,
+        freed_when="its lease has run out on the server's clock",
+        token_from="a counter in the row of the lock, never below the server's clock in microseconds; breaks if"  # noqa: S106
+        " commits are lost (innodb_flush_log_at_trx_commit is not 1, failover to a replica that lags) while that clock"
+        " goes back",
+        survives="restarts and failovers that lose no commit, for as long as a lease lasts",
+        clocks="the server's wall clock must not jump: it ends the leases",
+        period_clock="the server's",
+        slots=True,
+        shared=True,
+        hold_by="lease",
+    )
+
+    @classmethod
+    def from_url(cls, url: Url) -> MysqlBackend:
+        """``mysql://USER@HOST/DATABASE?prefix=P``; raises ``ConfigError``."""
+        mysql.driver()  # now: loading it takes a part of a short lease that would else be counted
+        prefix = take_params(url, cls.parameters)["prefix"]
+        if len(prefix.encode()) > 300:
+            raise ConfigError("mysql: a prefix has at most 300 bytes")
+        return cls(MysqlCells(mysql.from_url(url, {"prefix": ""})), prefix)

@@ -1,0 +1,1 @@
+"""SQLite: cells in a table of a database in a file."""

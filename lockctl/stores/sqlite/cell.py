@@ -1,0 +1,220 @@
+"""Cells in a table of a SQLite database, for programs of one host that share a directory but no lock files.
+
+One statement writes a cell if its version is what was seen. The write-ahead log is synchronised at every commit
+(``synchronous = FULL``), so that a token that was granted survives a loss of power.
+
+The clock is the host's, and does not jump: the first who comes after a boot notes in a cell how far the time of day is
+from the time since the boot, which also counts suspend. A clock that is set later changes nothing.
+"""
+
+# ruff: noqa: S608 - the name of the table cannot be a parameter of a statement
+
+from __future__ import annotations
+
+import _thread
+import os
+import sqlite3
+
+from lockctl import clock
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.cell import CellBackend, Cells, Seen
+from lockctl.model import Capabilities
+from lockctl.names import printable
+from lockctl.url import take_params
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, ClassVar
+
+    from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
+
+    Result = tuple[list[tuple[Any, ...]], int]
+
+LONGEST_TABLE = 63  # characters
+# texts of sqlite3_errstr(3) for what may pass by itself; all others need a person
+PASSING = ("locked", "is full", "disk I/O error", "out of memory", "interrupted")
+CLOCK = "clock:"  # the cell of the clock: the id of a boot, and seconds since the epoch at it
+LEAST = 0.001  # seconds: SQLite takes a limit of 0 for one that it must not wait for at all
+
+
+class SqliteCells(Cells):
+    """One connection to a database in a file."""
+
+    longest_look = 0.05
+
+    def __init__(self, path: str, table: str) -> None:
+        """*table* is a plain name in the database *path*. Nothing is opened yet."""
+        self.where = f"sqlite: {printable(path)}"
+        self._path = path
+        self._table = f'"{table}"'
+        self._mutex = _thread.allocate_lock()  # a connection answers one at a time
+        self._connection: sqlite3.Connection | None = None
+        self._epoch = 0.0  # seconds since the epoch when the time since the boot was 0
+
+    def read(self, key: str, deadline: Deadline) -> Seen:
+        """See ``Cells``."""
+        rows, _ = self._ask(f"SELECT data, version FROM {self._table} WHERE key = ?", (key,), deadline)
+        data, version = rows[0] if rows else (None, None)
+        return Seen(_bytes(data), version, self._now())
+
+    def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
+        """See ``Cells``."""
+        version = os.urandom(16)
+        values: tuple[Any, ...]
+        if data is None:
+            statement, values = f"DELETE FROM {self._table} WHERE key = ? AND version = ?", (key, seen.version)
+        elif seen.version is None:
+            statement = f"INSERT INTO {self._table} (key, data, version) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING"
+            values = (key, data, version)
+        else:
+            statement = f"UPDATE {self._table} SET data = ?, version = ? WHERE key = ? AND version = ?"
+            values = (data, version, key, seen.version)
+        _, written = self._ask(statement, values, deadline)
+        return written == 1
+
+    def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
+        """See ``Cells``."""
+        statement = f"SELECT key, data, version FROM {self._table} WHERE substr(key, 1, ?) = ?"
+        rows, _ = self._ask(statement, (len(prefix), prefix), deadline)
+        for key, data, version in rows:
+            yield key, Seen(_bytes(data), version, self._now())
+
+    def close(self) -> None:
+        """See ``Cells``."""
+        with self._mutex:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _now(self) -> float:
+        return self._epoch + clock.boottime()
+
+    def _ask(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Result:
+        if not self._mutex.acquire(timeout=min(deadline.left(), 60.0)):
+            raise deadline.passed(self.where)
+        try:
+            if self._connection is None:
+                self._connection = self._opened(deadline)
+                self._set_clock(deadline)
+            return self._execute(statement, values, deadline)
+        finally:
+            self._mutex.release()
+
+    def _execute(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Result:
+        """The rows of a statement, and how many it has written."""
+        deadline.check(self.where)
+        assert self._connection is not None
+        try:
+            self._connection.execute(f"PRAGMA busy_timeout = {int(max(min(deadline.left(), 60.0), LEAST) * 1000)}")
+            cursor = self._connection.execute(statement, values)
+            return cursor.fetchall(), cursor.rowcount
+        except sqlite3.Error as failure:
+            raise self._refusal(failure) from None
+
+    def _opened(self, deadline: Deadline) -> sqlite3.Connection:
+        name = "".join(char if char not in "?#%" else f"%{ord(char):02x}" for char in self._path)
+        try:
+            made = sqlite3.connect(
+                f"file:{name}?mode=rwc", uri=True, isolation_level=None, timeout=0, check_same_thread=False
+            )
+        except sqlite3.Error as failure:
+            raise self._refusal(failure) from None
+        # what is not UTF-8 becomes text that no lock has for a name
+        made.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+        self._connection = made
+        try:
+            self._execute("PRAGMA synchronous = FULL", (), deadline)
+            if self._execute("PRAGMA journal_mode", (), deadline)[0] != [("wal",)]:
+                self._execute("PRAGMA journal_mode = WAL", (), deadline)
+            create = f"CREATE TABLE IF NOT EXISTS {self._table} (key TEXT PRIMARY KEY, data BLOB, version BLOB)"
+            self._execute(create, (), deadline)
+        except BaseException:
+            self._connection = None
+            made.close()
+            raise
+        return made
+
+    def _set_clock(self, deadline: Deadline) -> None:
+        """Find out when this boot was, as all who use the database agree; called once for a connection."""
+        boot = _boot_id()
+        at_key = f"FROM {self._table} WHERE key = ?"
+        rows, _ = self._execute(f"SELECT data {at_key}", (CLOCK,), deadline)
+        noted = _noted(rows[0][0] if rows else None)
+        if noted[0] != boot:
+            # never before the last boot, or leases of that time would seem to lie ahead
+            epoch = max(clock.wall() - clock.boottime(), noted[1])
+            put = (
+                f"INSERT INTO {self._table} (key, data, version) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET"
+                " data = excluded.data, version = excluded.version WHERE data IS ?"
+            )
+            values = (CLOCK, f"{boot} {epoch!r}".encode(), os.urandom(16), rows[0][0] if rows else None)
+            self._execute(put, values, deadline)
+            rows, _ = self._execute(f"SELECT data {at_key}", (CLOCK,), deadline)
+            noted = _noted(rows[0][0])
+        self._epoch = noted[1]
+
+    def _refusal(self, failure: sqlite3.Error) -> ConfigError | BackendUnavailable:
+        said = printable(str(failure))
+        if any(text in said for text in PASSING):
+            return BackendUnavailable(f"{self.where}: {said}")
+        return ConfigError(f"{self.where}: {said}")
+
+
+class SqliteBackend(CellBackend):
+    """Locks in one database."""
+
+    parameters: ClassVar[dict[str, str]] = {"table": "lockctl_lock", "prefix": ""}
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="sqlite",
+        fencing="strict",
+        many_hosts=False,
+        kernel_held=False,
+        leased=True,
+        fair=True,
+        lists_waiters=True,
+        revocable=True,
+        rate_error=0.002,
+        heartbeat=0.9,
+        freed_when="its lease has run out",
+        token_from="a counter in the row of the lock, never below the clock in microseconds",  # noqa: S106
+        survives="a loss of power: every commit is synchronised; a database that is deleted or put back does not",
+        clocks="the host's time of day when it was booted; set later, it changes nothing",
+        period_clock="the host's",
+        slots=True,
+        shared=True,
+        hold_by="lease",
+    )
+
+    @classmethod
+    def from_url(cls, url: Url) -> SqliteBackend:
+        """``sqlite:///PATH?table=T&prefix=P``; raises ``ConfigError``."""
+        if url.hosts or url.user or url.password or not url.path.strip("/") or "\0" in url.path:
+            message = f"sqlite: a URL has three slashes and an absolute path, such as sqlite:///srv/locks.db, not {url}"
+            raise ConfigError(message)
+        taken = take_params(url, cls.parameters)
+        table = taken["table"]
+        if not table.isidentifier() or not table.isascii() or len(table) > LONGEST_TABLE:
+            message = f"sqlite: {printable(table[:40])!r} is not a name for a table: letters, digits and _"
+            raise ConfigError(message)
+        return cls(SqliteCells(url.path, table), taken["prefix"])
+
+
+def _bytes(data: object) -> bytes | None:
+    """The content of a cell; what another hand wrote as text or number is no lock."""
+    return data if data is None or isinstance(data, bytes) else str(data).encode("utf-8", "replace")
+
+
+def _noted(data: object) -> tuple[str, float]:
+    """The boot, and when it was, of the cell of the clock."""
+    boot, _, epoch = (data if isinstance(data, bytes) else b"").decode("ascii", "replace").partition(" ")
+    try:
+        return boot, float(epoch)
+    except ValueError:
+        return "", 0.0
+
+
+def _boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read(64).strip()

@@ -1,0 +1,118 @@
+"""The contract, held by the mysql backend on a real server, and what only this backend has."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.errors import ConfigError
+from lockctl.registry import open_backend
+from lockctl.stores.mysql.cell import CREATE, MysqlBackend, MysqlCells
+from lockctl.stores.mysql.protocol import from_url
+from lockctl.url import parse_url
+from tests.contract.cells import CellHarness
+from tests.contract.harness import LIMIT, take
+from tests.contract.suite import BackendContract
+from tests.jobs import eventually
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.backend import Backend
+    from tests.servers.mariadb import MariaDb
+
+NUMBERS = itertools.count()
+
+
+class MysqlHarness(CellHarness):
+    """Locks of one prefix, each client behind a proxy of its own."""
+
+    capabilities = MysqlBackend.capabilities
+
+    def __init__(self, server: MariaDb) -> None:
+        self.server = server
+        self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
+        self.clients: list[tuple[Backend, Proxy]] = []
+        self.own = MysqlCells(from_url(parse_url(server.url)))
+
+    def client(self, prefix: str = "") -> Backend:
+        proxy = Proxy(self.server)
+        url = self.server.url.replace(self.server.address, proxy.address)
+        made = open_backend(parse_url(f"{url}?prefix={prefix or self.prefix}"))
+        self.clients.append((made, proxy))
+        return made
+
+    def neighbour(self) -> Backend:
+        return self.client(f"another-{self.prefix}")
+
+    def cells(self) -> MysqlCells:
+        return self.own
+
+    def key(self, name: str) -> str:
+        return f"lock:{self.prefix}{name}"
+
+    def sever(self, client: Backend) -> None:
+        self.proxy(client).mode = "blackhole"
+
+    def heal(self, client: Backend) -> None:
+        self.proxy(client).mode = "pass"
+
+    def proxy(self, client: Backend) -> Proxy:
+        """What stands between a client and the server."""
+        return next(proxy for each, proxy in self.clients if each is client)
+
+    def close(self) -> None:
+        self.own.close()
+        for client, proxy in self.clients:
+            client.close()
+            proxy.close()
+
+
+@pytest.fixture
+def harness(mariadb_server: MariaDb) -> Iterator[MysqlHarness]:
+    made = MysqlHarness(mariadb_server)
+    yield made
+    made.close()
+
+
+class TestMysql(BackendContract):
+    """Every promise, and what only this backend has."""
+
+    def test_a_connection_that_the_server_has_ended_is_replaced(self, harness: MysqlHarness, backend: Backend) -> None:
+        grant = take(backend, harness.claim(ttl=30.0))
+        threads = "from information_schema.processlist where db = 'lockctl' and user = 'lockctl'"
+        for row in harness.server.command(f"select id {threads}").split():
+            if row.isdigit():
+                harness.server.command(f"kill {row}")
+        eventually(lambda: harness.server.command(f"select count(*) {threads}").split()[-1] == "0")
+        assert backend.renew(grant, timeout=LIMIT).token == grant.token
+
+
+def test_a_user_who_may_not_make_the_table_is_told_what_an_administrator_does(mariadb_server: MariaDb) -> None:
+    for statement in (
+        "create database if not exists bare",
+        "create user if not exists bare@'%' identified by 'pw'",
+        "grant select on bare.* to bare@'%'",
+    ):
+        mariadb_server.command(statement)
+    backend = open_backend(parse_url(f"mysql://bare:pw@{mariadb_server.address}/bare"))
+    with pytest.raises(ConfigError, match=r"GRANT SELECT, INSERT, UPDATE, DELETE ON bare\.lockctl_lock"):
+        backend.inspect("nightly", timeout=LIMIT)
+    mariadb_server.command(CREATE.replace("TABLE ", "TABLE bare."))
+    mariadb_server.command("grant select, insert, update, delete on bare.lockctl_lock to bare@'%'")
+    assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+    backend.close()
+    mariadb_server.command("drop database bare")
+    mariadb_server.command("drop user bare@'%'")
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://host", "mysql://a,b/db", "mysql://host/db?no=1", f"mysql://h/d?prefix={'x' * 301}"]
+)
+def test_a_url_that_cannot_be_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        open_backend(parse_url(url))

@@ -1,0 +1,136 @@
+"""The contract, held by the sqlite backend on a real database, and what only this backend has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl import clock
+from lockctl.errors import ConfigError
+from lockctl.registry import open_backend
+from lockctl.stores.sqlite import cell
+from lockctl.stores.sqlite.cell import SqliteBackend, SqliteCells
+from lockctl.url import parse_url
+from tests.contract.cells import CellHarness
+from tests.contract.harness import LIMIT, refused, take
+from tests.contract.suite import BackendContract
+from tests.places import local_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lockctl.backend import Backend
+
+pytestmark = pytest.mark.slow
+
+
+class SqliteHarness(CellHarness):
+    """A database of its own. What is cut off finds another program writing."""
+
+    capabilities = SqliteBackend.capabilities
+
+    def __init__(self) -> None:
+        self.directory = tempfile.mkdtemp(prefix="lockctl-test-", dir=local_directory())
+        self.path = f"{self.directory}/locks.db"
+        self.clients: list[Backend] = []
+        self.writer = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+
+    def client(self, prefix: str = "") -> Backend:
+        made = open_backend(parse_url(f"sqlite://{self.path}?prefix={prefix}"))
+        self.clients.append(made)
+        return made
+
+    def neighbour(self) -> Backend:
+        return self.client("another/")
+
+    def cells(self) -> SqliteCells:
+        return SqliteCells(self.path, "lockctl_lock")
+
+    def sever(self, client: Backend) -> None:
+        # nobody else reads or writes meanwhile; without a connection, nobody keeps the database from that
+        for each in self.clients:
+            each.close()
+        self.writer.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self.writer.execute("PRAGMA journal_mode = DELETE")
+        self.writer.execute("BEGIN EXCLUSIVE")
+
+    def heal(self, client: Backend) -> None:
+        self.writer.execute("ROLLBACK")
+        self.writer.execute("PRAGMA locking_mode = NORMAL")
+        self.writer.execute("PRAGMA journal_mode = WAL")
+        self.writer.execute("SELECT 1 FROM sqlite_master").fetchall()
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        self.writer.close()
+        shutil.rmtree(self.directory)
+
+
+@pytest.fixture
+def harness() -> Iterator[SqliteHarness]:
+    made = SqliteHarness()
+    yield made
+    made.close()
+
+
+class TestSqlite(BackendContract):
+    """Every promise, and what only this backend has."""
+
+    def test_a_clock_that_is_set_changes_nothing(
+        self, harness: SqliteHarness, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = take(backend, harness.claim(ttl=30.0))
+        for wrong in (1e6, -1e6):
+            monkeypatch.setattr(clock, "wall", lambda wrong=wrong: 1_790_000_000.0 + wrong)
+            assert refused(harness.client(), harness.claim())
+            backend.release(first, timeout=LIMIT)
+            later = take(harness.client(), harness.claim(ttl=30.0))
+            assert 0 < later.token - first.token < 60 * 1_000_000
+            backend, first = harness.client(), later
+
+    def test_tokens_rise_after_a_boot_with_a_clock_that_is_behind(
+        self, harness: SqliteHarness, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = take(backend, harness.short())
+        monkeypatch.setattr(cell, "_boot_id", lambda: "another-boot")
+        monkeypatch.setattr(clock, "wall", lambda: 1_000_000.0)
+        other = harness.client()
+        assert refused(other, harness.claim()), "its lease has not run out"
+        harness.pass_time(first.ttl)
+        assert take(other, harness.claim()).token > first.token
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["sqlite://host/x.db", "sqlite:///", "sqlite:///x.db?table=a-b", "sqlite:///x.db?table=", "sqlite:///x.db?no=1"],
+)
+def test_a_url_that_cannot_be_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        open_backend(parse_url(url))
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, b""])
+def test_a_file_that_is_no_database_is_refused_and_an_empty_one_becomes_one(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    backend = open_backend(parse_url(f"sqlite://{path}"))
+    if content:
+        with pytest.raises(ConfigError, match="not a database"):
+            backend.inspect("nightly", timeout=LIMIT)
+        assert path.read_bytes() == content
+    else:
+        assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+    backend.close()
+
+
+def test_a_directory_that_is_not_there_or_may_not_be_written_is_named() -> None:
+    backend = open_backend(parse_url(f"sqlite:///nonexistent-{os.getpid()}/locks.db"))
+    with pytest.raises(ConfigError, match="unable to open"):
+        backend.inspect("nightly", timeout=LIMIT)
