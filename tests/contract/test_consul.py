@@ -89,7 +89,8 @@ class ConsulHarness(Harness):
             if "Session" in each and owner in b64decode(each["Value"] or "")
         ]
         probe = self.session()
-        for key in keys or [self.key(grant.claim.name).removeprefix("/v1/kv/")]:  # it goes with the session that has it, and is given to nobody until the lock delay is over
+        # it goes with the session that has it, and is given to nobody until the lock delay is over
+        for key in keys or [self.key(grant.claim.name).removeprefix("/v1/kv/")]:
             lock = {"Verb": "lock", "Key": key, "Session": probe, "Value": ""}
             while not self.does(lock, {"Verb": "delete", "Key": key}):
                 assert time.monotonic() < until
