@@ -26,7 +26,7 @@ HEADER = MAGIC_NUMBER + bytes(4)  # of a file that is valid while its source has
 HEADER_SIZE = 16
 LEASE = "lockctl.lease"
 STORES = ("lockctl.backends.", "lockctl.stores.", "lockctl.locks")
-LATER = ("lockctl.supervise.keeper", "lockctl.cli.output", "lockctl.cli.report", "lockctl.cli.standby")
+LATER = ("lockctl.supervise.keeper", "lockctl.cli.output", "lockctl.cli.report", "lockctl.cli.campaign")
 WORD = 0xFFFFFFFF
 
 

@@ -12,9 +12,9 @@ import click
 from lockctl import __version__, config, registry
 from lockctl.cli import exit_status
 from lockctl.cli.fence_commands import fence_
+from lockctl.cli.messages import Talk
 from lockctl.cli.output import discard_output
 from lockctl.cli.parameters import CommandWord, Group, HelpWanted, TextType, Words
-from lockctl.cli.talk import Talk
 from lockctl.errors import Interrupted, LockctlError, UsageError
 from lockctl.settings import FLAG, SETTINGS, SIGNAL
 from lockctl.supervise.signals import NAMES

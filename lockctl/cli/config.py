@@ -8,9 +8,9 @@ import os
 from lockctl import config, registry
 from lockctl.cli import exit_status
 from lockctl.cli.look import checked
+from lockctl.cli.messages import Talk
 from lockctl.cli.output import print_data, table
 from lockctl.cli.run import check_pairs, schedule_of
-from lockctl.cli.talk import Talk
 from lockctl.config_file import at, readable_secrets
 from lockctl.errors import ConfigError
 from lockctl.names import printable

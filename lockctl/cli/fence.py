@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
+from lockctl.cli.messages import Talk
 from lockctl.cli.output import print_data
-from lockctl.cli.talk import Talk
 from lockctl.durations import parse_duration
 from lockctl.errors import ConfigError, UsageError
 from lockctl.fence import Mark, Stale, open_place, own_mark, parse_token

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from lockctl import clock, kernel
 from lockctl.cli import exit_status
 from lockctl.cli.main import own_signals
+from lockctl.cli.messages import Talk
 from lockctl.cli.start import hold_standard_descriptors, job_environment
-from lockctl.cli.talk import Talk
 from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
 from lockctl.fence.entrance import interruptible
 from lockctl.lease.schedule import Schedule

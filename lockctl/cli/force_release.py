@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
 from lockctl.cli.look import REQUEST_TIMEOUT, checked
+from lockctl.cli.messages import Talk
 from lockctl.cli.output import held_by, print_data
 from lockctl.cli.run import user_name
-from lockctl.cli.talk import Talk
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError, UsageError
 from lockctl.lease.afterwards import REMEMBER_TIMEOUT

@@ -20,7 +20,7 @@ from lockctl.cli import exit_status
 from lockctl.cli.handle import Remains, reason
 from lockctl.cli.holder import Task
 from lockctl.cli.main import report_bug
-from lockctl.cli.talk import Talk, write_at_once
+from lockctl.cli.messages import Talk, write_at_once
 from lockctl.durations import format_duration
 from lockctl.errors import ConfigError, Interrupted, LockctlError
 from lockctl.names import printable

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from lockctl.cli.talk import Talk
+from lockctl.cli.messages import Talk
 from lockctl.errors import EXHAUSTED, LockctlError
 
 TYPE_CHECKING = False
@@ -74,9 +74,9 @@ def start_run(given: dict[str, str | bool], command: tuple[str, ...], more_locks
     from lockctl.cli.start import execute
 
     if "LOCKCTL_STANDBY" in os.environ:
-        from lockctl.cli import standby
+        from lockctl.cli import campaign
 
-        return standby.resume(given, command, os.environ, more_locks)
+        return campaign.resume(given, command, os.environ, more_locks)
     return execute(given, command, dict(os.environ), own_signals(), more_locks=more_locks)
 
 
@@ -90,15 +90,15 @@ def own_signals() -> Signals:
     from lockctl.supervise.signals import Signals, has_other_threads
 
     if "LOCKCTL_STANDBY" in os.environ:
-        from lockctl.cli import standby
+        from lockctl.cli import campaign
 
-        return standby.inherited_signals(os.environ)[0]
+        return campaign.inherited_signals(os.environ)[0]
     signals = Signals()
     if has_other_threads() and sys.executable:
-        from lockctl.cli import standby
+        from lockctl.cli import campaign
         from lockctl.cli.start import given_environment
 
-        standby.replace_this_program(signals, given_environment(os.environ))
+        campaign.replace_this_program(signals, given_environment(os.environ))
     return signals
 
 

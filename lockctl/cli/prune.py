@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
 from lockctl.cli.look import REQUEST_TIMEOUT, json_array
+from lockctl.cli.messages import Talk
 from lockctl.cli.output import print_data, table
-from lockctl.cli.talk import Talk
 from lockctl.clock import utc
 from lockctl.durations import parse_duration
 from lockctl.errors import LockctlError, UsageError

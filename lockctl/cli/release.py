@@ -17,8 +17,8 @@ from lockctl.cli import exit_status
 from lockctl.cli.acquire import positive_span
 from lockctl.cli.handle import LARGEST, Remains, document, is_own, parse, read_bounded, reason, write
 from lockctl.cli.holder import RELEASED, address, peer_user
+from lockctl.cli.messages import Talk
 from lockctl.cli.output import print_data
-from lockctl.cli.talk import Talk
 from lockctl.errors import BackendUnavailable, LockctlError, UsageError
 from lockctl.names import printable
 from lockctl.supervise import tree

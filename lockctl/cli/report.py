@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lockctl.cli.talk import Talk
+    from lockctl.cli.messages import Talk
 
 
 def check_place(path: str) -> None:

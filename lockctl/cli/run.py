@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from lockctl.cli.talk import Talk
+    from lockctl.cli.messages import Talk
     from lockctl.config import Effective
     from lockctl.lease.schedule import Schedule
     from lockctl.model import Outcome

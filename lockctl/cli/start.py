@@ -10,7 +10,7 @@ import os
 
 from lockctl import names
 from lockctl.cli.main import exhausted
-from lockctl.cli.talk import Talk
+from lockctl.cli.messages import Talk
 from lockctl.errors import EXHAUSTED, BackendUnavailable, ConfigError, LockctlError, UsageError
 from lockctl.settings import PASSWORD
 from lockctl.supervise.fork import fork_guard
@@ -104,9 +104,9 @@ def _execute(
     finally:
         if guard is not None:
             guard.dismiss()
-    from lockctl.cli import standby
+    from lockctl.cli import campaign
 
-    return standby.again(status, outcome, failures or 0, given_environment(environ), signals, talk)
+    return campaign.again(status, outcome, failures or 0, given_environment(environ), signals, talk)
 
 
 def _command(words: tuple[str, ...], *, shell: bool, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
 from lockctl.cli.look import UNKNOWN, holder_place
-from lockctl.cli.lookout import Events, Looks
+from lockctl.cli.messages import Talk
 from lockctl.cli.output import data_stream, discard_output, lock_document, on_screen
-from lockctl.cli.talk import Talk
+from lockctl.cli.polling import Events, Polling
 from lockctl.clock import monotonic, utc, wall
 from lockctl.durations import format_age, parse_duration
 from lockctl.errors import BackendUnavailable, UsageError
@@ -35,17 +35,17 @@ def watch(backend: Backend, pattern: str, *, interval: str, as_json: bool) -> in
     seconds = _interval(interval)
     data_stream()
     events = Events()
-    looks = Looks(backend, pattern, seconds, events)
+    polling = Polling(backend, pattern, seconds, events)
     try:
         if as_json or not on_screen():
-            _follow(looks, events, as_json=as_json)
+            _follow(polling, events, as_json=as_json)
         else:
-            _show(looks, events, f"lockctl watch {printable(pattern)}")
+            _show(polling, events, f"lockctl watch {printable(pattern)}")
     except OSError as failure:
         discard_output()
         if failure.errno not in CLOSED:
             raise BackendUnavailable(f"cannot write to stdout: {failure.strerror}") from None
-    looks.close()
+    polling.close()
     return exit_status.OK
 
 
@@ -59,7 +59,7 @@ def _interval(text: str) -> float:
     return seconds
 
 
-def _show(looks: Looks, events: Events, title: str) -> None:
+def _show(polling: Polling, events: Events, title: str) -> None:
     """The live table, on the alternate screen, which is always left again."""
     from rich.live import Live
 
@@ -70,39 +70,39 @@ def _show(looks: Looks, events: Events, title: str) -> None:
     events.let_suspend()
     with live:
         while not events.ended:
-            looks.advance()
+            polling.advance()
             screen.fit(console)
             shown = screen.picture(
-                looks.locks,
+                polling.locks,
                 title=title,
-                old=monotonic() - looks.seen_at,
-                trouble=looks.trouble(),
-                interval=looks.interval,
+                old=monotonic() - polling.seen_at,
+                trouble=polling.trouble(),
+                interval=polling.interval,
                 lines=console.size.height,
             )
             live.update(shown, refresh=True)
-            events.wait(min(FRAME, looks.until_due()))
+            events.wait(min(FRAME, polling.until_due()))
             if events.suspended:
                 live.stop()
                 events.stop_here()
                 live.start()
 
 
-def _follow(looks: Looks, events: Events, *, as_json: bool) -> None:
+def _follow(polling: Polling, events: Events, *, as_json: bool) -> None:
     """One line for each lock at first, and then for each change. A backend that fails is told of on stderr, once."""
     talk = Talk()
     known: dict[str, LockInfo] = {}
     failing: float | None = None
     while not events.ended:
-        if looks.advance():
-            known = _tell_changes(known, looks.locks or [], events, as_json=as_json)
+        if polling.advance():
+            known = _tell_changes(known, polling.locks or [], events, as_json=as_json)
             if failing is not None:
                 talk("warning", f"the backend answers again, after {format_age(monotonic() - failing)}")
             failing = None
-        elif looks.error is not None and failing is None:
+        elif polling.error is not None and failing is None:
             failing = monotonic()
-            talk("error", f"{looks.error}; still watching")
-        events.wait(looks.until_due())
+            talk("error", f"{polling.error}; still watching")
+        events.wait(polling.until_due())
 
 
 def _tell_changes(

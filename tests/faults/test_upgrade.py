@@ -85,7 +85,7 @@ def test_who_waits_while_the_program_is_removed_gets_the_lock_and_runs(
 
 
 def test_what_cannot_be_loaded_is_not_missed_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "lockctl.cli.standby", raising=False)
+    monkeypatch.delitem(sys.modules, "lockctl.cli.campaign", raising=False)
     monkeypatch.setitem(sys.modules, "lockctl.cli.report", None)  # importing it fails
     load_rest()
-    assert "lockctl.cli.standby" in sys.modules
+    assert "lockctl.cli.campaign" in sys.modules

@@ -1,4 +1,4 @@
-"""lockctl.cli.talk: writing to what may take nothing, in a process of its own that a test can wait for."""
+"""lockctl.cli.messages: writing to what may take nothing, in a process of its own that a test can wait for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 BEGIN = """
 import ctypes, fcntl, os, pty, select, socket, threading, time
-from lockctl.cli import talk
-from lockctl.cli.talk import Talk, write_at_once
+from lockctl.cli import messages
+from lockctl.cli.messages import Talk, write_at_once
 LINE = b"lockctl: a line" + b" of words" * 8 + b"\\n"
 def fill(descriptor):
     again = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK)
@@ -143,7 +143,7 @@ for _ in range(50):
     write_at_once(terminal, LINE)
 assert time.monotonic() - begun < 5, "waited each time"
 os.write(master, b"\\x11")
-talk._helper.finish()
+messages._helper.finish()
 assert os.read(master, 1 << 16).replace(b"\\r", b"") == LINE, "the one that waited is written in the end"
 assert write_at_once(terminal, LINE) == len(LINE)
 """,

@@ -92,7 +92,7 @@ class Events:
             return
 
 
-class Looks:
+class Polling:
     """The locks as they were last seen. Never more than one question is outstanding, and half of the time none is."""
 
     def __init__(self, backend: Backend, pattern: str, interval: float, events: Events) -> None:
