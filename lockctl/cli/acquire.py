@@ -1,4 +1,4 @@
-"""``lockctl acquire``: have a detached keeper take a lock, wait until it has, and hand out the handle."""
+"""``lockctl acquire``: have a daemon take a lock, wait until it has, and hand out the handle."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from lockctl import clock, kernel
 from lockctl.cli import exit_status
+from lockctl.cli.daemon.detach import Wanted
+from lockctl.cli.daemon.handle import Handle, document, shell, write
+from lockctl.cli.daemon.launch import start
+from lockctl.cli.daemon.remains import ID_LENGTH, Remains, directory, sweep
 from lockctl.cli.files import can_put
-from lockctl.cli.handle import ID_LENGTH, Handle, Remains, directory, document, shell, sweep, write
-from lockctl.cli.keeper import Wanted, start
 from lockctl.cli.output import data_stream
 from lockctl.cli.start import hold_standard_descriptors
 from lockctl.durations import parse_duration
@@ -19,7 +21,7 @@ from lockctl.names import check_name, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lockctl.cli.keeper import Keeper
+    from lockctl.cli.daemon.launch import Daemon
 
 
 def wanted(name: str, span: str, bind_pid: str | None, file: str | None, export: str | None) -> Wanted:
@@ -68,21 +70,21 @@ def acquire(order: Wanted, given: Mapping[str, str | bool], environ: Mapping[str
     place = directory(environ)
     sweep(place, clock.wall())
     remains = Remains(f"{place}/{os.urandom(ID_LENGTH // 2).hex()}")
-    keeper = start(order, remains, given, environ)
+    daemon = start(order, remains, given, environ)
     try:
-        granted = keeper.await_grant(order)
+        granted = daemon.await_grant(order)
         if granted is not None:
-            hand_out(order, _handle(granted, keeper.pid, remains), remains, keeper)
-            keeper.confirm()
+            hand_out(order, _handle(granted, daemon.pid, remains), remains, daemon)
+            daemon.confirm()
             return exit_status.OK
-        status = keeper.status()
+        status = daemon.status()
     except BaseException:
-        keeper.cancel()
+        daemon.cancel()
         remains.remove()
-        keeper.restore_signals()
+        daemon.restore_signals()
         raise
     remains.remove()
-    keeper.restore_signals()
+    daemon.restore_signals()
     return status
 
 
@@ -102,7 +104,7 @@ def _handle(granted: Mapping[str, str], pid: int, remains: Remains) -> Handle:
     )
 
 
-def hand_out(order: Wanted, handle: Handle, remains: Remains, keeper: Keeper) -> None:
+def hand_out(order: Wanted, handle: Handle, remains: Remains, daemon: Daemon) -> None:
     """To the file if one was named; to stdout as JSON, or as assignments that name a file."""
     file = order.file
     if file is None and order.for_shell:
@@ -110,9 +112,9 @@ def hand_out(order: Wanted, handle: Handle, remains: Remains, keeper: Keeper) ->
     if file is not None:
         write(file, document(handle))
     if order.for_shell:
-        print_all(shell(handle, str(file)), keeper.print_all)
+        print_all(shell(handle, str(file)), daemon.print_all)
     elif file is None:
-        print_all(document(handle) + "\n", keeper.print_all)
+        print_all(document(handle) + "\n", daemon.print_all)
 
 
 def tell_shell(export: str | None, status: int) -> None:

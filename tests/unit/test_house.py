@@ -57,7 +57,9 @@ ROOMS: dict[str, set[str]] = {
     "__main__": {"cli", "loading"},
     "__init__": set(),
 }
-BELOW_THE_DESK = sorted(path for path in ROOT.rglob("*.py") if path.parent.name != "cli" and path.name != "__main__.py")
+BELOW_THE_DESK = sorted(
+    path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] != "cli" and path.name != "__main__.py"
+)
 SLOW = {"click", "rich", "json", "typing", "dataclasses", "enum", "re"}
 SLOW |= {"logging", "subprocess", "threading", "socket", "tomllib", "argparse", "hashlib"}
 

@@ -1,7 +1,7 @@
-"""The command of a detached keeper: it holds nothing itself, and lives for as long as the lock is wanted.
+"""The command that a daemon runs under its lock: it holds nothing itself, and lives for as long as the lock is wanted.
 
 It tells `acquire` what was granted, then waits for the end of its time, the end of the process that it is bound
-to, or a word on its socket. It ends, and the keeper gives the lock back, as it does after any command. Started
+to, or a word on its socket. It ends, and the daemon gives the lock back, as it does after any command. Started
 by path of the package, with nothing of the site loaded.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROGRAM = (
     "import _signal; _signal.signal(2, _signal.SIG_DFL); "  # SIGINT: no traceback
-    "import sys; sys.path.insert(0, sys.argv[1]); from lockctl.cli import holder; holder.main(sys.argv[2:])"
+    "import sys; sys.path.insert(0, sys.argv[1]); from lockctl.cli.daemon import process; process.main(sys.argv[2:])"
 )
 RELEASED, TIME_OVER, BOUND_ENDED, NOT_TAKEN = 0, 10, 11, 12  # exit statuses: why it ended
 ENDS = {
@@ -41,7 +41,7 @@ FIELDS = ("lock", "token", "token_domain", "owner", "fencing", "ttl", "backend")
 
 
 class Task(Value):
-    """What the holder is told on its command line."""
+    """What its command is told on its command line."""
 
     stem: str  # path of the socket without its suffix
     span: float  # seconds
@@ -49,8 +49,10 @@ class Task(Value):
     link: int  # descriptor of the way back to `acquire`
 
     def words(self) -> tuple[str, ...]:
-        """The command that starts the holder."""
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        """The command that starts its command."""
+        root = os.path.abspath(__file__)
+        for _ in __name__.split("."):
+            root = os.path.dirname(root)
         own = (self.stem, repr(self.span), str(self.bound), str(self.link))
         return (sys.executable, "-IS", "-c", PROGRAM, root, *own)
 
@@ -60,11 +62,11 @@ def main(words: list[str]) -> None:
     stem, span, bound, link = words
     _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)  # the end of a session, and of the `acquire` that started us
     kernel.set_process_name("lockctl-holder")
-    holder = Holder(Task(stem, float(span), int(bound), int(link)), os.environ)
-    os._exit(holder.run())
+    command = DaemonCommand(Task(stem, float(span), int(bound), int(link)), os.environ)
+    os._exit(command.run())
 
 
-class Holder:
+class DaemonCommand:
     """One loop over a timer, a process, the way back and a socket."""
 
     def __init__(self, task: Task, environ: Mapping[str, str]) -> None:

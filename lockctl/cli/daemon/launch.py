@@ -1,8 +1,8 @@
-"""The detached keeper of an acquired lock: starting it, and waiting until it has the lock.
+"""The daemon of an acquired lock: starting it, and waiting until it has the lock.
 
-It is `lockctl run` itself, in a session of its own, on the small command of ``holder``. Until the handle is handed
-out, the end of this process is the keeper's end: the kernel sends it a signal that ends its wait, and the holder
-reads the end of its way back. What the keeper says goes to a log beside its socket, and from there to stderr.
+It is `lockctl run` itself, in a session of its own, on the small command of ``process``. Until the handle is handed
+out, the end of this process is the daemon's end: the kernel sends it a signal that ends its wait, and its command
+reads the end of its way back. What the daemon says goes to a log beside its socket, and from there to stderr.
 """
 
 from __future__ import annotations
@@ -13,60 +13,38 @@ import fcntl
 import json
 import os
 import select
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from lockctl import kernel, url
+from lockctl import kernel
 from lockctl.cli import exit_status
-from lockctl.cli.handle import Remains, reason
-from lockctl.cli.holder import Task
-from lockctl.cli.main import report_bug
-from lockctl.cli.messages import Talk, write_at_once
-from lockctl.durations import format_duration
+from lockctl.cli.daemon.detach import become_daemon
+from lockctl.cli.daemon.remains import reason
+from lockctl.cli.messages import write_at_once
 from lockctl.errors import ConfigError, Interrupted, LockctlError
 from lockctl.names import printable
 from lockctl.supervise import tree
 from lockctl.supervise.signals import Signals
-from lockctl.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LOOK = 0.1  # seconds between two looks for what the keeper has said, while it waits
-LARGEST = 1 << 16  # bytes of what the holder tells
+    from lockctl.cli.daemon.detach import Wanted
+    from lockctl.cli.daemon.remains import Remains
+
+LOOK = 0.1  # seconds between two looks for what the daemon has said, while it waits
+LARGEST = 1 << 16  # bytes of what its command tells
 AT_ONCE = 4096  # bytes, PIPE_BUF: a pipe takes as many whole or not at all
-# whatever the configuration says of `run`: this run is only the lock, and without the lock there is none
-FIXED: dict[str, str | bool] = {
-    "skip_ok": False,
-    "on_unavailable": "fail",
-    "leftover": "kill",
-    "signal": "TERM",
-    "on_lost": "kill",
-    "max_runtime": "3650d",
-    "once_per": "0",
-    "restart": False,
-}
 
 
-class Wanted(Value):
-    """What the command line of ``acquire`` says beside the settings of ``run``."""
-
-    name: str
-    span: float  # seconds
-    bound_pid: int  # 0: none
-    bound: int  # its descriptor, -1: none
-    file: str | None  # where the handle goes
-    for_shell: bool
-
-
-def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], environ: Mapping[str, str]) -> Keeper:
-    """Fork the keeper, before this process does anything to its signals."""
-    tree.hold_proc()  # refuses here what the keeper would refuse, and could not say
+def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], environ: Mapping[str, str]) -> Daemon:
+    """Fork the daemon, before this process does anything to its signals."""
+    tree.hold_proc()  # refuses here what the daemon would refuse, and could not say
     own, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
     try:
         log = os.open(remains.path(".log"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as failure:
         raise ConfigError(f"cannot write {printable(remains.path('.log'))}: {failure.strerror}") from None
-    fcntl.flock(log, fcntl.LOCK_EX)  # for as long as the keeper, its guard or the holder lives
+    fcntl.flock(log, fcntl.LOCK_EX)  # for as long as the daemon, its guard or its command lives
     acquirer = os.getpid()
     try:
         pid = os.fork()
@@ -74,11 +52,11 @@ def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], envi
         raise ConfigError(f"cannot start the keeper: {failure.strerror}: raise the limit (ulimit -u)") from None
     if pid == 0:
         own.close()
-        _become_keeper(acquirer, order, remains, (log, other.fileno()), given, environ)
+        become_daemon(acquirer, order, remains, (log, other.fileno()), given, environ)
     os.close(log)
     other.close()
     try:
-        return Keeper(pid, own, remains)
+        return Daemon(pid, own, remains)
     except BaseException:
         own.close()
         os.waitpid(pid, 0)  # it sees the end of its way back
@@ -86,76 +64,8 @@ def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], envi
         raise
 
 
-def _become_keeper(
-    acquirer: int,
-    order: Wanted,
-    remains: Remains,
-    descriptors: tuple[int, int],
-    given: Mapping[str, str | bool],
-    environ: Mapping[str, str],
-) -> NoReturn:
-    """In the child: away from the session that started us, with nothing of it open."""
-    status = exit_status.BUG
-    log, link = descriptors
-    try:
-        os.setsid()
-        _signal.signal(_signal.SIGHUP, _signal.SIG_DFL)
-        _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
-        kernel.set_death_signal(_signal.SIGHUP)  # while it waits for the lock that ends it, later the holder ignores it
-        if os.getppid() != acquirer:
-            os._exit(status)
-        settings, variables = dict(given), dict(environ)
-        for mapping, name in ((settings, "config"), (variables, "LOCKCTL_CONFIG")):
-            if mapping.get(name):
-                mapping[name] = os.path.abspath(str(mapping[name]))
-        url.started_in = _directory()
-        os.chdir("/")
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for number, descriptor in enumerate((nothing, nothing, log)):
-            os.dup2(descriptor, number)
-        for entry in os.listdir("/proc/self/fd"):
-            if int(entry) > 2 and int(entry) not in (link, order.bound):
-                _close(int(entry))
-        for descriptor in (link, order.bound):
-            if descriptor >= 0:
-                os.set_inheritable(descriptor, True)
-        task = Task(remains.stem, order.span, order.bound, link)
-        binding = ("--bind-pid", str(order.bound_pid)) if order.bound_pid else ()
-        shown = ("lockctl", "acquire", order.name, "--for", format_duration(order.span), *binding)
-        kernel.set_process_name("lockctl", " ".join(shown))  # the words of `acquire` may have a URL with a password
-        settings.update(FIXED, lock=order.name, report=remains.path(".end"))
-        from lockctl.cli.start import execute
-
-        status = execute(settings, task.words(), variables, Signals(), shown=shown)
-    except LockctlError as error:
-        status = exit_status.of_error(error)
-        talk = Talk()
-        talk("error", str(error))
-        talk.finish()
-    except BaseException:  # noqa: BLE001 - nothing may go back into the caller's half of the program
-        talk = Talk()
-        status = report_bug(talk)
-        talk.finish()
-    finally:
-        os._exit(status)
-
-
-def _directory() -> str | None:
-    try:
-        return os.getcwd()
-    except OSError:  # deleted
-        return None
-
-
-def _close(descriptor: int) -> None:
-    try:
-        os.close(descriptor)
-    except OSError:
-        return
-
-
-class Keeper:
-    """The detached keeper as ``acquire`` sees it."""
+class Daemon:
+    """The daemon as ``acquire`` sees it."""
 
     def __init__(self, pid: int, link: _socket.socket, remains: Remains) -> None:
         """From here on signals are values, and end the wait."""
@@ -169,10 +79,10 @@ class Keeper:
         self._signals = Signals()
 
     def await_grant(self, order: Wanted) -> dict[str, str] | None:
-        """What the holder tells when the lock is taken; ``None``: the keeper ended without it.
+        """What its command tells when the lock is taken; ``None``: the daemon ended without it.
 
         Raises ``Interrupted`` for a signal, ``LockctlError`` when the bound process ends, ``ConfigError`` when the
-        holder cannot listen.
+        daemon cannot listen.
         """
         poll = select.poll()
         for descriptor in (self._signals.descriptor, self._link.fileno(), self._end, order.bound):
@@ -252,7 +162,7 @@ class Keeper:
                 return
 
     def status(self) -> int:
-        """The exit status of a keeper that has ended without a grant; never 0, which means a lock that is held."""
+        """The exit status of a daemon that has ended without a grant; never 0, which means a lock that is held."""
         status = exit_status.of_wait_status(os.waitpid(self.pid, 0)[1])
         self._pass_on_what_was_said()
         return status or exit_status.HELD

@@ -1,0 +1,129 @@
+"""The daemon of an acquired lock in the process that was forked for it: away from the session that started it."""
+
+from __future__ import annotations
+
+import _signal
+import os
+from typing import TYPE_CHECKING
+
+from lockctl import kernel, url
+from lockctl.cli import exit_status
+from lockctl.cli.daemon.process import Task
+from lockctl.cli.main import report_bug
+from lockctl.cli.messages import Talk
+from lockctl.durations import format_duration
+from lockctl.errors import LockctlError
+from lockctl.supervise.signals import Signals
+from lockctl.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NoReturn
+
+    from lockctl.cli.daemon.remains import Remains
+
+# whatever the configuration says of `run`: this run is only the lock, and without the lock there is none
+FIXED: dict[str, str | bool] = {
+    "skip_ok": False,
+    "on_unavailable": "fail",
+    "leftover": "kill",
+    "signal": "TERM",
+    "on_lost": "kill",
+    "max_runtime": "3650d",
+    "once_per": "0",
+    "restart": False,
+}
+
+
+class Wanted(Value):
+    """What the command line of ``acquire`` says beside the settings of ``run``."""
+
+    name: str
+    span: float  # seconds
+    bound_pid: int  # 0: none
+    bound: int  # its descriptor, -1: none
+    file: str | None  # where the handle goes
+    for_shell: bool
+
+
+def become_daemon(
+    acquirer: int,
+    order: Wanted,
+    remains: Remains,
+    descriptors: tuple[int, int],
+    given: Mapping[str, str | bool],
+    environ: Mapping[str, str],
+) -> NoReturn:
+    """In the child: take the lock and hold it. *descriptors*: of the log, and of the way back to *acquirer*."""
+    status = exit_status.BUG
+    log, link = descriptors
+    try:
+        os.setsid()
+        _signal.signal(_signal.SIGHUP, _signal.SIG_DFL)
+        _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+        kernel.set_death_signal(_signal.SIGHUP)  # ends it while it waits for the lock; later its command ignores it
+        if os.getppid() != acquirer:
+            os._exit(status)
+        status = _hold(order, remains, log, link, given, environ)
+    except LockctlError as error:
+        status = exit_status.of_error(error)
+        talk = Talk()
+        talk("error", str(error))
+        talk.finish()
+    except BaseException:  # noqa: BLE001 - nothing may go back into the caller's half of the program
+        talk = Talk()
+        status = report_bug(talk)
+        talk.finish()
+    finally:
+        os._exit(status)
+
+
+def _hold(
+    order: Wanted,
+    remains: Remains,
+    log: int,
+    link: int,
+    given: Mapping[str, str | bool],
+    environ: Mapping[str, str],
+) -> int:
+    settings, variables = dict(given), dict(environ)
+    for mapping, name in ((settings, "config"), (variables, "LOCKCTL_CONFIG")):
+        if mapping.get(name):
+            mapping[name] = os.path.abspath(str(mapping[name]))
+    url.started_in = _directory()
+    os.chdir("/")
+    _keep_only(log, [descriptor for descriptor in (link, order.bound) if descriptor >= 0])
+    task = Task(remains.stem, order.span, order.bound, link)
+    binding = ("--bind-pid", str(order.bound_pid)) if order.bound_pid else ()
+    shown = ("lockctl", "acquire", order.name, "--for", format_duration(order.span), *binding)
+    kernel.set_process_name("lockctl", " ".join(shown))  # the words of `acquire` may have a URL with a password
+    settings.update(FIXED, lock=order.name, report=remains.path(".end"))
+    from lockctl.cli.start import execute
+
+    return execute(settings, task.words(), variables, Signals(), shown=shown)
+
+
+def _keep_only(log: int, inherited: list[int]) -> None:
+    """Keep *log* as stdout and stderr, what the command inherits, and nothing else of who started us."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number, descriptor in enumerate((nothing, nothing, log)):
+        os.dup2(descriptor, number)
+    for entry in os.listdir("/proc/self/fd"):
+        if int(entry) > 2 and int(entry) not in inherited:
+            _close(int(entry))
+    for descriptor in inherited:
+        os.set_inheritable(descriptor, True)
+
+
+def _directory() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # deleted
+        return None
+
+
+def _close(descriptor: int) -> None:
+    try:
+        os.close(descriptor)
+    except OSError:
+        return

@@ -1,0 +1,190 @@
+"""What a daemon leaves on the disk, in a directory of its user alone.
+
+Beside the socket ``ID.sock`` stand ``ID.log``, what the daemon said, which its processes keep locked while one of
+them lives; ``ID.end``, its ``--report``; and perhaps ``ID.handle``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import stat
+import time
+
+from lockctl.cli.daemon.process import ENDS
+from lockctl.errors import ConfigError
+from lockctl.names import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+LARGEST = 1 << 16  # bytes of a file or an answer that is read here
+KEPT = 7 * 86400.0  # seconds that the remains of an ended daemon wait for a `release` that asks
+PATIENCE = 10.0  # seconds for what a pipe is to give
+POLL = 0.02  # seconds between two looks whether a daemon has ended
+SUFFIXES = (".sock", ".end", ".handle", ".log")  # the log last: it is what says that there was a daemon
+ID_LENGTH = 32
+
+
+def directory(environ: Mapping[str, str]) -> str:
+    """The private directory for what belongs to handles, made if need be; raises ``ConfigError``."""
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    state = environ.get("XDG_STATE_HOME", "")
+    if runtime.startswith("/") and _is_mine(runtime):
+        path = runtime + "/lockctl"
+    elif os.geteuid() == 0:
+        path = "/run/lockctl"
+    elif state.startswith("/"):
+        path = state + "/lockctl-handles"
+    elif environ.get("HOME", "").startswith("/"):
+        path = environ["HOME"] + "/.local/state/lockctl-handles"
+    else:
+        raise ConfigError("none of XDG_RUNTIME_DIR, XDG_STATE_HOME and HOME is set: no place for the keeper's socket")
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
+        found = os.lstat(path)
+    except OSError as failure:
+        raise ConfigError(f"cannot make {printable(path)}, for the keeper's socket: {failure.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ConfigError(
+            f"{printable(path)} must be a directory of this user alone (chmod 700): a keeper listens there"
+        )
+    return path
+
+
+def _is_mine(runtime: str) -> bool:
+    """Whether a directory is this user's and can be used: with su or sudo the variable may name another user's."""
+    try:
+        return os.stat(runtime).st_uid == os.geteuid() and os.access(runtime, os.W_OK | os.X_OK)
+    except OSError:
+        return False
+
+
+def is_own(path: str, environ: Mapping[str, str]) -> bool:
+    """Whether *path* is that of a handle which ``--export`` kept for itself; it goes when the lock is released."""
+    stem, dot, suffix = os.path.basename(path).partition(".")
+    if dot + suffix != ".handle" or len(stem) != ID_LENGTH:
+        return False
+    try:
+        return os.path.dirname(path) == directory(environ)
+    except ConfigError:
+        return False
+
+
+class Remains:
+    """What is on the disk of one daemon, living or not."""
+
+    def __init__(self, stem: str) -> None:
+        """*stem*: the path of the socket without its suffix."""
+        self.stem = stem
+
+    def path(self, suffix: str) -> str:
+        """One of the files."""
+        return self.stem + suffix
+
+    def known(self) -> bool:
+        """Whether there was such a daemon, as far as the disk knows."""
+        return os.path.exists(self.path(".log"))
+
+    def alive(self) -> bool:
+        """Whether a process of the daemon lives: it holds the lock on the log, whatever became of its number."""
+        try:
+            descriptor = os.open(self.path(".log"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def await_end(self, timeout: float) -> bool:
+        """Wait until no process of the daemon is left; ``False`` after *timeout* seconds."""
+        until = time.monotonic() + timeout
+        while self.alive():
+            if time.monotonic() > until:
+                return False
+            time.sleep(POLL)
+        return True
+
+    def report(self) -> dict[str, Any] | None:
+        """How the daemon ended; ``None`` if it could not say."""
+        try:
+            content = json.loads(read_bounded(self.path(".end")))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return content if isinstance(content, dict) else None
+
+    def remove(self) -> None:
+        """Take it all away, if the directory is this user's alone."""
+        try:
+            if os.stat(os.path.dirname(self.stem)).st_uid != os.geteuid():
+                return
+        except OSError:
+            return
+        for suffix in SUFFIXES:
+            try:
+                os.unlink(self.path(suffix))
+            except OSError:
+                continue
+
+
+def reason(report: Mapping[str, Any] | None) -> str:
+    """Why a daemon ended, by its report; ``None``: it could not write one."""
+    found = "its keeper was killed"
+    if report is not None:
+        outcome, detail = report.get("outcome"), report.get("detail")
+        code = report.get("exit_code")
+        found = {"lost": "its lease was lost", "revoked": "it was revoked"}.get(str(outcome), found)
+        if outcome == "exited" and isinstance(code, int):
+            found = ENDS.get(code, f"its holder ended with status {code}")
+        elif outcome == "signaled":
+            found = "its keeper was ended by a signal"
+        if isinstance(detail, str) and detail:
+            found += f" {detail}" if outcome == "revoked" else f": {detail}"
+    return found
+
+
+def sweep(place: str, now: float) -> None:
+    """Take away what daemons that ended long before *now* (wall clock) left in a directory."""
+    for entry in os.listdir(place):
+        remains = Remains(f"{place}/{entry.removesuffix('.log')}")
+        if not entry.endswith(".log") or remains.alive():
+            continue
+        times = [
+            os.lstat(remains.path(suffix)).st_mtime for suffix in SUFFIXES if os.path.lexists(remains.path(suffix))
+        ]
+        if max(times, default=now) < now - KEPT:
+            remains.remove()
+
+
+def read_bounded(path: str) -> str:
+    """The text of a file, not more of it than any of ours has; raises ``OSError``, or ``ValueError`` if it has more."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        until = time.monotonic() + PATIENCE
+        data = b""
+        while True:
+            if not poll.poll(max(0.0, until - time.monotonic()) * 1000):  # a pipe whose other end writes nothing
+                raise ValueError(f"it did not end within {PATIENCE:g} s")
+            piece = os.read(descriptor, LARGEST)
+            data += piece
+            if not piece:
+                break
+            if len(data) > LARGEST:
+                raise ValueError("too long")
+    finally:
+        os.close(descriptor)
+    return data.decode("utf-8", "replace")
