@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.model import Capabilities
+from tests.contract.agreeing import Agreeing
 from tests.contract.forgetting import Forgetting
 from tests.contract.keeping import Keeping
 from tests.contract.looking import Looking
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 # Python 3.12 warns of any fork beside a thread; the file backend's helper only makes system calls after its own
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-class BackendContract(Taking, Keeping, Waiting, Sharing, Remembering, Forgetting, Looking):
+class BackendContract(Taking, Keeping, Waiting, Sharing, Remembering, Forgetting, Looking, Agreeing):
     """All promises; to be inherited by one class for each backend."""
 
     @pytest.fixture
