@@ -141,7 +141,14 @@ def queue_up(client: Backend, claim: Claim, observer: Backend) -> None:
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         waiting = Background(lambda: client.wait(claim, timeout=LIMIT, interrupt=reading))
-        eventually(lambda: (waiters(observer, claim.name) or 0) > before)
+
+        def is_seen() -> bool:
+            if not waiting.running:
+                waiting.result()
+                raise AssertionError("the wait ended at once")
+            return (waiters(observer, claim.name) or 0) > before
+
+        eventually(is_seen)
         os.write(writing, b".")
         waiting.result()
     finally:

@@ -95,7 +95,9 @@ class MysqlCells(Cells):
     def close(self) -> None:
         """See ``Cells``."""
         with self._mutex:
-            self._forget()
+            if self._session is not None:
+                self._session.close()
+                self._session = None
 
     def _ask(self, statement: str, deadline: Deadline, *values: Any) -> tuple[list[tuple[Any, ...]], int]:
         """The rows of a statement, and how many it has written; on a new connection if the old one had ended.
@@ -106,28 +108,33 @@ class MysqlCells(Cells):
             raise deadline.passed(self.where)
         try:
             while True:
-                kept = self._session is not None
+                # a thread that was left behind keeps its connection, and closes it
+                kept, self._session = self._session, None
                 try:
-                    return bounded(lambda: self._asked(statement, deadline, values), deadline, self.where)
+                    rows, written, self._session = bounded(
+                        lambda: self._asked(kept, statement, deadline, values),  # noqa: B023
+                        deadline,
+                        self.where,
+                    )
                 except SqlError as error:
                     if error.code != mysql.DEADLOCK:
                         raise self._explained(error) from None
                 except SessionGone:
-                    self._forget()
-                    if not kept:
+                    if kept is None:
                         raise
-                except BaseException:
-                    self._session = None  # its thread may still use it, and closes it
-                    raise
+                else:
+                    return rows, written
         finally:
             self._mutex.release()
 
-    def _asked(self, statement: str, deadline: Deadline, values: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], int]:
-        session = self._session
-        if session is None:
-            session = Session(self._address, deadline)
+    def _asked(
+        self, session: Session | None, statement: str, deadline: Deadline, values: tuple[Any, ...]
+    ) -> tuple[list[tuple[Any, ...]], int, Session]:
+        """The rows, how many were written, and the connection, which is closed after any error."""
+        is_new = session is None
+        session = session or Session(self._address, deadline)
         try:
-            if self._session is None:
+            if is_new:
                 session.ask(EACH_STATEMENT, deadline)
             try:
                 rows = session.ask(statement, deadline, *values)
@@ -136,14 +143,10 @@ class MysqlCells(Cells):
                     raise
                 self._make_table(session, deadline)
                 rows = session.ask(statement, deadline, *values)
-        except SqlError:
-            self._session = session
-            raise
         except BaseException:
             session.close()
             raise
-        self._session = session
-        return rows, session.written
+        return rows, session.written, session
 
     def _make_table(self, session: Session, deadline: Deadline) -> None:
         try:
@@ -151,11 +154,6 @@ class MysqlCells(Cells):
         except SqlError as error:
             if error.code != EXISTS:
                 raise
-
-    def _forget(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
 
     def _explained(self, error: SqlError) -> BackendUnavailable | ConfigError:
         place = f"{printable(self._address.database)}.{TABLE}"
