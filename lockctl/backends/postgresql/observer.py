@@ -176,7 +176,11 @@ class Observer:
             pid, token = found
 
             def stays(seat: Seat) -> bool:
-                return seat.granted and (seat.pid, seat.owner, seat.session) == (pid, seen.owner, seen.session)
+                if not seat.granted or seat.pid != pid:
+                    return False
+                # of a session of ours its owner is known; what says whose it is may go a moment before its locks
+                same = seat.owner == seen.owner and seen.session in (None, seat.session)
+                return same or (seat.owner, seat.session) == (None, None)
 
             while any(stays(seat) for seat in look.seats(session, (key,), deadline)):
                 session.ask(PAUSE, deadline)
