@@ -98,6 +98,14 @@ def signal_all(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
+def _is_there(pid: int) -> bool:
+    """Whether a process has anything open: not when it is gone, or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 class Server(ABC):
     """One server on 127.0.0.1 with a directory of its own."""
 
@@ -234,10 +242,15 @@ class Server(ABC):
     def kill(self) -> None:
         """End all its processes at once, as a power cut; its files stay."""
         if self._process is not None:
+            below = []
             if self.running:
+                signal_all([self.pid], signal.SIGSTOP)  # so that it starts no other meanwhile
                 below = descendants(self.pid)
                 signal_all([self.pid, *below], signal.SIGKILL)
             self._process.wait(STOP_LIMIT)
+            give_up = time.monotonic() + STOP_LIMIT
+            while any(map(_is_there, below)) and time.monotonic() < give_up:
+                time.sleep(0.005)
         self._end_mourner()
         self._process = None
 
