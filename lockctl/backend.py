@@ -33,7 +33,8 @@ class Backend(Protocol):
         given back is not tried again: the next attempt has a new owner (see ``lease.acquire.Attempts``).
         The token of a grant is greater than that of every grant before it, and durable before this
         returns. A ``shared`` claim is granted beside other shared ones, a ``slot`` beside up to *slots* - 1
-        others; where waiters have an order, nobody overtakes one that could not be granted beside the newcomer.
+        others; where waiters have an order, nobody overtakes one that could not be granted beside the newcomer, and a
+        newcomer may be refused while one who waits has not yet taken what is free.
 
         Raises ``ConfigError`` (nothing is held): also for a mode that the backend does not have, and when
         those who hold the lock say another number of slots. Raises ``BackendUnavailable``, or ``RequestInterrupted``

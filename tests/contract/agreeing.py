@@ -71,6 +71,11 @@ class History:
     def take(self, one: Participant, mode: str) -> None:
         claim = one.claim or self.new_claim(mode)
         before = None if one.grant is None else one.grant.token
+        # of those who wait, some have not taken yet what is theirs: a newcomer may be refused until they have
+        owed = one.claim is None and any(
+            each.claim is not None and each.grant is None and self.machine.is_open_to(each.claim)
+            for each in self.participants
+        )
         try:
             holder = self.machine.take(claim, self.at)
             expected = REFUSED if holder is None else "granted"
@@ -84,6 +89,9 @@ class History:
         if got == WRONG and expected == REFUSED:  # some tell it already to those who come after who waits
             assert any(each.get("slots", 1) != claim.slots for each in self.machine.queue.values())
             expected = WRONG
+        if got == REFUSED and expected == "granted" and owed:
+            self.machine.leave(claim.owner, self.at)
+            expected = REFUSED
         assert got == expected, f"{got}, the machine says {expected}"
         if grant is not None:
             assert before in {None, grant.token}
