@@ -35,8 +35,8 @@ sys.path.insert(0, str(ROOT))
 
 from lockctl import __version__  # noqa: E402 - the tree that is documented, not one that is installed
 from lockctl.cli.commands import cli  # noqa: E402
-from lockctl.cli.completion import script  # noqa: E402
 from lockctl.cli.exit_status import MEANINGS  # noqa: E402
+from lockctl.cli.verbs.completion import script  # noqa: E402
 from lockctl.registry import load  # noqa: E402
 from lockctl.settings import BY_NAME, MOST_SLOTS, SETTINGS, Setting  # noqa: E402
 

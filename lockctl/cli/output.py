@@ -13,7 +13,7 @@ from lockctl.url import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import TextIO
 
     from lockctl.model import Holder, LockInfo, Run, Waiter
@@ -65,7 +65,7 @@ def on_styled_screen() -> bool:
 
 
 def held_by(seen: LockInfo | None, where: tuple[str, ...] = ()) -> str:
-    """Who holds a lock, since when, and how to look further; *where*: see :func:`look_options`."""
+    """Who holds a lock, since when, and how to look further; *where*: see :func:`where_options`."""
     if seen is None:
         return "held by another; the backend did not say by whom"
     look = "see: " + command_line(("lockctl", "inspect", *where, seen.name))
@@ -86,7 +86,7 @@ def held_by(seen: LockInfo | None, where: tuple[str, ...] = ()) -> str:
     return f"held by {_who(holder)}{_since(holder)}{command}{more}; {look}"
 
 
-def look_options(given: Mapping[str, str | bool]) -> tuple[str, ...]:
+def where_options(given: Mapping[str, str | bool]) -> tuple[str, ...]:
     """The options of this command line without which another command would look elsewhere; no secret is in them."""
     options: list[str] = []
     if given.get("config"):
@@ -173,6 +173,12 @@ def holder_document(holder: Holder) -> dict[str, object]:
 
 def _moment(seconds: float | None) -> str | None:
     return None if seconds is None else utc(seconds)
+
+
+def json_array(documents: Iterable[str]) -> str:
+    """What ``json.dumps(..., indent=2)`` makes of a list, without all its documents as objects at once."""
+    inner = ",\n".join("  " + text.replace("\n", "\n  ") for text in documents)
+    return f"[\n{inner}\n]" if inner else "[]"
 
 
 def table(rows: list[tuple[str, ...]]) -> str:

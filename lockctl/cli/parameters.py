@@ -1,38 +1,104 @@
-"""Parameters of command lines that can be completed, and groups of verbs: the same with every click since 8.1."""
+"""Types of parameters: how a word is completed, and how it is read. The same with every click since 8.1."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from lockctl.durations import parse_duration
+from lockctl.errors import LockctlError, UsageError
+from lockctl.names import check_name, printable
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from click.shell_completion import CompletionItem
 
     TextType = click.ParamType[str]
+    AnyType = click.ParamType[Any]
 else:
-    TextType = click.ParamType  # before click 8.4 it takes no argument
+    TextType = AnyType = click.ParamType  # before click 8.4 it takes no argument
 
 
-class HelpWanted(Exception):
-    """A group of verbs was called without one: its help is the answer."""
+class Parsed(AnyType):
+    """A value that a function reads. What it refuses is one line, which begins with the option."""
 
-    def __init__(self, text: str) -> None:
-        """*text* is the help."""
-        super().__init__(text)
+    name = "text"
+
+    def __init__(self, parse: Callable[[str], object]) -> None:
+        """*parse* raises ``ValueError``."""
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What *parse* made of it. Raises ``UsageError``."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as wrong:
+            option = param.opts[-1] if param is not None else self.name
+            raise UsageError(f"{option}: {printable(str(wrong))}") from None
 
 
-class Group(click.Group):
-    """Verbs. Without a word after it the help goes to stderr, which each click does in another way."""
+def positive_duration(example: str) -> Callable[[str], float]:
+    """Reads a span that is longer than nothing, in seconds; *example* is one for who gives none."""
 
-    group_class = type
+    def parse(text: str) -> float:
+        seconds = parse_duration(text)
+        if not seconds:
+            raise ValueError(f"say a time that is longer than nothing, such as {example}")
+        return seconds
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As ever. Raises ``HelpWanted``."""
-        if not args and not ctx.resilient_parsing:
-            raise HelpWanted(ctx.get_help())
-        return super().parse_args(ctx, args)
+    return parse
+
+
+class LockWord(TextType):
+    """The name of a lock, or a pattern; completed from the locks that exist."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names of locks in the backend that the words before the cursor mean."""
+        from click.shell_completion import CompletionItem
+
+        from lockctl.cli.options import open_backend
+
+        try:
+            backend = open_backend(ctx.params.get("backend"), ctx.params.get("config"))
+            found = backend.list("*", timeout=2.0)
+            return [CompletionItem(lock.name) for lock in found if lock.name.startswith(incomplete)]
+        except LockctlError:
+            return []
+
+
+class LockName(LockWord):
+    """The name of a lock, checked."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name. Raises ``UsageError``."""
+        try:
+            return check_name(value)
+        except ValueError as wrong:
+            raise UsageError(printable(str(wrong))) from None
+
+
+class BackendWord(TextType):
+    """A backend: the profiles of the configuration are completed."""
+
+    name = "backend"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names of profiles in the file that the words before the cursor mean."""
+        from click.shell_completion import CompletionItem
+
+        from lockctl import config
+
+        try:
+            file = config.read_config(config.config_path(ctx.params.get("config"), os.environ))
+        except LockctlError:
+            return []
+        profiles = [] if file is None else sorted(file.tables.get("backends", {}))
+        return [CompletionItem(profile) for profile in profiles if profile.startswith(incomplete)]
 
 
 class CommandWord(TextType):

@@ -12,7 +12,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
-from lockctl.cli.look import REQUEST_TIMEOUT
+from lockctl.cli.options import REQUEST_TIMEOUT
 from lockctl.cli.output import discard_output
 from lockctl.clock import monotonic, utc, wall
 from lockctl.durations import format_age

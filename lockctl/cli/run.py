@@ -152,10 +152,10 @@ def _tell(outcome: Outcome, talk: Talk, given: Mapping[str, str | bool], *, sile
         if not silent_when_held and outcome.detail:
             talk("warning", outcome.detail)
         elif not silent_when_held:
-            from lockctl.cli.output import held_by, look_options
+            from lockctl.cli.output import held_by, where_options
 
             which = f"{outcome.seen.name} is " if outcome.seen and outcome.seen.name != outcome.name else ""
-            talk("warning", which + held_by(outcome.seen, look_options(given)))
+            talk("warning", which + held_by(outcome.seen, where_options(given)))
     elif outcome.kind == "unavailable" and outcome.status is None and not outcome.error:
         talk("error", outcome.detail)
     elif outcome.kind == "lost":

@@ -12,8 +12,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from lockctl.cli.look import HEADING, UNKNOWN, facts, row, waiter_place
 from lockctl.cli.output import data_stream, print_data
+from lockctl.cli.rows import HEADING, UNKNOWN, facts, row, waiter_place
 from lockctl.clock import utc, wall
 from lockctl.durations import format_age, format_duration
 from lockctl.names import printable

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HELP = ["-h", "--help"]  # click keeps the first spelling that it is asked for, so always ask for both
+VARIABLES = {"$LOCKCTL_TOKEN": "7", "$t": "7"}  # what a shell puts there, where it must be a number
 CALL = re.compile(r"(?<![\w/.`-])lockctl (?=[a-z-])")
 
 
@@ -75,7 +76,7 @@ def check_call(words: list[str]) -> None:
             check_call(list(command[1:]))
         return
     command_: click.Command = cli
-    rest = list(words)
+    rest = [VARIABLES.get(word, word) for word in words]
     while isinstance(command_, click.Group):
         command_ = command_.commands[rest.pop(0)]
     context = command_.make_context("lockctl", rest, help_option_names=HELP)

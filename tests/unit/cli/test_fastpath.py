@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockctl.cli import commands, fastpath, main
+from lockctl.cli import fastpath, main
+from lockctl.cli.verbs import run
 from lockctl.errors import UsageError
 from lockctl.settings import SETTINGS
 
@@ -77,7 +78,7 @@ def by_click(words: list[str]) -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(main, "start_run", start_run)
         try:
-            commands.run_.main(list(words), prog_name="lockctl run", standalone_mode=False)
+            run.command.main(list(words), prog_name="lockctl run", standalone_mode=False)
         except Read as read:
             return read.args[0]
         except (click.UsageError, UsageError):

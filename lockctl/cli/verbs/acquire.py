@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from lockctl import clock, kernel
 from lockctl.cli import exit_status
@@ -12,10 +14,11 @@ from lockctl.cli.daemon.handle import Handle, document, shell, write
 from lockctl.cli.daemon.launch import start
 from lockctl.cli.daemon.remains import ID_LENGTH, Remains, directory, sweep
 from lockctl.cli.files import can_put
+from lockctl.cli.options import with_settings
 from lockctl.cli.output import data_stream
+from lockctl.cli.parameters import LockWord, positive_duration
 from lockctl.cli.start import hold_standard_descriptors
-from lockctl.durations import parse_duration
-from lockctl.errors import ConfigError, UsageError
+from lockctl.errors import ConfigError, LockctlError, UsageError
 from lockctl.names import check_name, printable
 
 if TYPE_CHECKING:
@@ -24,7 +27,40 @@ if TYPE_CHECKING:
     from lockctl.cli.daemon.launch import Daemon
 
 
-def wanted(name: str, span: str, bind_pid: str | None, file: str | None, export: str | None) -> Wanted:
+# the settings of a run that mean something for a lock without a command
+HOLDING = (
+    *("backend", "ttl", "wait", "no_wait", "conflict_exit_code", "kill_after", "splay", "guarantee"),
+    *("slots", "shared", "min_hold"),
+)
+SAYING = ("log_format", "verbose", "quiet", "config")
+
+
+@with_settings(*HOLDING, *SAYING)
+@click.command("acquire")
+@click.argument("name", type=LockWord())
+@click.option("--for", "span", metavar="DURATION", required=True, help="Hold the lock for at most this long.")
+@click.option("--bind-pid", metavar="PID", help="Give the lock back when this process ends, such as $$ in a shell.")
+@click.option(
+    "--handle", "file", metavar="FILE", type=click.Path(), help="Write the handle to this file; - for stdout."
+)
+@click.option("--export", type=click.Choice(["sh"]), metavar="sh", help="Print assignments for eval in a POSIX shell.")
+def command(name: str, *, span: str, bind_pid: str | None, file: str | None, export: str | None, **given: Any) -> int:
+    """Take a lock that a detached process holds, across the steps of a CI job, and print its handle."""
+    # what is wrong with the words is found here, not by click: a shell that evaluates what we print must fail, too
+    settings = {name: content for name, content in given.items() if content is not None}
+    for_shell = export is not None
+    try:
+        status = _acquire(_wanted(name, span, bind_pid, file, for_shell=for_shell), settings, os.environ)
+    except LockctlError as error:
+        if for_shell:
+            _fail_shell(exit_status.of_error(error))
+        raise
+    if for_shell and status:
+        _fail_shell(status)
+    return status
+
+
+def _wanted(name: str, span: str, bind_pid: str | None, file: str | None, *, for_shell: bool) -> Wanted:
     """The words of the command line, checked; raises ``UsageError``."""
     hold_standard_descriptors()
     try:
@@ -32,28 +68,19 @@ def wanted(name: str, span: str, bind_pid: str | None, file: str | None, export:
     except ValueError as wrong:
         raise UsageError(printable(str(wrong))) from None
     pid, bound = (0, -1) if bind_pid is None else _living(bind_pid)
-    if export not in (None, "sh"):
-        raise UsageError(f"--export: {printable(export or '')!r} is not one of sh")
     if file == "-":
         file = None
     if file is not None:
         if not can_put(file):
             raise UsageError(f"--handle: cannot write {printable(file)}: no such directory, or no permission")
         file = os.path.abspath(file)
-    if file is None or export == "sh":
+    if file is None or for_shell:
         data_stream()  # a handle that nobody gets would hold the lock for nothing
-    return Wanted(name, positive_span(span), pid, bound, file, export == "sh")
-
-
-def positive_span(text: str) -> float:
-    """The value of ``--for`` in seconds; raises ``UsageError``."""
     try:
-        span = parse_duration(text)
+        seconds = positive_duration("30m")(span)
     except ValueError as wrong:
         raise UsageError(f"--for: {printable(str(wrong))}") from None
-    if not span:
-        raise UsageError("--for: say a time that is longer than nothing, such as 30m")
-    return span
+    return Wanted(name, seconds, pid, bound, file, for_shell)
 
 
 def _living(text: str) -> tuple[int, int]:
@@ -65,7 +92,7 @@ def _living(text: str) -> tuple[int, int]:
         raise UsageError(f"--bind-pid: there is no process {text}") from None
 
 
-def acquire(order: Wanted, given: Mapping[str, str | bool], environ: Mapping[str, str]) -> int:
+def _acquire(order: Wanted, given: Mapping[str, str | bool], environ: Mapping[str, str]) -> int:
     """Take the lock and hand out its handle; the exit status is that of a ``run`` which could not begin."""
     place = directory(environ)
     sweep(place, clock.wall())
@@ -74,7 +101,7 @@ def acquire(order: Wanted, given: Mapping[str, str | bool], environ: Mapping[str
     try:
         granted = daemon.await_grant(order)
         if granted is not None:
-            hand_out(order, _handle(granted, daemon.pid, remains), remains, daemon)
+            _hand_out(order, _handle(granted, daemon.pid, remains), remains, daemon)
             daemon.confirm()
             return exit_status.OK
         status = daemon.status()
@@ -104,7 +131,7 @@ def _handle(granted: Mapping[str, str], pid: int, remains: Remains) -> Handle:
     )
 
 
-def hand_out(order: Wanted, handle: Handle, remains: Remains, daemon: Daemon) -> None:
+def _hand_out(order: Wanted, handle: Handle, remains: Remains, daemon: Daemon) -> None:
     """To the file if one was named; to stdout as JSON, or as assignments that name a file."""
     file = order.file
     if file is None and order.for_shell:
@@ -112,18 +139,17 @@ def hand_out(order: Wanted, handle: Handle, remains: Remains, daemon: Daemon) ->
     if file is not None:
         write(file, document(handle))
     if order.for_shell:
-        print_all(shell(handle, str(file)), daemon.print_all)
+        _print_all(shell(handle, str(file)), daemon.print_all)
     elif file is None:
-        print_all(document(handle) + "\n", daemon.print_all)
+        _print_all(document(handle) + "\n", daemon.print_all)
 
 
-def tell_shell(export: str | None, status: int) -> None:
+def _fail_shell(status: int) -> None:
     """Have ``eval "$(lockctl acquire ...)"`` fail as we do: of nothing it would succeed, and go on without the lock."""
-    if export == "sh" and status:
-        print_all(f"(exit {status})\n", lambda data: os.write(1, data))
+    _print_all(f"(exit {status})\n", lambda data: os.write(1, data))
 
 
-def print_all(text: str, write_all: Callable[[bytes], object]) -> None:
+def _print_all(text: str, write_all: Callable[[bytes], object]) -> None:
     """Print on a stdout that somebody reads; raises ``ConfigError`` if nobody does."""
     try:
         write_all(text.encode())

@@ -1,76 +1,19 @@
-"""``lockctl list`` and ``lockctl inspect``: data for people and, with ``--json``, for programs."""
+"""Locks and runs as text: the cells of tables, and lines of facts, for plain output and for the screen."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from lockctl.cli import exit_status
-from lockctl.cli.output import lock_document, on_styled_screen, print_data, table
 from lockctl.clock import utc, wall
 from lockctl.durations import format_age
-from lockctl.errors import UsageError
 from lockctl.model import SHARED
-from lockctl.names import check_name, command_line, printable
+from lockctl.names import command_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from lockctl.backend import Backend
     from lockctl.model import Holder, LockInfo, Run, Waiter
 
-REQUEST_TIMEOUT = 10.0  # seconds for one question to the backend
 UNKNOWN = "-"
 HEADING = ("NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS")
-MOST_STYLED = 500  # rows: rich takes 0.4 ms for each, and nobody reads more of them on a screen
-
-
-def list_locks(backend: Backend, pattern: str, *, as_json: bool) -> int:
-    """Print all locks whose names match; 0 also when there is none.
-
-    Nothing is printed before the backend has said everything: half a list would look like a whole one.
-    """
-    found = backend.list(pattern, timeout=REQUEST_TIMEOUT)
-    if as_json:
-        print_data(json_array(json.dumps(lock_document(lock), indent=2) for lock in found))
-        return exit_status.OK
-    locks = list(found)
-    if not locks:
-        return exit_status.OK
-    if on_styled_screen() and len(locks) <= MOST_STYLED:
-        from lockctl.cli import screen
-
-        screen.print_locks(locks)
-    else:
-        print_data(table([HEADING, *(row(lock) for lock in locks)]))
-    return exit_status.OK
-
-
-def inspect_lock(backend: Backend, name: str, *, as_json: bool) -> int:
-    """Print one lock; 0 also when it is free."""
-    lock = backend.inspect(checked(name), timeout=REQUEST_TIMEOUT)
-    if as_json:
-        print_data(json.dumps(lock_document(lock), indent=2))
-        return exit_status.OK
-    if on_styled_screen():
-        from lockctl.cli import screen
-
-        screen.print_lock(lock)
-        return exit_status.OK
-    lines = facts(lock)
-    for number, waiter in enumerate(lock.waiters or (), 1):
-        since = f", since {utc(waiter.since)}" if waiter.since is not None else ""
-        lines.append((f"waiter {number}", waiter_place(waiter) + since))
-    print_data("\n".join(f"{label + ':':12}{text}" for label, text in lines))
-    return exit_status.OK
-
-
-def checked(name: str) -> str:
-    """A lock name from the command line; raises ``UsageError``."""
-    try:
-        return check_name(name)
-    except ValueError as wrong:
-        raise UsageError(printable(str(wrong))) from None
 
 
 def place(host: str | None, pid: int | None, user: str | None) -> str:
@@ -136,12 +79,6 @@ def run_line(run: Run) -> str:
 def span(seconds: float) -> str:
     """How long something took: short ones with their hundredths."""
     return f"{seconds:.2f}s" if seconds < 10 else format_age(seconds)
-
-
-def json_array(documents: Iterable[str]) -> str:
-    """What ``json.dumps(..., indent=2)`` makes of a list, without all its documents as objects at once."""
-    inner = ",\n".join("  " + text.replace("\n", "\n  ") for text in documents)
-    return f"[\n{inner}\n]" if inner else "[]"
 
 
 def _holder_lines(holder: Holder) -> list[tuple[str, str]]:

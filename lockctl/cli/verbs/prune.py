@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+
+import click
 
 from lockctl.cli import exit_status
-from lockctl.cli.look import REQUEST_TIMEOUT, json_array
 from lockctl.cli.messages import Talk
-from lockctl.cli.output import print_data, table
+from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, open_backend, with_settings
+from lockctl.cli.output import json_array, print_data, table
+from lockctl.cli.parameters import LockWord, Parsed
 from lockctl.clock import utc
 from lockctl.durations import parse_duration
-from lockctl.errors import LockctlError, UsageError
 from lockctl.names import printable
-
-if TYPE_CHECKING:
-    from lockctl.backend import Backend
 
 HEADING = ("NAME", "LAST USED")
 
 
-def prune(backend: Backend, pattern: str, older_than: str, *, dry_run: bool, as_json: bool) -> int:
-    """Forget what was not used for so long, or only say what that is; 0 also when there is nothing.
-
-    What was forgotten before an error is said, too.
-    """
-    try:
-        least = parse_duration(older_than)
-    except ValueError as wrong:
-        message = f"--older-than: {printable(str(wrong))}"
-        raise UsageError(message) from None
-    found = list(backend.unused(pattern, older_than=least, timeout=REQUEST_TIMEOUT))
+@with_settings("backend", "config")
+@click.command("prune")
+@click.argument("pattern", default="*", type=LockWord(), metavar="[GLOB]")
+@click.option(
+    "--older-than",
+    metavar="DURATION",
+    type=Parsed(parse_duration),
+    required=True,
+    help="Only what nobody has used for this long.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be forgotten, and forget nothing.")
+@AS_JSON
+def command(
+    pattern: str, *, older_than: float, dry_run: bool, as_json: bool, backend: str | None, config: str | None
+) -> int:
+    """Forget names that nobody uses any more: their history, successes and counters, never the order of tokens."""
+    opened = open_backend(backend, config)
+    found = list(opened.unused(pattern, older_than=older_than, timeout=REQUEST_TIMEOUT))
     outcomes: list[tuple[str, float, bool]] = []
     try:
         for name, at in found:
-            forgotten = not dry_run and backend.forget(name, older_than=least, timeout=REQUEST_TIMEOUT)
+            forgotten = not dry_run and opened.forget(name, older_than=older_than, timeout=REQUEST_TIMEOUT)
             outcomes.append((name, at, forgotten))
-    except LockctlError:
+    finally:  # what was forgotten before an error is said, too
         _print(outcomes, dry_run=dry_run, as_json=as_json)
-        raise
-    _print(outcomes, dry_run=dry_run, as_json=as_json)
     return exit_status.OK
 
 

@@ -7,6 +7,8 @@ for one: with them such a word is not completed, or is replaced by something els
 
 from __future__ import annotations
 
+import click
+
 from lockctl.cli import exit_status
 from lockctl.cli.output import print_data
 
@@ -144,7 +146,9 @@ def script(shell: str) -> str:
     return SCRIPTS[shell].lstrip()
 
 
-def print_script(shell: str) -> int:
-    """Print it."""
+@click.command("completion")
+@click.argument("shell", type=click.Choice(list(SCRIPTS)))
+def command(shell: str) -> int:
+    """Print the completion script for a shell."""
     print_data(script(shell))
     return exit_status.OK

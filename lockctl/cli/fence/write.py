@@ -8,9 +8,12 @@ import select
 import stat
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from lockctl.cli import exit_status
+from lockctl.cli.fence.order import TIMEOUT, Order, own_token
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
 from lockctl.fence.stores.new_file import NewFile, copy_attributes
 from lockctl.fence.stores.objects import ObjectStore
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import NoReturn
 
-    from lockctl.cli.fence import Order
     from lockctl.fence.mark import Mark
     from lockctl.fence.stores.sidecar import Resource
 
@@ -29,19 +31,22 @@ PIECE = 1 << 20  # bytes that are copied at a time
 OWNERSHIP = (errno.EPERM, errno.EINVAL)  # of what cannot be as it was; the last: an owner that a container lacks
 
 
-def fence_write(order: Order) -> int:
-    """Replace the file; 0: it is on the disk. Raises ``Stale``, and everything else with the file as it was.
-
-    The token is shown before stdin is read, too; the lock is taken for the moment of the replacement alone, however
-    slowly stdin comes. Compare and replace are one step of that lock.
-    """
-    mark, limit, place = order.mark(os.environ), order.seconds(), order.place()
+@click.command("write")
+@click.argument("resource", metavar="FILE", type=click.Path())
+@own_token
+@TIMEOUT
+def command(**given: Any) -> int:
+    """Replace FILE with stdin, whole or not at all, and only if the token is the newest."""
+    # The token is shown before stdin is read, too; the lock is taken for the moment of the replacement alone, however
+    # slowly stdin comes. Compare and replace are one step of that lock. 0: it is on the disk.
+    order = Order(store=None, **given)
+    mark, place = order.mark(os.environ), order.place()
     store = place.store
     if sys.stdin is None:
         raise UsageError("there is no stdin to read from: it was closed before lockctl started")
     if isinstance(store, ObjectStore):
-        store.advance(place.resource, mark, timeout=limit)
-        store.put(place.resource, b"".join(_pieces()), mark, timeout=limit)
+        store.advance(place.resource, mark, timeout=order.timeout)
+        store.put(place.resource, b"".join(_pieces()), mark, timeout=order.timeout)
         return exit_status.OK
     if not isinstance(store, SidecarStore):
         raise UsageError("FILE is a path or an object: for another resource, check in a transaction of its own")
@@ -50,7 +55,7 @@ def fence_write(order: Order) -> int:
             message = f"{printable(resource.path)} is the mark of a file: name that file"
             raise UsageError(message)
         try:
-            _write(resource, mark, limit)
+            _write(resource, mark, order.timeout)
         except OSError as failure:
             _refuse(resource.path, failure)
     return exit_status.OK

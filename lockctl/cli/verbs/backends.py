@@ -6,8 +6,11 @@ import json
 import textwrap
 from typing import TYPE_CHECKING
 
+import click
+
 from lockctl import registry
 from lockctl.cli import exit_status
+from lockctl.cli.options import AS_JSON
 from lockctl.cli.output import print_data, table
 
 if TYPE_CHECKING:
@@ -18,8 +21,10 @@ WIDTH = 100  # columns of the sentences below the table
 INDENT = " " * 17
 
 
-def print_backends(*, as_json: bool) -> int:
-    """Print one table and the sentences behind it, or one JSON document."""
+@click.command("backends")
+@AS_JSON
+def command(*, as_json: bool) -> int:
+    """Show what each backend promises: fencing, order of waiters, what it survives, what frees a lock."""
     found: dict[str, list[str]] = {}
     for scheme in registry.SCHEMES:
         found.setdefault(registry.load(scheme).capabilities.scheme, []).append(scheme)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import os
 
-from lockctl import config, registry
+import click
+
+from lockctl import config as settings_files
+from lockctl import registry
 from lockctl.cli import exit_status
-from lockctl.cli.look import checked
+from lockctl.cli.group import Group
 from lockctl.cli.messages import Talk
+from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data, table
+from lockctl.cli.parameters import LockName
 from lockctl.cli.run import check_pairs, schedule_of
 from lockctl.config_file import at, readable_secrets
 from lockctl.errors import ConfigError
@@ -22,18 +27,28 @@ if TYPE_CHECKING:
     from lockctl.config_file import ConfigFile
 
 
-def show(lock: str | None, config_file: str | None, backend: str | None, *, as_json: bool) -> int:
-    """Print every setting; a backend is shown without user, password and parameters."""
-    file = config.read_config(config.config_path(config_file, os.environ))
+@click.group("config", cls=Group)
+def command() -> None:
+    """Show and check the effective settings."""
+
+
+@with_settings("backend", "config")
+@command.command("show")
+@click.option("-l", "--lock", metavar="NAME", type=LockName(), help="As they are for this lock.")
+@AS_JSON
+def show(lock: str | None, *, as_json: bool, config: str | None, backend: str | None) -> int:
+    """Print every setting, its value and where it came from."""
+    # a backend is shown without user, password and parameters
+    file = settings_files.read_config(settings_files.config_path(config, os.environ))
     given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
-    settings = config.resolve(given, os.environ, file, None if lock is None else checked(lock))
+    settings = settings_files.resolve(given, os.environ, file, lock)
     rows = []
     for name, setting in settings.items():
         if not BY_NAME[name].in_config:
             continue
         content = shown(BY_NAME[name], setting.content)
         if name == "backend":
-            content = str(config.backend_url(setting, os.environ, file))
+            content = str(settings_files.backend_url(setting, os.environ, file))
         elif name == "fence" and "@" in content:
             content = without_secrets(content)
         elif name == "fence" and "://" in content:
@@ -48,18 +63,19 @@ def show(lock: str | None, config_file: str | None, backend: str | None, *, as_j
     return exit_status.OK
 
 
-def check(config_file: str | None, backend: str | None, *, as_json: bool) -> int:
-    """Read and check everything, also every backend's URL; raises ``ConfigError`` for the first mistake.
-
-    Prints nothing then, and else the path; *as_json* is as in :func:`path`.
-    """
-    path = config.config_path(config_file, os.environ)
-    file = config.read_config(path)
+@with_settings("backend", "config")
+@command.command("check")
+@AS_JSON
+def check(*, as_json: bool, config: str | None, backend: str | None) -> int:
+    """Check the configuration file: every key, every value."""
+    # raises ``ConfigError`` for the first mistake, and prints nothing then
+    place = settings_files.config_path(config, os.environ)
+    file = settings_files.read_config(place)
     given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
     patterns = [] if file is None else list(file.tables.get("locks", {}))
     for lock in (None, *patterns):  # a pattern stands for the locks that match it
-        settings = config.resolve(given, os.environ, file, lock)
-        url = config.backend_url(settings["backend"], os.environ, file)
+        settings = settings_files.resolve(given, os.environ, file, lock)
+        url = settings_files.backend_url(settings["backend"], os.environ, file)
         registry.open_backend(url).close()
         check_pairs(settings)
         schedule_of(settings["ttl"], settings["kill_after"], url)
@@ -67,14 +83,14 @@ def check(config_file: str | None, backend: str | None, *, as_json: bool) -> int
         _check_profiles(file)
         for warning in readable_secrets(file):
             Talk()("warning", warning)
-    said = f"{printable(path)}: ok" if path else "no configuration file: built-in settings count"
-    print_data(_path_document(path) if as_json else said)
+    said = f"{printable(place)}: ok" if place else "no configuration file: built-in settings count"
+    print_data(_path_document(place) if as_json else said)
     return exit_status.OK
 
 
 def _check_profiles(file: ConfigFile) -> None:
     for name in file.tables.get("backends", {}):
-        url = config.profile_url(file, name)
+        url = settings_files.profile_url(file, name)
         try:
             registry.open_backend(url).close()
         except ConfigError as wrong:
@@ -85,9 +101,12 @@ def _check_profiles(file: ConfigFile) -> None:
             raise at(file, ("backends", name), key, said.removeprefix(key).removeprefix(":").lstrip()) from None
 
 
-def path(config_file: str | None, *, as_json: bool) -> int:
-    """Print the path of the file that counts; with *as_json* ``null`` if there is none."""
-    found = config.config_path(config_file, os.environ)
+@with_settings("config")
+@command.command("path")
+@AS_JSON
+def path(*, as_json: bool, config: str | None) -> int:
+    """Print the path of the configuration file that counts; nothing if there is none."""
+    found = settings_files.config_path(config, os.environ)
     if as_json:
         print_data(_path_document(found))
     elif found:

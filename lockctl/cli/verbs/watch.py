@@ -9,19 +9,22 @@ import select
 import sys
 from typing import TYPE_CHECKING
 
+import click
+
 from lockctl.cli import exit_status
-from lockctl.cli.look import UNKNOWN, holder_place
 from lockctl.cli.messages import Talk
+from lockctl.cli.options import open_backend, with_settings
 from lockctl.cli.output import data_stream, discard_output, lock_document, on_screen
+from lockctl.cli.parameters import LockWord, Parsed
 from lockctl.cli.polling import Events, Polling
+from lockctl.cli.rows import UNKNOWN, holder_place
 from lockctl.clock import monotonic, utc, wall
 from lockctl.durations import format_age, parse_duration
-from lockctl.errors import BackendUnavailable, UsageError
+from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
 from lockctl.value import replace
 
 if TYPE_CHECKING:
-    from lockctl.backend import Backend
     from lockctl.model import LockInfo
 
 SHORTEST = 0.1  # seconds between two looks: a screen is not read faster, and a backend has other work
@@ -30,12 +33,31 @@ AT_ONCE = 4096  # bytes, PIPE_BUF: a pipe that is ready takes as many without bl
 CLOSED = (errno.EPIPE, errno.EIO, errno.ENXIO)  # the reader, or the terminal, is gone
 
 
-def watch(backend: Backend, pattern: str, *, interval: str, as_json: bool) -> int:
-    """Show locks until a signal or the end of the reader; 0 then. Raises ``LockctlError`` if it cannot start."""
-    seconds = _interval(interval)
+def _interval(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds < SHORTEST:
+        raise ValueError(f"{printable(text)!r} is too short: at least {SHORTEST:g}s")
+    return seconds
+
+
+@with_settings("backend", "config")
+@click.command("watch")
+@click.argument("pattern", default="*", type=LockWord(), metavar="[GLOB]")
+@click.option(
+    "--interval",
+    metavar="DURATION",
+    type=Parsed(_interval),
+    default="2s",
+    show_default=True,
+    help="How long to wait between two looks.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each change, in a line of its own.")
+def command(pattern: str, *, interval: float, as_json: bool, backend: str | None, config: str | None) -> int:
+    """Watch the locks of a backend: a live table on a terminal, else a line for each change."""
+    opened = open_backend(backend, config)
     data_stream()
     events = Events()
-    polling = Polling(backend, pattern, seconds, events)
+    polling = Polling(opened, pattern, interval, events)
     try:
         if as_json or not on_screen():
             _follow(polling, events, as_json=as_json)
@@ -47,16 +69,6 @@ def watch(backend: Backend, pattern: str, *, interval: str, as_json: bool) -> in
             raise BackendUnavailable(f"cannot write to stdout: {failure.strerror}") from None
     polling.close()
     return exit_status.OK
-
-
-def _interval(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as wrong:
-        raise UsageError(f"--interval: {printable(str(wrong))}") from None
-    if seconds < SHORTEST:
-        raise UsageError(f"--interval: {printable(text)!r} is too short: at least {SHORTEST:g}s")
-    return seconds
 
 
 def _show(polling: Polling, events: Events, title: str) -> None:

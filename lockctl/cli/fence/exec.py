@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from lockctl import clock, kernel
 from lockctl.cli import exit_status
-from lockctl.cli.main import own_signals
+from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, own_token
+from lockctl.cli.main import exhausted, own_signals
 from lockctl.cli.messages import Talk
+from lockctl.cli.parameters import CommandWord
 from lockctl.cli.start import hold_standard_descriptors, job_environment
 from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
 from lockctl.fence.entrance import interruptible
@@ -21,7 +25,8 @@ from lockctl.supervise.signals import NAMES
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from lockctl.cli.fence import Order
+    from lockctl.fence import Place
+    from lockctl.fence.mark import Mark
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.keeper import Ending
     from lockctl.supervise.signals import Signals
@@ -31,32 +36,48 @@ ABSENT = 0.0  # there is no lease, so nothing is renewed
 NEVER = 1e9  # seconds to the deadline, about 30 years: a mark that is held does not end by itself
 
 
-def fence_exec(order: Order, words: tuple[str, ...]) -> NoReturn:
-    """Run a command under the mark, and end with its status; see :func:`run`."""
+@click.command("exec", context_settings={"allow_interspersed_args": False})
+@RESOURCE
+@click.argument("words", nargs=-1, type=CommandWord(), metavar="[--] COMMAND [ARG]...")
+@own_token
+@STORE
+@TIMEOUT
+def command(words: tuple[str, ...], **given: Any) -> NoReturn:
+    """Run a command while nobody can advance the mark of the resource."""
+    order = Order(**given)
     if words[:1] == ("--",):
         words = words[1:]
     if not words:
         raise UsageError("no command: lockctl fence exec [OPTIONS] RESOURCE -- COMMAND [ARG]...")
     if words[0].startswith("-"):
         raise UsageError("options stand before RESOURCE: lockctl fence exec [OPTIONS] RESOURCE -- COMMAND [ARG]...")
-    mark, limit, place = order.mark(os.environ), order.seconds(), order.place()
+    mark, place = order.mark(os.environ), order.place()
     if not place.store.lockable:
         message = f"{order.scheme}: this store cannot hold a mark while a command runs: use check in the command"
         raise ConfigError(message)
     talk = Talk()
     hold_standard_descriptors()
-    guard = None
-    signals = (
-        own_signals()
-    )  # from here on each is a value that waits to be read: so this process ends here, whatever is
+    # from here on each signal is a value that waits to be read: so this process ends here, whatever is
+    signals = own_signals()
     try:
-        environment = job_environment(os.environ)
-        variables = [f"{name}={environment[name]}" for name in JOB_VARIABLES if name in environment]  # of an outer run
-        variables += [
-            f"LOCKCTL_TOKEN={mark.token}",
-            f"LOCKCTL_TOKEN_DOMAIN={mark.domain}",
-        ]  # what was shown, in the end
-        guard = fork_guard(words, environment, signals, talk, talk.finish, eager=False)
+        status = _run(words, mark, place, order.timeout, signals, talk)
+    except LockctlError as error:
+        if not isinstance(error, Interrupted):
+            talk("error", str(error))
+        status = exit_status.of_error(error)
+    except OSError as failure:  # no more processes or descriptors
+        talk("error", exhausted(failure))
+        status = exit_status.NOT_EXECUTABLE
+    talk.finish()
+    os._exit(status)
+
+
+def _run(words: tuple[str, ...], mark: Mark, place: Place, limit: float, signals: Signals, talk: Talk) -> int:
+    environment = job_environment(os.environ)
+    variables = [f"{name}={environment[name]}" for name in JOB_VARIABLES if name in environment]  # of an outer run
+    variables += [f"LOCKCTL_TOKEN={mark.token}", f"LOCKCTL_TOKEN_DOMAIN={mark.domain}"]  # what was shown, in the end
+    guard = fork_guard(words, environment, signals, talk, talk.finish, eager=False)
+    try:
         hold = place.store.holding(place.resource, mark, timeout=limit)
         interruptible(hold.__enter__, limit, signals.descriptor, signals.ending)
         ending = _watch(guard, signals, talk, variables, getattr(place.store, "descriptor", None))
@@ -68,18 +89,9 @@ def fence_exec(order: Order, words: tuple[str, ...]) -> NoReturn:
         except LockctlError as lost:
             talk("error", f"the mark was not held until the command had ended: {lost}")
             status = exit_status.LOST
-    except LockctlError as error:
-        if not isinstance(error, Interrupted):
-            talk("error", str(error))
-        status = exit_status.of_error(error)
-    except OSError as failure:  # no more processes or descriptors
-        talk("error", f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something")
-        status = exit_status.NOT_EXECUTABLE
+        return status
     finally:
-        if guard is not None:
-            guard.dismiss()
-    talk.finish()
-    os._exit(status)
+        guard.dismiss()
 
 
 def _watch(guard: GuardProcess, signals: Signals, talk: Talk, variables: list[str], descriptor: int | None) -> Ending:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from lockctl.cli import exit_status
-from lockctl.cli.look import REQUEST_TIMEOUT, checked
 from lockctl.cli.messages import Talk
-from lockctl.cli.output import held_by, print_data
+from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, YES, open_backend, with_settings
+from lockctl.cli.output import held_by, print_data, where_options
+from lockctl.cli.parameters import LockName, Parsed
+from lockctl.cli.question import ask_person
 from lockctl.cli.run import user_name
 from lockctl.clock import wall
-from lockctl.errors import BackendUnavailable, ConfigError, LockctlError, UsageError
+from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.lease.afterwards import REMEMBER_TIMEOUT
 from lockctl.model import Run
 from lockctl.value import Value, replace
@@ -34,29 +37,53 @@ class Order(Value):
 
     name: str
     now: bool
-    token: str | None
+    token: int | None
     reason: str
     yes: bool
     as_json: bool
     where: tuple[str, ...] = ()  # the options with which to look at the same lock
 
 
-def force_release(backend: Backend, order: Order) -> int:
-    """Free one lock; 0: it is free or was, 75: another holds it by now or the holder has not stopped yet."""
+def _token(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 20:
+        raise ValueError(f"{text[:30]!r} is not a token: a decimal number as in LOCKCTL_TOKEN")
+    return int(text)
+
+
+@with_settings("backend", "config")
+@click.command("force-release")
+@click.argument("name", type=LockName())
+@click.option("--now", is_flag=True, help="Free the lock at once; the old holder may still be running.")
+@click.option("--token", metavar="N", type=Parsed(_token), help="Refuse (75) unless the holder has this token.")
+@click.option("--reason", default="", metavar="TEXT", help="Tell the holder why.")
+@YES
+@AS_JSON
+def command(*, backend: str | None, config: str | None, **given: Any) -> int:
+    """Ask the holder of a lock to stop its command and give the lock back, and wait until it has."""
+    # 0: it is free or was, 75: another holds it by now, or the holder has not stopped yet
+    order = Order(**given, where=where_options({"config": config or "", "backend": backend or ""}))
+    opened = open_backend(backend, config, order.name)
     talk = Talk(verbose=True)
-    name = checked(order.name)
-    wanted = _token(order.token)
-    lock = backend.inspect(name, timeout=REQUEST_TIMEOUT)
+    lock = opened.inspect(order.name, timeout=REQUEST_TIMEOUT)
     if lock.state == "free":
-        return _answer(order, talk, "free", f"{name} is free: nothing to do")
-    holders = [holder for holder in lock.holders if wanted is None or holder.token == wanted]
+        return _answer(order, talk, "free", f"{order.name} is free: nothing to do")
+    holders = [holder for holder in lock.holders if order.token is None or holder.token == order.token]
     if not holders:
         tokens = ", ".join(str(holder.token) for holder in lock.holders)
         plural = "its token is" if len(lock.holders) == 1 else "their tokens are"
-        return _answer(
-            order, talk, "other_holder", f"{name}: not released: {held_by(lock, order.where)}; {plural} {tokens}"
-        )
+        text = f"{order.name}: not released: {held_by(lock, order.where)}; {plural} {tokens}"
+        return _answer(order, talk, "other_holder", text)
     _confirm(order, replace(lock, holders=tuple(holders)))
+    told, floor = _tell(opened, order, holders, talk)
+    if not told:
+        return _already_gone(opened, order, holders, talk)
+    if order.now:
+        return _freed(opened, order, lock, told, floor, talk)
+    return _await_release(opened, order, told, talk)
+
+
+def _tell(backend: Backend, order: Order, holders: list[Holder], talk: Talk) -> tuple[list[Holder], int]:
+    """Those of the holders that were there and were told, and the least token of the next holder."""
     by = f"{user_name(os.environ)}@{os.uname().nodename}"
     told, floor = [], 0
     failure: LockctlError | None = None
@@ -74,22 +101,17 @@ def force_release(backend: Backend, order: Order) -> int:
             _remember(backend, order, holder, by, talk)
     if failure is not None:
         raise failure
-    if not told:
-        return _already_gone(backend, order, holders, talk)
-    if order.now:
-        others = _still_inside(backend, order, [holder for holder in lock.holders if holder not in told])
-        what = f"a place in {name} is free, {others} more hold it" if others else f"{name} is free"
-        if all(holder.ended_at is not None for holder in told):
-            return _answer(order, talk, "released", f"{what}: only --min-hold kept it", floor)
-        return _answer(
-            order,
-            talk,
-            "released",
-            f"{what}. The old holder may still be running until it notices:"
-            f" resources that check tokens must be advanced to at least {floor}",
-            floor,
-        )
-    return _await_release(backend, order, told, talk)
+    return told, floor
+
+
+def _freed(backend: Backend, order: Order, lock: LockInfo, told: list[Holder], floor: int, talk: Talk) -> int:
+    others = _still_inside(backend, order, [holder for holder in lock.holders if holder not in told])
+    what = f"a place in {order.name} is free, {others} more hold it" if others else f"{order.name} is free"
+    if all(holder.ended_at is not None for holder in told):
+        return _answer(order, talk, "released", f"{what}: only --min-hold kept it", floor)
+    risk = "The old holder may still be running until it notices"
+    text = f"{what}. {risk}: resources that check tokens must be advanced to at least {floor}"
+    return _answer(order, talk, "released", text, floor)
 
 
 def _revoke(backend: Backend, order: Order, holder: Holder, by: str, *, now: bool) -> int | None:
@@ -185,23 +207,8 @@ def _answer(order: Order, talk: Talk, result: str, text: str, floor: int | None 
     return exit_status.OK if result in ("free", "released") else exit_status.HELD
 
 
-def _token(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 20:
-        message = f"--token: {text[:30]!r} is not a token: a decimal number as in LOCKCTL_TOKEN"
-        raise UsageError(message)
-    return int(text)
-
-
 def _confirm(order: Order, lock: LockInfo) -> None:
-    if order.yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        message = f"{order.name}: {held_by(lock, order.where)}; without a terminal to ask on, --yes is needed"
-        raise UsageError(message)
+    held = held_by(lock, order.where)
     risk = " The old holder is not stopped first: two may run at once." if order.now else ""
-    sys.stderr.write(f"{order.name} is {held_by(lock, order.where)}\nRelease it?{risk} [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not order.yes and not ask_person(f"{order.name}: {held}", f"{order.name} is {held}", f"Release it?{risk}"):
         raise LockctlError("not released")

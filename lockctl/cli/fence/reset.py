@@ -1,0 +1,82 @@
+"""``lockctl fence reset``: set or remove a mark without a comparison, after a question to a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lockctl.cli import exit_status
+from lockctl.cli.fence.order import DOMAIN, RESOURCE, STORE, TIMEOUT, TOKEN, Order, document
+from lockctl.cli.messages import Talk
+from lockctl.cli.options import AS_JSON, YES
+from lockctl.cli.output import print_data
+from lockctl.cli.question import ask_person
+from lockctl.errors import ConfigError, UsageError
+from lockctl.fence import Mark
+from lockctl.names import printable
+
+if TYPE_CHECKING:
+    from lockctl.fence import Place
+
+
+@click.command("reset")
+@RESOURCE
+@click.option("--token", metavar="N", type=TOKEN, help="Set the mark to this token; without it the mark is removed.")
+@click.option("--domain", metavar="TEXT", type=DOMAIN, help="The domain of that token.")
+@YES
+@STORE
+@TIMEOUT
+@AS_JSON
+def command(**given: Any) -> int:
+    """Set or remove the mark without a comparison: when a lock has moved to another backend for good."""
+    order = Order(**given)
+    mark, place = _new_mark(order), order.place()
+    try:
+        has = _differing(order, place, mark)
+        if has is None:
+            return exit_status.OK
+        if not order.yes:
+            _confirm(place, has, mark)
+        place.store.reset(place.resource, mark, timeout=order.timeout)
+    finally:
+        place.store.close()
+    now = "has no mark any more" if mark is None else f"has the mark {mark} now"
+    _tell(order, place, mark, now)
+    return exit_status.OK
+
+
+def _new_mark(order: Order) -> Mark | None:
+    """The mark to set, of the options alone; ``None`` to remove it. Raises ``UsageError``."""
+    if order.token is None and order.domain is None:
+        return None
+    if order.token is None or order.domain is None:
+        raise UsageError("--token and --domain: say both, to set the mark, or none, to remove it")
+    return Mark(order.domain, order.token)
+
+
+def _differing(order: Order, place: Place, mark: Mark | None) -> str | None:
+    """What the resource has instead of *mark*; ``None`` after telling that it has that mark."""
+    try:
+        before = place.store.current(place.resource, timeout=order.timeout)
+    except ConfigError as damaged:
+        return f"cannot be read ({damaged})"
+    has = "has no mark" if before is None else f"has seen token {before.token} of {before.domain}"
+    if before != mark:
+        return has
+    _tell(order, place, mark, f"{has}: nothing to do")
+    return None
+
+
+def _tell(order: Order, place: Place, mark: Mark | None, text: str) -> None:
+    if order.as_json:
+        print_data(document(order, place, None, mark, accepted=None))
+    else:
+        Talk(verbose=True)("info", f"{place.resource} {text}")
+
+
+def _confirm(place: Place, has: str, mark: Mark | None) -> None:
+    shown = printable(place.resource)
+    wish = "Remove the mark? Then any token is accepted." if mark is None else f"Set it to {printable(str(mark))}?"
+    if not ask_person(f"{shown} {has}", f"{shown} {printable(has)}", wish):
+        raise UsageError("not reset")

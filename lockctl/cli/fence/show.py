@@ -1,0 +1,35 @@
+"""``lockctl fence show``: the mark of a resource."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lockctl.cli import exit_status
+from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, document
+from lockctl.cli.messages import Talk
+from lockctl.cli.options import AS_JSON
+from lockctl.cli.output import print_data
+
+
+@click.command("show")
+@RESOURCE
+@STORE
+@TIMEOUT
+@AS_JSON
+def command(**given: Any) -> int:
+    """Print the highest token that the resource has seen, as DOMAIN;TOKEN."""
+    order = Order(**given)
+    place = order.place()
+    try:
+        seen = place.store.current(place.resource, timeout=order.timeout)
+    finally:
+        place.store.close()
+    if order.as_json:
+        print_data(document(order, place, None, seen, accepted=None))
+    elif seen is None:
+        Talk(verbose=True)("info", f"{place.resource} has not seen a token yet")
+    else:
+        print_data(str(seen))
+    return exit_status.OK

@@ -1,0 +1,25 @@
+"""``lockctl fence sql``: what a database needs to check tokens by itself."""
+
+from __future__ import annotations
+
+import click
+
+from lockctl.cli import exit_status
+from lockctl.cli.output import print_data
+from lockctl.fence import sql
+
+
+@click.command("sql")
+@click.option(
+    "--dialect",
+    metavar="postgresql|sqlite|mysql",
+    required=True,
+    type=click.Choice(list(sql.DIALECTS)),
+    help="Which SQL.",
+)
+@click.option("--resource", metavar="NAME", help=f"The resource in the statements.  [default: {sql.EXAMPLE}]")
+@click.option("--schema", metavar="NAME", help=f"The schema of the marks in PostgreSQL.  [default: {sql.SCHEMA}]")
+def command(dialect: str, resource: str | None, schema: str | None) -> int:
+    """Print the table of the marks, and what a database needs to check tokens by itself."""
+    print_data(sql.text(dialect, resource, schema))
+    return exit_status.OK

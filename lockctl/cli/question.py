@@ -1,0 +1,19 @@
+"""A question to a person at a terminal, whose answer decides. Without a terminal ``--yes`` is needed."""
+
+from __future__ import annotations
+
+import sys
+
+from lockctl.errors import UsageError
+
+
+def ask_person(alone: str, shown: str, question: str) -> bool:
+    """Whether the answer to *question* is yes. Above it stands *shown*, in the refusal *alone*.
+
+    Raises ``UsageError`` without a terminal. Not by ``click.confirm``, which writes to stdout before click 8.2.
+    """
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{alone}; without a terminal to ask on, --yes is needed")
+    sys.stderr.write(f"{shown}\n{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

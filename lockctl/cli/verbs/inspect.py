@@ -1,0 +1,37 @@
+"""``lockctl inspect``: one lock in full, for people and, with ``--json``, for programs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from lockctl.cli import exit_status
+from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, open_backend, with_settings
+from lockctl.cli.output import lock_document, on_styled_screen, print_data
+from lockctl.cli.parameters import LockName
+from lockctl.cli.rows import facts, waiter_place
+from lockctl.clock import utc
+
+
+@with_settings("backend", "config")
+@click.command("inspect")
+@click.argument("name", type=LockName())
+@AS_JSON
+def command(name: str, *, as_json: bool, backend: str | None, config: str | None) -> int:
+    """Show one lock in full: holder, waiters in order, the place that other tools must be given."""
+    lock = open_backend(backend, config, name).inspect(name, timeout=REQUEST_TIMEOUT)
+    if as_json:
+        print_data(json.dumps(lock_document(lock), indent=2))
+        return exit_status.OK
+    if on_styled_screen():
+        from lockctl.cli import screen
+
+        screen.print_lock(lock)
+        return exit_status.OK
+    lines = facts(lock)
+    for number, waiter in enumerate(lock.waiters or (), 1):
+        since = f", since {utc(waiter.since)}" if waiter.since is not None else ""
+        lines.append((f"waiter {number}", waiter_place(waiter) + since))
+    print_data("\n".join(f"{label + ':':12}{text}" for label, text in lines))
+    return exit_status.OK

@@ -1,0 +1,44 @@
+"""``lockctl release``: have the daemon that a handle names give the lock back."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from lockctl.cli import exit_status
+from lockctl.cli.daemon.handle import read
+from lockctl.cli.daemon.remains import Remains
+from lockctl.cli.daemon.request import GIVE_BACK, Gone, ask, ended, say_end
+from lockctl.cli.messages import Talk
+from lockctl.cli.options import HANDLE
+from lockctl.errors import BackendUnavailable
+from lockctl.names import printable
+
+
+@click.command("release")
+@HANDLE
+def command(*, file: str | None) -> int:
+    """Give an acquired lock back, and wait until it is free. Releases only what this handle acquired."""
+    # 75: this handle holds nothing any more, 76: the lock was lost
+    handle, _ = read(file, os.environ)
+    remains = Remains(handle.socket.removesuffix(".sock"))
+    try:
+        ask(handle, {"verb": "release", "owner": handle.owner})
+    except Gone:
+        status = ended(handle, remains)
+        if not remains.alive():
+            remains.remove()
+        return status
+    if not remains.await_end(handle.ttl + GIVE_BACK):
+        raise BackendUnavailable(f"{handle.name}: the keeper (pid {handle.pid}) has not given the lock back yet")
+    report = remains.report()
+    remains.remove()
+    if report is None or report.get("outcome") not in ("exited", "signaled"):
+        return say_end(handle, report)
+    failure = report.get("not_released")
+    if failure:
+        text = f"{handle.name}: could not release the lock, it ends with its lease: {printable(str(failure))}"
+        Talk()("warning", text)
+        return exit_status.UNAVAILABLE
+    return exit_status.OK

@@ -1,0 +1,37 @@
+"""``lockctl run`` for click: what ``fastpath`` leaves to it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from lockctl.cli.group import CONTEXT
+from lockctl.cli.options import with_settings
+from lockctl.cli.parameters import CommandWord
+from lockctl.errors import UsageError
+from lockctl.settings import BY_NAME
+
+
+@with_settings(*BY_NAME)
+@click.command("run", context_settings={**CONTEXT, "allow_interspersed_args": False})
+@click.argument("words", nargs=-1, type=CommandWord(), metavar="[--] COMMAND [ARG]...")
+def command(words: tuple[str, ...], **given: Any) -> int:
+    """Run a command under a lock.
+
+    Exits with the command's own status; 75 if another holds the lock, 76 if the lease was lost.
+    """
+    from lockctl.cli.main import start_run
+
+    settings = {name: content for name, content in given.items() if content is not None}
+    locks, resources = settings.pop("lock"), settings.pop("fence")
+    if locks:
+        settings["lock"] = locks[0]
+    if len(resources) > 1:  # elsewhere the last one counts; here another one would be left without a fence
+        raise UsageError("--fence is for one resource: advance the others in the command, with lockctl fence advance")
+    if resources:
+        settings["fence"] = resources[0]
+    if not words:
+        raise UsageError("no command: lockctl run [OPTIONS] [--] COMMAND [ARG]...")
+    os._exit(start_run(settings, words, tuple(locks[1:])))
