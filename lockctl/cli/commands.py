@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def invoke(words: Sequence[str]) -> int:
         _report_run(words, said, talk)
         return exit_status.USAGE
     except click.Abort:
-        return exit_status.SIGNALED + 2
+        return exit_status.SIGNALED + signal.SIGINT
     except click.ClickException as failure:
         talk("error", failure.format_message())
         return exit_status.USAGE

@@ -24,6 +24,16 @@ NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 SIGNALED = 128  # plus the number of the signal
 
+OF_ERROR: dict[type, int] = {
+    errors.UsageError: USAGE,
+    errors.ConfigError: CONFIG,
+    errors.BackendUnavailable: UNAVAILABLE,
+    errors.TokenRefused: STALE,
+    errors.LockctlError: HELD,  # any other
+}
+OF_KIND = {"unavailable": UNAVAILABLE, "lost": LOST, "revoked": LOST, "timed_out": TIMED_OUT}  # of an outcome
+OF_FENCE = {"stale": STALE, "unavailable": UNAVAILABLE, "config": CONFIG}  # why --fence kept a command from starting
+
 MEANINGS = (
     ("the command's own", "it ran and ended by itself under the lease"),
     ("128+N", "a signal N ended it"),
@@ -41,17 +51,9 @@ MEANINGS = (
 
 def of_error(error: errors.LockctlError) -> int:
     """The status for an error that kept everything from running."""
-    for kind, status in (
-        (errors.UsageError, USAGE),
-        (errors.ConfigError, CONFIG),
-        (errors.BackendUnavailable, UNAVAILABLE),
-        (errors.TokenRefused, STALE),
-    ):
-        if isinstance(error, kind):
-            return status
     if isinstance(error, errors.Interrupted):
         return SIGNALED + error.signum
-    return HELD
+    return next(OF_ERROR[kind] for kind in type(error).__mro__ if kind in OF_ERROR)
 
 
 def of_outcome(outcome: Outcome, *, conflict: int) -> int:
@@ -61,12 +63,11 @@ def of_outcome(outcome: Outcome, *, conflict: int) -> int:
     if outcome.kind == "held":
         return conflict
     if outcome.fence:
-        return {"stale": STALE, "unavailable": UNAVAILABLE, "config": CONFIG}[outcome.fence]
+        return OF_FENCE[outcome.fence]
     if outcome.kind == "not_executed":
         return of_exec(outcome.error)
-    fixed = {"unavailable": UNAVAILABLE, "lost": LOST, "revoked": LOST, "timed_out": TIMED_OUT}
-    if outcome.kind in fixed:
-        return fixed[outcome.kind]
+    if outcome.kind in OF_KIND:
+        return OF_KIND[outcome.kind]
     if outcome.status is None:
         return SIGNALED + 9  # the guard was killed, and the kernel killed the command with it
     return of_wait_status(outcome.status)
