@@ -8,16 +8,13 @@ it, ends the leases; the caller counts its own deadline from before it asked, wh
 from __future__ import annotations
 
 import os
-import select
-import time
-from abc import ABC, abstractmethod
 
 from lockctl import documents
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
+from lockctl.locks.driver import looks
 from lockctl.locks.machine import MICROSECONDS, Lock
 from lockctl.model import Grant, LockInfo
 from lockctl.names import check_name, printable
-from lockctl.value import Value
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -25,61 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import ClassVar, TypeVar
 
+    from lockctl.locks.driver import Cells, Seen
     from lockctl.model import Capabilities, Claim, Holder, Run
 
     T = TypeVar("T")
 
-FIRST_PAUSE = 0.005  # seconds, at most, after a write that another one came before; then twice as long each time
-LONGEST_PAUSE = 0.2
 LONGEST_NAME = 64  # characters of a domain
-FIRST_LOOK = 0.01  # seconds until a waiter looks again; then half as long again each time
 LONGEST_STEP = 5.0  # seconds for one request of a wait, which may have no end itself
 REFRESHES_PER_TTL = 3  # how often a waiter's place is prolonged: two may fail
 LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
 DOMAIN = "domain:"  # the cell with the name of the store, which says where its tokens come from
-
-
-class Seen(Value):
-    """What is in a cell: no *data* where nothing is. *version* is never the same again after a change."""
-
-    data: bytes | None
-    version: object
-    at: float  # when the store answered, by its own clock: seconds since the epoch
-
-
-class Cells(ABC):
-    """The driver of a store. All raise ``BackendUnavailable``, ``RequestInterrupted`` and ``ConfigError``.
-
-    Safe for two threads at once: renewals come from a thread of their own.
-    """
-
-    where: str  # the store, for messages
-    longest_look: float  # seconds: how long :meth:`watch` may take to see a change
-
-    @abstractmethod
-    def read(self, key: str, deadline: Deadline) -> Seen:
-        """What is in a cell, not older than this call."""
-
-    @abstractmethod
-    def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
-        """Write, durably, or remove with ``None``, if the cell is still as it was *seen*; whether it was."""
-
-    @abstractmethod
-    def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
-        """All cells that are there whose key begins so, in no order."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close what is open; the next request opens it again."""
-
-    def watch(self, key: str, seen: Seen, deadline: Deadline) -> None:
-        """Return when the cell may not be any more as it was *seen*, or at the deadline."""
-        pause = FIRST_LOOK
-        while deadline.left() > 0:
-            sleep(min(pause, deadline.left()), deadline.interrupt, self.where)
-            pause = min(1.5 * pause, self.longest_look)
-            if deadline.left() > 0 and self.read(key, deadline).version != seen.version:
-                return
 
 
 class CellBackend:
@@ -290,7 +242,7 @@ class CellBackend:
         from lockctl.locks import records
 
         deadline = Deadline(timeout)
-        for seen in self._looks(PAST + self._prefix + name, deadline):
+        for seen in looks(self._cells, PAST + self._prefix + name, deadline):
             if self._cells.write(PAST + self._prefix + name, seen, records.added(seen.data, run, seen.at), deadline):
                 return
 
@@ -317,7 +269,7 @@ class CellBackend:
         """See ``Backend``. The greatest token of all that was forgotten is kept in a cell of its own."""
         deadline = Deadline(timeout)
         lock_key, past_key = LOCK + self._prefix + name, PAST + self._prefix + name
-        for seen in self._looks(lock_key, deadline):
+        for seen in looks(self._cells, lock_key, deadline):
             past = self._cells.read(past_key, deadline)
             used = self._last_use(name, seen, past)
             if used is None or past.at - used < older_than:
@@ -339,21 +291,12 @@ class CellBackend:
         Raises ``_Foreign`` where the cell has something else.
         """
         key = LOCK + self._prefix + name
-        for seen in self._looks(key, deadline):
+        for seen in looks(self._cells, key, deadline):
             lock = self._read(name, seen)
             given, changed = decide(lock, seen)
             if not changed or self._cells.write(key, seen, lock.written(), deadline):
                 return given
         raise AssertionError("there is always another look, or an error")
-
-    def _looks(self, key: str, deadline: Deadline) -> Iterator[Seen]:
-        """What is there, again and again until the time is over: then it raises ``BackendUnavailable``."""
-        pause = FIRST_PAUSE
-        while True:
-            yield self._cells.read(key, deadline)
-            sleep(min(pause * os.urandom(1)[0] / 256, deadline.left()), deadline.interrupt, self._cells.where)
-            pause = min(pause * 2, LONGEST_PAUSE)
-            deadline.check(self._cells.where)
 
     def _read(self, name: str, seen: Seen) -> Lock:
         if seen.data is None:
@@ -393,7 +336,7 @@ class CellBackend:
 
     def _read_domain(self, deadline: Deadline) -> str:
         """The name of the store, given once for all who use it: it goes with the data wherever these go."""
-        for seen in self._looks(DOMAIN, deadline):
+        for seen in looks(self._cells, DOMAIN, deadline):
             name = (seen.data or b"").decode("ascii", "replace")
             if name.isalnum() and name.isascii() and len(name) <= LONGEST_NAME:
                 self._domain = f"{self.capabilities.scheme}:{name}"
@@ -408,7 +351,7 @@ class CellBackend:
         return int(data) if data.isdigit() and len(data) < 20 else 0
 
     def _raise_floor(self, token: int, deadline: Deadline) -> None:
-        for seen in self._looks(FLOOR + self._prefix, deadline):
+        for seen in looks(self._cells, FLOOR + self._prefix, deadline):
             data = seen.data or b"0"
             if data.isdigit() and int(data) >= token:
                 return
@@ -425,17 +368,6 @@ class _Foreign(ConfigError):
     def __init__(self, message: str, seen: Seen) -> None:
         super().__init__(message)
         self.seen = seen
-
-
-def sleep(pause: float, interrupt: int | None, where: str) -> None:
-    """Wait so long; raises ``RequestInterrupted`` when the descriptor *interrupt* becomes readable."""
-    if interrupt is None:
-        time.sleep(pause)
-        return
-    poll = select.poll()
-    poll.register(interrupt, select.POLLIN)
-    if poll.poll(pause * 1000 + 0.999):
-        raise RequestInterrupted(f"{where}: interrupted")
 
 
 def _changed(given: T | None) -> tuple[T | None, bool]:

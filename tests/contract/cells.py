@@ -12,7 +12,7 @@ from tests.contract.harness import LIMIT, Harness
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.locks.cell import Cells
+    from lockctl.locks.driver import Cells
     from lockctl.model import Grant
 
 FOREIGN = b"web3:4711"

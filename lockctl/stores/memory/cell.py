@@ -8,7 +8,8 @@ import threading
 import time
 
 from lockctl.errors import BackendUnavailable
-from lockctl.locks.cell import CellBackend, Cells, Seen
+from lockctl.locks.cell import CellBackend
+from lockctl.locks.driver import Cells, Seen
 from lockctl.model import Capabilities
 from lockctl.wire.deadline import READABLE
 

@@ -16,7 +16,8 @@ import _thread
 import os
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.cell import CellBackend, Cells, Seen
+from lockctl.locks.cell import CellBackend
+from lockctl.locks.driver import Cells, Seen, Turn
 from lockctl.model import Capabilities
 from lockctl.names import printable
 from lockctl.stores.mysql import protocol as mysql
@@ -104,9 +105,7 @@ class MysqlCells(Cells):
 
         A write that was sent twice does no harm: its condition is not met any more.
         """
-        if not self._mutex.acquire(timeout=min(deadline.left(), 60.0)):
-            raise deadline.passed(self.where)
-        try:
+        with Turn(self._mutex, deadline, self.where):
             while True:
                 # a thread that was left behind keeps its connection, and closes it
                 kept, self._session = self._session, None
@@ -124,8 +123,6 @@ class MysqlCells(Cells):
                         raise
                 else:
                     return rows, written
-        finally:
-            self._mutex.release()
 
     def _asked(
         self, session: Session | None, statement: str, deadline: Deadline, values: tuple[Any, ...]

@@ -17,7 +17,8 @@ import sqlite3
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.cell import CellBackend, Cells, Seen
+from lockctl.locks.cell import CellBackend
+from lockctl.locks.driver import Cells, Seen, Turn
 from lockctl.model import Capabilities
 from lockctl.names import printable
 from lockctl.url import take_params
@@ -92,15 +93,11 @@ class SqliteCells(Cells):
         return self._epoch + clock.boottime()
 
     def _ask(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Result:
-        if not self._mutex.acquire(timeout=min(deadline.left(), 60.0)):
-            raise deadline.passed(self.where)
-        try:
+        with Turn(self._mutex, deadline, self.where):
             if self._connection is None:
                 self._connection = self._opened(deadline)
                 self._set_clock(deadline)
             return self._execute(statement, values, deadline)
-        finally:
-            self._mutex.release()
 
     def _execute(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Result:
         """The rows of a statement, and how many it has written."""

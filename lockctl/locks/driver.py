@@ -1,0 +1,121 @@
+"""What the driver of a store brings: cells that are read, and written only if nobody has written meanwhile.
+
+Locks (:mod:`lockctl.locks.cell`) and the high-water marks of ``fence`` are kept in them. A write whose answer was lost,
+or that arrives late, does no harm: its condition is not met any more.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from abc import ABC, abstractmethod
+
+from lockctl.errors import BackendUnavailable, RequestInterrupted
+from lockctl.names import printable
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _thread import LockType
+    from collections.abc import Iterator
+
+    from lockctl.wire.deadline import Deadline
+
+FIRST_PAUSE = 0.005  # seconds, at most, after a write that another one came before; then twice as long each time
+LONGEST_PAUSE = 0.2
+FIRST_LOOK = 0.01  # seconds until a waiter looks again; then half as long again each time
+LONGEST_TURN = 60.0  # seconds; a wait for a mutex cannot be infinite
+
+
+class Seen(Value):
+    """What is in a cell: no *data* where nothing is. *version* is never the same again after a change."""
+
+    data: bytes | None
+    version: object
+    at: float  # when the store answered, by its own clock: seconds since the epoch
+
+
+class Cells(ABC):
+    """The driver of a store. All raise ``BackendUnavailable``, ``RequestInterrupted`` and ``ConfigError``.
+
+    Safe for two threads at once: renewals come from a thread of their own.
+    """
+
+    where: str  # the store, for messages
+    longest_look: float  # seconds: how long :meth:`watch` may take to see a change
+
+    @abstractmethod
+    def read(self, key: str, deadline: Deadline) -> Seen:
+        """What is in a cell, not older than this call."""
+
+    @abstractmethod
+    def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
+        """Write, durably, or remove with ``None``, if the cell is still as it was *seen*; whether it was."""
+
+    @abstractmethod
+    def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
+        """All cells that are there whose key begins so, in no order."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open; the next request opens it again."""
+
+    def confirm(self, key: str, seen: Seen, deadline: Deadline) -> bool:
+        """Whether a cell is still as it was *seen*; for stores whose reads may be old in spite of what they say."""
+        return True
+
+    def shown(self, key: str) -> str:
+        """The name that a cell has in the store, for messages."""
+        return key
+
+    def watch(self, key: str, seen: Seen, deadline: Deadline) -> None:
+        """Return when the cell may not be any more as it was *seen*, or at the deadline."""
+        pause = FIRST_LOOK
+        while deadline.left() > 0:
+            sleep(min(pause, deadline.left()), deadline.interrupt, self.where)
+            pause = min(1.5 * pause, self.longest_look)
+            if deadline.left() > 0 and self.read(key, deadline).version != seen.version:
+                return
+
+
+class Turn:
+    """A block for one thread at a time, such as those that share a connection. Raises ``BackendUnavailable``."""
+
+    def __init__(self, mutex: LockType, deadline: Deadline, where: str) -> None:
+        """Nothing is waited for before the block."""
+        self._mutex = mutex
+        self._deadline = deadline
+        self._where = where
+
+    def __enter__(self) -> None:
+        if not self._mutex.acquire(timeout=min(self._deadline.left(), LONGEST_TURN)):
+            raise self._deadline.passed(self._where)
+
+    def __exit__(self, *_: object) -> None:
+        self._mutex.release()
+
+
+def looks(cells: Cells, key: str, deadline: Deadline) -> Iterator[Seen]:
+    """What is in a cell, again and again until the time is over: then it raises ``BackendUnavailable``."""
+    pause = FIRST_PAUSE
+    while True:
+        yield cells.read(key, deadline)
+        sleep(min(pause * os.urandom(1)[0] / 256, deadline.left()), deadline.interrupt, cells.where)
+        pause = min(pause * 2, LONGEST_PAUSE)
+        if deadline.left() <= 0:
+            raise BackendUnavailable(
+                f"{cells.where}: no write of {printable(cells.shown(key))} within {deadline.timeout:.3g} s:"
+                " it changes all the time, or the server refuses"
+            )
+
+
+def sleep(pause: float, interrupt: int | None, where: str) -> None:
+    """Wait so long; raises ``RequestInterrupted`` when the descriptor *interrupt* becomes readable."""
+    if interrupt is None:
+        time.sleep(pause)
+        return
+    poll = select.poll()
+    poll.register(interrupt, select.POLLIN)
+    if poll.poll(pause * 1000 + 0.999):
+        raise RequestInterrupted(f"{where}: interrupted")
