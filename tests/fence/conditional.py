@@ -10,14 +10,14 @@ import pytest
 
 from lockctl.errors import BackendUnavailable
 from lockctl.fence import Stale
-from lockctl.fence.stores.conditional import ConditionalStore
+from lockctl.fence.stores.cells import CellMarks
 from tests.fence.contract import Client, mark
 from tests.fence.lock_servers import LockServerContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lockctl.fence.stores.conditional import Seen
+    from lockctl.locks.driver import Seen
     from lockctl.wire.deadline import Deadline
 
 
@@ -28,8 +28,8 @@ class ConditionalContract(LockServerContract):
     def between(self, client: Client, act: Callable[[], Any], *, times: int) -> Iterator[list[int]]:
         """In the block, *act* is done after each of the first *times* reads of *client*, before what it then does."""
         store = client.store
-        assert isinstance(store, ConditionalStore)
-        read, done = store._read, [0]
+        assert isinstance(store, CellMarks)
+        cells, read, done = store.cells, store.cells.read, [0]
 
         def read_then_act(key: str, deadline: Deadline) -> Seen:
             seen = read(key, deadline)
@@ -38,11 +38,11 @@ class ConditionalContract(LockServerContract):
                 act()
             return seen
 
-        store._read = read_then_act  # type: ignore[method-assign]
+        cells.read = read_then_act  # type: ignore[method-assign]
         try:
             yield done
         finally:
-            store._read = read  # type: ignore[method-assign]
+            cells.read = read  # type: ignore[method-assign]
 
     @pytest.mark.parametrize("first", [None, 33])
     def test_a_newer_token_that_comes_between_read_and_write_refuses(
@@ -91,15 +91,15 @@ class ConditionalContract(LockServerContract):
     def test_a_request_that_was_sent_twice_counts_once(self, client: Client, to: int | None) -> None:
         """As it is when the first answer was lost: the second one says that there is something else by now."""
         store = client.store
-        assert isinstance(store, ConditionalStore)
-        write, answers = store._write, []
+        assert isinstance(store, CellMarks)
+        write, answers = store.cells.write, []
 
         def write_twice(key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
             answers.extend([write(key, seen, data, deadline), write(key, seen, data, deadline)])
             return answers[-1]
 
         client.advance(mark(33))
-        store._write = write_twice  # type: ignore[method-assign]
+        store.cells.write = write_twice  # type: ignore[method-assign]
         if to == 34:
             assert client.advance(mark(34)) == mark(34)
         else:

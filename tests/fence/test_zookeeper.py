@@ -15,7 +15,8 @@ from kazoo.security import make_acl
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import Stale
-from lockctl.fence.stores.zookeeper import ZooKeeperStore
+from lockctl.fence.stores.cells import CellMarks
+from lockctl.stores.zookeeper.cell import ZooKeeperCells
 from tests.fence.conditional import ConditionalContract
 from tests.fence.contract import DOMAIN, LIMIT, Client, mark
 from tests.fence.lock_servers import ServedHarness, in_a_path, store_at
@@ -66,6 +67,13 @@ class ZooKeeperHarness(ServedHarness):
         self.admin.close()
 
 
+def cells_of(client: Client) -> ZooKeeperCells:
+    """What a client's marks are in."""
+    assert isinstance(client.store, CellMarks)
+    assert isinstance(client.store.cells, ZooKeeperCells)
+    return client.store.cells
+
+
 @pytest.fixture
 def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
     made = ZooKeeperHarness(zookeeper_server)
@@ -112,12 +120,11 @@ class TestZooKeeper(ConditionalContract):
             client.advance(mark(34))
 
     def test_a_session_that_the_server_has_ended_is_replaced(self, harness: ZooKeeperHarness, client: Client) -> None:
-        store = client.store
-        assert isinstance(store, ZooKeeperStore)
+        cells = cells_of(client)
         for step in (lambda: client.advance(mark(33)), lambda: client.advance(mark(34)), client.current):
             step()
-            assert store._session is not None
-            inner = store._session._client
+            assert cells._session is not None
+            inner = cells._session._client
             killer = KazooClient(hosts=harness.server.address, client_id=(inner._session_id, inner._session_passwd))
             killer.start()
             killer.stop()
@@ -127,12 +134,12 @@ class TestZooKeeper(ConditionalContract):
     def test_no_session_is_left(self, harness: ZooKeeperHarness) -> None:
         client = Client(harness)
         client.advance(mark(33))
-        assert isinstance(client.store, ZooKeeperStore)
-        assert client.store._session is not None
-        session = f"{client.store._session._client._session_id:#x}"
-        assert session in harness.server.four_letters("dump") + harness.server.four_letters("cons")
+        session = cells_of(client)._session
+        assert session is not None
+        name = f"{session._client._session_id:#x}"
+        assert name in harness.server.four_letters("dump") + harness.server.four_letters("cons")
         client.store.close()
-        eventually(lambda: session not in harness.server.four_letters("cons"), limit=2.0)  # its time is 6 s
+        eventually(lambda: name not in harness.server.four_letters("cons"), limit=2.0)  # its time is 6 s
 
     def test_a_server_that_is_down_is_passed_over(self, harness: ZooKeeperHarness) -> None:
         both = harness.url(f"127.0.0.1:{free_port()},{harness.server.address}")

@@ -7,34 +7,32 @@ The token is the create revision of the holder's key: the cluster numbers all th
 
 from __future__ import annotations
 
-from lockctl.backends.etcd import wording
-from lockctl.backends.etcd.cluster import Cluster, LeaseExists, LeaseGone
+from lockctl.backends.etcd import address, wording
+from lockctl.backends.etcd.cluster import LeaseExists, LeaseGone
 from lockctl.clock import wall
 from lockctl.documents import describe, read, read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable
-from lockctl.url import endpoint, take_params
+from lockctl.url import take_params
 from lockctl.wire.deadline import Deadline
-from lockctl.wire.stream import Endpoint
-from lockctl.wire.tls_settings import PARAMETERS, TlsSettings, without_tls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, ClassVar
 
+    from lockctl.backends.etcd.cluster import Cluster
     from lockctl.model import Claim, Holder, LockInfo, Run
     from lockctl.url import Url
 
-PORT = 2379
 TRIES = 4  # to make a lease: two are enough when one answer was lost
 
 
 class EtcdBackend:
     """Locks below one prefix of one cluster. Not for use by two threads at once, except :meth:`renew`."""
 
-    parameters: ClassVar[dict[str, str]] = {"prefix": "lockctl/", **PARAMETERS}
+    parameters: ClassVar[dict[str, str]] = address.PARAMETERS
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="etcd",
         fencing="strict",
@@ -68,25 +66,8 @@ class EtcdBackend:
     @classmethod
     def from_url(cls, url: Url) -> EtcdBackend:
         """``etcd://[USER:PASSWORD@]HOST[:2379],.../?prefix=P``, ``etcds://`` with TLS; raises ``ConfigError``."""
-        scheme = url.scheme
         params = take_params(url, cls.parameters)
-        if not url.hosts:
-            raise ConfigError(f"{scheme}: a URL has the members of the cluster, such as {scheme}://host1,host2/")
-        if url.path not in ("", "/"):
-            raise ConfigError(f"{scheme}: a URL has no path: where locks are is said by ?prefix={printable(url.path)}")
-        if (url.user is None) != (url.password is None):
-            raise ConfigError(f"{scheme}: a user and a password (or password_file) belong together")
-        tls = None
-        if scheme == "etcds":
-            tls = TlsSettings.from_params(scheme, params)
-        else:
-            without_tls(scheme, params)
-        members = []
-        for text in url.hosts:
-            host, port = endpoint(text, PORT)
-            shown = f"[{host}]" if ":" in host else host
-            members.append(Endpoint(f"etcd at {printable(shown)}:{port}", host, port, tls=tls))
-        return cls(Cluster(tuple(members), url.user, url.password), params["prefix"])
+        return cls(address.cluster(url, params), params["prefix"])
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """See ``Backend``."""

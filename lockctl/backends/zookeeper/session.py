@@ -227,7 +227,7 @@ class Session:
 
     def strange(self, failure: Exception, path: str) -> BackendUnavailable:
         """The error that says how the server refused a request for a node, for no reason that has a remedy."""
-        return BackendUnavailable(f"{self.place}: the server refuses {printable(path)}: {type(failure).__name__}")
+        return refusal(self.place, failure, path)
 
     def refresh(self, deadline: Deadline) -> None:
         """Make the connection anew if its silence was too long to count on it; raises as :meth:`ask`."""
@@ -351,6 +351,11 @@ class Session:
         if self.place.user is None:
             return ConfigError(f"{self.place}: the server wants a user name and a password")
         return ConfigError(f"{self.place}: the server does not accept the user name or password")
+
+
+def refusal(place: Place, failure: Exception, path: str) -> BackendUnavailable:
+    """See ``Session.strange``."""
+    return BackendUnavailable(f"{place}: the server refuses {printable(path)}: {type(failure).__name__}")
 
 
 def _is_final(failure: BaseException) -> bool:

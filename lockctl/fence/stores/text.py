@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from lockctl.fence.mark import Mark
 
 LONGEST = 2048  # bytes: longer than any mark, whose domain has at most 300 characters
-LAST_PLAIN = "\ud7ff"  # what comes later ZooKeeper refuses in a path, or not everywhere
 
 
 def written(mark: Mark) -> bytes:
@@ -53,19 +52,3 @@ def cannot_hold(where: str) -> ConfigError:
         f"{where}: nothing can hold a mark there, for a lease could end before the work does:"
         " keep the mark beside the resource, with a path or a database"
     )
-
-
-def escaped(resource: str) -> str:
-    """*resource* as one part of a path: no slash, not ``.`` or ``..``; two resources never give the same.
-
-    A slash, a percent sign and what is not in every server's alphabet become ``%XX`` for each byte.
-    """
-    if resource in (".", ".."):
-        return resource.replace(".", "%2E")
-    if resource.isascii() and "/" not in resource and "%" not in resource:
-        return resource
-    return "".join(_percent(char) if char in "/%" or char > LAST_PLAIN else char for char in resource)
-
-
-def _percent(char: str) -> str:
-    return "".join([f"%{byte:02X}" for byte in char.encode("utf-8", "surrogateescape")])

@@ -1,0 +1,1 @@
+"""Consul: cells in keys of its store."""

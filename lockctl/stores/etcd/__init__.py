@@ -1,0 +1,1 @@
+"""etcd: cells in keys of a cluster."""

@@ -1,0 +1,1 @@
+"""ZooKeeper: cells in nodes of an ensemble."""
