@@ -1,33 +1,42 @@
-"""Scheme of a URL -> the class that serves it, imported only when asked for. One line per scheme."""
+"""Scheme of a URL -> the classes that serve it, imported only when asked for. One line per scheme."""
 
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
+from lockctl.names import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from lockctl.backend import Backend
     from lockctl.model import Capabilities
     from lockctl.url import Url
 
-SCHEMES = {
-    "file": "lockctl.backends.file:FileBackend",
-    "redis": "lockctl.backends.redis:RedisBackend",
-    "rediss": "lockctl.backends.redis:RedisBackend",
-    "redis+unix": "lockctl.backends.redis:RedisBackend",
-    "redis+sentinel": "lockctl.backends.redis:RedisBackend",
-    "redlock": "lockctl.backends.redlock:RedlockBackend",
-    "redlocks": "lockctl.backends.redlock:RedlockBackend",
-    "zookeeper": "lockctl.backends.zookeeper:ZooKeeperBackend",
-    "zookeepers": "lockctl.backends.zookeeper:ZooKeeperBackend",
-    "etcd": "lockctl.backends.etcd:EtcdBackend",
-    "etcds": "lockctl.backends.etcd:EtcdBackend",
-    "consul": "lockctl.backends.consul:ConsulBackend",
-    "consuls": "lockctl.backends.consul:ConsulBackend",
-    "postgresql": "lockctl.backends.postgresql:PostgresqlBackend",
-    "mysql": "lockctl.stores.mysql.cell:MysqlBackend",
-    "sqlite": "lockctl.stores.sqlite.cell:SqliteBackend",
+# scheme -> the class of its locks, the class of its marks for ``fence``; each has a class method ``from_url(url)``
+STORES: dict[str, tuple[str | None, str | None]] = {
+    "file": ("lockctl.backends.file:FileBackend", "lockctl.fence.stores.sidecar:SidecarStore"),
+    "redis": ("lockctl.backends.redis:RedisBackend", "lockctl.fence.stores.redis:RedisStore"),
+    "rediss": ("lockctl.backends.redis:RedisBackend", "lockctl.fence.stores.redis:RedisStore"),
+    "redis+unix": ("lockctl.backends.redis:RedisBackend", "lockctl.fence.stores.redis:RedisStore"),
+    "redis+sentinel": ("lockctl.backends.redis:RedisBackend", None),
+    "redlock": ("lockctl.backends.redlock:RedlockBackend", None),
+    "redlocks": ("lockctl.backends.redlock:RedlockBackend", None),
+    "zookeeper": ("lockctl.backends.zookeeper:ZooKeeperBackend", "lockctl.fence.stores.zookeeper:ZooKeeperStore"),
+    "zookeepers": ("lockctl.backends.zookeeper:ZooKeeperBackend", "lockctl.fence.stores.zookeeper:ZooKeeperStore"),
+    "etcd": ("lockctl.backends.etcd:EtcdBackend", "lockctl.fence.stores.etcd:EtcdStore"),
+    "etcds": ("lockctl.backends.etcd:EtcdBackend", "lockctl.fence.stores.etcd:EtcdStore"),
+    "consul": ("lockctl.backends.consul:ConsulBackend", "lockctl.fence.stores.consul:ConsulStore"),
+    "consuls": ("lockctl.backends.consul:ConsulBackend", "lockctl.fence.stores.consul:ConsulStore"),
+    "postgresql": ("lockctl.backends.postgresql:PostgresqlBackend", "lockctl.fence.stores.postgresql:PostgresqlStore"),
+    "mysql": ("lockctl.stores.mysql.cell:MysqlBackend", "lockctl.fence.stores.mysql:MysqlStore"),
+    "sqlite": ("lockctl.stores.sqlite.cell:SqliteBackend", "lockctl.fence.stores.sqlite:SqliteStore"),
+    "s3": (None, "lockctl.fence.stores.s3:S3Store"),
+    "http": (None, "lockctl.fence.stores.http:HttpStore"),
+    "https": (None, "lockctl.fence.stores.http:HttpStore"),
 }
+SCHEMES = {scheme: locks for scheme, (locks, _) in STORES.items() if locks}
+MARKS = {scheme: marks for scheme, (_, marks) in STORES.items() if marks}
 
 
 def load(scheme: str) -> type[Backend]:
@@ -35,10 +44,22 @@ def load(scheme: str) -> type[Backend]:
     if scheme not in SCHEMES:
         message = f"no backend for {scheme!r} URLs; there are: {', '.join(sorted(SCHEMES))}"
         raise ConfigError(message)
-    module, _, name = SCHEMES[scheme].partition(":")
-    # __import__ instead of importlib, which is not loaded yet and slow to load
-    found: type[Backend] = getattr(__import__(module, fromlist=[name]), name)
+    found: type[Backend] = _loaded(SCHEMES[scheme])
     return found
+
+
+def load_marks(scheme: str) -> Any:
+    """The class that keeps marks at URLs of this scheme; raises ``ConfigError`` for an unknown one."""
+    if scheme not in MARKS:
+        message = f"no store of marks for {printable(scheme)!r} URLs; there are: {', '.join(sorted(MARKS))}"
+        raise ConfigError(message)
+    return _loaded(MARKS[scheme])
+
+
+def _loaded(place: str) -> Any:
+    module, _, name = place.partition(":")
+    # __import__ instead of importlib, which is not loaded yet and slow to load
+    return getattr(__import__(module, fromlist=[name]), name)
 
 
 def capabilities_of(url: Url) -> Capabilities:

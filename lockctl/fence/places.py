@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 from lockctl import secret
-from lockctl.errors import ConfigError, UsageError
+from lockctl.errors import UsageError
 from lockctl.names import printable
+from lockctl.registry import MARKS, load_marks
 from lockctl.url import parse_url, take_params
 from lockctl.value import Value, replace
 
@@ -15,25 +16,6 @@ if TYPE_CHECKING:
     from lockctl.fence.store import Store
     from lockctl.url import Url
 
-# scheme of a URL -> the class of the store; each has a class method ``from_url(url)``
-STORES = {
-    "file": "lockctl.fence.stores.sidecar:SidecarStore",
-    "sqlite": "lockctl.fence.stores.sqlite:SqliteStore",
-    "postgresql": "lockctl.fence.stores.postgresql:PostgresqlStore",
-    "mysql": "lockctl.fence.stores.mysql:MysqlStore",
-    "redis": "lockctl.fence.stores.redis:RedisStore",
-    "rediss": "lockctl.fence.stores.redis:RedisStore",
-    "redis+unix": "lockctl.fence.stores.redis:RedisStore",
-    "etcd": "lockctl.fence.stores.etcd:EtcdStore",
-    "etcds": "lockctl.fence.stores.etcd:EtcdStore",
-    "consul": "lockctl.fence.stores.consul:ConsulStore",
-    "consuls": "lockctl.fence.stores.consul:ConsulStore",
-    "zookeeper": "lockctl.fence.stores.zookeeper:ZooKeeperStore",
-    "zookeepers": "lockctl.fence.stores.zookeeper:ZooKeeperStore",
-    "s3": "lockctl.fence.stores.s3:S3Store",
-    "http": "lockctl.fence.stores.http:HttpStore",
-    "https": "lockctl.fence.stores.http:HttpStore",
-}
 OBJECTS = ("s3", "http", "https")  # the path of their URL is the resource itself
 LONGEST_NAME = 300  # characters of a resource
 USUAL_NAME = "default"  # the resource of a store whose URL names none with ``resource=``
@@ -54,19 +36,19 @@ def open_place(resource: str, store: str | None = None) -> Place:
     scheme of a store and is no URL is refused.
     """
     if store is not None:
-        return Place(_open(_url(store)), check_name(resource))
+        return Place(_open(parse_url(store)), check_name(resource))
     if "://" not in resource:
         if not resource or "\0" in resource:
             raise UsageError("a resource is a path or a URL, and not empty")
         scheme = resource.partition(":")[0].lower() if ":" in resource else ""
-        if scheme in STORES:  # a mark in a file of this name would protect nothing that is in the store
+        if scheme in MARKS:  # a mark in a file of this name would protect nothing that is in the store
             # without the words themselves: they may have a password
             message = (
                 f"a URL begins with {scheme}://, and the name of a file that begins with {scheme}: with ./{scheme}:"
             )
             raise UsageError(message)
-        return Place(_open(_url("file:///")), os.path.abspath(resource))
-    url = _url(resource)
+        return Place(_open(parse_url("file:///")), os.path.abspath(resource))
+    url = parse_url(resource)
     if url.scheme == "file":
         return Place(_open(replace(url, path="/")), check_name(url.path))
     if url.scheme in OBJECTS:
@@ -84,17 +66,8 @@ def check_name(name: str) -> str:
     return name
 
 
-def _url(text: str) -> Url:
-    url = parse_url(text)
-    if url.scheme not in STORES:
-        message = f"no store of marks for {printable(url.scheme)!r} URLs; there are: {', '.join(sorted(STORES))}"
-        raise ConfigError(message)
-    return url
-
-
 def _open(url: Url) -> Store:
-    module, _, name = STORES[url.scheme].partition(":")
-    found = getattr(__import__(module, fromlist=[name]), name)
+    found = load_marks(url.scheme)
     url = secret.resolve(url)
     take_params(url, found.parameters)
     store: Store = found.from_url(url)
