@@ -67,6 +67,8 @@ class MysqlCells(Cells):
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
         """See ``Cells``."""
+        if data is None and seen.version is None:
+            return self.read(key, deadline).version is None
         name, version = key.encode(), os.urandom(16)
         if data is None:
             _, written = self._ask(f"DELETE FROM {TABLE} WHERE id = %s AND version = %s", deadline, name, seen.version)
@@ -80,18 +82,18 @@ class MysqlCells(Cells):
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """See ``Cells``."""
-        beginning = after = prefix.encode()
+        beginning = start = prefix.encode()
         while True:
             statement = (
-                f"SELECT id, data, version, {NOW} FROM {TABLE} WHERE id > %s AND LEFT(id, %s) = %s"
+                f"SELECT id, data, version, {NOW} FROM {TABLE} WHERE id >= %s AND LEFT(id, %s) = %s"
                 f" ORDER BY id LIMIT {PAGE}"
             )
-            rows, _ = self._ask(statement, deadline, after, len(beginning), beginning)
+            rows, _ = self._ask(statement, deadline, start, len(beginning), beginning)
             for name, data, version, at in rows:
                 yield name.decode("utf-8", "surrogateescape"), Seen(data, version, float(at))
             if len(rows) < PAGE:
                 return
-            after = rows[-1][0]
+            start = rows[-1][0] + b"\0"
 
     def close(self) -> None:
         """See ``Cells``."""

@@ -1,0 +1,89 @@
+"""The stores whose drivers the promises of cells are held against: one line for each in ``STORES``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.backends.consul import settings as consul
+from lockctl.backends.etcd import address as etcd
+from lockctl.backends.zookeeper.place import read_url
+from lockctl.stores.consul.cell import ConsulCells
+from lockctl.stores.etcd.cell import EtcdCells
+from lockctl.stores.memory.cell import MemoryCells, MemoryServer
+from lockctl.stores.mysql.cell import MysqlCells
+from lockctl.stores.mysql.protocol import from_url
+from lockctl.stores.sqlite.cell import SqliteCells
+from lockctl.stores.zookeeper.cell import ZooKeeperCells
+from lockctl.url import parse_url
+from tests.places import local_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lockctl.locks.driver import Cells
+    from tests.servers.process import Server
+
+    Opening = Callable[[Any], contextlib.AbstractContextManager[Callable[[], Cells]]]
+
+
+@contextlib.contextmanager
+def memory(_: None) -> Iterator[Callable[[], Cells]]:
+    """One server in this process."""
+    server = MemoryServer()
+    yield lambda: MemoryCells(server)
+    assert not server.watchers, "a watch was left running"
+
+
+@contextlib.contextmanager
+def sqlite(_: None) -> Iterator[Callable[[], Cells]]:
+    """A database of its own."""
+    directory = tempfile.mkdtemp(prefix="lockctl-test-", dir=local_directory())
+    yield lambda: SqliteCells(f"{directory}/cells.db", "cells")
+    shutil.rmtree(directory)
+
+
+def on(make: Callable[[Any], Cells]) -> Opening:
+    """Cells in a shared server."""
+
+    @contextlib.contextmanager
+    def opening(server: Server) -> Iterator[Callable[[], Cells]]:
+        yield lambda: make(server)
+
+    return opening
+
+
+def etcd_cells(server: Server) -> Cells:
+    """As a URL without parameters has them."""
+    return EtcdCells(etcd.cluster(parse_url(f"etcd://{server.address}"), etcd.PARAMETERS))
+
+
+def consul_cells(server: Server) -> Cells:
+    """As a URL without parameters has them."""
+    parameters = {"prefix": "", "dc": "", "ns": "", "partition": "", "lock_delay": "0"}
+    url = parse_url(f"consul://{server.address}")
+    return ConsulCells(consul.from_url(url, {**etcd.PARAMETERS, **parameters}))
+
+
+def zookeeper_cells(server: Server) -> Cells:
+    """Below a node that the first write makes."""
+    return ZooKeeperCells(read_url(parse_url(f"zookeeper://{server.address}")), f"/cells-{os.getpid()}/all")
+
+
+STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the server
+    "memory": (memory, None),
+    "sqlite": (sqlite, None),
+    "mysql": (on(lambda server: MysqlCells(from_url(parse_url(server.url)))), "mariadb_server"),
+    "etcd": (on(etcd_cells), "etcd_server"),
+    "consul": (on(consul_cells), "consul_server"),
+    "zookeeper": (on(zookeeper_cells), "zookeeper_server"),
+}
+CASES = [
+    pytest.param(name, marks=() if server is None else (pytest.mark.servers(server), pytest.mark.slow))
+    for name, (_, server) in STORES.items()
+]
