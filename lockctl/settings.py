@@ -58,8 +58,8 @@ SETTINGS = (
         ("-l", "--lock"),
         NAME,
         "",
-        "Lock to take; may be given several times: all are taken, or none. Without it: the command's base name"
-        " and a short hash of all its words.",
+        "Lock to acquire; may be given several times: all are acquired, or none. Without it: the command's base name"
+        " and a short hash of the whole command line.",
         metavar="NAME",
         in_config=False,
     ),
@@ -68,7 +68,7 @@ SETTINGS = (
         ("-b", "--backend"),
         TEXT,
         "",
-        "Where the lock lives: a URL, or a profile of the configuration. Without it: files on this host.",
+        "Where the lock is kept: a URL, or a profile of the configuration. Without it: files on this host.",
         metavar="URL|PROFILE",
     ),
     Setting(
@@ -76,7 +76,7 @@ SETTINGS = (
         ("-t", "--ttl"),
         DURATION,
         "30s",
-        "How long the lease lives without a renewal; at least 1s.",
+        "Length of the lease: how long it lasts without a renewal; at least 1s.",
         metavar="DURATION",
     ),
     Setting(
@@ -84,7 +84,7 @@ SETTINGS = (
         ("-w", "--wait"),
         WAIT,
         "0",
-        "How long to wait for the lock; 0 does not wait.",
+        "How long to wait for the lock; 0: do not wait.",
         metavar="DURATION|forever",
     ),
     Setting("no_wait", ("-n", "--no-wait"), FLAG, "", "Same as --wait 0.", in_config=False),
@@ -96,13 +96,13 @@ SETTINGS = (
         "Exit status when the lock is held by another (0 to 255).",
         metavar="N",
     ),
-    Setting("skip_ok", ("--skip-ok",), FLAG, "", "Held by another: say nothing and exit 0."),
+    Setting("skip_ok", ("--skip-ok",), FLAG, "", "If another holds the lock, print nothing and exit 0."),
     Setting(
         "kill_after",
         ("-k", "--kill-after"),
         DURATION,
         "",
-        "Time between the first signal and SIGKILL, when lockctl itself stops the command."
+        "Grace period between the first signal and SIGKILL, when lockctl itself stops the command."
         " Without it: 5s, or a quarter of a ttl under 20s.",
         metavar="DURATION",
     ),
@@ -111,8 +111,8 @@ SETTINGS = (
         ("--leftover",),
         CHOICE,
         "kill",
-        "Processes of the job that outlive the command: stop them (and say so), wait for them, or leave"
-        " them alone, outside the lock.",
+        "Processes of the job that outlive the command: stop them and print a message, wait for them, or leave"
+        " them running without the lock.",
         metavar="kill|wait|leave",
         choices=("kill", "wait", "leave"),
     ),
@@ -124,8 +124,8 @@ SETTINGS = (
         ("--on-lost",),
         CHOICE,
         "kill",
-        "What a certain loss does, when another may already hold the lock: SIGKILL at once, or the usual"
-        " stop with its grace.",
+        "When the lease is definitely lost, and another may already hold the lock: kill at once, or terminate with"
+        " the usual grace period.",
         metavar="kill|term",
         choices=("kill", "term"),
     ),
@@ -134,7 +134,7 @@ SETTINGS = (
         ("--max-runtime",),
         DURATION,
         "",
-        "Stop the command after this long, exit 124.",
+        "Stop the command after this long and exit 124.",
         metavar="DURATION",
     ),
     Setting(
@@ -142,7 +142,7 @@ SETTINGS = (
         ("--min-hold",),
         DURATION,
         "0",
-        "Keep the lock at least this long after it was taken, also when the command ends earlier; no process"
+        "Keep the lock at least this long after it was acquired, even if the command ends earlier; no process"
         " stays behind.",
         metavar="DURATION",
     ),
@@ -151,8 +151,8 @@ SETTINGS = (
         ("--once-per",),
         SPAN,
         "0",
-        "When the command already succeeded under this lock in the current period of this length, counted from"
-        " the epoch: skip, as if held.",
+        "Skip the command, as if the lock were held, if it already succeeded under this lock in the current period of"
+        " this length. Periods are counted from the epoch.",
         metavar="DURATION",
     ),
     Setting(
@@ -160,16 +160,18 @@ SETTINGS = (
         ("--slots",),
         COUNT,
         "1",
-        "A semaphore: up to N holders at once. All who use the lock must say the same N.",
+        "Use the lock as a semaphore: up to N holders at once. All users of the lock must give the same N.",
         metavar="N",
     ),
-    Setting("shared", ("--shared",), FLAG, "", "A shared (read) lock: keeps out only those who want it alone."),
+    Setting(
+        "shared", ("--shared",), FLAG, "", "Acquire a shared (read) lock, which excludes only claims without --shared."
+    ),
     Setting(
         "restart",
         ("--restart",),
         FLAG,
         "",
-        "A standby: wait for the lock for ever, and after the command has ended or the lease was lost, try again.",
+        "Run as a standby: wait for the lock forever; after the command has ended or the lease was lost, wait again.",
     ),
     Setting(
         "splay",
@@ -184,7 +186,7 @@ SETTINGS = (
         ("--guarantee",),
         CHOICE,
         "efficiency",
-        "What the lock is for: to avoid double work, or to avoid corruption. 'correctness' refuses, before"
+        "Purpose of the lock: to avoid double work, or to avoid corruption. 'correctness' refuses, before"
         " anything runs, a backend or setting that cannot fence.",
         metavar="efficiency|correctness",
         choices=("efficiency", "correctness"),
@@ -194,7 +196,7 @@ SETTINGS = (
         ("--on-unavailable",),
         CHOICE,
         "fail",
-        "Backend not reachable: run nothing, or run the command unlocked with a warning.",
+        "If the backend is not reachable: run nothing, or run the command without a lock and print a warning.",
         metavar="fail|run",
         choices=("fail", "run"),
     ),
@@ -203,7 +205,7 @@ SETTINGS = (
         ("-c", "--shell"),
         FLAG,
         "",
-        "The one argument is a line for $SHELL -c (/bin/sh if unset).",
+        "Run the one argument as a shell command, with $SHELL -c (/bin/sh if unset).",
         in_config=False,
     ),
     Setting(
@@ -211,8 +213,8 @@ SETTINGS = (
         ("--fence",),
         FILE,
         "",
-        "Show the token to this resource before the command starts, so that it refuses older ones: a path, or a URL of"
-        " lockctl-fence(1). If that fails, nothing runs (69, 77 or 78).",
+        "Register the fencing token at RESOURCE before starting the command, so that it refuses older tokens: a path,"
+        " or a URL of lockctl-fence(1). If that fails, nothing runs (69, 77 or 78).",
         metavar="RESOURCE",
     ),
     Setting(
@@ -220,7 +222,7 @@ SETTINGS = (
         ("--report",),
         FILE,
         "",
-        "Write the outcome to this file as JSON, atomically, also when nothing ran.",
+        "Write the outcome to this file as JSON, atomically, even if nothing ran.",
         metavar="FILE",
     ),
     Setting(
@@ -228,12 +230,12 @@ SETTINGS = (
         ("--log-format",),
         CHOICE,
         "text",
-        "How messages on stderr are written.",
+        "Format of the messages on stderr.",
         metavar="text|json",
         choices=("text", "json"),
     ),
-    Setting("verbose", ("-v", "--verbose"), FLAG, "", "Say what happens."),
-    Setting("quiet", ("-q", "--quiet"), FLAG, "", "Say nothing but errors that kept the command from running."),
+    Setting("verbose", ("-v", "--verbose"), FLAG, "", "Print what lockctl does."),
+    Setting("quiet", ("-q", "--quiet"), FLAG, "", "Print only errors that kept the command from running."),
     Setting(
         "config",
         ("--config",),
