@@ -106,6 +106,33 @@ class Finish(Value):
     """The tree is gone, or left alone as asked."""
 
 
+# what the keeper decides, besides StopJob for the guard
+
+
+class TellDeadline(Value):
+    """Tell the guard this deadline, which it confirms."""
+
+    deadline: float
+
+
+class RenewNow(Value):
+    """Renew the lease, for the first time or in the middle of a pause."""
+
+
+class TakeOver(Value):
+    """End the guard, and every process of the job; *detail* is one line about why."""
+
+    cause: str
+    detail: str
+
+
+class Note(Value):
+    """Say one line, after what was decided before it was done."""
+
+    level: str
+    text: str
+
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     WatchEvent = (
@@ -121,4 +148,5 @@ if TYPE_CHECKING:
         | Due
     )
     RenewalEvent = Renewed | RenewalFailed | LeaseEnded | RevocationAsked
+    KeeperAction = TellDeadline | RenewNow | StopJob | TakeOver | Note
     Action = SignalTree | SignalCommand | TellLeftovers | Finish

@@ -14,10 +14,11 @@ from _signal import SIGCHLD, SIGCONT, SIGHUP, SIGKILL
 
 from lockctl import events, kernel, loading
 from lockctl.errors import BackendUnavailable
-from lockctl.lease.schedule import HELD_UP, RENEWALS_PER_TTL
+from lockctl.lease.schedule import HELD_UP
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
 from lockctl.supervise.fork import OVER, WAITING
+from lockctl.supervise.liveness import NEVER, Liveness
 from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, suspend
 from lockctl.value import Value
 
@@ -26,17 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.clock import Clock
-    from lockctl.events import RenewalEvent
+    from lockctl.events import KeeperAction
     from lockctl.lease.renew import Renewer
     from lockctl.lease.schedule import Schedule
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.signals import Signals
 
 SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without a guard
-AWAKE_AT_LOSS = 0.2  # seconds in which the guard must answer when another may already hold the lock
 CONTINUED_WITHIN = 0.05  # seconds in which a shell's SIGCONT has reached every process of the group
 LOAD_AFTER = 0.5  # seconds: who runs longer may see this program replaced or removed
-INFINITE = float("inf")
 UNHELD = "the connection that held the lock has ended"
 
 
@@ -71,36 +70,29 @@ class Keeper:
         self._link = guard.link
         self._signals = signals
         self._clock = clock
-        self._schedule = schedule
+        self._live = Liveness(schedule, kernel_held=kernel_held, kill_on_loss=kill_on_loss)
         self._on_terminal = guard.on_terminal
-        self._kernel_held = kernel_held
-        self._kill_on_loss = kill_on_loss
         self._strangers = guard.strangers
         self._note = note
         self._make_renewer: Callable[[], Renewer] | None = None
         self._renewer: Renewer | None = None
         self._poll = select.poll()
         self._timer = timer
-        self._load_at = INFINITE  # when the modules are loaded that are not needed yet
-        self._renew_at = INFINITE
-        self._ask_at = INFINITE  # when the guard must have moved its deadline, or show that it is awake
-        self._verdict_at = INFINITE  # when a guard that was asked and said nothing counts as stuck
-        self.deadline: float | None = None  # what the guard was last told, in seconds on its clock
+        self._load_at = NEVER  # when the modules are loaded that are not needed yet
         self._command = 0
         self._status: int | None = None
         self._cause: str | None = None  # as the guard says
-        self._ordered: str | None = None  # the cause for which the guard was told to stop the job
-        self._detail = ""
         self._error = 0
         self._leftovers = 0
         self._asked_to_end = False
         self._halts = 0
         self._finished = False
-        self._doubt = False
-        self._stopping = False
-        self._lost = False
-        self._patience = schedule.margin / 2  # with a guard that is asked whether it is awake
         self._connections: tuple[int, ...] = ()
+
+    @property
+    def deadline(self) -> float | None:
+        """What the guard was last told, in seconds on its clock."""
+        return self._live.deadline
 
     def run(
         self,
@@ -121,44 +113,42 @@ class Keeper:
         self._load_at = self._clock() + LOAD_AFTER
         if deadline is not None:
             self._make_renewer = make_renewer
-            # when the lock took long to get, a part of its lease is over already
-            self._renew_at = min(self._schedule.first_renewal(deadline), self._clock() + self._schedule.interval)
-            self.deadline = deadline
-            self._ask_at = self._schedule.kill_at(deadline)  # a guard that is stopped already never answers
+            self._live.begin(self._clock(), deadline)
         gc.freeze()  # what is here already stays, and stays shared with the guard's memory
         gc.enable()
         while not self._finished:
             late = self._sleep()
             self._take_frames()
             if self._take_signals() or late:
-                self._held_up()
+                self._live.held_up(self._clock())
             self._take_reports()
             self._due()
         self._guard.job = WAITING if self._status is None else OVER
-        return Ending(self._status, self._cause, self._detail, self._error, self._leftovers, self._asked_to_end)
+        detail = self._live.detail
+        return Ending(self._status, self._cause, detail, self._error, self._leftovers, self._asked_to_end)
 
     def _sleep(self) -> bool:
         """Wait until there is something to do; whether we were held up beyond the time that was meant."""
-        wake = min(self._load_at, self._renew_at, self._ask_at, self._verdict_at)
-        kernel.set_timer(self._timer, None if wake == INFINITE else wake)
+        wake = min(self._load_at, self._live.wake_at())
+        kernel.set_timer(self._timer, None if wake == NEVER else wake)
         ready = [descriptor for descriptor, _ in self._poll.poll()]
         kernel.clear_timer(self._timer)
         if not set(self._connections).isdisjoint(ready):
             for descriptor in self._connections:
                 self._poll.unregister(descriptor)
             self._connections = ()
-            self._lose(UNHELD)
+            self._do(self._live.lose(self._clock(), UNHELD))
         return self._clock() > wake + HELD_UP
 
     def _take_frames(self) -> None:
         halted = 0
         for kind, payload, _beside in self._link.receive():
-            self._verdict_at = INFINITE
+            self._live.heard()
             if kind == wire.ACK:
-                self._ask_at = max(self._schedule.kill_at(wire.seconds(payload)), self._clock() + self._patience)
+                self._live.confirmed(self._clock(), wire.seconds(payload))
             elif kind == wire.STARTED:
                 if self._take_signals():  # while it counts that they may have come before the command was there
-                    self._held_up()
+                    self._live.held_up(self._clock())
                 self._command = int(payload)
                 self._note("debug", f"started as pid {self._command}")
             elif kind == wire.FAILED:
@@ -169,7 +159,7 @@ class Keeper:
             elif kind == wire.LEFTOVERS:
                 self._leftovers = int(payload)
             elif kind == wire.UNHELD:
-                self._lose(UNHELD)
+                self._do(self._live.lose(self._clock(), UNHELD))
             elif kind == wire.ENDED:
                 self._status = int(payload)
             elif kind == wire.CAUSE:
@@ -191,7 +181,7 @@ class Keeper:
             return
         suspend(signum)
         self._take_signals()
-        self._verdict_at = INFINITE
+        self._live.heard()
         self._renew_now()
 
     def _take_signals(self) -> bool:
@@ -229,74 +219,29 @@ class Keeper:
     def _take_reports(self) -> None:
         if self._renewer is not None:
             for report in self._renewer.take():
-                self._judge(report)
-
-    def _judge(self, report: RenewalEvent) -> None:
-        if isinstance(report, (events.Renewed, events.RevocationAsked)):
-            if self.deadline is None or report.deadline - self.deadline >= self._schedule.ttl / (2 * RENEWALS_PER_TTL):
-                self._tell_deadline(report.deadline)
-            if self._doubt:
-                self._note("info", "the lease was renewed again")
-            self._doubt = False
-        if isinstance(report, events.RevocationAsked) and not self._stopping:
-            self._detail = f"by {report.by}" + (f": {report.reason}" if report.reason else "")
-            self._stop_job(events.REVOKED, at_once=False)
-            self._note("info", f"the lock was asked for {self._detail}")
-        elif isinstance(report, events.RenewalFailed):
-            if not self._doubt:
-                self._note("warning", f"cannot renew the lease: {report.reason}")
-            self._doubt = True
-            self._detail = report.reason
-        elif isinstance(report, events.LeaseEnded):
-            self._lose(report.reason)
-
-    def _lose(self, reason: str) -> None:
-        if self._lost:
-            return
-        self._lost = True
-        self._detail = reason
-        self._stop_job(events.LOST, at_once=self._kill_on_loss)
-        self._note("info", f"the lease is lost: {reason}")
-
-    def _tell_deadline(self, deadline: float) -> None:
-        self.deadline = deadline
-        self._guard.tell_deadline(deadline)
-
-    def _stop_job(self, cause: str, *, at_once: bool) -> None:
-        self._stopping = True
-        self._ordered = cause
-        if at_once:
-            self._patience = min(self._patience, AWAKE_AT_LOSS)
-        stop_by = self._clock() + (0 if at_once else self._schedule.grace)
-        self._ask_at = min(self._ask_at, stop_by)
-        self._link.send(wire.STOP, (b"!" if at_once else b"") + cause.encode())
+                self._do(self._live.report(self._clock(), report))
 
     def _due(self) -> None:
         if self._finished:
             return
         now = self._clock()
         if now >= self._load_at:
-            self._load_at = INFINITE
+            self._load_at = NEVER
             loading.load_rest()
-        if now >= self._renew_at:
-            self._renew_at = INFINITE  # from here on the thread keeps its own time
-            self._renew_now()
-        if now >= self._verdict_at:
-            self._take_over(events.LOST, "the guard process did not answer")
-        elif now >= self._ask_at and self.deadline is not None:
-            self._ask_at = INFINITE
-            self._verdict_at = now + self._patience
-            self._guard.tell_deadline(self.deadline)
+        self._do(self._live.due(now))
 
-    def _held_up(self) -> None:
-        """We were stopped, and perhaps the guard, too: if the kernel has the lock, it gets a whole lease to answer."""
-        if self._lost or not self._kernel_held:
-            return
-        until = self._clock() + self._schedule.ttl
-        if self._verdict_at < INFINITE:
-            self._verdict_at = max(self._verdict_at, until)
-        else:
-            self._ask_at = max(self._ask_at, until)
+    def _do(self, actions: list[KeeperAction]) -> None:
+        for action in actions:
+            if isinstance(action, events.TellDeadline):
+                self._guard.tell_deadline(action.deadline)
+            elif isinstance(action, events.StopJob):
+                self._link.send(wire.STOP, (b"!" if action.at_once else b"") + action.cause.encode())
+            elif isinstance(action, events.RenewNow):
+                self._renew_now()
+            elif isinstance(action, events.TakeOver):
+                self._take_over(action.cause, action.detail)
+            else:
+                self._note(action.level, action.text)
 
     def _renew_now(self) -> None:
         if self._make_renewer is None:
@@ -307,8 +252,7 @@ class Keeper:
                 self._poll.register(self._renewer.readable, select.POLLIN)
             self._renewer.renew_now()
         except BackendUnavailable as unknown:
-            self._judge(events.RenewalFailed(str(unknown)))
-            self._renew_at = self._clock() + self._schedule.interval
+            self._do(self._live.not_started(self._clock(), str(unknown)))
 
     def stop_renewing(self, timeout: float) -> bool:
         """No request is sent after this. ``False``: one is still under way after *timeout* seconds."""
@@ -331,9 +275,9 @@ class Keeper:
     def _take_over(self, cause: str, detail: str) -> None:
         """End the guard, if it still lives, and every process of the job; return when none is left."""
         if self._status is None:  # else what the guard said counts: the command may have ended by itself
-            ordered = self._ordered or cause
-            self._cause = ordered if self._lost else self._cause or ordered
-        self._detail = self._detail or detail
+            ordered = self._live.ordered or cause
+            self._cause = ordered if self._live.is_lost else self._cause or ordered
+        self._live.detail = self._live.detail or detail
         self._guard.kill()
         tree.signal_all(os.getpid(), (int(SIGKILL),), self._strangers)
         self._note("warning", f"{detail}: killing the command")

@@ -36,7 +36,13 @@ PLACES: dict[str, Place] = {
     # the session lasts twice the lease, rounded up to a tick
     "zookeeper": Place(lambda at, word, _: f"zookeeper://{','.join(at)}/{word}", "zookeeper_server", freed_within=5.5),
     "postgresql": Place(lambda at, word, _: f"postgresql://lockctl@{at[0]}/lockctl?prefix={word}.", "postgres_server"),
-    "mysql": Place(lambda at, word, _: f"mysql://lockctl:s3cret@{at[0]}/lockctl?prefix={word}.", "mariadb_server"),
+    # a connection and a grant are many round trips of a driver in Python
+    "mysql": Place(
+        lambda at, word, _: f"mysql://lockctl:s3cret@{at[0]}/lockctl?prefix={word}.",
+        "mariadb_server",
+        ttl=3.0,
+        freed_within=3.0,
+    ),
     "sqlite": Place(lambda _, __, directory: f"sqlite://{directory}/.locks.db"),
 }
 LEASED = [name for name, place in PLACES.items() if place.is_leased]

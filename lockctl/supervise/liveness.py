@@ -1,0 +1,130 @@
+"""What the keeper decides, and when: reports and answers in, actions out, no process and no clock of its own.
+
+Two questions are asked again and again. Is the lease ours? A renewal says yes, no or nothing; only a clear no, or
+somebody who asks for the lock, stops the job, for the guard has the deadline. Is the guard awake? It confirms each
+deadline that it is told. When the last one that it confirmed has come near, it is told again, and a guard that says
+nothing within the patience is taken for stuck: the keeper ends it and the job before the lease is over.
+"""
+
+from __future__ import annotations
+
+from lockctl import events
+from lockctl.lease.schedule import RENEWALS_PER_TTL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.events import KeeperAction, RenewalEvent
+    from lockctl.lease.schedule import Schedule
+
+AWAKE_AT_LOSS = 0.2  # seconds in which the guard must answer when another may already hold the lock
+NEVER = float("inf")
+
+
+class Liveness:
+    """The state of one lease and of the guard's confirmations. Do what the methods return, in order.
+
+    Call :meth:`due` at :meth:`wake_at`.
+    """
+
+    def __init__(self, schedule: Schedule, *, kernel_held: bool, kill_on_loss: bool) -> None:
+        """Nothing is due before :meth:`begin`."""
+        self._schedule = schedule
+        self._kernel_held = kernel_held
+        self._kill_on_loss = kill_on_loss
+        self._renew_at = NEVER
+        self._ask_at = NEVER  # when the guard must have confirmed a later deadline, or show that it is awake
+        self._verdict_at = NEVER  # when a guard that was asked and said nothing counts as stuck
+        self._patience = schedule.margin / 2  # with a guard that is asked whether it is awake
+        self._in_doubt = False
+        self.deadline: float | None = None  # what the guard was last told
+        self.ordered: str | None = None  # the cause for which the guard was told to stop the job
+        self.is_lost = False
+        self.detail = ""  # one line about what went wrong last
+
+    def begin(self, now: float, deadline: float) -> None:
+        """The guard was told to start the command under a lease with this *deadline*."""
+        # when the lock took long to get, a part of its lease is over already
+        self._renew_at = min(self._schedule.first_renewal(deadline), now + self._schedule.interval)
+        self.deadline = deadline
+        self._ask_at = self._schedule.kill_at(deadline)  # a guard that is stopped already never answers
+
+    def wake_at(self) -> float:
+        """When time alone calls for something; infinite if never."""
+        return min(self._renew_at, self._ask_at, self._verdict_at)
+
+    def heard(self) -> None:
+        """The guard has said something."""
+        self._verdict_at = NEVER
+
+    def confirmed(self, now: float, deadline: float) -> None:
+        """The guard has taken over this *deadline*."""
+        self._ask_at = max(self._schedule.kill_at(deadline), now + self._patience)
+
+    def held_up(self, now: float) -> None:
+        """We were stopped, and perhaps the guard, too: if the kernel has the lock, it gets a whole lease to answer."""
+        if self.is_lost or not self._kernel_held:
+            return
+        until = now + self._schedule.ttl
+        if self._verdict_at < NEVER:
+            self._verdict_at = max(self._verdict_at, until)
+        else:
+            self._ask_at = max(self._ask_at, until)
+
+    def report(self, now: float, event: RenewalEvent) -> list[KeeperAction]:
+        """What an answer to a renewal, or its absence, calls for."""
+        actions: list[KeeperAction] = []
+        if isinstance(event, (events.Renewed, events.RevocationAsked)):
+            least = self._schedule.ttl / (2 * RENEWALS_PER_TTL)
+            if self.deadline is None or event.deadline - self.deadline >= least:
+                self.deadline = event.deadline
+                actions.append(events.TellDeadline(event.deadline))
+            if self._in_doubt:
+                actions.append(events.Note("info", "the lease was renewed again"))
+            self._in_doubt = False
+        if isinstance(event, events.RevocationAsked) and self.ordered is None:
+            self.detail = f"by {event.by}" + (f": {event.reason}" if event.reason else "")
+            actions.append(self._stop(now, events.REVOKED, at_once=False))
+            actions.append(events.Note("info", f"the lock was asked for {self.detail}"))
+        elif isinstance(event, events.RenewalFailed):
+            if not self._in_doubt:
+                actions.append(events.Note("warning", f"cannot renew the lease: {event.reason}"))
+            self._in_doubt = True
+            self.detail = event.reason
+        elif isinstance(event, events.LeaseEnded):
+            actions += self.lose(now, event.reason)
+        return actions
+
+    def not_started(self, now: float, reason: str) -> list[KeeperAction]:
+        """There was no thread or descriptor to renew with: it is tried again."""
+        self._renew_at = now + self._schedule.interval
+        return self.report(now, events.RenewalFailed(reason))
+
+    def lose(self, now: float, reason: str) -> list[KeeperAction]:
+        """The lease certainly is not ours any more."""
+        if self.is_lost:
+            return []
+        self.is_lost = True
+        self.detail = reason
+        stop = self._stop(now, events.LOST, at_once=self._kill_on_loss)
+        return [stop, events.Note("info", f"the lease is lost: {reason}")]
+
+    def due(self, now: float) -> list[KeeperAction]:
+        """What time alone calls for."""
+        actions: list[KeeperAction] = []
+        if now >= self._renew_at:
+            self._renew_at = NEVER  # from here on who renews keeps its own time
+            actions.append(events.RenewNow())
+        if now >= self._verdict_at:
+            actions.append(events.TakeOver(events.LOST, "the guard process did not answer"))
+        elif now >= self._ask_at and self.deadline is not None:
+            self._ask_at = NEVER
+            self._verdict_at = now + self._patience
+            actions.append(events.TellDeadline(self.deadline))
+        return actions
+
+    def _stop(self, now: float, cause: str, *, at_once: bool) -> KeeperAction:
+        self.ordered = cause
+        if at_once:
+            self._patience = min(self._patience, AWAKE_AT_LOSS)
+        self._ask_at = min(self._ask_at, now + (0 if at_once else self._schedule.grace))
+        return events.StopJob(cause, at_once)
