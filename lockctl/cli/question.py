@@ -10,7 +10,7 @@ from lockctl.errors import UsageError
 def ask_person(alone: str, shown: str, question: str) -> bool:
     """Whether the answer to *question* is yes. Above it stands *shown*, in the refusal *alone*.
 
-    Raises ``UsageError`` without a terminal. Not by ``click.confirm``, which writes to stdout before click 8.2.
+    Raises ``UsageError`` without a terminal. Not by ``click.confirm``: with click 8.1 it puts a blank on stdout.
     """
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(f"{alone}; without a terminal to ask on, --yes is needed")

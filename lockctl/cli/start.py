@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from lockctl import names
-from lockctl.cli.main import exhausted
+from lockctl.cli.main import NOT_EXECUTABLE, exhausted
 from lockctl.cli.messages import Talk
 from lockctl.errors import EXHAUSTED, BackendUnavailable, ConfigError, LockctlError, UsageError
 from lockctl.settings import PASSWORD
@@ -62,44 +62,24 @@ def _execute(
     try:
         words = _command(words, shell=given.get("shell") is True, environ=environ)
         talk.lock = _lock_name(given, words)
-        # one that is named twice is one lock
-        locks = tuple(dict.fromkeys((talk.lock, *map(_checked_name, more_locks))))
-        if len(locks) > MOST_LOCKS:
-            raise UsageError(f"--lock: {len(locks)} locks are too many for one run: at most {MOST_LOCKS}")
+        locks = _lock_names(talk.lock, more_locks)
         hold_standard_descriptors()
-        patient = {"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys()
-        environment = job_environment(environ)
-        guard = fork_guard(words, environment, signals, talk, talk.finish, eager=not patient)
+        guard = fork_guard(words, job_environment(environ), signals, talk, talk.finish, eager=_is_eager(given, environ))
         from lockctl.cli import run  # while the guard gets ready, on another processor
 
         status, outcome = run.configured(given, locks, words if shown is None else shown, environ, signals, guard, talk)
+        if outcome is None:
+            return status
     except LockctlError as error:
-        from lockctl.cli import exit_status
-        from lockctl.cli.report import kind_of, report_refusal
-
-        talk("error", str(error))
-        report_refusal(given, words if shown is None else shown, environ, str(error), talk, kind_of(error))
-        status = exit_status.of_error(error)
+        status = _tell_error(error, given, words if shown is None else shown, environ, talk)
         if failures is None or not isinstance(error, (ConfigError, BackendUnavailable)):
             return status
     except Exception as failure:
-        from lockctl.cli import exit_status
-        from lockctl.cli.report import report_refusal
-
-        used_up = isinstance(failure, OSError) and failure.errno in EXHAUSTED
-        said = f"a bug in lockctl: {type(failure).__name__}: {failure}"
-        if isinstance(failure, OSError) and used_up:
-            said = exhausted(failure)
-            talk("error", said)
-        kind = "lost" if guard is not None and guard.ordered else "not_executed"
-        report_refusal(given, words if shown is None else shown, environ, said, talk, kind)
-        if not used_up:
+        begun = guard is not None and guard.ordered
+        if not _tell_failure(failure, given, words if shown is None else shown, environ, talk, begun=begun):
             raise
-        status = exit_status.NOT_EXECUTABLE
+        status = NOT_EXECUTABLE
         if failures is None:
-            return status
-    else:
-        if outcome is None:
             return status
     finally:
         if guard is not None:
@@ -107,6 +87,43 @@ def _execute(
     from lockctl.cli import campaign
 
     return campaign.again(status, outcome, failures or 0, given_environment(environ), signals, talk)
+
+
+def _is_eager(given: Mapping[str, str | bool], environ: Mapping[str, str]) -> bool:
+    """Whether the command is wanted at once, as far as this is known before the configuration is read."""
+    return not ({"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys())
+
+
+def _tell_error(
+    error: LockctlError, given: Mapping[str, str | bool], words: tuple[str, ...], environ: Mapping[str, str], talk: Talk
+) -> int:
+    from lockctl.cli import exit_status
+    from lockctl.cli.report import kind_of, report_refusal
+
+    talk("error", str(error))
+    report_refusal(given, words, environ, str(error), talk, kind_of(error))
+    return exit_status.of_error(error)
+
+
+def _tell_failure(
+    failure: Exception,
+    given: Mapping[str, str | bool],
+    words: tuple[str, ...],
+    environ: Mapping[str, str],
+    talk: Talk,
+    *,
+    begun: bool,
+) -> bool:
+    """Write the report; whether a limit was reached, and was told of. If not, it is a bug, which others tell."""
+    from lockctl.cli.report import report_refusal
+
+    used_up = isinstance(failure, OSError) and failure.errno in EXHAUSTED
+    said = f"a bug in lockctl: {type(failure).__name__}: {failure}"
+    if isinstance(failure, OSError) and used_up:
+        said = exhausted(failure)
+        talk("error", said)
+    report_refusal(given, words, environ, said, talk, "lost" if begun else "not_executed")
+    return used_up
 
 
 def _command(words: tuple[str, ...], *, shell: bool, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -124,6 +141,14 @@ def _lock_name(given: Mapping[str, str | bool], words: tuple[str, ...]) -> str:
     if not isinstance(name, str):
         return names.derived_name(words[2:] if given.get("shell") is True else words)
     return _checked_name(name)
+
+
+def _lock_names(first: str, more: tuple[str, ...]) -> tuple[str, ...]:
+    """All locks of the run; one that is named twice is one lock."""
+    locks = tuple(dict.fromkeys((first, *map(_checked_name, more))))
+    if len(locks) > MOST_LOCKS:
+        raise UsageError(f"--lock: {len(locks)} locks are too many for one run: at most {MOST_LOCKS}")
+    return locks
 
 
 def _checked_name(name: str) -> str:
