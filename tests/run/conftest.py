@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.jobs import LIMIT, Lockctl
-from tests.run.desk import Desk
+from tests.run.acquirer import Acquirer
 from tests.run.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -102,20 +102,20 @@ def mounted(
 
 
 @pytest.fixture
-def new_desk(lockctl: Lockctl) -> Iterator[Callable[[str], Desk]]:
-    """Desks of `lockctl` on the backend of a URL; their keepers are ended afterwards."""
-    made: list[Desk] = []
+def new_acquirer(lockctl: Lockctl) -> Iterator[Callable[[str], Acquirer]]:
+    """Acquirers of `lockctl` on the backend of a URL; their daemons are ended afterwards."""
+    made: list[Acquirer] = []
 
-    def make(url: str) -> Desk:
-        made.append(Desk(lockctl, url))
+    def make(url: str) -> Acquirer:
+        made.append(Acquirer(lockctl, url))
         return made[-1]
 
     yield make
-    for desk in made:
-        desk.end()
+    for acquirer in made:
+        acquirer.end()
 
 
 @pytest.fixture
-def desk(new_desk: Callable[[str], Desk], lockctl: Lockctl) -> Desk:
+def acquirer(new_acquirer: Callable[[str], Acquirer], lockctl: Lockctl) -> Acquirer:
     """One on files."""
-    return new_desk(lockctl.url)
+    return new_acquirer(lockctl.url)

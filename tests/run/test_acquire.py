@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.jobs import LIMIT, Lockctl
-from tests.run.desk import Desk, read, word
+from tests.run.acquirer import Acquirer, read, word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,44 +24,44 @@ VARIABLES = ["LOCK", "TOKEN", "TOKEN_DOMAIN", "OWNER", "FENCING", "HANDLE"]
 @pytest.mark.parametrize("served", ["file", "redis", "etcd"])
 @pytest.mark.servers("redis_server", "etcd_server")
 def test_a_lock_is_taken_refused_renewed_and_released(
-    served: str, lockctl: Lockctl, new_desk: Callable[[str], Desk], request: pytest.FixtureRequest
+    served: str, lockctl: Lockctl, new_acquirer: Callable[[str], Acquirer], request: pytest.FixtureRequest
 ) -> None:
     url = lockctl.url
     if served != "file":
         server = request.getfixturevalue(f"{served}_server")
         url = f"{served}://{server.address}/?prefix=acq{os.urandom(6).hex()}/"
-    desk = new_desk(url)
-    first = desk.acquire()
+    acquirer = new_acquirer(url)
+    first = acquirer.acquire()
     handle = read(first)
     assert (handle["name"], handle["backend"], handle["ttl"]) == ("deploy", served, 30)
-    holder = json.loads(desk("inspect", "deploy", "--json").stdout)["holders"][0]
+    holder = json.loads(acquirer("inspect", "deploy", "--json").stdout)["holders"][0]
     assert (holder["owner"], holder["token"], holder["pid"]) == (handle["owner"], handle["token"], handle["pid"])
     assert holder["command"] == ["lockctl", "acquire", "deploy", "--for", "1m"]
-    refused = desk("acquire", "deploy", "--for", "5s", "--export", "sh")
+    refused = acquirer("acquire", "deploy", "--for", "5s", "--export", "sh")
     assert (refused.returncode, refused.stdout) == (75, "(exit 75)\n")
     assert f"pid {handle['pid']}" in refused.stderr
-    assert desk("acquire", "deploy", "--for", "5s", "-E", "9").returncode == 9
-    assert desk("acquire", "deploy", "--for", "5s", "-E", "0").returncode == 75  # 0 is a lock that is held
-    assert word(desk("renew", "--handle", first, "--for", "1h")) == (0, "")
+    assert acquirer("acquire", "deploy", "--for", "5s", "-E", "9").returncode == 9
+    assert acquirer("acquire", "deploy", "--for", "5s", "-E", "0").returncode == 75  # 0 is a lock that is held
+    assert word(acquirer("renew", "--handle", first, "--for", "1h")) == (0, "")
     assert read(first)["expires_at"] > handle["expires_at"]
-    assert word(desk("release", "--handle", first)) == (0, "")
-    assert desk.free()
-    second = read(desk.acquire())
+    assert word(acquirer("release", "--handle", first)) == (0, "")
+    assert acquirer.free()
+    second = read(acquirer.acquire())
     assert second["token"] > handle["token"]
-    code, text = word(desk("release", "--handle", first))
+    code, text = word(acquirer("release", "--handle", first))
     assert (code, "not held by this handle any more" in text) == (75, True)
-    assert desk("renew", "--handle", first).returncode == 75
-    assert desk.state() == "held"
+    assert acquirer("renew", "--handle", first).returncode == 75
+    assert acquirer.state() == "held"
 
 
-def test_a_handle_with_another_owner_is_refused_and_frees_nothing(desk: Desk) -> None:
-    path = desk.acquire()
+def test_a_handle_with_another_owner_is_refused_and_frees_nothing(acquirer: Acquirer) -> None:
+    path = acquirer.acquire()
     forged = {**read(path), "owner": "0" * 32}
     Path(path).write_text(json.dumps(forged))
     for verb in ("renew", "release"):
-        code, text = word(desk(verb, "--handle", path))
+        code, text = word(acquirer(verb, "--handle", path))
         assert (code, "refused" in text) == (75, True)
-    assert desk.state() == "held"
+    assert acquirer.state() == "held"
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_a_handle_with_another_owner_is_refused_and_frees_nothing(desk: Desk) ->
     ["", "{}", "[1]", "[" * 5000, '{"socket": "/x.sock"}', "x" * 100_000],
     ids=["empty", "object", "list", "deep", "part", "huge"],
 )
-def test_what_is_not_a_handle_is_wrong_usage(text: str, desk: Desk) -> None:
-    path = desk.runtime / "wrong"
+def test_what_is_not_a_handle_is_wrong_usage(text: str, acquirer: Acquirer) -> None:
+    path = acquirer.runtime / "wrong"
     path.write_text(text)
     for verb in ("renew", "release"):
-        assert word(desk(verb, "--handle", str(path)))[0] == 64
-        assert word(desk(verb, "--handle", "-", input=text, stdin=None))[0] == 64
-    assert word(desk("release"))[0] == 64
-    assert word(desk("release", "--handle", str(desk.runtime / "none")))[0] == 64
+        assert word(acquirer(verb, "--handle", str(path)))[0] == 64
+        assert word(acquirer(verb, "--handle", "-", input=text, stdin=None))[0] == 64
+    assert word(acquirer("release"))[0] == 64
+    assert word(acquirer("release", "--handle", str(acquirer.runtime / "none")))[0] == 64
 
 
 @pytest.mark.parametrize(
@@ -90,57 +90,59 @@ def test_what_is_not_a_handle_is_wrong_usage(text: str, desk: Desk) -> None:
         ("token", "1" + "0" * 30),
     ],
 )
-def test_a_handle_with_absurd_numbers_is_wrong_usage(field: str, number: str, desk: Desk) -> None:
-    path = Path(desk.acquire())
+def test_a_handle_with_absurd_numbers_is_wrong_usage(field: str, number: str, acquirer: Acquirer) -> None:
+    path = Path(acquirer.acquire())
     document = json.loads(path.read_text())
     for verb in ("renew", "release"):
         wrong = json.dumps({**document, field: "@"}).replace('"@"', number)
-        assert word(desk(verb, "--handle", "-", input=wrong, stdin=None))[0] == 64
-    assert desk.state() == "held"
+        assert word(acquirer(verb, "--handle", "-", input=wrong, stdin=None))[0] == 64
+    assert acquirer.state() == "held"
 
 
-def test_a_handle_can_come_out_of_a_pipe_and_one_to_which_nobody_writes_is_wrong_usage(desk: Desk) -> None:
-    path = desk.acquire()
-    fifo = str(desk.runtime / "fifo")
+def test_a_handle_can_come_out_of_a_pipe_and_one_to_which_nobody_writes_is_wrong_usage(acquirer: Acquirer) -> None:
+    path = acquirer.acquire()
+    fifo = str(acquirer.runtime / "fifo")
     os.mkfifo(fifo)
-    assert word(desk("release", "--handle", fifo))[0] == 64
-    assert desk.state() == "held"
-    line = f'{desk.lockctl.command} release --handle <(sleep 0.3; cat "$0")'
-    environment = desk.lockctl.environment(desk.env)
+    assert word(acquirer("release", "--handle", fifo))[0] == 64
+    assert acquirer.state() == "held"
+    line = f'{acquirer.lockctl.command} release --handle <(sleep 0.3; cat "$0")'
+    environment = acquirer.lockctl.environment(acquirer.env)
     assert subprocess.run(["bash", "-c", line, path], env=environment, timeout=LIMIT, check=False).returncode == 0
-    assert desk.free()
+    assert acquirer.free()
 
 
-def test_a_handle_from_a_closed_stdin_is_wrong_usage(desk: Desk) -> None:
-    line = f"{desk.lockctl.command} release --handle - <&-"
-    done = subprocess.run(["sh", "-c", line], env=desk.lockctl.environment(desk.env), capture_output=True, check=False)
+def test_a_handle_from_a_closed_stdin_is_wrong_usage(acquirer: Acquirer) -> None:
+    line = f"{acquirer.lockctl.command} release --handle - <&-"
+    done = subprocess.run(
+        ["sh", "-c", line], env=acquirer.lockctl.environment(acquirer.env), capture_output=True, check=False
+    )
     assert (done.returncode, b"no stdin" in done.stderr) == (64, True)
 
 
-def test_the_handle_the_socket_and_the_log_are_for_this_user_alone(desk: Desk) -> None:
-    path = Path(desk.acquire())
+def test_the_handle_the_socket_and_the_log_are_for_this_user_alone(acquirer: Acquirer) -> None:
+    path = Path(acquirer.acquire())
     assert path.stat().st_mode & 0o777 == 0o600
-    assert (desk.runtime / "lockctl").stat().st_mode & 0o777 == 0o700
-    assert {entry.suffix for entry in desk.remains()} == {".sock", ".log"}
-    assert {entry.stat().st_mode & 0o777 for entry in desk.remains()} == {0o600}
-    assert desk("release", "--handle", str(path)).returncode == 0
-    assert desk.remains() == []
+    assert (acquirer.runtime / "lockctl").stat().st_mode & 0o777 == 0o700
+    assert {entry.suffix for entry in acquirer.remains()} == {".sock", ".log"}
+    assert {entry.stat().st_mode & 0o777 for entry in acquirer.remains()} == {0o600}
+    assert acquirer("release", "--handle", str(path)).returncode == 0
+    assert acquirer.remains() == []
 
 
-def test_a_directory_that_others_may_enter_is_no_place_for_a_socket(desk: Desk) -> None:
-    (desk.runtime / "lockctl").mkdir(mode=0o755)
-    code, text = word(desk("acquire", "deploy", "--for", "5s"))
+def test_a_directory_that_others_may_enter_is_no_place_for_a_socket(acquirer: Acquirer) -> None:
+    (acquirer.runtime / "lockctl").mkdir(mode=0o755)
+    code, text = word(acquirer("acquire", "deploy", "--for", "5s"))
     assert (code, "chmod 700" in text) == (78, True)
-    assert desk.free()
+    assert acquirer.free()
 
 
-def test_eval_gives_the_variables_of_the_job_and_release_takes_the_handle_from_them(desk: Desk) -> None:
-    command = shlex.quote(desk.lockctl.command)
+def test_eval_gives_the_variables_of_the_job_and_release_takes_the_handle_from_them(acquirer: Acquirer) -> None:
+    command = shlex.quote(acquirer.lockctl.command)
     show = "; ".join(f'printf "%s\\n" "$LOCKCTL_{name}"' for name in VARIABLES)
     line = f'lock=$({command} acquire a@b:c+d --for 60s --export sh) && eval "$lock"; {show}; {command} renew --for 5m; {command} release'
     done = subprocess.run(
         ["sh", "-ec", line],
-        env=desk.lockctl.environment(desk.env),
+        env=acquirer.lockctl.environment(acquirer.env),
         capture_output=True,
         text=True,
         timeout=LIMIT,
@@ -155,50 +157,52 @@ def test_eval_gives_the_variables_of_the_job_and_release_takes_the_handle_from_t
     assert not os.path.exists(handle)
     # that handle is gone, and what is true of every other one is true of it
     for verb in ("release", "renew"):
-        code, text = word(desk(verb, env={"LOCKCTL_HANDLE": handle, "LOCKCTL_LOCK": name}))
+        code, text = word(acquirer(verb, env={"LOCKCTL_HANDLE": handle, "LOCKCTL_LOCK": name}))
         assert (code, "a@b:c+d is not held by this handle any more" in text) == (75, True), text
-    code, text = word(desk("release", "--handle", handle.removesuffix(".handle")))
+    code, text = word(acquirer("release", "--handle", handle.removesuffix(".handle")))
     assert (code, "cannot read the handle" in text) == (64, True)
 
 
 @pytest.mark.parametrize("name", ["a;id", "$(id)", "a'b", "a\nb", "../a", "-x"])
-def test_a_name_that_means_something_to_a_shell_is_refused(name: str, desk: Desk) -> None:
-    done = desk("acquire", "--for", "5s", "--export", "sh", "--", name)
+def test_a_name_that_means_something_to_a_shell_is_refused(name: str, acquirer: Acquirer) -> None:
+    done = acquirer("acquire", "--for", "5s", "--export", "sh", "--", name)
     assert (done.returncode, done.stdout) == (64, "(exit 64)\n")
 
 
-def test_eval_fails_with_the_status_of_an_acquire_that_failed(desk: Desk) -> None:
-    assert desk("acquire", "deploy", "--for", "60s").returncode == 0
-    line = f'eval "$({shlex.quote(desk.lockctl.command)} acquire deploy --for 60s --export sh)"; echo "went on with $?"'
-    env = desk.lockctl.environment(desk.env)
+def test_eval_fails_with_the_status_of_an_acquire_that_failed(acquirer: Acquirer) -> None:
+    assert acquirer("acquire", "deploy", "--for", "60s").returncode == 0
+    line = f'eval "$({shlex.quote(acquirer.lockctl.command)} acquire deploy --for 60s --export sh)"; echo "went on with $?"'
+    env = acquirer.lockctl.environment(acquirer.env)
     done = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.stdout == "went on with 75\n"
     done = subprocess.run(["sh", "-ec", line], env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert (done.returncode, done.stdout) == (75, "")
 
 
-def test_a_path_that_means_something_to_a_shell_is_quoted(desk: Desk) -> None:
-    hostile = desk.runtime / "a'; touch pwned; $(touch pwned) `touch pwned` \""
+def test_a_path_that_means_something_to_a_shell_is_quoted(acquirer: Acquirer) -> None:
+    hostile = acquirer.runtime / "a'; touch pwned; $(touch pwned) `touch pwned` \""
     hostile.mkdir()
-    desk.env["XDG_RUNTIME_DIR"] = str(hostile)
-    printed = desk("acquire", "deploy", "--for", "60s", "--export", "sh").stdout
+    acquirer.env["XDG_RUNTIME_DIR"] = str(hostile)
+    printed = acquirer("acquire", "deploy", "--for", "60s", "--export", "sh").stdout
     script = f'{printed}printf %s "$LOCKCTL_HANDLE"'
-    done = subprocess.run(["sh", "-c", script], cwd=desk.runtime, capture_output=True, text=True, timeout=9, check=True)
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=acquirer.runtime, capture_output=True, text=True, timeout=9, check=True
+    )
     assert done.stdout.startswith(f"{hostile}/lockctl/")
-    assert not (desk.runtime / "pwned").exists()
-    assert desk("release", "--handle", done.stdout).returncode == 0
+    assert not (acquirer.runtime / "pwned").exists()
+    assert acquirer("release", "--handle", done.stdout).returncode == 0
 
 
 @pytest.mark.parametrize("place", ["-", "device"])
-def test_the_handle_can_go_to_a_stream_and_a_device_stays_what_it_is(place: str, desk: Desk) -> None:
+def test_the_handle_can_go_to_a_stream_and_a_device_stays_what_it_is(place: str, acquirer: Acquirer) -> None:
     if place == "device":
-        link = desk.runtime / "device"
+        link = acquirer.runtime / "device"
         link.symlink_to("/dev/stdout")
         place = str(link)
-    done = desk("acquire", "deploy", "--for", "60s", "--handle", place)
+    done = acquirer("acquire", "deploy", "--for", "60s", "--handle", place)
     assert json.loads(done.stdout)["name"] == "deploy"
     assert place == "-" or os.readlink(place) == "/dev/stdout"
-    assert desk("release", "--handle", "-", input=done.stdout).returncode == 0
+    assert acquirer("release", "--handle", "-", input=done.stdout).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -217,17 +221,19 @@ def test_the_handle_can_go_to_a_stream_and_a_device_stays_what_it_is(place: str,
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_refusal_prints_nothing_on_stdout_and_leaves_nothing(status: int, words: list[str], desk: Desk) -> None:
-    done = desk("acquire", "deploy", *words)
+def test_a_refusal_prints_nothing_on_stdout_and_leaves_nothing(
+    status: int, words: list[str], acquirer: Acquirer
+) -> None:
+    done = acquirer("acquire", "deploy", *words)
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr.startswith("lockctl: ")
-    assert desk.remains() == []
+    assert acquirer.remains() == []
 
 
-def test_settings_of_run_that_would_do_without_the_lock_do_not_count(desk: Desk) -> None:
-    desk.acquire()
+def test_settings_of_run_that_would_do_without_the_lock_do_not_count(acquirer: Acquirer) -> None:
+    acquirer.acquire()
     for variable in ("LOCKCTL_SKIP_OK", "LOCKCTL_ON_UNAVAILABLE"):
         env = {variable: "true" if "SKIP" in variable else "run", "LOCKCTL_MAX_RUNTIME": "1s"}
-        assert desk("acquire", "deploy", "--for", "5s", env=env).returncode == 75
+        assert acquirer("acquire", "deploy", "--for", "5s", env=env).returncode == 75
     env = {"LOCKCTL_ON_UNAVAILABLE": "run"}
-    assert desk("acquire", "other", "--for", "5s", "-b", "redis://127.0.0.1:1/0", env=env).returncode == 69
+    assert acquirer("acquire", "other", "--for", "5s", "-b", "redis://127.0.0.1:1/0", env=env).returncode == 69

@@ -1,4 +1,4 @@
-"""How an acquired lock ends: with its time, its process, its lease, its keeper, or before it was handed out."""
+"""How an acquired lock ends: with its time, its process, its lease, its daemon, or before it was handed out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from lockctl.cli.daemon.process import BOUND_ENDED, Task
 from tests.jobs import LIMIT, alive, eventually, guard_of
-from tests.run.desk import Desk, read, word
+from tests.run.acquirer import Acquirer, read, word
 from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
@@ -24,34 +24,38 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_it_ends_when_its_time_is_over_and_release_says_so(desk: Desk) -> None:
-    path = desk.acquire(span="1s")
-    eventually(desk.free, pause=0.05)
+def test_it_ends_when_its_time_is_over_and_release_says_so(acquirer: Acquirer) -> None:
+    path = acquirer.acquire(span="1s")
+    eventually(acquirer.free, pause=0.05)
     for verb in ("renew", "release"):
-        code, text = word(desk(verb, "--handle", path))
+        code, text = word(acquirer(verb, "--handle", path))
         assert (code, "--for" in text) == (76, True)
-    assert desk.remains() == []
+    assert acquirer.remains() == []
 
 
-def test_it_ends_at_once_with_the_process_that_it_is_bound_to(desk: Desk) -> None:
-    line = f'{shlex.quote(desk.lockctl.command)} acquire deploy --for 60s --bind-pid $$ > "$0"; sleep 60; true'
-    path = str(desk.runtime / "handle")
-    step = subprocess.Popen(["bash", "-c", line, path], env=desk.lockctl.environment(desk.env), start_new_session=True)
+def test_it_ends_at_once_with_the_process_that_it_is_bound_to(acquirer: Acquirer) -> None:
+    line = f'{shlex.quote(acquirer.lockctl.command)} acquire deploy --for 60s --bind-pid $$ > "$0"; sleep 60; true'
+    path = str(acquirer.runtime / "handle")
+    step = subprocess.Popen(
+        ["bash", "-c", line, path], env=acquirer.lockctl.environment(acquirer.env), start_new_session=True
+    )
     eventually(lambda: os.path.exists(path) and os.path.getsize(path))
-    assert desk.state() == "held"
+    assert acquirer.state() == "held"
     os.killpg(step.pid, signal.SIGKILL)
     step.wait(timeout=LIMIT)
-    eventually(desk.free, limit=3.0)
-    code, text = word(desk("release", "--handle", path))
+    eventually(acquirer.free, limit=3.0)
+    code, text = word(acquirer("release", "--handle", path))
     assert (code, "--bind-pid" in text) == (76, True)
 
 
-def test_a_process_that_ended_before_the_holder_looked_is_not_mistaken_for_another_of_its_number(desk: Desk) -> None:
+def test_a_process_that_ended_before_the_holder_looked_is_not_mistaken_for_another_of_its_number(
+    acquirer: Acquirer,
+) -> None:
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with subprocess.Popen(["sleep", "60"]) as bound:
         descriptor = os.pidfd_open(bound.pid)
         bound.kill()
-    task = Task(str(desk.runtime / ("0" * 32)), 60.0, descriptor, other.fileno())
+    task = Task(str(acquirer.runtime / ("0" * 32)), 60.0, descriptor, other.fileno())
     with own, other:
         done = subprocess.run(task.words(), pass_fds=[other.fileno(), descriptor], timeout=LIMIT, check=False)
     os.close(descriptor)
@@ -70,128 +74,134 @@ def full_pipe() -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("by", ["--for", "--bind-pid"])
-def test_it_ends_in_time_although_nobody_takes_the_handle(desk: Desk, full_pipe: tuple[int, int], by: str) -> None:
+def test_it_ends_in_time_although_nobody_takes_the_handle(
+    acquirer: Acquirer, full_pipe: tuple[int, int], by: str
+) -> None:
     _, write_end = full_pipe
     bound = subprocess.Popen(["sleep", "60"])
     words = ["--for", "1s" if by == "--for" else "60s", "--bind-pid", str(bound.pid)]
-    step = desk.lockctl.start("acquire", "deploy", *words, env=desk.env, stdout=write_end, stderr=subprocess.PIPE)
+    step = acquirer.lockctl.start(
+        "acquire", "deploy", *words, env=acquirer.env, stdout=write_end, stderr=subprocess.PIPE
+    )
     if by == "--bind-pid":
-        eventually(lambda: desk.state() == "held")
+        eventually(lambda: acquirer.state() == "held")
         bound.kill()
     bound_ended = step.wait(timeout=LIMIT)
     assert step.stderr is not None
     assert (bound_ended, by in step.stderr.read()) == (75, True)
-    assert desk.free()
-    assert desk.remains() == []
+    assert acquirer.free()
+    assert acquirer.remains() == []
     bound.kill()
     bound.wait()
 
 
-def test_an_acquire_that_cannot_print_obeys_a_signal(desk: Desk, full_pipe: tuple[int, int]) -> None:
+def test_an_acquire_that_cannot_print_obeys_a_signal(acquirer: Acquirer, full_pipe: tuple[int, int]) -> None:
     _, write_end = full_pipe
-    step = desk.lockctl.start("acquire", "deploy", "--for", "60s", env=desk.env, stdout=write_end)
-    eventually(lambda: desk.state() == "held")
+    step = acquirer.lockctl.start("acquire", "deploy", "--for", "60s", env=acquirer.env, stdout=write_end)
+    eventually(lambda: acquirer.state() == "held")
     step.terminate()
     assert step.wait(timeout=LIMIT) == 128 + signal.SIGTERM
-    assert desk.free()
+    assert acquirer.free()
 
 
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-", ">&-"])
-def test_closed_standard_descriptors_cost_no_handle(desk: Desk, closed: str) -> None:
-    command = f"{shlex.quote(desk.lockctl.command)} acquire deploy --for 60s"
-    environment = desk.lockctl.environment(desk.env)
+def test_closed_standard_descriptors_cost_no_handle(acquirer: Acquirer, closed: str) -> None:
+    command = f"{shlex.quote(acquirer.lockctl.command)} acquire deploy --for 60s"
+    environment = acquirer.lockctl.environment(acquirer.env)
 
     def step(line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, check=False)
 
     if ">&-" not in closed.split():
-        path = desk.runtime / "printed"
+        path = acquirer.runtime / "printed"
         assert step(f"{command} {closed} >{path}").returncode == 0
     else:
         assert step(f"{command} {closed}").returncode == 64
-        assert desk.free()
-        path = desk.runtime / "handle"
+        assert acquirer.free()
+        path = acquirer.runtime / "handle"
         assert step(f"{command} --handle {path} --bind-pid $$ {closed}; [ $? = 0 ] && exec sleep 0").returncode == 0
-        eventually(desk.free)
+        eventually(acquirer.free)
         return
-    assert desk.state() == "held"
-    assert desk("release", "--handle", str(path)).returncode == 0
+    assert acquirer.state() == "held"
+    assert acquirer("release", "--handle", str(path)).returncode == 0
 
 
-def test_it_outlives_the_shell_session_and_terminal_of_the_step_and_leaves_no_stream_open(desk: Desk) -> None:
-    """`run` ends when nobody has the pipes any more: a keeper that kept one would hold the step up for ever."""
-    path = str(desk.runtime / "handle")
-    line = f"exec 7>&1; {shlex.quote(desk.lockctl.command)} acquire deploy --for 60s --handle {path}"
-    environment = desk.lockctl.environment(desk.env)
+def test_it_outlives_the_shell_session_and_terminal_of_the_step_and_leaves_no_stream_open(acquirer: Acquirer) -> None:
+    """`run` ends when nobody has the pipes any more: a daemon that kept one would hold the step up for ever."""
+    path = str(acquirer.runtime / "handle")
+    line = f"exec 7>&1; {shlex.quote(acquirer.lockctl.command)} acquire deploy --for 60s --handle {path}"
+    environment = acquirer.lockctl.environment(acquirer.env)
     step = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, timeout=10, check=True)
     assert step.stdout == b""
-    keeper = read(path)["pid"]
-    os.kill(keeper, signal.SIGHUP)
+    daemon = read(path)["pid"]
+    os.kill(daemon, signal.SIGHUP)
     time.sleep(0.2)
-    assert os.getsid(keeper) == keeper
-    assert os.readlink(f"/proc/{keeper}/cwd") == "/"
-    assert desk.state() == "held"
-    assert desk("release", "--handle", path).returncode == 0
+    assert os.getsid(daemon) == daemon
+    assert os.readlink(f"/proc/{daemon}/cwd") == "/"
+    assert acquirer.state() == "held"
+    assert acquirer("release", "--handle", path).returncode == 0
 
 
-def test_a_revocation_is_told_to_who_renews_or_releases(desk: Desk) -> None:
-    path = desk.acquire()
-    assert desk("force-release", "deploy", "--yes", "--reason", "rollback", env={"LOGNAME": "ops"}).returncode == 0
+def test_a_revocation_is_told_to_who_renews_or_releases(acquirer: Acquirer) -> None:
+    path = acquirer.acquire()
+    assert acquirer("force-release", "deploy", "--yes", "--reason", "rollback", env={"LOGNAME": "ops"}).returncode == 0
     for verb in ("renew", "release"):
-        code, text = word(desk(verb, "--handle", path))
+        code, text = word(acquirer(verb, "--handle", path))
         assert code == 76
         assert f"revoked by ops@{os.uname().nodename}: rollback" in text
 
 
-def test_a_lease_that_was_lost_is_told(new_desk: Callable[[str], Desk], start_server: Callable[..., Any]) -> None:
+def test_a_lease_that_was_lost_is_told(
+    new_acquirer: Callable[[str], Acquirer], start_server: Callable[..., Any]
+) -> None:
     server = start_server(Redis)
-    desk = new_desk(f"{server.url}/0")
-    path = desk.acquire("--ttl", "2s")
+    acquirer = new_acquirer(f"{server.url}/0")
+    path = acquirer.acquire("--ttl", "2s")
     server.kill()
-    keeper = read(path)["pid"]
-    eventually(lambda: not alive(keeper), limit=10.0)
+    daemon = read(path)["pid"]
+    eventually(lambda: not alive(daemon), limit=10.0)
     for verb in ("renew", "release"):
-        code, text = word(desk(verb, "--handle", path))
+        code, text = word(acquirer(verb, "--handle", path))
         assert (code, "its lease was lost" in text) == (76, True)
 
 
 def test_a_lock_that_could_not_be_given_back_is_not_called_free(
-    new_desk: Callable[[str], Desk], start_server: Callable[..., Any]
+    new_acquirer: Callable[[str], Acquirer], start_server: Callable[..., Any]
 ) -> None:
     server = start_server(Redis)
-    desk = new_desk(f"{server.url}/0")
-    path = desk.acquire("--ttl", "10s")
+    acquirer = new_acquirer(f"{server.url}/0")
+    path = acquirer.acquire("--ttl", "10s")
     server.kill()
-    code, text = word(desk("release", "--handle", path))
+    code, text = word(acquirer("release", "--handle", path))
     assert (code, "could not release the lock" in text) == (69, True)
 
 
 @pytest.mark.parametrize("victim", ["keeper", "guard"])
-def test_a_killed_process_of_the_keeper_frees_the_lock_and_is_told(victim: str, desk: Desk) -> None:
-    path = desk.acquire()
-    keeper = read(path)["pid"]
-    os.kill(keeper if victim == "keeper" else guard_of(keeper), signal.SIGKILL)
-    eventually(desk.free, limit=5.0)
-    code, text = word(desk("release", "--handle", path))
+def test_a_killed_process_of_the_daemon_frees_the_lock_and_is_told(victim: str, acquirer: Acquirer) -> None:
+    path = acquirer.acquire()
+    daemon = read(path)["pid"]
+    os.kill(daemon if victim == "keeper" else guard_of(daemon), signal.SIGKILL)
+    eventually(acquirer.free, limit=5.0)
+    code, text = word(acquirer("release", "--handle", path))
     assert (code, "deploy is not held any more: its keeper was" in text) == (76, True)
-    assert desk.remains() == []
+    assert acquirer.remains() == []
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_an_acquire_that_is_ended_while_it_waits_holds_nothing(signum: int, desk: Desk) -> None:
-    path = desk.acquire()
-    waiter = desk.lockctl.start("acquire", "deploy", "--for", "60s", "--wait", "forever", env=desk.env)
+def test_an_acquire_that_is_ended_while_it_waits_holds_nothing(signum: int, acquirer: Acquirer) -> None:
+    path = acquirer.acquire()
+    waiter = acquirer.lockctl.start("acquire", "deploy", "--for", "60s", "--wait", "forever", env=acquirer.env)
 
     def waiters() -> int:
-        return len(json.loads(desk("inspect", "deploy", "--json").stdout)["waiters"] or ())
+        return len(json.loads(acquirer("inspect", "deploy", "--json").stdout)["waiters"] or ())
 
     eventually(lambda: waiters() == 1, pause=0.05)
     waiter.send_signal(signum)
     assert waiter.wait(timeout=5) == (-9 if signum == signal.SIGKILL else 128 + signum)
     eventually(lambda: waiters() == 0, limit=3.0, pause=0.05)
-    assert desk("release", "--handle", path).returncode == 0
+    assert acquirer("release", "--handle", path).returncode == 0
     time.sleep(0.2)
-    assert desk.free()
+    assert acquirer.free()
 
 
 # a signal from another process as soon as the file with the handle has its name
@@ -209,41 +219,45 @@ sys.addaudithook(hook)
 """
 
 
-def test_an_acquire_that_is_ended_after_the_handle_was_written_holds_nothing(desk: Desk, tmp_path: Path) -> None:
+def test_an_acquire_that_is_ended_after_the_handle_was_written_holds_nothing(
+    acquirer: Acquirer, tmp_path: Path
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(SIGNALLED)
     words = ("acquire", "deploy", "--for", "60s", "--handle", str(tmp_path / "handle"))
-    assert desk(*words, env={"PYTHONPATH": str(tmp_path)}).returncode == 128 + signal.SIGTERM
-    assert desk.free()
+    assert acquirer(*words, env={"PYTHONPATH": str(tmp_path)}).returncode == 128 + signal.SIGTERM
+    assert acquirer.free()
 
 
-def test_an_acquire_whose_handle_nobody_can_read_holds_nothing(desk: Desk) -> None:
+def test_an_acquire_whose_handle_nobody_can_read_holds_nothing(acquirer: Acquirer) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    done = desk("acquire", "deploy", "--for", "60s", stdout=write_end)
+    done = acquirer("acquire", "deploy", "--for", "60s", stdout=write_end)
     os.close(write_end)
     assert (done.returncode, "stdout" in done.stderr) == (78, True)
-    assert desk.free()
-    assert desk.remains() == []
+    assert acquirer.free()
+    assert acquirer.remains() == []
 
 
-def test_what_ended_keepers_left_goes_away_after_a_week(desk: Desk) -> None:
-    keeper = read(desk.acquire())["pid"]
-    os.kill(keeper, signal.SIGKILL)
-    eventually(desk.free)
-    left = desk.remains()
-    eventually(lambda: not alive(keeper))
+def test_what_ended_daemons_left_goes_away_after_a_week(acquirer: Acquirer) -> None:
+    daemon = read(acquirer.acquire())["pid"]
+    os.kill(daemon, signal.SIGKILL)
+    eventually(acquirer.free)
+    left = acquirer.remains()
+    eventually(lambda: not alive(daemon))
     for entry in left:
         os.utime(entry, (0, 0), follow_symlinks=False)
-    desk.acquire()
+    acquirer.acquire()
     assert left
-    assert not set(left) & set(desk.remains())
+    assert not set(left) & set(acquirer.remains())
 
 
-def test_an_acquire_that_is_killed_while_it_hands_out_holds_nothing(desk: Desk, full_pipe: tuple[int, int]) -> None:
+def test_an_acquire_that_is_killed_while_it_hands_out_holds_nothing(
+    acquirer: Acquirer, full_pipe: tuple[int, int]
+) -> None:
     """Its stdout is a pipe that is full: the lock is taken, the handle is not out."""
     _, write_end = full_pipe
-    acquirer = desk.lockctl.start("acquire", "deploy", "--for", "60s", env=desk.env, stdout=write_end)
-    eventually(lambda: desk.state() == "held")
+    killed = acquirer.lockctl.start("acquire", "deploy", "--for", "60s", env=acquirer.env, stdout=write_end)
+    eventually(lambda: acquirer.state() == "held")
     time.sleep(0.2)
-    acquirer.kill()
-    eventually(desk.free, limit=3.0)
+    killed.kill()
+    eventually(acquirer.free, limit=3.0)

@@ -168,21 +168,21 @@ def test_a_system_call_that_is_refused_is_no_bug_of_ours(refused, lockctl, call,
 
 
 @pytest.mark.parametrize("call", ["prctl", "signalfd", "timerfd_create", "pidfd_open"])
-def test_a_system_call_that_is_refused_to_acquire_is_no_bug_of_ours(desk, call):
-    launch = Lockctl(sys.executable, desk.lockctl.directory)
+def test_a_system_call_that_is_refused_to_acquire_is_no_bug_of_ours(acquirer, call):
+    launch = Lockctl(sys.executable, acquirer.lockctl.directory)
     words = [
         "-ISB",
         REFUSED_CALLS,
         call,
         str(int(errno.EPERM)),
-        desk.lockctl.command,
+        acquirer.lockctl.command,
         "acquire",
         "deploy",
         "--for",
         "9s",
     ]
-    done = launch(*words, env=desk.env)
+    done = launch(*words, env=acquirer.env)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (78, "", 1), done.stderr
     assert f"{call} is refused here" in done.stderr
-    eventually(desk.free)
-    assert not desk.remains()
+    eventually(acquirer.free)
+    assert not acquirer.remains()

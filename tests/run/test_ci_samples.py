@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.run.desk import Desk
+    from tests.run.acquirer import Acquirer
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def step(desk: Desk, lines: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def step(acquirer: Acquirer, lines: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the shell part of a sample, with the options that the CI systems use, beside a `deploy.sh`."""
-    work = desk.runtime / "work"
+    work = acquirer.runtime / "work"
     work.mkdir(exist_ok=True)
     (work / "deploy.sh").write_text("#!/bin/sh\necho deployed >> log\nlockctl list > held\n")
     (work / "deploy.sh").chmod(0o755)
-    env = {**desk.lockctl.environment(desk.env), "RUNNER_TEMP": str(work), "WORKSPACE_TMP": str(work), **variables}
-    env["PATH"] = f"{Path(desk.lockctl.command).parent}:{env['PATH']}"
+    env = {
+        **acquirer.lockctl.environment(acquirer.env),
+        "RUNNER_TEMP": str(work),
+        "WORKSPACE_TMP": str(work),
+        **variables,
+    }
+    env["PATH"] = f"{Path(acquirer.lockctl.command).parent}:{env['PATH']}"
     return subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", lines],
         cwd=work,
@@ -44,15 +49,17 @@ def blocks(sample: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("sample", "parts"), [("github-actions.yml", 3), ("gitlab-ci.yml", 1), ("Jenkinsfile", 3)])
-def test_the_shell_parts_of_a_sample_work_and_a_second_pipeline_is_refused(sample: str, parts: int, desk: Desk) -> None:
+def test_the_shell_parts_of_a_sample_work_and_a_second_pipeline_is_refused(
+    sample: str, parts: int, acquirer: Acquirer
+) -> None:
     lines = blocks(sample)
     assert len(lines) == parts
     for part in lines:
-        done = step(desk, part)
+        done = step(acquirer, part)
         assert (done.returncode, done.stderr) == (0, "")
-    assert (desk.runtime / "work/log").read_text() == "deployed\n"
-    assert desk.free()
-    desk.acquire()
-    refused = step(desk, lines[0].replace("--wait 10m", "--wait 0"))
+    assert (acquirer.runtime / "work/log").read_text() == "deployed\n"
+    assert acquirer.free()
+    acquirer.acquire()
+    refused = step(acquirer, lines[0].replace("--wait 10m", "--wait 0"))
     assert (refused.returncode, refused.stdout) == (75, "")
-    assert (desk.runtime / "work/log").read_text() == "deployed\n"
+    assert (acquirer.runtime / "work/log").read_text() == "deployed\n"

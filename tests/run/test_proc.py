@@ -60,13 +60,13 @@ def test_what_could_not_be_watched_is_refused_before_it_runs(lockctl, locks, run
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 
 
-def test_a_release_without_proc_says_so_and_not_that_the_lock_is_lost(desk, run):
-    handle = desk.acquire()
-    words = [desk.lockctl.command, "release", "--handle", handle]
-    done = run("-m", "sh", "-c", f'{COVER}; exec "$@"', "sh", *words, env=desk.env)
+def test_a_release_without_proc_says_so_and_not_that_the_lock_is_lost(acquirer, run):
+    handle = acquirer.acquire()
+    words = [acquirer.lockctl.command, "release", "--handle", handle]
+    done = run("-m", "sh", "-c", f'{COVER}; exec "$@"', "sh", *words, env=acquirer.env)
     assert done.returncode == 78, done.stderr
     assert "/proc is missing" in done.stderr
-    assert desk.state() == "held"
+    assert acquirer.state() == "held"
 
 
 @ENDS

@@ -63,27 +63,27 @@ def test_the_job_finds_no_credential_in_the_environment_of_its_ancestors(lockctl
     assert SECRET not in done.stdout
 
 
-def test_the_daemon_of_acquire_shows_no_password(new_desk, start_server):
+def test_the_daemon_of_acquire_shows_no_password(new_acquirer, start_server):
     server = start_server(Redis)
     server.command("ACL", "SETUSER", "any", "on", f">{SECRET}", "~*", "&*", "+@all")
-    desk = new_desk(f"{server.url}/0")
-    handle = desk.acquire("-b", f"redis://any:{SECRET}@127.0.0.1:{server.port}/0")
+    acquirer = new_acquirer(f"{server.url}/0")
+    handle = acquirer.acquire("-b", f"redis://any:{SECRET}@127.0.0.1:{server.port}/0")
     keeper = json.loads(Path(handle).read_text())["pid"]
     for pid in (keeper, *tree.descendants(keeper)):
         for entry in ("cmdline", "environ"):
             assert SECRET.encode() not in Path(f"/proc/{pid}/{entry}").read_bytes()
     assert Path(f"/proc/{keeper}/cmdline").read_bytes().startswith(b"lockctl acquire deploy --for")
-    assert desk("release", "--handle", handle).returncode == 0
+    assert acquirer("release", "--handle", handle).returncode == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
-def test_a_keeper_makes_no_directory_in_the_runtime_directory_of_another_user(desk, lockctl, unshare):
+def test_a_keeper_makes_no_directory_in_the_runtime_directory_of_another_user(acquirer, lockctl, unshare):
     theirs = lockctl.directory / ".theirs"
     theirs.mkdir()
     os.chown(theirs, 1234, 1234)
     line = 'mount -t tmpfs none /run && exec "$@"'
     words = [*unshare("-m"), "sh", "-c", line, "-", lockctl.command, "acquire", "a", "--for", "1s"]
-    env = lockctl.environment({**desk.env, "XDG_RUNTIME_DIR": str(theirs)})
+    env = lockctl.environment({**acquirer.env, "XDG_RUNTIME_DIR": str(theirs)})
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["socket"].startswith("/run/lockctl/")

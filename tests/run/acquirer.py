@@ -1,4 +1,4 @@
-"""`lockctl` for locks that are held by detached keepers, and what those leave behind."""
+"""`lockctl` for locks that are held by detached daemons, and what those leave behind."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 KEYS = ["name", "backend", "owner", "token", "token_domain", "fencing", "ttl", "expires_at", "pid", "socket"]
 
 
-class Desk:
-    """`lockctl` with sockets in a directory of the test, on one backend; its keepers are ended afterwards."""
+class Acquirer:
+    """`lockctl` with sockets in a directory of the test, on one backend; its daemons are ended afterwards."""
 
     def __init__(self, lockctl: Lockctl, url: str) -> None:
         self.lockctl = lockctl
@@ -51,7 +51,7 @@ class Desk:
         return sorted(place.iterdir()) if place.exists() else []
 
     def end(self) -> None:
-        """End every keeper whose socket is there."""
+        """End every daemon whose socket is there."""
         for pid in [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]:
             try:
                 if str(self.runtime).encode() in Path(f"/proc/{pid}/environ").read_bytes() and pid != os.getpid():
