@@ -84,6 +84,8 @@ def test_it_ends_in_time_although_nobody_takes_the_handle(
         "acquire", "deploy", *words, env=acquirer.env, stdout=write_end, stderr=subprocess.PIPE
     )
     if by == "--bind-pid":
+        # the daemon listens when it tells `acquire` of the grant: before that `acquire` would see the end by itself
+        eventually(lambda: any(str(path).endswith(".sock") for path in acquirer.remains()))
         eventually(lambda: acquirer.state() == "held")
         bound.kill()
     bound_ended = step.wait(timeout=LIMIT)
