@@ -6,16 +6,18 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lockctl import clock
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
 from lockctl.stores.sqlite import cell
 from lockctl.stores.sqlite.cell import SqliteBackend, SqliteCells
 from lockctl.url import parse_url
+from lockctl.wire.deadline import Deadline
 from tests.contract.cells import CellHarness
 from tests.contract.harness import LIMIT, refused, take
 from tests.contract.suite import BackendContract
@@ -105,6 +107,21 @@ class TestSqlite(BackendContract):
         assert refused(other, harness.claim()), "its lease has not run out"
         harness.pass_time(first.ttl)
         assert take(other, harness.claim()).token > first.token
+
+    def test_an_attempt_that_has_failed_before_the_clock_was_read_leaves_no_wrong_one(
+        self, harness: SqliteHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cells = harness.cells()
+        with monkeypatch.context() as patch:
+            patch.setattr(cell, "_boot_id", unavailable)
+            with pytest.raises(BackendUnavailable):
+                cells.read("a", Deadline(LIMIT))
+        assert abs(cells.read("a", Deadline(LIMIT)).at - time.time()) < 2.0
+        cells.close()
+
+
+def unavailable() -> str:
+    raise BackendUnavailable("not now")
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,12 @@ that is held keeps that place, so nobody else writes to the database meanwhile.
 from __future__ import annotations
 
 import os
-import re
-import sqlite3
 from contextlib import closing, contextmanager
 
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import ConfigError
 from lockctl.fence.mark import LARGEST, Mark, accept, parse_domain
 from lockctl.names import printable
-from lockctl.url import take_params
+from lockctl.stores.sqlite.protocol import Connection, read_url, where
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -24,10 +22,7 @@ if TYPE_CHECKING:
 
     from lockctl.url import Url
 
-TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-# texts of sqlite3_errstr(3) for what may pass by itself; all others need a person
-PASSING = ("locked", "is full", "disk I/O error", "out of memory", "interrupted")
-LEAST = 0.001  # seconds: SQLite takes a limit of 0 for one that it must not wait for at all
+ADVICE = "make the table with: lockctl fence sql --dialect sqlite"
 
 
 class SqliteStore:
@@ -40,19 +35,13 @@ class SqliteStore:
         """*table* is a plain name in the database *path*. Nothing is opened yet."""
         self._path = path
         self._table = f'"{table}"'
-        self._where = f"sqlite: {printable(path)}"
+        self._where = where(path)
 
     @classmethod
     def from_url(cls, url: Url) -> SqliteStore:
         """The store of ``sqlite:///PATH``; raises ``ConfigError``."""
-        if url.hosts or url.user or url.password or not url.path.strip("/") or "\0" in url.path:
-            message = f"sqlite: a URL has three slashes and an absolute path, such as sqlite:///srv/shop.db, not {url}"
-            raise ConfigError(message)
-        table = take_params(url, cls.parameters)["table"]
-        if not TABLE.fullmatch(table):
-            message = f"sqlite: {printable(table[:40])!r} is not a name for a table: letters, digits and _"
-            raise ConfigError(message)
-        return cls(url.path, table)
+        path, taken = read_url(url, cls.parameters, "sqlite:///srv/shop.db")
+        return cls(path, taken["table"])
 
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
         """See ``Store``."""
@@ -112,19 +101,10 @@ class SqliteStore:
 
     @contextmanager
     def _session(self, deadline: Deadline) -> Iterator[Session]:
-        name = "".join(char if char not in "?#%" else f"%{ord(char):02x}" for char in self._path)
         if not os.path.exists(self._path):
             raise ConfigError(f"{self._where}: there is no such database: it is made by the program whose data it has")
-        try:
-            # any thread: whoever waits for this store may have another one wait for it
-            connection = sqlite3.connect(
-                f"file:{name}?mode=rw", uri=True, isolation_level=None, timeout=0, check_same_thread=False
-            )
-        except sqlite3.Error as failure:
-            raise _refusal(self._where, failure) from None
-        # what is not UTF-8 becomes text that is not printable, which no mark has
-        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-        with closing(connection):
+        # any thread may use it: whoever waits for this store may have another one wait for it
+        with closing(Connection(self._path, "rw", ADVICE)) as connection:
             session = Session(connection, self._table, self._where, deadline)
             # in rollback mode only EXTRA has the end of a commit survive a loss of power
             session.execute("PRAGMA synchronous = EXTRA")
@@ -138,7 +118,7 @@ class Foreign(ConfigError):
 class Session:
     """One connection, whose statements all end before one deadline."""
 
-    def __init__(self, connection: sqlite3.Connection, table: str, where: str, deadline: Deadline) -> None:
+    def __init__(self, connection: Connection, table: str, where: str, deadline: Deadline) -> None:
         """*table* is quoted; *where* begins every message."""
         self._connection = connection
         self._table = table
@@ -147,12 +127,7 @@ class Session:
 
     def execute(self, statement: str, *values: str | int) -> list[tuple[object, ...]]:
         """The rows; raises ``BackendUnavailable``, ``ConfigError``."""
-        milliseconds = int(max(self._deadline.left(), LEAST) * 1000)
-        try:
-            self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
-            return self._connection.execute(statement, values).fetchall()
-        except sqlite3.Error as failure:
-            raise _refusal(self._where, failure) from None
+        return self._connection.execute(statement, self._deadline, *values)[0]
 
     def begin(self) -> None:
         """Become the one writer."""
@@ -160,11 +135,7 @@ class Session:
 
     def rollback(self) -> None:
         """Undo what was not committed, and let others write."""
-        try:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            return  # the end of the connection does the same
+        self._connection.rollback()
 
     def mark_of(self, resource: str) -> Mark | None:
         """The mark in the table; raises ``Foreign`` for what cannot be one."""
@@ -193,12 +164,3 @@ class Session:
             " ON CONFLICT (resource) DO UPDATE SET domain = excluded.domain, token = excluded.token"
         )
         self.execute(statement, resource, mark.domain, mark.token)
-
-
-def _refusal(where: str, failure: sqlite3.Error) -> ConfigError | BackendUnavailable:
-    said = printable(str(failure))
-    if any(text in said for text in PASSING):
-        return BackendUnavailable(f"{where}: {said}")
-    if "no such table" in said or "no such column" in said:
-        return ConfigError(f"{where}: {said}: make the table with: lockctl fence sql --dialect sqlite")
-    return ConfigError(f"{where}: {said}")

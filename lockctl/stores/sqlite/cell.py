@@ -13,31 +13,23 @@ from __future__ import annotations
 
 import _thread
 import os
-import sqlite3
 
 from lockctl import clock
-from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, Turn
 from lockctl.model import Capabilities
-from lockctl.names import printable
-from lockctl.url import take_params
+from lockctl.stores.sqlite.protocol import Connection, read_url, where
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, ClassVar
 
+    from lockctl.stores.sqlite.protocol import Result
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
-    Result = tuple[list[tuple[Any, ...]], int]
-
-LONGEST_TABLE = 63  # characters
-# texts of sqlite3_errstr(3) for what may pass by itself; all others need a person
-PASSING = ("locked", "is full", "disk I/O error", "out of memory", "interrupted")
 CLOCK = "clock:"  # the cell of the clock: the id of a boot, and seconds since the epoch at it
-LEAST = 0.001  # seconds: SQLite takes a limit of 0 for one that it must not wait for at all
 
 
 class SqliteCells(Cells):
@@ -47,11 +39,11 @@ class SqliteCells(Cells):
 
     def __init__(self, path: str, table: str) -> None:
         """*table* is a plain name in the database *path*. Nothing is opened yet."""
-        self.where = f"sqlite: {printable(path)}"
+        self.where = where(path)
         self._path = path
         self._table = f'"{table}"'
         self._mutex = _thread.allocate_lock()  # a connection answers one at a time
-        self._connection: sqlite3.Connection | None = None
+        self._connection: Connection | None = None
         self._epoch = 0.0  # seconds since the epoch when the time since the boot was 0
 
     def read(self, key: str, deadline: Deadline) -> Seen:
@@ -98,48 +90,32 @@ class SqliteCells(Cells):
         with Turn(self._mutex, deadline, self.where):
             if self._connection is None:
                 self._connection = self._opened(deadline)
-                self._set_clock(deadline)
-            return self._execute(statement, values, deadline)
+            return self._execute(self._connection, statement, deadline, *values)
 
-    def _execute(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Result:
-        """The rows of a statement, and how many it has written."""
+    def _execute(self, connection: Connection, statement: str, deadline: Deadline, *values: Any) -> Result:
         deadline.check(self.where)
-        assert self._connection is not None
-        try:
-            self._connection.execute(f"PRAGMA busy_timeout = {int(max(min(deadline.left(), 60.0), LEAST) * 1000)}")
-            cursor = self._connection.execute(statement, values)
-            return cursor.fetchall(), cursor.rowcount
-        except sqlite3.Error as failure:
-            raise self._refusal(failure) from None
+        return connection.execute(statement, deadline, *values)
 
-    def _opened(self, deadline: Deadline) -> sqlite3.Connection:
-        name = "".join(char if char not in "?#%" else f"%{ord(char):02x}" for char in self._path)
+    def _opened(self, deadline: Deadline) -> Connection:
+        """A connection, with the table and the clock that are needed before any other statement."""
+        made = Connection(self._path, "rwc")
         try:
-            made = sqlite3.connect(
-                f"file:{name}?mode=rwc", uri=True, isolation_level=None, timeout=0, check_same_thread=False
-            )
-        except sqlite3.Error as failure:
-            raise self._refusal(failure) from None
-        # what is not UTF-8 becomes text that no lock has for a name
-        made.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-        self._connection = made
-        try:
-            self._execute("PRAGMA synchronous = FULL", (), deadline)
-            if self._execute("PRAGMA journal_mode", (), deadline)[0] != [("wal",)]:
-                self._execute("PRAGMA journal_mode = WAL", (), deadline)
+            self._execute(made, "PRAGMA synchronous = FULL", deadline)
+            if self._execute(made, "PRAGMA journal_mode", deadline)[0] != [("wal",)]:
+                self._execute(made, "PRAGMA journal_mode = WAL", deadline)
             create = f"CREATE TABLE IF NOT EXISTS {self._table} (key TEXT PRIMARY KEY, data BLOB, version BLOB)"
-            self._execute(create, (), deadline)
+            self._execute(made, create, deadline)
+            self._set_clock(made, deadline)
         except BaseException:
-            self._connection = None
             made.close()
             raise
         return made
 
-    def _set_clock(self, deadline: Deadline) -> None:
+    def _set_clock(self, connection: Connection, deadline: Deadline) -> None:
         """Find out when this boot was, as all who use the database agree; called once for a connection."""
         boot = _boot_id()
         at_key = f"FROM {self._table} WHERE key = ?"
-        rows, _ = self._execute(f"SELECT data {at_key}", (CLOCK,), deadline)
+        rows, _ = self._execute(connection, f"SELECT data {at_key}", deadline, CLOCK)
         noted = _noted(rows[0][0] if rows else None)
         if noted[0] != boot:
             # never before the last boot, or leases of that time would seem to lie ahead
@@ -149,16 +125,10 @@ class SqliteCells(Cells):
                 " data = excluded.data, version = excluded.version WHERE data IS ?"
             )
             values = (CLOCK, f"{boot} {epoch!r}".encode(), os.urandom(16), rows[0][0] if rows else None)
-            self._execute(put, values, deadline)
-            rows, _ = self._execute(f"SELECT data {at_key}", (CLOCK,), deadline)
+            self._execute(connection, put, deadline, *values)
+            rows, _ = self._execute(connection, f"SELECT data {at_key}", deadline, CLOCK)
             noted = _noted(rows[0][0])
         self._epoch = noted[1]
-
-    def _refusal(self, failure: sqlite3.Error) -> ConfigError | BackendUnavailable:
-        said = printable(str(failure))
-        if any(text in said for text in PASSING):
-            return BackendUnavailable(f"{self.where}: {said}")
-        return ConfigError(f"{self.where}: {said}")
 
 
 class SqliteBackend(CellBackend):
@@ -189,15 +159,8 @@ class SqliteBackend(CellBackend):
     @classmethod
     def from_url(cls, url: Url) -> SqliteBackend:
         """``sqlite:///PATH?table=T&prefix=P``; raises ``ConfigError``."""
-        if url.hosts or url.user or url.password or not url.path.strip("/") or "\0" in url.path:
-            message = f"sqlite: a URL has three slashes and an absolute path, such as sqlite:///srv/locks.db, not {url}"
-            raise ConfigError(message)
-        taken = take_params(url, cls.parameters)
-        table = taken["table"]
-        if not table.isidentifier() or not table.isascii() or len(table) > LONGEST_TABLE:
-            message = f"sqlite: {printable(table[:40])!r} is not a name for a table: letters, digits and _"
-            raise ConfigError(message)
-        return cls(SqliteCells(url.path, table), taken["prefix"])
+        path, taken = read_url(url, cls.parameters, "sqlite:///srv/locks.db")
+        return cls(SqliteCells(path, taken["table"]), taken["prefix"])
 
 
 def _bytes(data: object) -> bytes | None:

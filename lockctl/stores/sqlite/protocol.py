@@ -1,0 +1,96 @@
+"""Connections to SQLite: what a URL says, time limits, and what a refusal means."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.names import printable
+from lockctl.url import take_params
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
+
+    Result = tuple[list[tuple[Any, ...]], int]
+
+LONGEST_TABLE = 63  # characters
+# texts of sqlite3_errstr(3) for what may pass by itself; all others need a person
+PASSING = ("locked", "is full", "disk I/O error", "out of memory", "interrupted")
+LEAST = 0.001  # seconds: SQLite takes a limit of 0 for one that it must not wait for at all
+LONGEST = 1_000_000.0  # seconds: milliseconds are an int there
+
+
+def read_url(url: Url, parameters: dict[str, str], example: str) -> tuple[str, dict[str, str]]:
+    """The path and the parameters of ``sqlite:///PATH?table=T``; raises ``ConfigError``, which shows an *example*."""
+    if url.hosts or url.user or url.password or not url.path.strip("/") or "\0" in url.path:
+        message = f"sqlite: a URL has three slashes and an absolute path, such as {example}, not {url}"
+        raise ConfigError(message)
+    taken = take_params(url, parameters)
+    table = taken["table"]
+    if not table.isidentifier() or not table.isascii() or len(table) > LONGEST_TABLE:
+        message = f"sqlite: {printable(table[:40])!r} is not a name for a table: letters, digits and _"
+        raise ConfigError(message)
+    return url.path, taken
+
+
+def where(path: str) -> str:
+    """The database, for messages."""
+    return f"sqlite: {printable(path)}"
+
+
+class Connection:
+    """One connection to a database in a file. Any thread may use it, one at a time."""
+
+    def __init__(self, path: str, mode: str, advice: str = "") -> None:
+        """*mode* ``rwc`` makes the file, ``rw`` does not. *advice* is for who has not made the table.
+
+        Raises ``BackendUnavailable``, ``ConfigError``.
+        """
+        self._where = where(path)
+        self._advice = advice
+        name = "".join(char if char not in "?#%" else f"%{ord(char):02x}" for char in path)
+        try:
+            self._connection = sqlite3.connect(
+                f"file:{name}?mode={mode}", uri=True, isolation_level=None, timeout=0, check_same_thread=False
+            )
+        except sqlite3.Error as failure:
+            raise self._refusal(failure) from None
+        # what is not UTF-8 becomes text that is not printable: no mark and no name of a lock has it
+        self._connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+
+    def execute(self, statement: str, deadline: Deadline, *values: Any) -> Result:
+        """The rows of a statement, and how many it has written; it waits for other writers until the deadline.
+
+        Raises ``BackendUnavailable``, ``ConfigError``.
+        """
+        limit = max(min(deadline.left(), LONGEST), LEAST)
+        try:
+            self._connection.execute(f"PRAGMA busy_timeout = {int(limit * 1000)}")
+            cursor = self._connection.execute(statement, values)
+            return cursor.fetchall(), cursor.rowcount
+        except sqlite3.Error as failure:
+            raise self._refusal(failure) from None
+
+    def rollback(self) -> None:
+        """Undo what was not committed, and let others write."""
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            return  # the end of the connection does the same
+
+    def close(self) -> None:
+        """End it, and with it a transaction."""
+        self._connection.close()
+
+    def _refusal(self, failure: sqlite3.Error) -> ConfigError | BackendUnavailable:
+        said = printable(str(failure))
+        if any(text in said for text in PASSING):
+            return BackendUnavailable(f"{self._where}: {said}")
+        if self._advice and ("no such table" in said or "no such column" in said):
+            said = f"{said}: {self._advice}"
+        return ConfigError(f"{self._where}: {said}")
