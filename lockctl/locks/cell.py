@@ -48,25 +48,36 @@ class CellBackend:
         self._doubted: set[str] = set()  # owners of which a write may still be on its way
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
-        """See ``Backend``."""
+        """See ``Backend``.
+
+        A cell that is not there is first made, without a holder: unlike a version, its absence comes back, when the
+        name was used and forgotten meanwhile, and the floor of the tokens would be one of before.
+        """
         deadline = Deadline(timeout, interrupt)
         key = self._prefix + claim.name
+        grant, made = None, True
 
         def take(lock: Lock, seen: Seen) -> tuple[Grant | None, bool]:
+            nonlocal made
+            made = seen.data is None
+            if made:
+                lock.used = seen.at
+                return None, True
             domain = self._domain or self._read_domain(deadline)
-            floor = self._floor(deadline) if seen.data is None else 0
-            holder = lock.take(claim, seen.at, floor)
+            holder = lock.take(claim, seen.at, 0 if lock.token else self._floor(deadline))
             if holder is None:
                 return None, False
             return Grant(claim, holder["token"], domain, key, claim.ttl, holder["acquired_at"]), True
 
         try:
-            return self._change(claim.name, take, deadline)
+            while made:
+                grant = self._change(claim.name, take, deadline)
         except _Foreign:
             return None
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
+        return grant
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``."""

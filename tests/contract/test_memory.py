@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import ConfigError
+from lockctl.locks.machine import Lock
 from lockctl.registry import open_backend
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 from lockctl.url import parse_url
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockctl.backend import Backend
+    from lockctl.locks.driver import Seen
     from lockctl.model import Grant
+    from lockctl.wire.deadline import Deadline
 
 FOREIGN = b"web3:4711"
 
@@ -97,6 +100,40 @@ class TestMemory(BackendContract):
         backend.release(grant, timeout=LIMIT)
         assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)
         harness.behind = 3600.0
+        assert take(backend, harness.claim()).token == grant.token + 1
+
+    @pytest.mark.parametrize("waited", [False, True])
+    def test_the_token_rises_although_the_name_is_used_and_forgotten_between_a_read_and_a_write(
+        self, harness: MemoryHarness, backend: Backend, monkeypatch: pytest.MonkeyPatch, *, waited: bool
+    ) -> None:
+        """The cell is then as absent as it was when it was read."""
+        assert isinstance(backend, MemoryBackend)
+        other, write, tokens = harness.client(), backend.cells.write, list[int]()
+
+        def write_late(key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
+            if key == "lock:nightly" and not tokens:
+                grant = take(other, harness.claim())
+                tokens.append(grant.token)
+                other.release(grant, timeout=LIMIT)
+                assert other.forget("nightly", older_than=0.0, timeout=LIMIT)
+                harness.behind = 3600.0
+            return write(key, seen, data, deadline)
+
+        monkeypatch.setattr(backend.cells, "write", write_late)
+        claim = harness.claim()
+        if waited:
+            backend.wait(claim, timeout=0.01, interrupt=None)
+        assert take(backend, claim).token > tokens[0]
+
+    def test_the_token_rises_although_somebody_has_waited_for_a_name_that_was_forgotten(
+        self, harness: MemoryHarness, backend: Backend
+    ) -> None:
+        grant = take(backend, harness.claim())
+        backend.release(grant, timeout=LIMIT)
+        assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)
+        harness.behind = 3600.0
+        with harness.server.mutex:
+            harness.server.write("lock:nightly", Lock().written())  # as of a waiter who has gone
         assert take(backend, harness.claim()).token == grant.token + 1
 
 
