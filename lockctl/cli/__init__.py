@@ -1,1 +1,1 @@
-"""The only room that reads argv and the environment, prints, and exits: one verb, one file."""
+"""The only package that reads argv and the environment, prints, and exits."""

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from lockctl.model import Outcome
 
 VARIABLE = "LOCKCTL_STANDBY"  # failures, ignored SIGCHLD, mask of signals: what the next campaign must know
-FIRST_PAUSE = 1.0  # seconds before the next campaign, doubled with each tenure that was short, up to
+FIRST_PAUSE = 1.0  # seconds before the next campaign, doubled after each short time as leader, up to
 LONGEST_PAUSE = 30.0
-STEADY = 10.0  # seconds of a tenure that count as success
+STEADY = 10.0  # seconds as leader that count as success
 MOST_FAILURES = 99
-FENCED_OFF = ("stale", "unavailable")  # a later tenure has a higher token, and the store may be back by then
+FENCED_OFF = ("stale", "unavailable")  # the next campaign brings a higher token, and the store may be back by then
 AGAIN = ("exited", "signaled", "lost", "revoked", "timed_out", "unavailable")
 
 
