@@ -16,8 +16,8 @@ from lockctl.backends.zookeeper.place import read_url
 from lockctl.stores.consul.cell import ConsulCells
 from lockctl.stores.etcd.cell import EtcdCells
 from lockctl.stores.memory.cell import MemoryCells, MemoryServer
+from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import MysqlCells
-from lockctl.stores.mysql.protocol import from_url
 from lockctl.stores.sqlite.cell import SqliteCells
 from lockctl.stores.zookeeper.cell import ZooKeeperCells
 from lockctl.url import parse_url

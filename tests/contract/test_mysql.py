@@ -10,8 +10,8 @@ import pytest
 
 from lockctl.errors import ConfigError
 from lockctl.registry import open_backend
+from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import CREATE, MysqlBackend, MysqlCells
-from lockctl.stores.mysql.protocol import from_url
 from lockctl.url import parse_url
 from tests.contract.cells import CellHarness
 from tests.contract.harness import LIMIT, take

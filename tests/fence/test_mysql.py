@@ -10,7 +10,7 @@ import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import Stale, open_place, sql
-from lockctl.stores.mysql.protocol import from_url
+from lockctl.stores.mysql.address import from_url
 from lockctl.url import parse_url
 from tests.fence.contract import HOLD, LIMIT, Client, StoreContract, mark, running
 from tests.fence.databases import MysqlHarness

@@ -16,8 +16,9 @@ from lockctl.fence.mark import Stale, accept
 from lockctl.fence.sql import TABLE
 from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark
 from lockctl.names import printable
+from lockctl.stores.mysql import address as addresses
 from lockctl.stores.mysql import protocol as mysql
-from lockctl.stores.mysql.protocol import Session, SessionGone, SqlError
+from lockctl.stores.mysql.protocol import KeptSession, SqlError
 from lockctl.wire.deadline import Deadline, bounded
 
 TYPE_CHECKING = False
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, TypeVar
 
     from lockctl.fence.mark import Mark
+    from lockctl.stores.mysql.address import Address
+    from lockctl.stores.mysql.protocol import Session
     from lockctl.url import Url
 
     T = TypeVar("T")
@@ -55,18 +58,18 @@ class MysqlStore:
     """Marks in one database."""
 
     lockable: ClassVar[bool] = True
-    parameters: ClassVar[dict[str, str]] = mysql.PARAMETERS
+    parameters: ClassVar[dict[str, str]] = addresses.PARAMETERS
 
-    def __init__(self, address: mysql.Address) -> None:
+    def __init__(self, address: Address) -> None:
         """Connects when it is first used."""
         self._address = address
-        self._where = f"mysql at {address}"
-        self._session: Session | None = None
+        self._kept = KeptSession(address)
+        self._where = self._kept.where
 
     @classmethod
     def from_url(cls, url: Url) -> MysqlStore:
         """For a ``mysql`` URL; raises ``ConfigError``."""
-        return cls(mysql.from_url(url))
+        return cls(addresses.from_url(url))
 
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
         """See ``Store``."""
@@ -122,8 +125,8 @@ class MysqlStore:
             except BackendUnavailable as failure:
                 raise BackendUnavailable(f"{failure}: the mark was maybe not held until the end") from None
         finally:
-            if ended and self._session is None:
-                self._session = session
+            if ended:
+                self._kept.keep(session)
             else:
                 session.close()
 
@@ -140,9 +143,7 @@ class MysqlStore:
 
     def close(self) -> None:
         """See ``Store``."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._kept.close()
 
     def _advance(self, session: Session, resource: str, mark: Mark, deadline: Deadline) -> Mark:
         """Record, and read what is there then, while the row is locked."""
@@ -174,16 +175,13 @@ class MysqlStore:
                     return
                 session.ask("ROLLBACK", deadline)  # somebody has reset the mark just now
 
-        old, self._session = self._session, None
         try:
-            return self._tried(step, old, resource, deadline)[1]
-        except SessionGone:
-            if old is None:
-                raise
-            return self._tried(step, None, resource, deadline)[1]
+            return self._kept.lend(step, deadline)[1]
+        except SqlError as error:
+            raise self._explained(error, resource, deadline) from None
 
     def _asked(self, step: Callable[[Session], T], resource: str, deadline: Deadline) -> T:
-        """What *step* gives for the connection; once more on a new one if the old one had ended meanwhile."""
+        """What *step* gives for the connection, which is kept, also after a refusal."""
 
         def keeping(session: Session) -> T | Stale:
             try:
@@ -192,40 +190,13 @@ class MysqlStore:
                 session.ask("ROLLBACK", deadline)
                 return refusal
 
-        old, self._session = self._session, None
         try:
-            given, self._session = self._tried(keeping, old, resource, deadline)
-        except SessionGone:
-            if old is None:
-                raise
-            given, self._session = self._tried(keeping, None, resource, deadline)
+            given = self._kept.run(keeping, deadline)
+        except SqlError as error:
+            raise self._explained(error, resource, deadline) from None
         if isinstance(given, Stale):
             raise given
         return given
-
-    def _tried(
-        self, step: Callable[[Session], T], session: Session | None, resource: str, deadline: Deadline
-    ) -> tuple[T, Session]:
-        """What *step* gives, and the connection, which is closed after any error; all in a thread with a time limit."""
-
-        def run() -> tuple[T, Session]:
-            used = session or Session(self._address, deadline)
-            try:
-                while True:
-                    try:
-                        return step(used), used
-                    except SqlError as error:
-                        if error.code != mysql.DEADLOCK:
-                            raise
-                        used.ask("ROLLBACK", deadline)
-            except BaseException:
-                used.close()
-                raise
-
-        try:
-            return bounded(run, deadline, self._where)
-        except SqlError as error:
-            raise self._explained(error, resource, deadline) from None
 
     def _explained(self, error: SqlError, resource: str, deadline: Deadline) -> BackendUnavailable | ConfigError:
         if error.code in mysql.NO_TABLE:

@@ -20,16 +20,18 @@ from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, Turn
 from lockctl.model import Capabilities
 from lockctl.names import printable
+from lockctl.stores.mysql import address as addresses
 from lockctl.stores.mysql import protocol as mysql
-from lockctl.stores.mysql.protocol import Session, SessionGone, SqlError
+from lockctl.stores.mysql.protocol import KeptSession, SqlError
 from lockctl.url import take_params
-from lockctl.wire.deadline import bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, ClassVar
 
+    from lockctl.stores.mysql.address import Address
+    from lockctl.stores.mysql.protocol import Session
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
@@ -50,12 +52,12 @@ class MysqlCells(Cells):
 
     longest_look = 0.1
 
-    def __init__(self, address: mysql.Address) -> None:
+    def __init__(self, address: Address) -> None:
         """Connects when it is first used."""
-        self.where = f"mysql at {address}"
         self._address = address
         self._mutex = _thread.allocate_lock()  # a connection answers one at a time
-        self._session: Session | None = None
+        self._kept = KeptSession(address, EACH_STATEMENT)
+        self.where = self._kept.where
 
     def read(self, key: str, deadline: Deadline) -> Seen:
         """See ``Cells``."""
@@ -98,43 +100,15 @@ class MysqlCells(Cells):
     def close(self) -> None:
         """See ``Cells``."""
         with self._mutex:
-            if self._session is not None:
-                self._session.close()
-                self._session = None
+            self._kept.close()
 
     def _ask(self, statement: str, deadline: Deadline, *values: Any) -> tuple[list[tuple[Any, ...]], int]:
-        """The rows of a statement, and how many it has written; on a new connection if the old one had ended.
+        """The rows of a statement, and how many it has written.
 
         A write that was sent twice does no harm: its condition is not met any more.
         """
-        with Turn(self._mutex, deadline, self.where):
-            while True:
-                # a thread that was left behind keeps its connection, and closes it
-                kept, self._session = self._session, None
-                try:
-                    rows, written, self._session = bounded(
-                        lambda: self._asked(kept, statement, deadline, values),  # noqa: B023
-                        deadline,
-                        self.where,
-                    )
-                except SqlError as error:
-                    if error.code != mysql.DEADLOCK:
-                        raise self._explained(error) from None
-                except SessionGone:
-                    if kept is None:
-                        raise
-                else:
-                    return rows, written
 
-    def _asked(
-        self, session: Session | None, statement: str, deadline: Deadline, values: tuple[Any, ...]
-    ) -> tuple[list[tuple[Any, ...]], int, Session]:
-        """The rows, how many were written, and the connection, which is closed after any error."""
-        is_new = session is None
-        session = session or Session(self._address, deadline)
-        try:
-            if is_new:
-                session.ask(EACH_STATEMENT, deadline)
+        def step(session: Session) -> tuple[list[tuple[Any, ...]], int]:
             try:
                 rows = session.ask(statement, deadline, *values)
             except SqlError as error:
@@ -142,10 +116,13 @@ class MysqlCells(Cells):
                     raise
                 self._make_table(session, deadline)
                 rows = session.ask(statement, deadline, *values)
-        except BaseException:
-            session.close()
-            raise
-        return rows, session.written, session
+            return rows, session.written
+
+        with Turn(self._mutex, deadline, self.where):
+            try:
+                return self._kept.run(step, deadline)
+            except SqlError as error:
+                raise self._explained(error) from None
 
     def _make_table(self, session: Session, deadline: Deadline) -> None:
         try:
@@ -172,7 +149,7 @@ class MysqlCells(Cells):
 class MysqlBackend(CellBackend):
     """Locks in one database."""
 
-    parameters: ClassVar[dict[str, str]] = {**mysql.PARAMETERS, "prefix": ""}
+    parameters: ClassVar[dict[str, str]] = {**addresses.PARAMETERS, "prefix": ""}
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="mysql",
         fencing="strict",
@@ -203,4 +180,4 @@ class MysqlBackend(CellBackend):
         prefix = take_params(url, cls.parameters)["prefix"]
         if len(prefix.encode()) > 300:
             raise ConfigError("mysql: a prefix has at most 300 bytes")
-        return cls(MysqlCells(mysql.from_url(url, {"prefix": ""})), prefix)
+        return cls(MysqlCells(addresses.from_url(url, {"prefix": ""})), prefix)

@@ -1,4 +1,4 @@
-"""Connections to MySQL and MariaDB: what a URL says, TLS, time limits, and what a refusal means.
+"""Connections to MySQL and MariaDB: TLS, time limits, and what a refusal means.
 
 The driver blocks, and its limits are per system call. So whole steps run in a thread (``bounded``), and what is late
 is never committed: each statement looks at the deadline first.
@@ -6,23 +6,22 @@ is never committed: each statement looks at the deadline first.
 
 from __future__ import annotations
 
-import socket
-
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import endpoint, take_params
-from lockctl.value import Value
-from lockctl.wire.stream import LARGEST_ANSWER, TooLarge, resolve
-from lockctl.wire.tls_settings import TlsSettings
+from lockctl.stores.mysql.address import open_stream, tls_of
+from lockctl.wire.deadline import bounded
+from lockctl.wire.stream import LARGEST_ANSWER, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
 
-    from lockctl.url import Url
+    from lockctl.stores.mysql.address import Address
     from lockctl.wire.deadline import Deadline
 
-PORT = 3306
+    T = TypeVar("T")
+
 LONGEST_MESSAGE = 500  # characters of what a server says
 READ_LIMIT = 60.0  # seconds for one read, so that a thread that was left to its fate ends; steps have their deadline
 LOCK_WAIT, DEADLOCK, UNKNOWN_VARIABLE = 1205, 1213, 1193
@@ -39,34 +38,6 @@ USUAL = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 0",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 )
-PARAMETERS = {
-    "tls": "",  # yes, no; empty: yes unless the server is on this machine
-    "ca": "",
-    "cert": "",
-    "key": "",
-    "tls_name": "",
-    "insecure": "no",
-}
-
-
-class Address(Value):
-    """One database. ``str`` shows no secret."""
-
-    host: str  # one that starts with "/" is a Unix socket
-    port: int
-    database: str
-    user: str | None
-    password: str | None
-    use_tls: bool | None  # None: if the server is not on this machine
-    tls: TlsSettings
-
-    def __repr__(self) -> str:
-        """Where, without the password."""
-        return f"Address({self})"
-
-    def __str__(self) -> str:
-        """As messages name it."""
-        return printable(self.host if self.host.startswith("/") else f"{self.host}:{self.port}")
 
 
 class SessionGone(BackendUnavailable):
@@ -80,36 +51,6 @@ class SqlError(BackendUnavailable):
         """Keep the code."""
         super().__init__(message)
         self.code = code
-
-
-def from_url(url: Url, more: dict[str, str] | None = None) -> Address:
-    """Read *url*, which may have *more* parameters; raises ``ConfigError``."""
-    taken = take_params(url, {**PARAMETERS, **(more or {})})
-    if taken["tls"] not in ("", "yes", "no"):
-        raise ConfigError("mysql: tls is yes or no")
-    tls = TlsSettings.from_params("mysql", taken)
-    wanted = bool(taken["ca"] or taken["cert"] or taken["tls_name"] or tls.insecure)
-    if wanted and taken["tls"] == "no":
-        raise ConfigError("mysql: tls=no contradicts ca, cert, tls_name and insecure")
-    database = url.path.removeprefix("/")
-    if len(url.hosts) != 1 or not database:
-        raise ConfigError(
-            "mysql: the URL needs one host and a database: mysql://user@host/database;"
-            " a Unix socket is written %2Frun%2Fmysqld%2Fmysqld.sock"
-        )
-    host, port = endpoint(url.hosts[0], PORT)
-    for text in (host, database, url.user or "", url.password or ""):
-        if text.encode("utf-8", "replace").decode() != text:
-            raise ConfigError("mysql: the URL has a part that is not UTF-8 text")
-    return Address(
-        host=host,
-        port=port,
-        database=database,
-        user=url.user,
-        password=url.password,
-        use_tls=True if wanted or taken["tls"] == "yes" else False if taken["tls"] == "no" else None,
-        tls=tls,
-    )
 
 
 class Session:
@@ -188,6 +129,69 @@ class Session:
         return SqlError(f"{self.where}: {said}", code)
 
 
+class KeptSession:
+    """A session that is kept from step to step, and replaced when it has ended meanwhile. For one thread at a time.
+
+    A step runs in a thread with a time limit, and again after a deadlock. After any error its session is closed; one
+    whose step was too late is closed by the thread that was left behind with it.
+    """
+
+    def __init__(self, address: Address, *settings: str) -> None:
+        """Each new session begins with the statements *settings*. Connects when it is first used."""
+        self.where = f"mysql at {address}"
+        self._address = address
+        self._settings = settings
+        self._session: Session | None = None
+
+    def run(self, step: Callable[[Session], T], deadline: Deadline) -> T:
+        """What *step* gives. Raises as ``Session`` does, and what *step* raises."""
+        given, session = self.lend(step, deadline)
+        self.keep(session)
+        return given
+
+    def lend(self, step: Callable[[Session], T], deadline: Deadline) -> tuple[T, Session]:
+        """As :meth:`run`, and the session, which belongs to the caller then."""
+        kept, self._session = self._session, None
+        try:
+            return self._tried(step, kept, deadline)
+        except SessionGone:
+            if kept is None:
+                raise
+            return self._tried(step, None, deadline)
+
+    def keep(self, session: Session) -> None:
+        """Take back a session that was lent, for the next step."""
+        if self._session is None:
+            self._session = session
+        else:
+            session.close()
+
+    def close(self) -> None:
+        """Close what is kept; the next step connects again."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _tried(self, step: Callable[[Session], T], kept: Session | None, deadline: Deadline) -> tuple[T, Session]:
+        def run() -> tuple[T, Session]:
+            session = kept or Session(self._address, deadline)
+            try:
+                for statement in () if kept else self._settings:
+                    session.ask(statement, deadline)
+                while True:
+                    try:
+                        return step(session), session
+                    except SqlError as error:
+                        if error.code != DEADLOCK:
+                            raise
+                        session.ask("ROLLBACK", deadline)
+            except BaseException:
+                session.close()
+                raise
+
+        return bounded(run, deadline, self.where)
+
+
 def driver() -> Any:
     """The module ``pymysql``; raises ``ConfigError`` that says how to get it."""
     try:
@@ -232,42 +236,12 @@ def _connected(address: Address, deadline: Deadline, where: str) -> Any:
     }
     if address.host.startswith("/"):
         return connection(unix_socket=address.host, ssl_disabled=True, **settings)
-    stream = _stream(address, deadline, where)
+    stream = open_stream(address, deadline, where)
     try:
-        settings.update(_tls(address, stream.getpeername()[0]))
+        settings.update(tls_of(address, stream.getpeername()[0]))
         made = connection(host=address.tls.tls_name or address.host, port=address.port, defer_connect=True, **settings)
         made.connect(stream)
     except BaseException:
         stream.close()
         raise
     return made
-
-
-def _stream(address: Address, deadline: Deadline, where: str) -> socket.socket:
-    """A connection to the first address of the host that accepts one. Raises ``BackendUnavailable``."""
-    problem = "the name has no address"
-    places = resolve(address.host, address.port, deadline, where)
-    for number, (family, place) in enumerate(places):
-        stream = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            # an address that swallows packets must leave time for the next one
-            stream.settimeout(max(0.05, deadline.left() / (len(places) - number)))
-            stream.connect(place)
-            stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError as failure:
-            stream.close()
-            problem = f"cannot connect: {printable(str(failure.strerror or failure))}"
-        else:
-            return stream
-    raise SessionGone(f"{where}: {problem}")
-
-
-def _tls(address: Address, place: str) -> dict[str, Any]:
-    if address.use_tls is False:
-        return {"ssl_disabled": True}
-    if address.use_tls is None and (place == "::1" or place.startswith("127.")):
-        return {}  # as the server wants, unverified: nobody stands between
-    from lockctl.wire.tls import context
-
-    return {"ssl": context(address.tls)}

@@ -1,0 +1,110 @@
+"""What a URL says about MySQL and MariaDB: a database, who we are there, TLS; and the way to its server."""
+
+from __future__ import annotations
+
+import socket
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.names import printable
+from lockctl.url import endpoint, take_params
+from lockctl.value import Value
+from lockctl.wire.stream import resolve
+from lockctl.wire.tls_settings import TlsSettings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
+
+PORT = 3306
+PARAMETERS = {
+    "tls": "",  # yes, no; empty: yes unless the server is on this machine
+    "ca": "",
+    "cert": "",
+    "key": "",
+    "tls_name": "",
+    "insecure": "no",
+}
+
+
+class Address(Value):
+    """One database. ``str`` shows no secret."""
+
+    host: str  # one that starts with "/" is a Unix socket
+    port: int
+    database: str
+    user: str | None
+    password: str | None
+    use_tls: bool | None  # None: if the server is not on this machine
+    tls: TlsSettings
+
+    def __repr__(self) -> str:
+        """Where, without the password."""
+        return f"Address({self})"
+
+    def __str__(self) -> str:
+        """As messages name it."""
+        return printable(self.host if self.host.startswith("/") else f"{self.host}:{self.port}")
+
+
+def from_url(url: Url, more: dict[str, str] | None = None) -> Address:
+    """Read *url*, which may have *more* parameters; raises ``ConfigError``."""
+    taken = take_params(url, {**PARAMETERS, **(more or {})})
+    if taken["tls"] not in ("", "yes", "no"):
+        raise ConfigError("mysql: tls is yes or no")
+    tls = TlsSettings.from_params("mysql", taken)
+    wanted = bool(taken["ca"] or taken["cert"] or taken["tls_name"] or tls.insecure)
+    if wanted and taken["tls"] == "no":
+        raise ConfigError("mysql: tls=no contradicts ca, cert, tls_name and insecure")
+    database = url.path.removeprefix("/")
+    if len(url.hosts) != 1 or not database:
+        raise ConfigError(
+            "mysql: the URL needs one host and a database: mysql://user@host/database;"
+            " a Unix socket is written %2Frun%2Fmysqld%2Fmysqld.sock"
+        )
+    host, port = endpoint(url.hosts[0], PORT)
+    for text in (host, database, url.user or "", url.password or ""):
+        if text.encode("utf-8", "replace").decode() != text:
+            raise ConfigError("mysql: the URL has a part that is not UTF-8 text")
+    return Address(
+        host=host,
+        port=port,
+        database=database,
+        user=url.user,
+        password=url.password,
+        use_tls=True if wanted or taken["tls"] == "yes" else False if taken["tls"] == "no" else None,
+        tls=tls,
+    )
+
+
+def open_stream(address: Address, deadline: Deadline, where: str) -> socket.socket:
+    """A connection to the first address of the host that accepts one. Raises ``BackendUnavailable``."""
+    problem = "the name has no address"
+    places = resolve(address.host, address.port, deadline, where)
+    for number, (family, place) in enumerate(places):
+        stream = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            # an address that swallows packets must leave time for the next one
+            stream.settimeout(max(0.05, deadline.left() / (len(places) - number)))
+            stream.connect(place)
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as failure:
+            stream.close()
+            problem = f"cannot connect: {printable(str(failure.strerror or failure))}"
+        else:
+            return stream
+    raise BackendUnavailable(f"{where}: {problem}")
+
+
+def tls_of(address: Address, place: str) -> dict[str, Any]:
+    """What the driver must be told about TLS, for a server at the numeric address *place*. Raises ``ConfigError``."""
+    if address.use_tls is False:
+        return {"ssl_disabled": True}
+    if address.use_tls is None and (place == "::1" or place.startswith("127.")):
+        return {}  # as the server wants, unverified: nobody stands between
+    from lockctl.wire.tls import context
+
+    return {"ssl": context(address.tls)}
