@@ -8,9 +8,10 @@ The token is the create revision of the holder's key: the cluster numbers all th
 from __future__ import annotations
 
 from lockctl.backends.etcd import address, wording
-from lockctl.backends.etcd.cluster import LeaseExists, LeaseGone
+from lockctl.backends.etcd.client import Client
+from lockctl.backends.etcd.cluster import LeaseGone
 from lockctl.clock import wall
-from lockctl.documents import describe, read, read_revocation
+from lockctl.documents import describe, read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable
@@ -20,16 +21,13 @@ from lockctl.wire.deadline import Deadline
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, ClassVar
+    from typing import ClassVar
 
-    from lockctl.backends.etcd.cluster import Cluster
     from lockctl.model import Claim, Holder, LockInfo, Run
     from lockctl.url import Url
 
-TRIES = 4  # to make a lease: two are enough when one answer was lost
 
-
-class EtcdBackend:
+class EtcdBackend(Client):
     """Locks below one prefix of one cluster. Not for use by two threads at once, except :meth:`renew`."""
 
     parameters: ClassVar[dict[str, str]] = address.PARAMETERS
@@ -54,15 +52,6 @@ class EtcdBackend:
         hold_by="lease",
     )
 
-    def __init__(self, cluster: Cluster, prefix: str = "lockctl/") -> None:
-        """Nothing is opened before it is needed."""
-        self.cluster = cluster
-        self.layout = wording.Layout(prefix)
-        self._tenures: dict[str, int] = {}  # owner -> number of its present tenure; absent: the first
-        self._later: dict[tuple[str, int], int] = {}  # owner, token -> lease of a tenure that is not the first
-        self._unended: dict[str, set[int]] = {}  # owner -> leases of which we do not know whether they ended
-        self._granted: set[int] = set()  # leases that we have asked for
-
     @classmethod
     def from_url(cls, url: Url) -> EtcdBackend:
         """``etcd://[USER:PASSWORD@]HOST[:2379],.../?prefix=P``, ``etcds://`` with TLS; raises ``ConfigError``."""
@@ -72,8 +61,8 @@ class EtcdBackend:
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """See ``Backend``."""
         deadline = Deadline(timeout, interrupt)
-        for lease in sorted(self._unended.get(claim.owner, ())):
-            self._end(claim.owner, lease, deadline)  # else our own old place in the queue would be before us
+        for lease in sorted(self.unended.get(claim.owner, ())):
+            self.end(claim.owner, lease, deadline)  # else our own old place in the queue would be before us
         if claim.mode != EXCLUSIVE:
             from lockctl.backends.etcd.sharing import enter
 
@@ -112,7 +101,7 @@ class EtcdBackend:
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``: the lease first, whose clock counts, then whether the key is still there."""
         deadline = Deadline(timeout)
-        claim, lease = grant.claim, self._lease_of_grant(grant)
+        claim, lease = grant.claim, self.lease_of_grant(grant)
         own = self.layout.place(claim.name, lease, wording.room(claim.mode, claim.slots))
         asked = self.layout.revocation(claim.name, lease)
         request = {"compare": [wording.is_created_at(own, grant.token)], "success": [wording.get(asked)]}
@@ -120,7 +109,7 @@ class EtcdBackend:
             # in this order: the leader that prolonged the lease was still the leader when the key was looked at
             requests = ((wording.KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))
             kept, answer = self.cluster.call_beside(requests, deadline)
-            ttl, term = self._kept_alive(lease, kept)
+            ttl, term = self.kept_alive(lease, kept)
         except LeaseGone as odd:
             raise BackendUnavailable(f"{self.cluster.where}: {odd}") from None
         except ConfigError as denied:
@@ -142,17 +131,17 @@ class EtcdBackend:
 
         A *hold* ends with a lease, too: after whole seconds, rounded up, and at least the shortest lease.
         """
-        deadline, lease = Deadline(timeout), self._lease_of_grant(grant)
+        deadline, lease = Deadline(timeout), self.lease_of_grant(grant)
         if hold > 0 and lease == self.lease_of(grant.claim):  # else it was given back before
             from lockctl.backends.etcd.holding import keep
 
             keep(self, grant, lease, hold, deadline)
             try:
-                self._end(grant.claim.owner, lease, deadline)
+                self.end(grant.claim.owner, lease, deadline)
             except BackendUnavailable:
                 pass  # it runs out by itself, and the key is not attached to it any more
             return
-        self._end(grant.claim.owner, lease, deadline)
+        self.end(grant.claim.owner, lease, deadline)
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """See ``Backend``. Between two waits a place in the queue lasts as long as a lease."""
@@ -168,12 +157,6 @@ class EtcdBackend:
         except BackendUnavailable:
             if whole.left() > 0:
                 raise
-
-    def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """See ``Backend``: whatever there is of this claim ends with its lease."""
-        deadline = Deadline(timeout)
-        for lease in sorted({self.lease_of(claim), *self._unended.get(claim.owner, ())}):
-            self._end(claim.owner, lease, deadline)
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """See ``Backend``."""
@@ -203,7 +186,7 @@ class EtcdBackend:
         """See ``Backend``. Also ``BackendUnavailable`` when the lock is not that grant's any more."""
         from lockctl.backends.etcd.remembering import note_success
 
-        note_success(self, grant, self._lease_of_grant(grant), Deadline(timeout))
+        note_success(self, grant, self.lease_of_grant(grant), Deadline(timeout))
 
     def remember(self, name: str, run: Run, *, timeout: float) -> None:
         """See ``Backend``."""
@@ -232,78 +215,3 @@ class EtcdBackend:
     def close(self) -> None:
         """See ``Backend``."""
         self.cluster.close()
-
-    # What sharing, waiting and the other modules of this package use too
-
-    def lease_of(self, claim: Claim) -> int:
-        """The lease of the present tenure of a claim."""
-        return wording.lease_id(claim.owner, self._tenures.get(claim.owner, 0))
-
-    def fresh_lease(self, seconds: float, lease: int, deadline: Deadline) -> tuple[float, int]:
-        """Have the lease run from now on, made or prolonged; for how many seconds, and the leader's term."""
-        request = {"ID": str(lease), "TTL": str(-int(-seconds // 1))}
-        for _ in range(TRIES):
-            if lease in self._granted:
-                ttl, term = self.keep_alive(lease, deadline)
-                if ttl > 0:
-                    return ttl, term
-            try:
-                answer = self.cluster.call("/v3/lease/grant", request, deadline)
-            except LeaseExists:
-                self._granted.add(lease)  # the answer to an earlier request was lost
-                continue
-            self._granted.add(lease)
-            return float(max(0, wording.whole(answer.get("TTL")))), wording.term(answer)
-        raise BackendUnavailable(f"{self.cluster.where}: a lease that exists for some members and not for others")
-
-    def keep_alive(self, lease: int, deadline: Deadline) -> tuple[float, int]:
-        """Prolong a lease; for how many seconds, 0 when it has ended, and the leader's term."""
-        return self._kept_alive(lease, self.cluster.call(wording.KEEP_ALIVE, {"ID": str(lease)}, deadline))
-
-    def _kept_alive(self, lease: int, answer: dict[str, Any]) -> tuple[float, int]:
-        if wording.whole(answer.get("ID")) != lease:
-            raise BackendUnavailable(f"{self.cluster.where}: the answer is about another lease")
-        return float(max(0, wording.whole(answer.get("TTL")))), wording.term(answer)
-
-    def lease_ended(self, lease: int) -> None:
-        """Know that a lease that we had asked for is no more."""
-        self._granted.discard(lease)
-
-    def granted(self, claim: Claim, token: int, lease: int, ttl: float, answer: dict[str, Any]) -> Grant:
-        """The grant that an answer of the cluster means."""
-        if lease != wording.lease_id(claim.owner, 0):
-            self._later[claim.owner, token] = lease
-        domain = f"etcd:{wording.whole(answer['header'].get('cluster_id')):x}"
-        return Grant(claim, token, domain, self.layout.lock(claim.name), ttl, wording.moment(answer))
-
-    def mark_as_holder(self, place: bytes, own: wording.Entry, document: bytes, lease: int, deadline: Deadline) -> bool:
-        """Write down since when we have the lock that we waited for; whether we have it."""
-        known = read(own.value)
-        if known is not None and "acquired_at" in known:
-            return True
-        request = {
-            "compare": [wording.is_created_at(place, own.created)],
-            "success": [wording.put(place, document, lease)],
-        }
-        return self.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
-
-    # Tenures: a lease is used for one of them alone, so that what ends it can never end the next one
-
-    def _lease_of_grant(self, grant: Grant) -> int:
-        first = wording.lease_id(grant.claim.owner, 0)
-        return self._later.get((grant.claim.owner, grant.token), first)
-
-    def _end(self, owner: str, lease: int, deadline: Deadline) -> None:
-        tenure = self._tenures.get(owner, 0)
-        if lease == wording.lease_id(owner, tenure):
-            self._tenures[owner] = tenure + 1
-        self.lease_ended(lease)
-        unended = self._unended.setdefault(owner, set())
-        unended.add(lease)
-        try:
-            self.cluster.call("/v3/lease/revoke", {"ID": str(lease)}, deadline)
-        except LeaseGone:
-            pass
-        unended.discard(lease)
-        if not unended:
-            del self._unended[owner]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.backends.etcd import EtcdBackend
+    from lockctl.backends.etcd.client import Client
     from lockctl.backends.etcd.wording import Entry
     from lockctl.wire.deadline import Deadline
 
@@ -25,7 +25,7 @@ STEPS = 4  # to read the last use of a name
 NAMES_AT_ONCE = 30  # in one transaction: etcd allows 128 steps
 
 
-def unused(backend: EtcdBackend, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
+def unused(backend: Client, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
     """See ``Backend``: by the clock of the member that answers, in whole seconds."""
     from fnmatch import fnmatchcase
 
@@ -45,7 +45,7 @@ def unused(backend: EtcdBackend, pattern: str, older_than: float, deadline: Dead
                 yield name, at
 
 
-def forget(backend: EtcdBackend, name: str, older_than: float, deadline: Deadline) -> bool:
+def forget(backend: Client, name: str, older_than: float, deadline: Deadline) -> bool:
     """See ``Backend``: one transaction, which does nothing once the lock has a key, or a record is newer."""
     answer = backend.cluster.call("/v3/kv/txn", {"success": _looks(backend, [name])}, deadline)
     at = _last_use(wording.steps(answer, STEPS))
@@ -62,7 +62,7 @@ def forget(backend: EtcdBackend, name: str, older_than: float, deadline: Deadlin
     return backend.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
 
 
-def _looks(backend: EtcdBackend, names: list[str]) -> list[dict[str, Any]]:
+def _looks(backend: Client, names: list[str]) -> list[dict[str, Any]]:
     """The steps that read who is at some locks, and when each was used last."""
     steps: list[dict[str, Any]] = []
     for name in names:
@@ -89,7 +89,7 @@ def _time_in(entry: Entry) -> float:
     return next((time for time in times if time is not None), 0.0)
 
 
-def _names_below(backend: EtcdBackend, folder: str, deadline: Deadline) -> set[str]:
+def _names_below(backend: Client, folder: str, deadline: Deadline) -> set[str]:
     """The names of locks that have keys in a folder beside the locks."""
     names = set()
     beginning = start = wording.as_bytes(backend.layout.prefix + folder)

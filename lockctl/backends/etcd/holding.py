@@ -14,14 +14,14 @@ from lockctl.errors import BackendUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.backends.etcd import EtcdBackend
+    from lockctl.backends.etcd.client import Client
     from lockctl.model import Grant
     from lockctl.wire.deadline import Deadline
 
 HELD = 1 << 62  # added to the token: no tenure of an owner has so high a number, and none that lease
 
 
-def keep(backend: EtcdBackend, grant: Grant, lease: int, seconds: float, deadline: Deadline) -> None:
+def keep(backend: Client, grant: Grant, lease: int, seconds: float, deadline: Deadline) -> None:
     """Have the lock of a grant, whose key the name of *lease* is in, end so many seconds from now, if it is still ours.
 
     Raises ``BackendUnavailable``: it is not known whether it will be kept, and its own lease may still run.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.backends.etcd import EtcdBackend
+    from lockctl.backends.etcd.client import Client
     from lockctl.backends.etcd.wording import Entry
     from lockctl.model import Holder
     from lockctl.wire.deadline import Deadline
@@ -27,14 +27,14 @@ PAGE = 5000  # keys without values in one answer
 LOCKS_AT_ONCE = 50  # in one transaction: etcd allows 128 steps
 
 
-def inspect(backend: EtcdBackend, name: str, deadline: Deadline) -> LockInfo:
+def inspect(backend: Client, name: str, deadline: Deadline) -> LockInfo:
     """One lock as it is now, and the last run that was remembered of it."""
     found, newest = _read(backend, [name], deadline, wording.newest(backend.layout.history(name, started=True), 1))
     lock = _shown(backend, name, found, deadline)
     return replace(lock, last_run=history.read(newest[0].value)) if newest else lock
 
 
-def list_locks(backend: EtcdBackend, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:
+def list_locks(backend: Client, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:
     """The locks that match and that somebody holds, in the order of their names.
 
     How long a holder's lease still runs is one question each: it stays unknown when time gets short.
@@ -50,7 +50,7 @@ def list_locks(backend: EtcdBackend, pattern: str, deadline: Deadline) -> Iterat
 
 
 def revoke(
-    backend: EtcdBackend, name: str, seen: Holder, *, now: bool, by: str, reason: str, deadline: Deadline
+    backend: Client, name: str, seen: Holder, *, now: bool, by: str, reason: str, deadline: Deadline
 ) -> int | None:
     """See ``Backend``. What is asked of a holder is attached to its lease: it ends with the tenure."""
     (found,) = _read(backend, [name], deadline)
@@ -89,14 +89,14 @@ def revoke(
     return current.created + 1
 
 
-def _read(backend: EtcdBackend, names: list[str], deadline: Deadline, *more: dict[str, Any]) -> list[list[Entry]]:
+def _read(backend: Client, names: list[str], deadline: Deadline, *more: dict[str, Any]) -> list[list[Entry]]:
     """The queue of each lock, the holders first, and what *more* reads ask for."""
     steps = [wording.get_in_order(backend.layout.directory(name), MOST_SHOWN) for name in names]
     answer = backend.cluster.call("/v3/kv/txn", {"success": [*steps, *more]}, deadline)
     return wording.steps(answer, len(names) + len(more))
 
 
-def _names(backend: EtcdBackend, deadline: Deadline) -> set[str]:
+def _names(backend: Client, deadline: Deadline) -> set[str]:
     """The names of all locks that have keys. Whatever else is below the prefix is none of ours."""
     names = set()
     beginning = wording.as_bytes(backend.layout.prefix)
@@ -116,7 +116,7 @@ def _names(backend: EtcdBackend, deadline: Deadline) -> set[str]:
         start = found[-1].key + b"\0"
 
 
-def _shown(backend: EtcdBackend, name: str, found: list[Entry], deadline: Deadline) -> LockInfo:
+def _shown(backend: Client, name: str, found: list[Entry], deadline: Deadline) -> LockInfo:
     """What an operator sees of a queue."""
     directory = backend.layout.directory(name)
     inside = holders(directory, found)
@@ -128,7 +128,7 @@ def _shown(backend: EtcdBackend, name: str, found: list[Entry], deadline: Deadli
     return LockInfo(name, scheme, backend.layout.lock(name), state, fencing, slots, shown, waiters, None)
 
 
-def _holder(backend: EtcdBackend, entry: Entry, deadline: Deadline) -> Holder:
+def _holder(backend: Client, entry: Entry, deadline: Deadline) -> Holder:
     """A holder; how long its lease still runs is a question of its own: it stays unknown when time gets short."""
     left = None
     if entry.lease and deadline.left() >= deadline.timeout / 2:

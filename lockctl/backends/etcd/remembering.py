@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from lockctl.backends.etcd import EtcdBackend
+    from lockctl.backends.etcd.client import Client
     from lockctl.backends.etcd.wording import Entry
     from lockctl.model import Grant, Run
     from lockctl.wire.deadline import Deadline
@@ -27,14 +27,14 @@ SPARE = 20  # runs above the number that is kept at which the oldest are deleted
 AT_ONCE = 100  # runs that are deleted at once, if others left so many: etcd allows 128 steps
 
 
-def last_success(backend: EtcdBackend, name: str, deadline: Deadline) -> float | None:
+def last_success(backend: Client, name: str, deadline: Deadline) -> float | None:
     """See ``Backend``. What is no time that we noted counts as none."""
     answer = backend.cluster.call("/v3/kv/range", wording.only(backend.layout.success(name)), deadline)
     found = wording.entries(answer)
     return _time_in(found[0]) if found else None
 
 
-def note_success(backend: EtcdBackend, grant: Grant, lease: int, deadline: Deadline) -> None:
+def note_success(backend: Client, grant: Grant, lease: int, deadline: Deadline) -> None:
     """See ``Backend``: only while the key of the lock, whose name *lease* is in, is that grant's."""
     key = backend.layout.success(grant.claim.name)
     claim = grant.claim
@@ -60,7 +60,7 @@ def note_success(backend: EtcdBackend, grant: Grant, lease: int, deadline: Deadl
             return
 
 
-def remember(backend: EtcdBackend, name: str, run: Run, deadline: Deadline) -> None:
+def remember(backend: Client, name: str, run: Run, deadline: Deadline) -> None:
     """See ``Backend``: a key for each run. The order is that of their writing, whatever the clocks of hosts say."""
     directory = backend.layout.history(name, started=run.started)
     key, document = directory + os.urandom(8).hex().encode(), history.describe(run)
@@ -76,7 +76,7 @@ def remember(backend: EtcdBackend, name: str, run: Run, deadline: Deadline) -> N
         backend.cluster.call("/v3/kv/txn", {"success": surplus[:AT_ONCE]}, deadline)
 
 
-def read_history(backend: EtcdBackend, name: str, deadline: Deadline) -> tuple[Run, ...]:
+def read_history(backend: Client, name: str, deadline: Deadline) -> tuple[Run, ...]:
     """See ``Backend``."""
     most = history.KEPT + SPARE
     steps = [wording.newest(backend.layout.history(name, started=started), most) for started in (True, False)]
@@ -91,7 +91,7 @@ def _time_in(entry: Entry) -> float | None:
 
 
 def _write(
-    backend: EtcdBackend, name: str, request: Callable[[int, float], dict[str, Any]], deadline: Deadline
+    backend: Client, name: str, request: Callable[[int, float], dict[str, Any]], deadline: Deadline
 ) -> dict[str, Any]:
     """Have the lease of what is kept of a lock run from now on, and write something that is attached to it.
 

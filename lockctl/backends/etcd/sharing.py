@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.backends.etcd import EtcdBackend
+    from lockctl.backends.etcd.client import Client
     from lockctl.backends.etcd.wording import Entry
     from lockctl.model import Claim, Grant
     from lockctl.wire.deadline import Deadline
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LONGEST_COUNT = 6  # digits of a number of slots
 
 
-def enter(backend: EtcdBackend, claim: Claim, deadline: Deadline) -> Grant | None:
+def enter(backend: Client, claim: Claim, deadline: Deadline) -> Grant | None:
     """``Backend.try_acquire`` for a claim that others may hold the lock beside.
 
     A reader's key is written if at that moment nothing is outside the readers' room: one transaction decides.
@@ -75,7 +75,7 @@ def enter(backend: EtcdBackend, claim: Claim, deadline: Deadline) -> Grant | Non
         return backend.granted(claim, token, lease, ttl, answer)
 
 
-def demand_agreement(backend: EtcdBackend, claim: Claim, first: Entry, deadline: Deadline) -> None:
+def demand_agreement(backend: Client, claim: Claim, first: Entry, deadline: Deadline) -> None:
     """Raise ``ConfigError``, with nothing left of the claim, if the holder *first* says another number of slots."""
     room = room_of(backend.layout.directory(claim.name), first.key)
     if not room and documents.read(first.value) is None:

@@ -25,7 +25,7 @@ from lockctl.wire.stream import Closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.backends.etcd import EtcdBackend
+    from lockctl.backends.etcd.client import Client
     from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
 
@@ -61,7 +61,7 @@ class Place(Value):
     next_beat: float  # when the next is due
 
 
-def wait_for_turn(backend: EtcdBackend, claim: Claim, whole: Deadline) -> None:
+def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
     """Return when nobody before us is in the way. Raises ``BackendUnavailable``, also at the end of *whole*."""
     pause = PAUSE
     while True:
@@ -76,7 +76,7 @@ def wait_for_turn(backend: EtcdBackend, claim: Claim, whole: Deadline) -> None:
         whole.check(backend.cluster.where)
 
 
-def _queue_up(backend: EtcdBackend, claim: Claim, whole: Deadline) -> Place:
+def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Place:
     """Take a place at the end of the queue, or find the one that we have, and see who is before it."""
     lease = backend.lease_of(claim)
     key = backend.layout.place(claim.name, lease, wording.room(claim.mode, claim.slots))
@@ -103,7 +103,7 @@ def _queue_up(backend: EtcdBackend, claim: Claim, whole: Deadline) -> Place:
         return Place(claim, key, lease, created, view, beat, sent + beat)
 
 
-def _look(backend: EtcdBackend, claim: Claim, created: int, deadline: Deadline) -> View:
+def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> View:
     """Who is in the way of a key that was created then."""
     directory = backend.layout.directory(claim.name)
     if claim.mode == EXCLUSIVE:
@@ -126,7 +126,7 @@ def _look(backend: EtcdBackend, claim: Claim, created: int, deadline: Deadline) 
     return View(None, tuple(ahead) if len(ahead) == claim.slots else (), False, now)
 
 
-def _watch(backend: EtcdBackend, place: Place, whole: Deadline) -> bool:
+def _watch(backend: Client, place: Place, whole: Deadline) -> bool:
     """Return when the queue must be read again, ``False``: because the watch failed."""
     cluster, view = backend.cluster, place.view
     next_beat = place.next_beat
@@ -166,7 +166,7 @@ def _watch(backend: EtcdBackend, place: Place, whole: Deadline) -> bool:
         lines.close()
 
 
-def _beat(backend: EtcdBackend, place: Place, whole: Deadline) -> bool:
+def _beat(backend: Client, place: Place, whole: Deadline) -> bool:
     """Prolong our lease; whether all is as it was, which a watch that died silently would not tell."""
     step = whole.sooner(min(place.beat, LONGEST_STEP))
     if backend.keep_alive(place.lease, step)[0] <= 0:
