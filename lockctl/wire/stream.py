@@ -6,7 +6,7 @@ import _socket
 import errno
 import os
 
-from lockctl.errors import BackendUnavailable
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.value import Value
 from lockctl.wire.deadline import READABLE, WRITABLE, Deadline, bounded
@@ -92,14 +92,37 @@ class Endpoint(Value):
         else:
             raise problem or BackendUnavailable(f"{self.where}: the name has no address")
         if self.tls is not None:
-            from lockctl.wire.tls import handshake
-
             try:
-                stream.secured = handshake(stream, self.tls, self.host, deadline)
+                stream.secured = _handshake(stream, self.tls, self.host, deadline)
             except BaseException:
                 stream.close()
                 raise
         return stream
+
+
+def _handshake(stream: Stream, settings: TlsSettings, host: str, deadline: Deadline) -> Secured:
+    """A complete handshake on a fresh stream. Raises ``ConfigError``, ``BackendUnavailable``."""
+    from lockctl.wire.tls import TlsLayer
+
+    layer = TlsLayer(settings, host, stream.where, Closed)
+    while True:
+        try:
+            done = layer.handshake()
+        except ConfigError:
+            try:
+                stream.send_raw(layer.to_send(), deadline)  # the alert, so that the server's log says why
+            except BackendUnavailable:
+                pass
+            raise
+        stream.send_raw(layer.to_send(), deadline)
+        if done:
+            return layer
+        try:
+            layer.feed(stream.receive_raw(deadline))
+        except Closed as failure:
+            raise BackendUnavailable(f"{stream.where}: closed during the TLS handshake (is TLS on there?)") from failure
+        except BackendUnavailable as failure:
+            raise BackendUnavailable(f"{failure}, in the TLS handshake (is TLS on there?)") from None
 
 
 def resolve(host: str, port: int, deadline: Deadline, where: str) -> list[Address]:

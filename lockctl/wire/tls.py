@@ -7,12 +7,11 @@ import ssl
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.wire.stream import Closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.wire.deadline import Deadline
-    from lockctl.wire.stream import Stream
+    from collections.abc import Callable
+
     from lockctl.wire.tls_settings import TlsSettings
 
 _contexts: dict[TlsSettings, tuple[tuple[object, ...], ssl.SSLContext]] = {}  # with what the files were like
@@ -67,9 +66,12 @@ def _files(settings: TlsSettings) -> tuple[object, ...]:
 class TlsLayer:
     """One TLS session over buffers: what to do with the socket stays with the stream."""
 
-    def __init__(self, settings: TlsSettings, host: str, where: str) -> None:
-        """Nothing is sent yet."""
+    def __init__(
+        self, settings: TlsSettings, host: str, where: str, closed: Callable[[str], BackendUnavailable]
+    ) -> None:
+        """Nothing is sent yet. *closed* makes the error for a session that the other side has ended."""
         self._where = where
+        self._closed = closed
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         name = settings.tls_name or host
@@ -106,7 +108,7 @@ class TlsLayer:
         return self.to_send()
 
     def unwrap(self, data: bytes) -> bytes:
-        """What came for us in *data* of the socket; empty: nothing yet. Raises ``Closed``."""
+        """What came for us in *data* of the socket; empty: nothing yet. Raises what *closed* makes."""
         if data:
             self._incoming.write(data)
         pieces = []
@@ -119,35 +121,12 @@ class TlsLayer:
             if not pieces:
                 if "ALERT" in (failure.reason or ""):  # TLS 1.3 tells only now that our certificate is refused
                     raise ConfigError(f"{self._where}: the server refuses TLS with us: {_reason(failure)}") from None
-                raise Closed(f"{self._where}: TLS: {_reason(failure)}") from None
+                raise self._closed(f"{self._where}: TLS: {_reason(failure)}") from None
         return b"".join(pieces)
 
     def to_send(self) -> bytes:
         """What the protocol itself wants to send now."""
         return self._outgoing.read()
-
-
-def handshake(stream: Stream, settings: TlsSettings, host: str, deadline: Deadline) -> TlsLayer:
-    """A complete handshake on a fresh stream. Raises ``ConfigError``, ``BackendUnavailable``."""
-    layer = TlsLayer(settings, host, stream.where)
-    while True:
-        try:
-            done = layer.handshake()
-        except ConfigError:
-            try:
-                stream.send_raw(layer.to_send(), deadline)  # the alert, so that the server's log says why
-            except BackendUnavailable:
-                pass
-            raise
-        stream.send_raw(layer.to_send(), deadline)
-        if done:
-            return layer
-        try:
-            layer.feed(stream.receive_raw(deadline))
-        except Closed as failure:
-            raise BackendUnavailable(f"{stream.where}: closed during the TLS handshake (is TLS on there?)") from failure
-        except BackendUnavailable as failure:
-            raise BackendUnavailable(f"{failure}, in the TLS handshake (is TLS on there?)") from None
 
 
 def _reason(failure: Exception) -> str:

@@ -17,8 +17,8 @@ import pytest
 
 from lockctl.backends.file import FileBackend, place, ranges, sharing
 from lockctl.backends.file import record as records
+from lockctl.backends.file.kernel_locks import is_stopped, kernel_locks
 from lockctl.backends.file.record import Record
-from lockctl.backends.file.seen import is_stopped, kernel_locks
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.kernel import unlock
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
@@ -330,7 +330,7 @@ def test_a_frozen_process_at_the_head_of_the_line_that_does_not_look_stopped_hol
     grant = take(holder, harness.claim())
     with file_processes.started(harness.directory, SHARED) as stopped:
         stop_with_helper(harness, stopped)
-        monkeypatch.setattr("lockctl.backends.file.seen.is_stopped", lambda _pid: False)
+        monkeypatch.setattr("lockctl.backends.file.kernel_locks.is_stopped", lambda _pid: False)
         for claim in (reader(harness), harness.claim()):
             client = harness.client()
             waiting = start_waiting(client, claim, holder, count=2)

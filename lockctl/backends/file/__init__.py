@@ -146,9 +146,9 @@ class FileBackend:
     def _take_alone(self, claim: Claim, key: str, descriptor: int) -> Grant | None:
         if not place.try_flock(descriptor):
             if os.pread(descriptor, records.SIZE, 0).find(records.SHARING) >= 0:
-                from lockctl.backends.file import sharing
+                from lockctl.backends.file import seen
 
-                sharing.object_to(claim.name, key, descriptor, claim)
+                seen.object_to(claim.name, key, descriptor, claim)
             return None
         if not place.same_file(key, descriptor):
             return None
@@ -176,7 +176,9 @@ class FileBackend:
         if given is None and not sharing.turned_away(descriptor):
             given = sharing.enter(descriptor, key, claim, self._wall_us, self._helper, _deadline(timeout, interrupt))
         if given is None:
-            sharing.object_to(claim.name, key, descriptor, claim)
+            from lockctl.backends.file import seen
+
+            seen.object_to(claim.name, key, descriptor, claim)
             return None
         self._seats[claim.owner] = given
         return self._grant(claim, key, given.token, given.at / 1e6, descriptor)
@@ -290,10 +292,10 @@ class FileBackend:
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """See ``Backend``."""
-        from lockctl.backends.file import remembered, seen
+        from lockctl.backends.file import kernel_locks, remembered, seen
 
         key = self._key(name)
-        lock = seen.find(name, key, seen.kernel_locks()) or seen.free(name, key)
+        lock = seen.find(name, key, kernel_locks.kernel_locks()) or seen.free(name, key)
         return remembered.with_last_run(lock, self._path, self._prefix + name)
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:

@@ -13,7 +13,9 @@ import time
 from lockctl import documents
 from lockctl.backends.file import place, ranges
 from lockctl.backends.file import record as records
+from lockctl.backends.file.kernel_locks import Locks, LocksByInode, kernel_locks, of_inode
 from lockctl.backends.file.record import boot_id, pid_namespace
+from lockctl.errors import ConfigError
 from lockctl.model import SHARED, Holder, LockInfo, Waiter
 from lockctl.names import ALLOWED
 from lockctl.supervise import tree
@@ -24,79 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from lockctl.backends.file.record import Record
+    from lockctl.model import Claim
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, a fixed number of the kernel
 RECORD_WITHIN = 0.05  # seconds in which a holder of ours that the kernel shows has written its record
 LOOK_PAUSE = 0.01  # seconds between two looks at a record that is missing
 WAITER_NAME = b"lockctl-wait"  # what the helper process of a waiting lockctl is called
-
-
-class Locks:
-    """The pids that have to do with one file, in the kernel's order."""
-
-    __slots__ = ("holding", "in_line", "shared", "waiting")
-
-    def __init__(self) -> None:
-        """Nobody yet."""
-        self.holding: list[int] = []
-        self.shared: set[int] = set()  # those of them that let others in beside them
-        self.waiting: list[int] = []
-        self.in_line: list[int] = []  # those of them that keep newcomers out, see ``waiting``
-
-
-class LocksByInode(dict[tuple[int, int, int], Locks]):
-    """The locks of the kernel as they were at one moment: (major, minor, inode) of a file -> who."""
-
-    def __init__(self) -> None:
-        """As they are now."""
-        super().__init__()
-        self.taken_at = time.monotonic()
-
-
-def kernel_locks() -> LocksByInode:
-    """(major, minor, inode) -> who holds a flock, and who waits for one or is a waiting lockctl."""
-    locks = LocksByInode()
-    registered = str(ranges.WAITERS)
-    in_line = (str(ranges.TURN), str(ranges.GATE))
-    try:
-        with open("/proc/locks", encoding="ascii", errors="replace") as file:
-            lines = file.readlines()
-    except OSError:
-        return locks
-    for line in lines:
-        fields = line.split()
-        waiting = len(fields) > 1 and fields[1] == "->"
-        if waiting:
-            del fields[1]
-        if len(fields) < 8 or fields[5].count(":") != 2:
-            continue
-        if fields[1] == "POSIX" and fields[6:8] == [registered, registered]:
-            waiting = True
-        elif fields[1] != "FLOCK" and (fields[1] != "POSIX" or waiting or fields[6] not in in_line):
-            continue
-        major, minor, inode = fields[5].split(":")
-        entry = locks.setdefault((int(major, 16), int(minor, 16), int(inode)), Locks())
-        pid = int(fields[4])
-        if fields[6] in in_line:
-            entry.in_line.append(pid)
-            continue
-        if waiting:
-            if pid not in entry.waiting:
-                entry.waiting.append(pid)
-            continue
-        entry.holding.append(pid)
-        if fields[3] == "READ":
-            entry.shared.add(pid)
-    for entry in locks.values():
-        # the first in line of those who wait for a slot tries, too
-        entry.holding = [pid for pid in entry.holding if pid not in entry.waiting]
-    return locks
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped this process (SIGSTOP, a debugger), so that it does not go on by itself."""
-    fields = tree.stat_fields(pid)
-    return fields is not None and fields[0] in (b"T", b"t")
 
 
 def find_all(directory: str, prefix: str, pattern: str) -> Iterator[LockInfo]:
@@ -140,7 +75,7 @@ def find(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
 
 def look(name: str, key: str, descriptor: int, locks: LocksByInode) -> LockInfo:
     """One lock file, open for reading, as an operator sees it."""
-    there = _of_inode(locks, os.fstat(descriptor))
+    there = of_inode(locks, os.fstat(descriptor))
     record = _record(descriptor)
     if record is not None and record.document.startswith(records.SHARING):
         beside = _beside(name, key, descriptor, record, there)
@@ -197,24 +132,15 @@ def _hold_left(record: Record | None) -> float:
     return hold.left(record)
 
 
-def in_line(descriptor: int) -> list[int]:
-    """The pids that are first in line at a lock file, as far as the kernel shows them here."""
-    return _of_inode(kernel_locks(), os.fstat(descriptor)).in_line
-
-
 def look_from_outside(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
     """A lock file that this user may not read: the kernel still says whether it is held, and by which pid."""
     try:
-        there = _of_inode(locks, os.stat(key, follow_symlinks=False))
+        there = of_inode(locks, os.stat(key, follow_symlinks=False))
     except FileNotFoundError:
         return None
     except OSError as failure:
         place.refuse(key, failure)
     return _info(name, key, "held" if there.holding else "free", _strangers(there), there.waiting)
-
-
-def _of_inode(locks: LocksByInode, seen: os.stat_result) -> Locks:
-    return locks.get((os.major(seen.st_dev), os.minor(seen.st_dev), seen.st_ino)) or Locks()
 
 
 def _info(name: str, key: str, state: str, holders: tuple[Holder, ...], waiting: list[int], slots: int = 1) -> LockInfo:
@@ -317,3 +243,12 @@ def _command_of(pid: int) -> tuple[str, ...] | None:
     except OSError:
         return None
     return tuple(word.decode("utf-8", "replace") for word in words if word) or None
+
+
+def object_to(name: str, key: str, descriptor: int, claim: Claim) -> None:
+    """After a refusal: raise ``ConfigError`` if those who hold the lock say another number of slots than *claim*."""
+    lock = look(name, key, descriptor, kernel_locks())
+    if any(holder.owner is not None for holder in lock.holders):
+        wrong = documents.disagreement(key, lock.slots, claim)
+        if wrong:
+            raise ConfigError(wrong)

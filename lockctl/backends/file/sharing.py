@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 
 from lockctl import documents
-from lockctl.backends.file import hold, place, ranges, seen, trying
+from lockctl.backends.file import hold, kernel_locks, place, ranges, trying
 from lockctl.backends.file import record as records
 from lockctl.backends.file.record import NotARecord, Record
 from lockctl.errors import ConfigError
@@ -84,15 +84,15 @@ def turned_away(descriptor: int) -> bool:
     """
     if not ranges.is_taken(descriptor, ranges.TURN, ranges.GATE + 1):
         return False
-    pids = seen.in_line(descriptor)
-    return not pids or not all(map(seen.is_stopped, pids))
+    pids = kernel_locks.in_line(descriptor)
+    return not pids or not all(map(kernel_locks.is_stopped, pids))
 
 
 def passed_by(descriptor: int, claim: Claim, helper: int) -> bool:
     """Whether a claim that waits by its *helper* could be granted if it did not wait for processes that are stopped."""
-    pids = seen.in_line(descriptor)
-    stopped = list(filter(seen.is_stopped, pids))
-    if not stopped and not seen.is_stopped(helper):
+    pids = kernel_locks.in_line(descriptor)
+    stopped = list(filter(kernel_locks.is_stopped, pids))
+    if not stopped and not kernel_locks.is_stopped(helper):
         return False
     return {helper}.issuperset(set(pids).difference(stopped)) and looks_open(descriptor, claim)
 
@@ -203,12 +203,3 @@ def leave(descriptor: int, seat: Seat | None, owner: str) -> None:
         pass  # the page of a free seat means nothing, whatever is on it
     finally:
         unlock(descriptor)
-
-
-def object_to(name: str, key: str, descriptor: int, claim: Claim) -> None:
-    """After a refusal: raise ``ConfigError`` if those who hold the lock say another number of slots than *claim*."""
-    lock = seen.look(name, key, descriptor, seen.kernel_locks())
-    if any(holder.owner is not None for holder in lock.holders):
-        wrong = documents.disagreement(key, lock.slots, claim)
-        if wrong:
-            raise ConfigError(wrong)

@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 
 from lockctl.backends.file import hold, place, remembered, seen
 from lockctl.backends.file import record as records
+from lockctl.backends.file.kernel_locks import kernel_locks
 from lockctl.backends.file.record import Record
 from lockctl.errors import ConfigError
 from lockctl.names import ALLOWED, printable
@@ -44,7 +45,7 @@ def find(path: str, prefix: str, pattern: str, older_than: float) -> Iterator[tu
             files = {_lock_of(entry.name) for entry in entries if entry.is_file(follow_symlinks=False)}
     except OSError as failure:
         place.refuse(path, failure)
-    locks = seen.kernel_locks()
+    locks = kernel_locks()
     now = time.time()
     for file in sorted(files):
         name = file[len(prefix) :]

@@ -11,6 +11,7 @@ the lock rests after its holder (--min-hold), and which successful run was the l
 from __future__ import annotations
 
 from lockctl import documents
+from lockctl.backends.postgresql.names import NO_COLUMN, NO_TABLE, Names, text
 from lockctl.backends.postgresql.session import SqlError
 from lockctl.errors import ConfigError
 from lockctl.value import Value
@@ -58,7 +59,6 @@ OLD_COLUMNS = (
     f" {SINCE_EPOCH.format('taken_at')}"
 )
 COLUMNS = f"{OLD_COLUMNS}, {RESTS_FOR}"
-NO_TABLE, NO_COLUMN, FORBIDDEN = "42P01", "42703", "42501"
 PAGE = 2000  # rows read at once
 MENDINGS = 4  # tables and columns that may be missing for one statement, and one more attempt
 
@@ -92,18 +92,8 @@ class Resting(Exception):
         self.seconds = seconds
 
 
-class Fence:
+class Fence(Names):
     """The statements on one table."""
-
-    def __init__(self, schema: str | None) -> None:
-        """The table in *schema*, or in the first of the connection's search_path that has one."""
-        self.schema = None if schema is None else '"' + schema.replace('"', '""') + '"'
-        self.table = self.named("lockctl_fence")
-        self.quoted = self.table.replace("%", "%%")
-
-    def named(self, word: str) -> str:
-        """The table *word* of the same schema."""
-        return word if self.schema is None else f"{self.schema}.{word}"
 
     def take(
         self, session: Session, key: Key, name: str | None, claim: Claim, wall: float, deadline: Deadline
@@ -232,8 +222,3 @@ def _entry(row: Row) -> Entry:
         taken_at=documents.seconds(taken_at),
         rests_for=documents.seconds(rests_for),
     )
-
-
-def text(data: Any) -> str | None:
-    """A text as the driver gives it."""
-    return None if data is None else bytes(data).decode("utf-8", "replace")

@@ -14,7 +14,8 @@ from fnmatch import fnmatchcase
 
 from lockctl import documents
 from lockctl.backends.postgresql import look
-from lockctl.backends.postgresql.fence import DURABLE, FLOOR, FRESH, PAGE, SINCE_EPOCH, text
+from lockctl.backends.postgresql.fence import DURABLE, FLOOR, FRESH, PAGE, SINCE_EPOCH
+from lockctl.backends.postgresql.names import text
 from lockctl.backends.postgresql.scope import LOCKS
 from lockctl.names import check_name
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.backends.postgresql import key as keys
-from lockctl.backends.postgresql.fence import text
+from lockctl.backends.postgresql.names import text
 from lockctl.backends.postgresql.scope import IDLE_SESSION, is_key
 from lockctl.model import Holder, Waiter
 from lockctl.names import ALLOWED, check_name

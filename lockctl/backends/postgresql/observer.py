@@ -7,7 +7,7 @@ from __future__ import annotations
 import _thread
 
 from lockctl.backends.postgresql import look
-from lockctl.backends.postgresql.fence import FORBIDDEN
+from lockctl.backends.postgresql.names import FORBIDDEN
 from lockctl.backends.postgresql.scope import is_key
 from lockctl.backends.postgresql.session import SessionGone, SqlError
 from lockctl.backends.postgresql.tenure import open_side

@@ -8,7 +8,8 @@ Loaded when a run has ended, or somebody asks.
 from __future__ import annotations
 
 from lockctl import documents, history
-from lockctl.backends.postgresql.fence import DURABLE, FRESH, NO_COLUMN, NO_TABLE, SHORT, SINCE_EPOCH
+from lockctl.backends.postgresql.fence import DURABLE, FRESH, SHORT, SINCE_EPOCH
+from lockctl.backends.postgresql.names import NO_COLUMN, NO_TABLE
 from lockctl.backends.postgresql.session import SqlError
 
 TYPE_CHECKING = False

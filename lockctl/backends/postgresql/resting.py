@@ -9,22 +9,19 @@ first place in the queue, sleeps until the rest is over, and is granted the lock
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.backends.postgresql.fence import DURABLE, NO_COLUMN, NO_TABLE, RESTS_FOR
-from lockctl.backends.postgresql.session import SessionGone, SqlError
+from lockctl.backends.postgresql.fence import DURABLE, RESTS_FOR
+from lockctl.backends.postgresql.names import NO_COLUMN, NO_TABLE
+from lockctl.backends.postgresql.session import SqlError
 from lockctl.clock import wall
-from lockctl.errors import BackendUnavailable
-from lockctl.wire.deadline import READABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.backends.postgresql.fence import Fence
     from lockctl.backends.postgresql.key import Key
     from lockctl.backends.postgresql.session import Session
-    from lockctl.backends.postgresql.tenure import Tenure
     from lockctl.model import Grant, Holder
     from lockctl.wire.deadline import Deadline
 
-LOOK = 1.0  # seconds between two looks whether an operator ended the rest
 LONGEST = 1e9  # seconds: thirty years
 
 
@@ -61,27 +58,6 @@ def end(fence: Fence, session: Session, key: Key, seen: Holder, deadline: Deadli
             return None
         raise fence.explained(error, session, sql) from None
     return int(rows[0][0]) if rows else None
-
-
-def sit_out(tenure: Tenure, deadline: Deadline) -> None:
-    """Sleep until the lock that *tenure* was given has rested. Raises as its methods, and ``RequestInterrupted``."""
-    while deadline.left() > 0:
-        try:
-            tenure.look_at_rest(deadline)
-        except SessionGone:
-            raise
-        except BackendUnavailable:
-            if deadline.left() > 0:
-                raise
-        left = tenure.rests_for()
-        if left <= 0:
-            return
-        # the server ends a session that is silent for a lease
-        pause = deadline.sooner(min(left, LOOK, tenure.ttl / 3))
-        try:
-            pause.wait(tenure.session.fileno(), READABLE, tenure.session.where)
-        except BackendUnavailable:
-            pass  # the time is over
 
 
 def still(fence: Fence, session: Session, key: Key, who: str, deadline: Deadline) -> float:

@@ -7,7 +7,7 @@ Loaded when one is missing, is older than this program, or may not be written.
 
 from __future__ import annotations
 
-from lockctl.backends.postgresql.fence import FORBIDDEN, NO_COLUMN, NO_TABLE, text
+from lockctl.backends.postgresql.names import FORBIDDEN, NO_COLUMN, NO_TABLE, text
 from lockctl.backends.postgresql.session import SqlError
 from lockctl.errors import ConfigError
 from lockctl.names import printable
@@ -15,7 +15,7 @@ from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.backends.postgresql.fence import Fence
+    from lockctl.backends.postgresql.names import Names
     from lockctl.backends.postgresql.session import Session
     from lockctl.errors import BackendUnavailable
     from lockctl.wire.deadline import Deadline
@@ -60,13 +60,13 @@ EXISTS = ("42P07", "42710", "23505")  # somebody else was creating it at the sam
 WRONG_SHAPE = (NO_COLUMN, "42804", "42809", "42883", "42P10", "22003", "23502")
 
 
-def mend(fence: Fence, session: Session, error: SqlError, sql: str, deadline: Deadline) -> None:
+def mend(names: Names, session: Session, error: SqlError, sql: str, deadline: Deadline) -> None:
     """Make what *error* says is missing for *sql*. Raises what it means if that is not it, or is not allowed."""
     if error.code == NO_TABLE:
         table = concerned(error)
-        create(session, table, _place(fence, session, table, deadline), deadline)
+        create(session, table, _place(names, session, table, deadline), deadline)
     elif error.code == NO_COLUMN and any(name in str(error) for name in NEW_COLUMNS):
-        statement = ALTER.format(fence.table)
+        statement = ALTER.format(names.table)
         try:
             session.ask(statement, deadline)
         except SqlError as refusal:
@@ -74,9 +74,9 @@ def mend(fence: Fence, session: Session, error: SqlError, sql: str, deadline: De
                 raise ConfigError(
                     f"{refusal}: the table is that of an older lockctl: have its owner run: {statement}"
                 ) from None
-            raise explained(fence, refusal, session, statement) from None
+            raise explained(names, refusal, session, statement) from None
     else:
-        raise explained(fence, error, session, sql) from None
+        raise explained(names, error, session, sql) from None
 
 
 def create(session: Session, table: Table, place: str, deadline: Deadline) -> None:
@@ -95,18 +95,18 @@ def create(session: Session, table: Table, place: str, deadline: Deadline) -> No
         raise
 
 
-def explained(fence: Fence, error: SqlError, session: Session, sql: str) -> BackendUnavailable | ConfigError:
+def explained(names: Names, error: SqlError, session: Session, sql: str) -> BackendUnavailable | ConfigError:
     """What it means that *sql*, a statement on tables, was refused."""
     table = concerned(error)
     if error.code == FORBIDDEN and table.word in str(error):
-        place = fence.named(table.word)
-        more = ", DELETE" if table is FENCE and f"DELETE FROM {fence.quoted}" in sql else ""
+        place = names.named(table.word)
+        more = ", DELETE" if table is FENCE and f"DELETE FROM {names.quoted}" in sql else ""
         return ConfigError(f"{error}: have its owner run: GRANT {table.rights}{more} ON {place} TO {_user(session)}")
-    if error.code == FORBIDDEN and fence.schema is not None and fence.schema.strip('"') in str(error):
-        return ConfigError(f"{error}: have its owner run: GRANT USAGE ON SCHEMA {fence.schema} TO {_user(session)}")
+    if error.code == FORBIDDEN and names.schema is not None and names.schema.strip('"') in str(error):
+        return ConfigError(f"{error}: have its owner run: GRANT USAGE ON SCHEMA {names.schema} TO {_user(session)}")
     if error.code in WRONG_SHAPE:
         tables = [table] if table.word in str(error) else [each for each in TABLES if each.word in sql]
-        places = " or ".join([fence.named(each.word) for each in tables])
+        places = " or ".join([names.named(each.word) for each in tables])
         return ConfigError(f"{error}: {places} is not the table that lockctl made, or holds what it did not write")
     return error
 
@@ -116,10 +116,10 @@ def concerned(error: SqlError) -> Table:
     return next((table for table in TABLES if table.word in str(error)), FENCE)
 
 
-def _place(fence: Fence, session: Session, table: Table, deadline: Deadline) -> str:
+def _place(names: Names, session: Session, table: Table, deadline: Deadline) -> str:
     """Where *table* is to be: where the tokens are, or two users would have tables that the other does not see."""
-    if table is FENCE or fence.schema is not None:
-        return fence.named(table.word)
+    if table is FENCE or names.schema is not None:
+        return names.named(table.word)
     rows = session.ask(
         "SELECT n.nspname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
         f" WHERE c.oid = pg_catalog.to_regclass('{FENCE.word}')",

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.backends.postgresql import look, scope
-from lockctl.backends.postgresql.fence import FRESH, SHORT, SINCE_EPOCH, UPSERT, Drawn, Entry, Resting, text
+from lockctl.backends.postgresql.fence import FRESH, SHORT, SINCE_EPOCH, UPSERT, Drawn, Entry, Resting
 from lockctl.backends.postgresql.key import MOST_SLOTS, bigint
+from lockctl.backends.postgresql.names import text
 from lockctl.backends.postgresql.scope import Ways, is_key
 from lockctl.backends.postgresql.session import SqlError
 from lockctl.errors import ConfigError

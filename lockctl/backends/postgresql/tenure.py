@@ -11,7 +11,7 @@ from lockctl.documents import read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import SHARED
 from lockctl.names import token_domain
-from lockctl.wire.deadline import Deadline
+from lockctl.wire.deadline import READABLE, Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 APPLICATION = "lockctl"  # what the server shows for a connection that holds no lock
 TABLE_PATIENCE = 0.1  # seconds that a renewal waits for a table that somebody locked
 LOCK_TIMEOUT = "55P03"
+LOOK = 1.0  # seconds between two looks whether an operator ended the rest of a lock
 PATIENCE = 10.0  # seconds without an acknowledgement until the kernel gives such a connection up
 
 
@@ -119,18 +120,37 @@ class Tenure:
 
     def wait(self, deadline: Deadline) -> None:
         """Take a place in the queue, and wait there until the lock is ours. The place is kept."""
-        from lockctl.backends.postgresql.resting import sit_out
         from lockctl.backends.postgresql.waiting import Place
 
         if self._place is None:
             self._place = Place(self.session, self._scope, self._ways, (self.key, self._queue), self._claim)
         if self.rests_for() > 0:
             self._place.join(deadline)
-            sit_out(self, deadline)
+            self._sit_out(deadline)
             if self.rests_for() > 0:
                 return
         self._granted(self._place.stand(deadline))
         self._leave_no_key(deadline)
+
+    def _sit_out(self, deadline: Deadline) -> None:
+        """Sleep until the lock that we were given has rested. Raises as its methods, and ``RequestInterrupted``."""
+        while deadline.left() > 0:
+            try:
+                self.look_at_rest(deadline)
+            except SessionGone:
+                raise
+            except BackendUnavailable:
+                if deadline.left() > 0:
+                    raise
+            left = self.rests_for()
+            if left <= 0:
+                return
+            # the server ends a session that is silent for a lease
+            pause = deadline.sooner(min(left, LOOK, self.ttl / 3))
+            try:
+                pause.wait(self.session.fileno(), READABLE, self.session.where)
+            except BackendUnavailable:
+                pass  # the time is over
 
     def draw(self, deadline: Deadline) -> bool:
         """Draw the token of the lock, which is ours; the lease counts anew.

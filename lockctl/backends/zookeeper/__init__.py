@@ -98,7 +98,9 @@ class ZooKeeperBackend:
         deadline = Deadline(timeout, interrupt)
         try:
             deadline.check(str(self._place))
-            self._candidate(claim).wait(deadline)
+            from lockctl.backends.zookeeper.waiting import wait
+
+            wait(self._candidate(claim), deadline)
         except RequestInterrupted:
             return
         except BackendUnavailable:

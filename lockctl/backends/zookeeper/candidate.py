@@ -16,6 +16,7 @@ import os
 from lockctl import documents
 from lockctl.backends.zookeeper import queue
 from lockctl.backends.zookeeper.place import MADE_BY_US
+from lockctl.backends.zookeeper.queue import Vanished
 from lockctl.backends.zookeeper.session import Session, SessionLost
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
@@ -66,23 +67,9 @@ class Candidate:
             except (SessionLost, Vanished):
                 deadline.check(str(self.place))
 
-    def wait(self, deadline: Deadline) -> None:
-        """See ``Backend.wait``; returns early, or when the deadline has passed."""
-        from lockctl.backends.zookeeper import waiting
-
-        try:
-            session = self._queue_up(self._open(deadline), deadline)
-        except SessionLost:
-            return
-        session.keep_alive(wanted=True)
-        bell = session.bell()
-        try:
-            waiting.wait(self, session, deadline, bell)
-        except (SessionLost, Vanished):
-            pass  # a new place in the queue is needed: the next attempt sees to it
-        finally:
-            session.unhang(bell)
-            session.keep_alive(wanted=False)
+    def queue_up(self, deadline: Deadline) -> Session:
+        """The session of a waiter, with its node in the queue. Raises ``SessionLost``."""
+        return self._queue_up(self._open(deadline), deadline)
 
     def renew(self, grant: Grant, deadline: Deadline) -> Grant:
         """See ``Backend.renew``."""
@@ -418,10 +405,6 @@ class Candidate:
         if self._acquired_at is None:
             self._acquired_at = wall()
         return documents.describe(self.claim, {"acquired_at": self._acquired_at})
-
-
-class Vanished(Exception):
-    """Our node, or what is above it, is not there any more."""
 
 
 def with_revocation(data: bytes, owner: str, by: str, reason: str) -> bytes:

@@ -15,6 +15,10 @@ TURN = 1 << 32  # the counter of a parent node is an int32
 HALF = 1 << 30  # no queue is that long: numbers that are further apart have the turn of the counter between them
 
 
+class Vanished(Exception):
+    """Our node, or what is above it, is not there any more."""
+
+
 ENDINGS = {  # of a layout: what stands before the number of who is alone or has a slot, and of a reader
     "kazoo": ("__lock__", "__rlock__"),
     "curator": ("-lock-", "-read-lock-"),  # InterProcessMutex looks for what follows the last "lock-"

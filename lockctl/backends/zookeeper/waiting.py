@@ -13,6 +13,8 @@ Whoever is to have the lock next looks for a hold (see :mod:`lockctl.backends.zo
 
 from __future__ import annotations
 
+from lockctl.backends.zookeeper.queue import Vanished
+from lockctl.backends.zookeeper.session import SessionLost
 from lockctl.errors import BackendUnavailable
 from lockctl.model import EXCLUSIVE
 
@@ -25,15 +27,30 @@ if TYPE_CHECKING:
 TICK = 0.002  # seconds: more than what is lost when the end of a hold is rounded to milliseconds
 
 
-def wait(candidate: Candidate, session: Session, deadline: Deadline, bell: Bell) -> None:
+def wait(candidate: Candidate, deadline: Deadline) -> None:
+    """See ``Backend.wait``; returns early, or when the deadline has passed."""
+    try:
+        session = candidate.queue_up(deadline)
+    except SessionLost:
+        return
+    session.keep_alive(wanted=True)
+    bell = session.bell()
+    try:
+        _until_turn(candidate, session, deadline, bell)
+    except (SessionLost, Vanished):
+        pass  # a new place in the queue is needed: the next attempt sees to it
+    finally:
+        session.unhang(bell)
+        session.keep_alive(wanted=False)
+
+
+def _until_turn(candidate: Candidate, session: Session, deadline: Deadline, bell: Bell) -> None:
     """Return when it is our turn; raises as ``Session.ask``, and ``Vanished``."""
     if not candidate.find(candidate.line(session, deadline)):
         candidate.create(session, deadline, granted=False)
     while True:
         line = candidate.line(session, deadline)
         if not candidate.find(line):
-            from lockctl.backends.zookeeper.candidate import Vanished
-
             raise Vanished
         ahead = candidate.ahead(line)
         if candidate.is_open(ahead):
@@ -102,6 +119,4 @@ def _outlast(session: Session, deadline: Deadline, bell: Bell, where: str) -> No
     while not session.connected and not session.expired:
         bell.wait(patience, where)
         if session.is_outlived(patience):
-            from lockctl.backends.zookeeper.session import SessionLost
-
             raise SessionLost

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 from lockctl.backends.postgresql.address import from_url
 from lockctl.backends.postgresql.connect import Standby, connect
-from lockctl.backends.postgresql.fence import DURABLE, FORBIDDEN, NO_TABLE
+from lockctl.backends.postgresql.fence import DURABLE
+from lockctl.backends.postgresql.names import FORBIDDEN, NO_TABLE
 from lockctl.backends.postgresql.schema import NO_SCHEMA, WRONG_SHAPE
 from lockctl.backends.postgresql.session import SessionGone, SqlError
 from lockctl.errors import BackendUnavailable, ConfigError
