@@ -29,7 +29,10 @@ LONGEST_TURN = 60.0  # seconds; a wait for a mutex cannot be infinite
 
 
 class Seen(Value):
-    """What is in a cell: no *data* where nothing is. *version* is never the same again after a change."""
+    """What is in a cell: no *data* where nothing is. *version* is never the same again after a change.
+
+    Of a cell that is not there it may be: who must know that nothing was there meanwhile makes the cell first.
+    """
 
     data: bytes | None
     version: object
