@@ -16,7 +16,7 @@ from lockctl.supervise.signals import Signals, signal_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import NoReturn
 
     from lockctl.cli.messages import Talk
@@ -68,11 +68,13 @@ def _over(outcome: Outcome) -> bool:
 
 
 def resume(
-    given: dict[str, str | bool], words: tuple[str, ...], environ: Mapping[str, str], more_locks: tuple[str, ...]
+    execute: Callable[..., int],
+    given: dict[str, str | bool],
+    words: tuple[str, ...],
+    environ: Mapping[str, str],
+    more_locks: tuple[str, ...],
 ) -> int:
-    """Run the next campaign, in the image that :func:`again` executed."""
-    from lockctl.cli.start import execute
-
+    """Run the next campaign by ``start.execute``, in the image that :func:`again` executed."""
     signals, failures = inherited_signals(environ)
     return execute(given, words, environ, signals, more_locks=more_locks, failures=failures)
 

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from lockctl.cli.messages import Talk
+from lockctl.cli.messages import NOT_EXECUTABLE, Talk, exhausted
 from lockctl.errors import EXHAUSTED, LockctlError
 
 TYPE_CHECKING = False
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lockctl.supervise.signals import Signals
-
-NOT_EXECUTABLE = 126  # as in ``exit_status``, which cannot be loaded then
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +74,7 @@ def start_run(given: dict[str, str | bool], command: tuple[str, ...], more_locks
     if "LOCKCTL_STANDBY" in os.environ:
         from lockctl.cli import campaign
 
-        return campaign.resume(given, command, os.environ, more_locks)
+        return campaign.resume(execute, given, command, os.environ, more_locks)
     return execute(given, command, dict(os.environ), own_signals(), more_locks=more_locks)
 
 
@@ -100,11 +98,6 @@ def own_signals() -> Signals:
 
         campaign.replace_this_program(signals, given_environment(os.environ))
     return signals
-
-
-def exhausted(failure: OSError) -> str:
-    """One line about descriptors, processes or memory that are used up (one of ``EXHAUSTED``)."""
-    return f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something"
 
 
 def report_bug(talk: Talk) -> int:

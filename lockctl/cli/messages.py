@@ -13,10 +13,16 @@ import stat
 
 from lockctl.names import printable
 
+NOT_EXECUTABLE = 126  # as in ``exit_status``, which cannot be loaded when :func:`exhausted`
 LEVELS = ("debug", "info", "warning", "error")
 SPLICE_F_NONBLOCK = 2  # see splice(2)
 HELPED = 0.1  # seconds in which a thread has written what the kernel takes at once
 HELPED_AT_THE_END = 2.0  # the same, when nothing is left to be done
+
+
+def exhausted(failure: OSError) -> str:
+    """One line about descriptors, processes or memory that are used up (one of ``EXHAUSTED``)."""
+    return f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something"
 
 
 class Talk:

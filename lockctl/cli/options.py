@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import click
 
-from lockctl import config, registry
 from lockctl.cli.parameters import BackendWord, LockWord, Words
 from lockctl.settings import FLAG, SETTINGS, SIGNAL
 from lockctl.supervise.signals import NAMES
@@ -15,7 +13,6 @@ from lockctl.supervise.signals import NAMES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lockctl.backend import Backend
     from lockctl.cli.parameters import TextType
     from lockctl.settings import Setting
 
@@ -59,11 +56,3 @@ def _type(setting: Setting) -> TextType | click.Path:
     if setting.kind == "file":
         return click.Path()
     return {"lock": LockWord(), "backend": BackendWord()}.get(setting.name, click.STRING)
-
-
-def open_backend(word: str | None, config_file: str | None, lock: str | None = None) -> Backend:
-    """The backend that the options, variables and configuration mean."""
-    given: dict[str, str | bool] = {} if word is None else {"backend": word}
-    file = config.read_config(config.config_path(config_file, os.environ))
-    settings = config.resolve(given, os.environ, file, lock)
-    return registry.open_backend(config.backend_url(settings["backend"], os.environ, file))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lockctl import config, registry
 from lockctl.durations import parse_duration
 from lockctl.errors import LockctlError, UsageError
 from lockctl.names import check_name, printable
@@ -16,10 +17,20 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
+    from lockctl.backend import Backend
+
     TextType = click.ParamType[str]
     AnyType = click.ParamType[Any]
 else:
     TextType = AnyType = click.ParamType  # before click 8.4 it takes no argument
+
+
+def open_backend(word: str | None, config_file: str | None, lock: str | None = None) -> Backend:
+    """The backend that the options, variables and configuration mean."""
+    given: dict[str, str | bool] = {} if word is None else {"backend": word}
+    file = config.read_config(config.config_path(config_file, os.environ))
+    settings = config.resolve(given, os.environ, file, lock)
+    return registry.open_backend(config.backend_url(settings["backend"], os.environ, file))
 
 
 class Parsed(AnyType):
@@ -61,8 +72,6 @@ class LockWord(TextType):
         """Names of locks in the backend that the words before the cursor mean."""
         from click.shell_completion import CompletionItem
 
-        from lockctl.cli.options import open_backend
-
         try:
             backend = open_backend(ctx.params.get("backend"), ctx.params.get("config"))
             found = backend.list("*", timeout=2.0)
@@ -90,8 +99,6 @@ class BackendWord(TextType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names of profiles in the file that the words before the cursor mean."""
         from click.shell_completion import CompletionItem
-
-        from lockctl import config
 
         try:
             file = config.read_config(config.config_path(ctx.params.get("config"), os.environ))

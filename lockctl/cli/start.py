@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 
 from lockctl import names
-from lockctl.cli.main import NOT_EXECUTABLE, exhausted
-from lockctl.cli.messages import Talk
+from lockctl.cli.messages import NOT_EXECUTABLE, Talk, exhausted
 from lockctl.errors import EXHAUSTED, BackendUnavailable, ConfigError, LockctlError, UsageError
 from lockctl.settings import PASSWORD
 from lockctl.supervise.fork import fork_guard

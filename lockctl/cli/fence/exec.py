@@ -10,8 +10,8 @@ import click
 from lockctl import clock, kernel
 from lockctl.cli import exit_status
 from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, own_token
-from lockctl.cli.main import exhausted, own_signals
-from lockctl.cli.messages import Talk
+from lockctl.cli.main import own_signals
+from lockctl.cli.messages import Talk, exhausted
 from lockctl.cli.parameters import CommandWord
 from lockctl.cli.start import hold_standard_descriptors, job_environment
 from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError

@@ -11,9 +11,9 @@ import click
 
 from lockctl.cli import exit_status
 from lockctl.cli.messages import Talk
-from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, YES, open_backend, with_settings
+from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, YES, with_settings
 from lockctl.cli.output import held_by, print_data, where_options
-from lockctl.cli.parameters import LockName, Parsed
+from lockctl.cli.parameters import LockName, Parsed, open_backend
 from lockctl.cli.question import ask_person
 from lockctl.cli.run import user_name
 from lockctl.clock import wall

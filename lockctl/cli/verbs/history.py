@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lockctl.cli import exit_status
-from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, open_backend, with_settings
+from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import json_array, on_styled_screen, print_data, run_document, table
-from lockctl.cli.parameters import LockName, Parsed
+from lockctl.cli.parameters import LockName, Parsed, open_backend
 from lockctl.cli.rows import UNKNOWN, place, span
 from lockctl.clock import utc
 from lockctl.names import command_line, printable

@@ -7,9 +7,9 @@ import json
 import click
 
 from lockctl.cli import exit_status
-from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, open_backend, with_settings
+from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import lock_document, on_styled_screen, print_data
-from lockctl.cli.parameters import LockName
+from lockctl.cli.parameters import LockName, open_backend
 from lockctl.cli.rows import facts, waiter_place
 from lockctl.clock import utc
 

@@ -7,9 +7,9 @@ import json
 import click
 
 from lockctl.cli import exit_status
-from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, open_backend, with_settings
+from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import json_array, lock_document, on_styled_screen, print_data, table
-from lockctl.cli.parameters import LockWord
+from lockctl.cli.parameters import LockWord, open_backend
 from lockctl.cli.rows import HEADING, row
 
 MOST_STYLED = 500  # rows: rich takes 0.4 ms for each, and nobody reads more of them on a screen

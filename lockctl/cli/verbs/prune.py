@@ -8,9 +8,9 @@ import click
 
 from lockctl.cli import exit_status
 from lockctl.cli.messages import Talk
-from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, open_backend, with_settings
+from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import json_array, print_data, table
-from lockctl.cli.parameters import LockWord, Parsed
+from lockctl.cli.parameters import LockWord, Parsed, open_backend
 from lockctl.clock import utc
 from lockctl.durations import parse_duration
 from lockctl.names import printable

@@ -13,9 +13,9 @@ import click
 
 from lockctl.cli import exit_status
 from lockctl.cli.messages import Talk
-from lockctl.cli.options import open_backend, with_settings
+from lockctl.cli.options import with_settings
 from lockctl.cli.output import data_stream, discard_output, lock_document, on_screen
-from lockctl.cli.parameters import LockWord, Parsed
+from lockctl.cli.parameters import LockWord, Parsed, open_backend
 from lockctl.cli.polling import Events, Polling
 from lockctl.cli.rows import UNKNOWN, holder_place
 from lockctl.clock import monotonic, utc, wall

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from lockctl import errors
-from lockctl.cli import exit_status, main
+from lockctl.cli import exit_status, messages
 from lockctl.fence import Stale
 from lockctl.model import Outcome
 from lockctl.settings import BY_NAME
@@ -64,5 +64,5 @@ def test_each_outcome_has_a_status(change: dict[str, object], status: int) -> No
 
 
 def test_numbers_that_must_be_known_elsewhere_are_the_same() -> None:
-    assert main.NOT_EXECUTABLE == exit_status.NOT_EXECUTABLE
+    assert messages.NOT_EXECUTABLE == exit_status.NOT_EXECUTABLE
     assert BY_NAME["conflict_exit_code"].default == str(exit_status.HELD)

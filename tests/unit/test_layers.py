@@ -1,4 +1,4 @@
-"""The house keeps its order: one direction of imports, no talk below the desk, a short path of `run`."""
+"""One direction of imports and no circles, no output below the command line, a short path of `run`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.jobs import Lockctl
 
 ROOT = Path(lockctl.__file__).parent
-WORDS = {
+BASE = {
     "value",
     "errors",
     "model",
@@ -35,10 +35,10 @@ WORDS = {
     "documents",
     "history",
 }
-WORDS |= {"supervise.tree", "supervise.signals"}  # facts of the kernel about processes and signals
-# each room, and the rooms that it may enter; the words are open to all
-ROOMS: dict[str, set[str]] = {
-    "words": set(),
+BASE |= {"supervise.tree", "supervise.signals"}  # facts of the kernel about processes and signals
+# each layer, and the layers that it may import from; the base is open to all
+LAYERS: dict[str, set[str]] = {
+    "base": set(),
     "settings": set(),
     "secret": set(),
     "registry": {"secret"},  # a backend is loaded by its name
@@ -57,16 +57,16 @@ ROOMS: dict[str, set[str]] = {
     "__main__": {"cli", "loading"},
     "__init__": set(),
 }
-BELOW_THE_DESK = sorted(
+BELOW_THE_COMMAND_LINE = sorted(
     path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] != "cli" and path.name != "__main__.py"
 )
 SLOW = {"click", "rich", "json", "typing", "dataclasses", "enum", "re"}
 SLOW |= {"logging", "subprocess", "threading", "socket", "tomllib", "argparse", "hashlib"}
 
 
-def room_of(module: str) -> str:
-    """The room of a module, named as below ``lockctl``."""
-    return "words" if module in WORDS else module.partition(".")[0]
+def layer_of(module: str) -> str:
+    """The layer of a module, named as below ``lockctl``."""
+    return "base" if module in BASE else module.partition(".")[0]
 
 
 def name_of(path: Path) -> str:
@@ -88,14 +88,23 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=name_of)
-def test_a_module_enters_only_rooms_that_come_before_its_own(path: Path) -> None:
-    room = room_of(name_of(path))
-    entered = {room_of(module) for module in imports_of(ast.parse(path.read_text()))}
-    assert entered <= ROOMS[room] | {"words", room, "__init__"}
+def test_a_module_imports_only_from_layers_after_its_own(path: Path) -> None:
+    layer = layer_of(name_of(path))
+    used = {layer_of(module) for module in imports_of(ast.parse(path.read_text()))}
+    assert used <= LAYERS[layer] | {"base", layer, "__init__"}
 
 
-@pytest.mark.parametrize("path", BELOW_THE_DESK, ids=name_of)
-def test_nothing_below_the_desk_prints_exits_or_reads_the_environment(path: Path) -> None:
+def test_no_import_goes_in_a_circle_also_no_lazy_one_and_none_for_types_alone() -> None:
+    imports = {name_of(path): set(imports_of(ast.parse(path.read_text()))) for path in ROOT.rglob("*.py")}
+    left = {module: used & imports.keys() - {module, "__init__"} for module, used in imports.items()}
+    while done := [module for module, used in left.items() if not used & left.keys()]:
+        for module in done:
+            del left[module]
+    assert not left, "each of these is in a circle, or before one"
+
+
+@pytest.mark.parametrize("path", BELOW_THE_COMMAND_LINE, ids=name_of)
+def test_nothing_below_the_command_line_prints_exits_or_reads_the_environment(path: Path) -> None:
     tree = ast.parse(path.read_text())
     forks = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and "os.fork()" in ast.unparse(node)]
     in_children = {id(inner) for fork in forks for inner in ast.walk(fork)}
