@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import time
 from typing import TYPE_CHECKING
@@ -151,3 +153,28 @@ def test_a_directory_that_is_not_there_or_may_not_be_written_is_named() -> None:
     backend = open_backend(parse_url(f"sqlite:///nonexistent-{os.getpid()}/locks.db"))
     with pytest.raises(ConfigError, match="unable to open"):
         backend.inspect("nightly", timeout=LIMIT)
+
+
+LOOK = """
+import os, sys, time
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+made = [open_backend(parse_url(f"sqlite://{sys.argv[1]}/{number}.db")) for number in range(20)]
+print("ready", flush=True)
+sys.stdin.read()
+for backend in made:
+    print(backend.inspect("nightly", timeout=10.0).state)
+"""
+
+
+def test_many_who_make_a_database_at_the_same_moment_all_get_it(tmp_path: Path) -> None:
+    words = (sys.executable, "-c", LOOK, str(tmp_path))
+    looks = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    for look in looks:
+        assert look.stdout is not None
+        assert look.stdout.readline() == "ready\n"
+    for look in looks:
+        assert look.stdin is not None
+        look.stdin.close()
+        look.stdin = None
+    assert [look.communicate(timeout=60)[0].split() for look in looks] == [["free"] * 20] * 6

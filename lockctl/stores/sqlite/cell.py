@@ -16,9 +16,9 @@ import os
 
 from lockctl import clock
 from lockctl.locks.cell import CellBackend
-from lockctl.locks.driver import Cells, Seen, Turn
+from lockctl.locks.driver import Cells, Seen, Turn, sleep
 from lockctl.model import Capabilities
-from lockctl.stores.sqlite.protocol import Connection, read_url, where
+from lockctl.stores.sqlite.protocol import Busy, Connection, read_url, where
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 CLOCK = "clock:"  # the cell of the clock: the id of a boot, and seconds since the epoch at it
+AGAIN = 0.01  # seconds before a database that is locked is asked again
 
 
 class SqliteCells(Cells):
@@ -88,9 +89,16 @@ class SqliteCells(Cells):
 
     def _ask(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Result:
         with Turn(self._mutex, deadline, self.where):
-            if self._connection is None:
-                self._connection = self._opened(deadline)
-            return self._execute(self._connection, statement, deadline, *values)
+            while True:
+                try:
+                    if self._connection is None:
+                        self._connection = self._opened(deadline)
+                    return self._execute(self._connection, statement, deadline, *values)
+                except Busy:
+                    # while the last connection of others is closed, or the log is made, SQLite does not wait itself
+                    if deadline.left() <= AGAIN:
+                        raise
+                    sleep(AGAIN, deadline.interrupt, self.where)
 
     def _execute(self, connection: Connection, statement: str, deadline: Deadline, *values: Any) -> Result:
         deadline.check(self.where)

@@ -42,6 +42,10 @@ def where(path: str) -> str:
     return f"sqlite: {printable(path)}"
 
 
+class Busy(BackendUnavailable):
+    """Another connection kept this one out; nothing was done."""
+
+
 class Connection:
     """One connection to a database in a file. Any thread may use it, one at a time."""
 
@@ -89,6 +93,8 @@ class Connection:
 
     def _refusal(self, failure: sqlite3.Error) -> ConfigError | BackendUnavailable:
         said = printable(str(failure))
+        if "locked" in said:
+            return Busy(f"{self._where}: {said}")
         if any(text in said for text in PASSING):
             return BackendUnavailable(f"{self._where}: {said}")
         if self._advice and ("no such table" in said or "no such column" in said):
