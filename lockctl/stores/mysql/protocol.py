@@ -6,6 +6,8 @@ is never committed: each statement looks at the deadline first.
 
 from __future__ import annotations
 
+import _thread
+
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.stores.mysql.address import open_stream, tls_of
@@ -173,6 +175,10 @@ class KeptSession:
             self._session = None
 
     def _tried(self, step: Callable[[Session], T], kept: Session | None, deadline: Deadline) -> tuple[T, Session]:
+        mutex = _thread.allocate_lock()
+        given_up: list[bool] = []
+        done: list[Session] = []
+
         def run() -> tuple[T, Session]:
             session = kept or Session(self._address, deadline)
             try:
@@ -180,16 +186,29 @@ class KeptSession:
                     session.ask(statement, deadline)
                 while True:
                     try:
-                        return step(session), session
+                        given = step(session)
+                        break
                     except SqlError as error:
                         if error.code != DEADLOCK:
                             raise
                         session.ask("ROLLBACK", deadline)
+                with mutex:
+                    if given_up:
+                        raise BackendUnavailable(f"{self.where}: too late")
+                    done.append(session)
             except BaseException:
                 session.close()
                 raise
+            return given, session
 
-        return bounded(run, deadline, self.where)
+        try:
+            return bounded(run, deadline, self.where)
+        except BaseException:
+            with mutex:
+                given_up.append(True)
+                for session in done:  # it ended in the very moment in which it was given up
+                    session.close()
+            raise
 
 
 def driver() -> Any:
