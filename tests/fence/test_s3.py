@@ -13,7 +13,7 @@ from lockctl import fence
 from lockctl.errors import ConfigError
 from lockctl.fence import Stale
 from lockctl.fence.stores.objects import Overtaken
-from tests.fence.contract import Client, mark
+from tests.fence.contract import LIMIT, Client, mark
 from tests.fence.objects import SIDE, ObjectContract, ObjectHarness, once, write, writes_data, writes_mark
 from tests.servers.moto import Moto
 
@@ -235,7 +235,7 @@ class TestAccess:
     )
     def test_a_url_that_cannot_mean_an_object_says_why(self, url: str, reason: str) -> None:
         with pytest.raises(ConfigError, match=reason) as told:
-            fence.advance(url, mark(33), timeout=3.0)
+            fence.advance(url, mark(33), timeout=LIMIT)
         assert "\n" not in str(told.value)
 
     def test_what_is_missing_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,9 +106,11 @@ def test_a_fleet_with_wrong_clocks_succeeds_once_in_each_period_and_retries_fail
         host.join()
     lines = [line.split() for line in log.read_text().splitlines()]
     succeeded = [int(period) for period, _, _ in lines]
-    assert sorted(succeeded) == [int(start) // PERIOD + number for number in range(PERIODS)]
+    # a run that a busy machine was so slow to start that it belongs to the period after the last one counts there
+    assert sorted(succeeded)[:PERIODS] == [int(start) // PERIOD + number for number in range(PERIODS)]
+    assert len(set(succeeded)) == len(succeeded)
     assert set(statuses) <= {0, 1, 75}
-    assert statuses.count(0) == PERIODS
+    assert statuses.count(0) == len(succeeded) <= PERIODS + 1
     assert statuses.count(1) == len(list(failures.iterdir())) >= PERIODS // 2
     assert len(statuses) >= HOSTS * (PERIODS - 1)
     tokens = [int(token) for _, _, token in sorted(lines, key=lambda line: float(line[1]))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -51,11 +52,12 @@ def test_a_writer_is_never_inside_with_anybody_and_is_not_starved(lockctl: Lockc
 @pytest.mark.parametrize("backend_name", on_backends(*SHARED))
 def test_a_stream_of_readers_does_not_starve_a_writer(lockctl: Lockctl, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
-    first = lockctl.start_holding("a", "--shared", "--", "sleep", "2")
+    first = lockctl.start_holding("a", "--shared")
     writer = lockctl.start("run", "-l", "a", "--wait", "60s", "--", "touch", str(begun))
-    eventually(lambda: lockctl("run", "-l", "a", "--shared", "--", "true").returncode == 75)
+    eventually(lambda: lockctl("run", "-l", "a", "--shared", "--", "true").returncode == 75, LIMIT)
     readers = [lockctl.start("run", "-l", "a", "--shared", "--wait", "60s", "--", "sleep", "1") for _ in range(4)]
-    assert first.wait(LIMIT) == 0
+    first.terminate()
+    assert first.wait(LIMIT) == 128 + signal.SIGTERM
     assert writer.wait(LIMIT) == 0
     assert begun.exists()
     assert [reader.wait(LIMIT) for reader in readers] == [0] * 4
