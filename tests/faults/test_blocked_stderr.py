@@ -164,7 +164,10 @@ def test_what_was_dropped_is_told_as_soon_as_there_is_room(
     said: list[str] = []
     eventually(lambda: said.append(stderr.take()) or DROPPED in "".join(said))  # type: ignore[func-returns-value]
     notice, line = (json.loads(line) for line in "".join(said).splitlines()[-2:])
-    assert (notice["level"], notice["message"].partition(" (")[0]) == ("warning", "2 lines")
+    count, unit = notice["message"].partition(" (")[0].split()
+    # what is said of the start may come only now, on a busy machine
+    assert (notice["level"], unit) == ("warning", "lines")
+    assert 2 <= int(count) <= 4
     assert line["message"] == "passing on signal 30"
 
 
