@@ -24,6 +24,14 @@ def check_name(name: str) -> str:
     return name
 
 
+def is_name(name: str) -> bool:
+    """Whether *name* can name a lock."""
+    try:
+        return bool(check_name(name))
+    except ValueError:
+        return False
+
+
 def derived_name(words: tuple[str, ...]) -> str:
     """The lock name of a command that was given none: base name and a short hash of all its words."""
     whole = b"\0".join(word.encode("utf-8", "surrogateescape") for word in words)

@@ -12,9 +12,9 @@ import os
 from lockctl import documents
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.locks.driver import looks
-from lockctl.locks.machine import MICROSECONDS, Lock
+from lockctl.locks.machine import Lock
 from lockctl.model import Grant, LockInfo
-from lockctl.names import check_name, printable
+from lockctl.names import is_name, printable
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -152,9 +152,8 @@ class CellBackend:
 
         while True:
             seen = self._cells.read(LOCK + self._prefix + claim.name, deadline)
-            try:
-                lock = self._read(claim.name, seen)
-            except _Foreign:
+            lock = self._lock(seen)
+            if lock is None:
                 return seen, refresh
             place = lock.queue.get(claim.owner)
             left = 0.0 if place is None else place["until"] - seen.at - (claim.ttl - refresh)
@@ -170,29 +169,28 @@ class CellBackend:
         from lockctl.locks import records
 
         last = records.last_started(self._cells.read(PAST + self._prefix + name, deadline).data)
-        return self._info(name, self._cells.read(LOCK + self._prefix + name, deadline), last)
+        seen = self._cells.read(LOCK + self._prefix + name, deadline)
+        return self._info(name, seen, self._lock(seen), last)
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         """See ``Backend``."""
         found = dict(self._matching(LOCK, pattern, Deadline(timeout)))
         for name in sorted(found):
-            info = self._info(name, found[name], None)
-            lock = Lock.read(found[name].data or b"")
-            if lock is None or lock.token > 0 or info.waiters:  # else somebody waited once, and nobody was granted it
-                yield info
+            lock = self._lock(found[name])
+            # else somebody waited once, and nobody was granted it
+            if lock is None or lock.token > 0 or lock.queue:
+                yield self._info(name, found[name], lock, None)
 
-    def _info(self, name: str, seen: Seen, last_run: Run | None) -> LockInfo:
-        holders: tuple[Holder, ...]
-        try:
-            lock = self._read(name, seen)
-        except _Foreign:
-            state, holders, lock = "foreign", (documents.foreign_holder(),), Lock()
-        else:
-            holders = tuple(
+    def _info(self, name: str, seen: Seen, lock: Lock | None, last_run: Run | None) -> LockInfo:
+        """A lock as an operator sees it; without one another program has its cell."""
+        state, holders = "foreign", [documents.foreign_holder()]
+        if lock is not None:
+            holders = [
                 documents.holder(each, token=each["token"], expires_in=each["until"] - seen.at)
                 for each in lock.holders.values()
-            )
+            ]
             state = "held" if holders else "free"
+        lock = lock or Lock()
         promised = self.capabilities
         return LockInfo(
             name=name,
@@ -201,7 +199,7 @@ class CellBackend:
             state=state,
             fencing=promised.fencing,
             slots=max([1, *map(documents.slots, lock.holders.values())]),
-            holders=holders,
+            holders=tuple(holders),
             waiters=tuple(map(documents.waiter, lock.queue.values())),
             last_run=last_run,
         )
@@ -222,17 +220,15 @@ class CellBackend:
                         f"{name} is held by another program, which cannot be told: end it, or use --now"
                     ) from None
                 lock = Lock()
-                lock.token, lock.used = self._next_token(foreign.seen, deadline), foreign.seen.at
+                lock.token = lock.next_token(foreign.seen.at, self._floor(deadline))
+                lock.used = foreign.seen.at
                 if self._cells.write(LOCK + self._prefix + name, foreign.seen, lock.written(), deadline):
                     return lock.token + 1
 
     def last_success(self, name: str, *, timeout: float) -> float | None:
         """See ``Backend``."""
-        seen = self._cells.read(LOCK + self._prefix + name, Deadline(timeout))
-        try:
-            return self._read(name, seen).success
-        except _Foreign:
-            return None
+        lock = self._lock(self._cells.read(LOCK + self._prefix + name, Deadline(timeout)))
+        return None if lock is None else lock.success
 
     def note_success(self, grant: Grant, *, timeout: float) -> None:
         """See ``Backend``."""
@@ -269,7 +265,7 @@ class CellBackend:
         in_use = set()
         for kind in (LOCK, PAST):
             for name, seen in self._matching(kind, pattern, deadline):
-                used = self._last_use(name, seen) if kind == LOCK else self._last_use(name, None, seen)
+                used = self._last_use(seen) if kind == LOCK else self._last_use(None, seen)
                 if used is None or seen.at - used < older_than:
                     in_use.add(name)
                 else:
@@ -282,7 +278,7 @@ class CellBackend:
         lock_key, past_key = LOCK + self._prefix + name, PAST + self._prefix + name
         for seen in looks(self._cells, lock_key, deadline):
             past = self._cells.read(past_key, deadline)
-            used = self._last_use(name, seen, past)
+            used = self._last_use(seen, past)
             if used is None or past.at - used < older_than:
                 return False
             if seen.data is not None:
@@ -310,12 +306,17 @@ class CellBackend:
         raise AssertionError("there is always another look, or an error")
 
     def _read(self, name: str, seen: Seen) -> Lock:
-        if seen.data is None:
-            return Lock()
-        lock = Lock.read(seen.data)
+        """The lock in a cell. Raises ``_Foreign``."""
+        lock = self._lock(seen)
         if lock is None:
             raise _Foreign(f"{self._cells.where}: {printable(self._prefix + name)} is not a lock of lockctl's", seen)
-        lock.expire(seen.at)
+        return lock
+
+    def _lock(self, seen: Seen) -> Lock | None:
+        """The lock in a cell as it is at that time; ``None``: something else is there."""
+        lock = Lock() if seen.data is None else Lock.read(seen.data)
+        if lock is not None:
+            lock.expire(seen.at)
         return lock
 
     def _matching(self, kind: str, pattern: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
@@ -325,20 +326,17 @@ class CellBackend:
         beginning = kind + self._prefix
         for key, seen in self._cells.scan(beginning, deadline):
             name = key[len(beginning) :]
-            if _is_name(name) and fnmatchcase(name, pattern):
+            if is_name(name) and fnmatchcase(name, pattern):
                 yield name, seen
 
-    def _last_use(self, name: str, seen: Seen | None, past: Seen | None = None) -> float | None:
+    def _last_use(self, seen: Seen | None, past: Seen | None = None) -> float | None:
         """When a name was used last, if lockctl has something of it and nobody uses it now."""
         from lockctl.locks import records
 
         uses = []
         if seen is not None and seen.data is not None:
-            try:
-                lock = self._read(name, seen)
-            except _Foreign:
-                return None
-            if lock.is_in_use():
+            lock = self._lock(seen)
+            if lock is None or lock.is_in_use():
                 return None
             uses.append(lock.used)
         if past is not None and past.data is not None:
@@ -369,9 +367,6 @@ class CellBackend:
             if self._cells.write(FLOOR + self._prefix, seen, str(token).encode(), deadline):
                 return
 
-    def _next_token(self, seen: Seen, deadline: Deadline) -> int:
-        return max(self._floor(deadline) + 1, int(seen.at * MICROSECONDS))
-
 
 class _Foreign(ConfigError):
     """The cell of a lock has something that lockctl did not write."""
@@ -383,10 +378,3 @@ class _Foreign(ConfigError):
 
 def _changed(given: T | None) -> tuple[T | None, bool]:
     return given, given is not None
-
-
-def _is_name(name: str) -> bool:
-    try:
-        return bool(check_name(name))
-    except ValueError:
-        return False

@@ -113,12 +113,16 @@ class Lock:
             if not self.is_open_to(claim):
                 return None
             self.queue.pop(claim.owner, None)
-            self.token = max(self.token + 1, floor + 1, int(at * MICROSECONDS))
+            self.token = self.next_token(at, floor)
             holder = _member(claim, {"token": self.token, "acquired_at": at})
             self.holders[claim.owner] = holder
         holder["until"] = at + claim.ttl
         self.used = at
         return holder
+
+    def next_token(self, at: float, floor: int = 0) -> int:
+        """The token of the next grant: see :meth:`take`."""
+        return max(self.token + 1, floor + 1, int(at * MICROSECONDS))
 
     def line_up(self, claim: Claim, at: float) -> None:
         """Take a place at the end of the queue, or keep the one that *claim* has, for the length of its lease."""

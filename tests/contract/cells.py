@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from lockctl.locks.cell import LOCK
@@ -21,9 +22,9 @@ FOREIGN = b"web3:4711"
 class CellHarness(Harness):
     """A store that is harmed through its own driver, with clients of its own."""
 
+    @abstractmethod
     def cells(self) -> Cells:
         """A driver beside those of the clients."""
-        raise NotImplementedError
 
     def key(self, name: str) -> str:
         """The cell of a lock."""

@@ -17,7 +17,7 @@ from lockctl.backends.postgresql import look
 from lockctl.backends.postgresql.fence import DURABLE, FLOOR, FRESH, PAGE, SINCE_EPOCH
 from lockctl.backends.postgresql.names import text
 from lockctl.backends.postgresql.scope import LOCKS
-from lockctl.names import check_name
+from lockctl.names import is_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def unused(
             after = text(full_name) or ""
             name = after.removeprefix(address.prefix)
             if (
-                _is_name(name)
+                is_name(name)
                 and fnmatchcase(name, pattern)
                 and address.key_of(name).text == text(key)
                 and is_free(name)
@@ -121,10 +121,3 @@ def _records(fence: Fence, session: Session, deadline: Deadline) -> list[str]:
 
 def _named(fence: Fence, word: str) -> str:
     return fence.named(word).replace("%", "%%")
-
-
-def _is_name(name: str) -> bool:
-    try:
-        return bool(check_name(name))
-    except ValueError:
-        return False

@@ -14,7 +14,7 @@ from lockctl.backends.postgresql.tenure import open_side
 from lockctl.documents import describe_revocation
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.model import EXCLUSIVE, LockInfo
-from lockctl.names import check_name
+from lockctl.names import is_name
 from lockctl.value import replace
 
 TYPE_CHECKING = False
@@ -254,9 +254,9 @@ class Observer:
         while page := self._fence.page(session, address.prefix, after, deadline):
             for entry in page:
                 after = entry.name or ""
-                name = _valid(after.removeprefix(address.prefix))
+                name = after.removeprefix(address.prefix)
                 # who can write the table could give a name the key of another
-                if name is not None and address.key_of(name).text == entry.key:
+                if is_name(name) and address.key_of(name).text == entry.key:
                     found.append((name, address.key_of(name), entry))
         return found
 
@@ -320,10 +320,3 @@ class Observer:
 def _resting(entry: Entry | None) -> str | None:
     """The last holder of a lock that rests."""
     return None if entry is None or entry.rests_for is None else entry.owner
-
-
-def _valid(name: str) -> str | None:
-    try:
-        return check_name(name)
-    except ValueError:
-        return None

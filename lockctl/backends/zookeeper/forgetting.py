@@ -10,7 +10,7 @@ from lockctl.backends.zookeeper import hold, looking, past
 from lockctl.backends.zookeeper.place import KEPT, MADE_BY_US
 from lockctl.clock import wall
 from lockctl.history import KEPT as RUNS_KEPT
-from lockctl.names import check_name
+from lockctl.names import is_name
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
@@ -58,7 +58,7 @@ def unused(
 
     names = set(looking.names_below(session, place, deadline))
     (records,) = session.ask(deadline, lambda client: client.get_children_async(f"{place.root}/{KEPT}"))
-    names.update([] if isinstance(records, Exception) else filter(_is_name, records))
+    names.update([] if isinstance(records, Exception) else filter(is_name, records))
     wanted = sorted(name for name in names if fnmatchcase(name, pattern))
     now, found = wall(), []
     for start in range(0, len(wanted), NAMES_AT_ONCE):
@@ -181,10 +181,3 @@ def _or_none(session: Session, answer: Any, path: str) -> Any:
     if isinstance(answer, Exception):
         raise session.strange(answer, path)
     return answer
-
-
-def _is_name(name: str) -> bool:
-    try:
-        return bool(check_name(name))
-    except ValueError:
-        return False

@@ -82,7 +82,7 @@ class MemoryCells(Cells):
         watcher = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         with server.mutex:
             server.watchers.add(watcher)
-            changed = server.cells.get(key, (None, 0))[1] != seen.version or server.now() < seen.at
+            changed = server.cells.get(key, (None, 0))[1] != seen.version
         try:
             if not changed:
                 deadline.wait(watcher, READABLE, self.where)
