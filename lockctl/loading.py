@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 HEADER = MAGIC_NUMBER + bytes(4)  # of a file that is valid while its source has the time and size that follow
 HEADER_SIZE = 16
 LEASE = "lockctl.lease"
-STORES = ("lockctl.backends.", "lockctl.stores.", "lockctl.locks")
+STORES = ("lockctl.stores.", "lockctl.locks")
+DRIVER = "cell"  # loaded from the start by those whose locks are over cells; the others need it for marks alone
 LATER = ("lockctl.supervise.keeper", "lockctl.cli.output", "lockctl.cli.report", "lockctl.cli.campaign")
 WORD = 0xFFFFFFFF
 
@@ -113,7 +114,7 @@ def load_rest() -> None:
             return
         for file in files:
             name, _, ending = file.partition(".")
-            if ending == "py" and name != "__init__":
+            if ending == "py" and name not in ("__init__", DRIVER):
                 _try_to_load(f"{package}.{name}")
     for name in LATER:
         _try_to_load(name)

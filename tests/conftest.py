@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytest_plugins = ["tests.servers.fixtures"]
-LONG = {"contract": "contract", "backends": "contract", "fence": "fence"}  # a worker of their own for each backend
+LONG = {"contract": "contract", "stores": "contract", "fence": "fence"}  # a worker of their own for each backend
 SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysql")
 IN_CI = bool(os.environ.get("CI"))
 

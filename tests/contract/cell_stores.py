@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.backends.consul import settings as consul
-from lockctl.backends.etcd import address as etcd
-from lockctl.backends.zookeeper.place import read_url
+from lockctl.stores.consul import address as consul
 from lockctl.stores.consul.cell import ConsulCells
+from lockctl.stores.etcd import address as etcd
 from lockctl.stores.etcd.cell import EtcdCells
 from lockctl.stores.memory.cell import MemoryCells, MemoryServer
 from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import MysqlCells
 from lockctl.stores.sqlite.cell import SqliteCells
+from lockctl.stores.zookeeper.address import read_url
 from lockctl.stores.zookeeper.cell import ZooKeeperCells
 from lockctl.url import parse_url
 from tests.places import local_directory

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.backends.consul import ConsulBackend
-from lockctl.backends.consul.entry import LOCK_FLAGS
+from lockctl.stores.consul.layout import LOCK_FLAGS
+from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
 from tests.contract.harness import Harness
 from tests.contract.suite import BackendContract
@@ -144,4 +144,4 @@ def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
 
 
 class TestConsul(BackendContract):
-    """Every promise; what only this backend has is in ``tests/backends``."""
+    """Every promise; what only this backend has is in ``tests/stores``."""

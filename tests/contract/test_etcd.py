@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.etcd import EtcdBackend
 from lockctl.registry import open_backend
+from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.url import parse_url
 from tests.contract.harness import Harness
 from tests.contract.suite import BackendContract

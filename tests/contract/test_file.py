@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.file import FileBackend, hold, remembered, revocation, seen, sharing, unused
 from lockctl.errors import LeaseLost
 from lockctl.kernel import unlock
+from lockctl.stores.file import hold, inspect, records, retire, revoke, share
+from lockctl.stores.file.lock import FileBackend
 from lockctl.supervise import tree
 from tests.contract.harness import LIMIT, Harness, refused, take
 from tests.contract.suite import BackendContract
@@ -31,16 +32,17 @@ if TYPE_CHECKING:
 
 LOADED = (
     hold,
-    remembered,
-    revocation,
-    seen,
-    sharing,
-    unused,
+    records,
+    revoke,
+    inspect,
+    share,
+    retire,
 )  # a client that cannot open a file cannot import them either
 HOLD = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print('held', flush=True); sys.stdin.read()"
 ACQUIRE = """
 import os, sys
-from lockctl.backends.file import FileBackend, revocation, seen
+from lockctl.stores.file import inspect, revoke
+from lockctl.stores.file.lock import FileBackend
 from lockctl.errors import LeaseLost
 from lockctl.supervise import tree
 from lockctl.model import Claim

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import psycopg2
 import pytest
 
-from lockctl.backends.postgresql import PostgresqlBackend
-from lockctl.backends.postgresql.look import mark
 from lockctl.registry import open_backend
+from lockctl.stores.postgresql.inspect import mark
+from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Harness, take
 from tests.contract.suite import BackendContract

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from lockctl.backends.redis import RedisBackend
-from lockctl.backends.redis.address import endpoint, from_url
+from lockctl.stores.redis.address import endpoint, from_url
+from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
 from lockctl.value import replace
 from tests.contract.harness import LIMIT, Harness

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from lockctl.backends.redis.address import endpoint
-from lockctl.backends.redlock import RedlockBackend
-from lockctl.backends.redlock.nodes import from_url
+from lockctl.stores.redis.address import endpoint
+from lockctl.stores.redlock.lock import RedlockBackend
+from lockctl.stores.redlock.nodes import from_url
 from lockctl.url import parse_url
 from lockctl.value import replace
 from tests.contract.harness import LIMIT, Harness

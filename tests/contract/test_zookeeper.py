@@ -10,8 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from lockctl.backends.zookeeper import ZooKeeperBackend, queue
-from lockctl.backends.zookeeper.connection import Client
+from lockctl.stores.zookeeper import queue
+from lockctl.stores.zookeeper.lock import ZooKeeperBackend
+from lockctl.stores.zookeeper.protocol import Client
 from lockctl.url import parse_url
 from tests.contract.harness import Harness
 from tests.contract.sharing import Sharing
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockctl.backend import Backend
-    from lockctl.backends.zookeeper.session import Session
     from lockctl.model import Grant
+    from lockctl.stores.zookeeper.session import Session
     from tests.servers.zookeeper import ZooKeeper
 
 

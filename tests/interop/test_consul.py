@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.backends.consul.entry import LOCK_FLAGS
+from lockctl.stores.consul.layout import LOCK_FLAGS
 from tests.jobs import LIMIT, eventually
 from tests.servers import programs
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.consul import ConsulBackend
 from lockctl.errors import LockctlError
+from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
 from tests.interop.test_consul import HELD, Place, consul_lock, marked, place
 from tests.jobs import LIMIT, eventually

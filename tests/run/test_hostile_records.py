@@ -10,10 +10,9 @@ import sys
 
 import pytest
 
-from lockctl.backends.file import ranges
-from lockctl.backends.file import record as records
-from lockctl.backends.file.record import Record
-from lockctl.backends.file.sharing import Sharing
+from lockctl.stores.file import layout, protocol
+from lockctl.stores.file.layout import Record
+from lockctl.stores.file.share import Sharing
 from tests.jobs import eventually
 from tests.run.terminal import Terminal
 
@@ -28,7 +27,7 @@ def hold(locks):
 
     def write(document, token=7):
         data = document if isinstance(document, bytes) else json.dumps(document).encode()
-        records.write(descriptor, Record(1, token, data), durable=False)
+        layout.write(descriptor, Record(1, token, data), durable=False)
 
     yield write
     os.close(descriptor)
@@ -157,12 +156,12 @@ def share(locks):
     """Hold lock "a" beside others, with a record and a page of our own making."""
     descriptor = os.open(locks / "a", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
-    assert ranges.take(descriptor, ranges.SEATS)
+    assert protocol.take(descriptor, protocol.SEATS)
 
     def write(page, token=7):
         sharing = Sharing("slot", 3, 1).document()
-        records.write(descriptor, Record(1, token, sharing), durable=False)
-        records.write_page(descriptor, 0, Record(0, token, json.dumps(page).encode()))
+        layout.write(descriptor, Record(1, token, sharing), durable=False)
+        layout.write_page(descriptor, 0, Record(0, token, json.dumps(page).encode()))
 
     yield write
     os.close(descriptor)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.backends.redis import RedisBackend
 from lockctl.errors import BackendUnavailable
 from lockctl.model import Claim
+from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
 from tests.contract.remembering import a_run
 from tests.jobs import LIMIT, eventually

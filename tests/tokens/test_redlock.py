@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.backends.redlock import RedlockBackend
 from lockctl.errors import BackendUnavailable
 from lockctl.model import Claim
+from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.url import parse_url
 from tests.jobs import LIMIT, eventually
 from tests.servers.redis import Redis

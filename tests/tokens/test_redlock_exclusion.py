@@ -54,7 +54,7 @@ class Client:
 
 
 class Redlock(RuleBasedStateMachine):
-    """The scheme of ``lockctl.backends.redlock``."""
+    """The scheme of ``lockctl.stores.redlock.lock``."""
 
     counts_from_arrival = False
     takes_from_others = False

@@ -49,7 +49,7 @@ class Attempt:
 
 
 class Redlock(RuleBasedStateMachine):
-    """The scheme of ``lockctl.backends.redlock``."""
+    """The scheme of ``lockctl.stores.redlock.lock``."""
 
     writes_back = True
     compares: str | None = "value"

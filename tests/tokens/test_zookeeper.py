@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from kazoo.client import KazooClient
 
-from lockctl.backends.zookeeper import ZooKeeperBackend
 from lockctl.errors import BackendUnavailable
 from lockctl.model import Claim
+from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background
 from tests.jobs import eventually

@@ -43,10 +43,9 @@ LAYERS: dict[str, set[str]] = {
     "secret": set(),
     "registry": {"secret"},  # a backend is loaded by its name
     "wire": set(),
-    "backends": {"wire", "secret"},
     "locks": {"wire"},
-    "stores": {"locks", "wire", "backends"},
-    "fence": {"wire", "backends", "locks", "stores", "secret", "registry"},
+    "stores": {"locks", "wire", "secret"},
+    "fence": {"wire", "locks", "stores", "secret", "registry"},
     "config_file": {"settings"},
     "config": {"settings", "registry", "config_file"},
     "lease": {"loading"},
@@ -57,6 +56,15 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"cli", "loading"},
     "__init__": set(),
 }
+# the files of a store: what each has is in CONTRIBUTING.md
+FILES_OF_A_STORE = {"__init__", "cell", "lock", "address", "protocol", "session", "errors", "layout", "claim", "queue"}
+FILES_OF_A_STORE |= {"wait", "share", "hold", "revoke", "inspect", "records", "retire"}
+FILES_OF_ITS_OWN = {
+    "redis": {"scripts", "share_scripts", "sentinel", "entry"},
+    "redlock": {"nodes", "tally"},
+    "postgresql": {"schema", "tokens", "scope", "pooler", "observer"},
+}
+USES = {"redlock": {"redis"}}  # no other store knows a second one
 BELOW_THE_COMMAND_LINE = sorted(
     path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] != "cli" and path.name != "__main__.py"
 )
@@ -103,6 +111,19 @@ def test_no_import_goes_in_a_circle_also_no_lazy_one_and_none_for_types_alone() 
     assert not left, "each of these is in a circle, or before one"
 
 
+@pytest.mark.parametrize("folder", sorted(ROOT.glob("stores/[a-z]*")), ids=lambda folder: folder.name)
+def test_a_store_has_the_files_that_every_store_has_and_knows_no_other_store(folder: Path) -> None:
+    technology, files = folder.name, sorted(folder.glob("*.py"))
+    assert {file.stem for file in files} <= FILES_OF_A_STORE | FILES_OF_ITS_OWN.get(technology, set())
+    used = {
+        module.split(".")[1]
+        for file in files
+        for module in imports_of(ast.parse(file.read_text()))
+        if module.startswith("stores.")
+    }
+    assert used <= {technology} | USES.get(technology, set())
+
+
 @pytest.mark.parametrize("path", BELOW_THE_COMMAND_LINE, ids=name_of)
 def test_nothing_below_the_command_line_prints_exits_or_reads_the_environment(path: Path) -> None:
     tree = ast.parse(path.read_text())
@@ -129,7 +150,7 @@ def test_a_run_on_files_loads_no_module_that_costs_more_than_the_lock(lockctl: L
         return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
     by_run = loaded(lockctl.command, "run", "-b", lockctl.url, "--", "true") - loaded("-c", "pass")
-    assert "lockctl.backends.file" in by_run
+    assert "lockctl.stores.file.lock" in by_run
     assert "lockctl.supervise.guard" in by_run
     assert not by_run & SLOW
     assert not any(module.startswith("lockctl.fence") for module in by_run)

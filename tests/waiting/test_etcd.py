@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.etcd import EtcdBackend
 from lockctl.model import Claim
 from lockctl.registry import open_backend
+from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Background, take

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.postgresql import PostgresqlBackend
+from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, take
 from tests.contract.test_postgresql import PostgresqlHarness

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.redis import RedisBackend
 from lockctl.errors import BackendUnavailable
 from lockctl.model import Claim
+from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, take
 from tests.jobs import eventually

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.backends.redlock import RedlockBackend
 from lockctl.model import Claim
+from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, take
 from tests.jobs import best_of_a_few, eventually

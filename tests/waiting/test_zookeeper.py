@@ -12,8 +12,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from lockctl.backends.zookeeper import ZooKeeperBackend
 from lockctl.model import Claim
+from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, queue_up
 from tests.jobs import eventually

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lockctl.backends.consul import settings
 from lockctl.fence.stores.cells import CellMarks
+from lockctl.stores.consul import address
 from lockctl.stores.consul.cell import ConsulCells
 from lockctl.url import take_params
 from lockctl.value import replace
@@ -33,5 +33,5 @@ class ConsulStore(CellMarks):
     def from_url(cls, url: Url) -> ConsulStore:
         """``consul://[:TOKEN@]HOST[:PORT]/?prefix=P&dc=D&...``; raises ``ConfigError``."""
         params = tuple(take_params(url, cls.parameters).items())
-        found = settings.from_url(replace(url, params=params), {**cls.parameters, "lock_delay": "0"})
+        found = address.from_url(replace(url, params=params), {**cls.parameters, "lock_delay": "0"})
         return cls(ConsulCells(found), found.prefix)

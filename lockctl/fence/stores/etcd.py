@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lockctl.backends.etcd import address
 from lockctl.fence.stores.cells import CellMarks
+from lockctl.stores.etcd import address
 from lockctl.stores.etcd.cell import EtcdCells
 from lockctl.url import take_params
 

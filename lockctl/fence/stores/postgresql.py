@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from lockctl.backends.postgresql.address import from_url
-from lockctl.backends.postgresql.connect import Standby, connect
-from lockctl.backends.postgresql.fence import DURABLE
-from lockctl.backends.postgresql.names import FORBIDDEN, NO_TABLE
-from lockctl.backends.postgresql.schema import NO_SCHEMA, WRONG_SHAPE
-from lockctl.backends.postgresql.session import SessionGone, SqlError
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import Stale, accept
 from lockctl.fence.sql import SCHEMA, TABLE
 from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark
 from lockctl.names import printable
+from lockctl.stores.postgresql.address import from_url
+from lockctl.stores.postgresql.layout import FORBIDDEN, NO_TABLE
+from lockctl.stores.postgresql.protocol import Standby, connect
+from lockctl.stores.postgresql.schema import NO_SCHEMA, WRONG_SHAPE
+from lockctl.stores.postgresql.session import SessionGone, SqlError
+from lockctl.stores.postgresql.tokens import DURABLE
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, ClassVar, TypeVar
 
-    from lockctl.backends.postgresql.address import Address
-    from lockctl.backends.postgresql.connect import Opened
-    from lockctl.backends.postgresql.session import Row
     from lockctl.fence.mark import Mark
+    from lockctl.stores.postgresql.address import Address
+    from lockctl.stores.postgresql.protocol import Opened
+    from lockctl.stores.postgresql.session import Row
     from lockctl.url import Url
 
     T = TypeVar("T")

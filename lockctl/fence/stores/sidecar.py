@@ -14,12 +14,12 @@ import stat
 import time
 from contextlib import contextmanager
 
-from lockctl.backends.file import place
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
 from lockctl.fence.mark import accept
 from lockctl.fence.stores import slots
 from lockctl.fence.stores.new_file import NewFile, copy_attributes
 from lockctl.names import printable
+from lockctl.stores.file import address
 from lockctl.url import take_params
 from lockctl.wire.deadline import Deadline
 
@@ -216,7 +216,7 @@ class Resource:
             descriptor = self._open()
             try:
                 _lock(descriptor, self._mark_path, deadline)
-                if place.same_file(self._mark, descriptor, self.directory):
+                if address.same_file(self._mark, descriptor, self.directory):
                     return descriptor
                 deadline.check(f"file: {printable(self._mark_path)} is being replaced")
             except BaseException:
@@ -305,8 +305,8 @@ class Resource:
     def _check_filesystem(self, device: int) -> None:
         if self._any_filesystem:
             return
-        kind = place.filesystem(self.path, device)
-        if kind.startswith(place.SHARED):
+        kind = address.filesystem(self.path, device)
+        if kind.startswith(address.SHARED):
             shown = printable(self.path)
             message = (
                 f"file: {shown} is on {kind}, where a lock of another host may not count: keep its mark in a store"
@@ -351,7 +351,7 @@ def _advance(descriptor: int, resource: str, mark: Mark, path: str) -> None:
 
 def _lock(descriptor: int, path: str, deadline: Deadline) -> None:
     nap = SHORTEST_NAP
-    while not place.try_flock(descriptor):
+    while not address.try_flock(descriptor):
         if deadline.left() <= 0:
             message = f"file: the mark in {printable(path)} is held by another program: not free in time"
             raise BackendUnavailable(message)

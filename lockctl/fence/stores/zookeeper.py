@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lockctl.backends.zookeeper.place import read_url
-from lockctl.backends.zookeeper.session import client_class
 from lockctl.fence.stores.cells import CellMarks
+from lockctl.stores.zookeeper.address import read_url
 from lockctl.stores.zookeeper.cell import ZooKeeperCells
+from lockctl.stores.zookeeper.session import client_class
 from lockctl.url import take_params
 from lockctl.wire.tls_settings import PARAMETERS
 

@@ -1,1 +1,1 @@
-"""Consul: cells in keys of its store."""
+"""Consul: locks by sessions, as ``consul lock`` has them, and cells in keys."""

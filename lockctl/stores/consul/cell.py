@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import _thread
 
-from lockctl.backends.consul.agent import Agent, encoded
 from lockctl.locks.driver import Cells, Seen, Turn
+from lockctl.stores.consul.protocol import Agent, encoded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.backends.consul.settings import Settings
+    from lockctl.stores.consul.address import Settings
     from lockctl.wire.deadline import Deadline
 
 ABSENT = 0  # the index of a key that there is not

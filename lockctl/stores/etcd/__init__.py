@@ -1,1 +1,1 @@
-"""etcd: cells in keys of a cluster."""
+"""etcd: locks by leases, as ``etcdctl lock`` has them, and cells in keys."""

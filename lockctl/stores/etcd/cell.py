@@ -6,16 +6,16 @@ answered, in whole seconds.
 
 from __future__ import annotations
 
-from lockctl.backends.etcd import wording
 from lockctl.errors import BackendUnavailable
 from lockctl.locks.driver import Cells, Seen
+from lockctl.stores.etcd import layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.backends.etcd.cluster import Cluster
+    from lockctl.stores.etcd.protocol import Cluster
     from lockctl.wire.deadline import Deadline
 
 PAGE = 20  # keys of one answer: a history may have 200 kB
@@ -38,32 +38,32 @@ class EtcdCells(Cells):
 
     def read(self, key: str, deadline: Deadline) -> Seen:
         """See ``Cells``."""
-        wanted = wording.as_bytes(key)
-        answer = self._cluster.call("/v3/kv/range", wording.only(wanted), deadline)
+        wanted = layout.as_bytes(key)
+        answer = self._cluster.call("/v3/kv/range", layout.only(wanted), deadline)
         for name, seen in self._found(answer):
             if name != wanted:
                 raise self._strange()
             return seen
-        return Seen(None, ABSENT, wording.moment(answer))
+        return Seen(None, ABSENT, layout.moment(answer))
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
         """See ``Cells``."""
-        name = wording.as_bytes(key)
+        name = layout.as_bytes(key)
         request: dict[str, Any] = {
             "compare": [
-                {**wording.only(name), "target": "MOD", "result": "EQUAL", "mod_revision": str(seen.version)},
+                {**layout.only(name), "target": "MOD", "result": "EQUAL", "mod_revision": str(seen.version)},
             ],
-            "success": [wording.delete(name) if data is None else wording.put(name, data, 0)],
+            "success": [layout.delete(name) if data is None else layout.put(name, data, 0)],
         }
         return self._cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """See ``Cells``."""
-        beginning = wording.as_bytes(prefix)
-        start, end = beginning or b"\0", wording.coded(wording.after(beginning))
+        beginning = layout.as_bytes(prefix)
+        start, end = beginning or b"\0", layout.coded(layout.after(beginning))
         more = True
         while more:
-            request = {"key": wording.coded(start), "range_end": end, "limit": str(PAGE)}
+            request = {"key": layout.coded(start), "range_end": end, "limit": str(PAGE)}
             answer = self._cluster.call("/v3/kv/range", request, deadline)
             for name, seen in self._found(answer):
                 yield name.decode("utf-8", "surrogateescape"), seen
@@ -79,11 +79,11 @@ class EtcdCells(Cells):
         listed = answer.get("kvs", [])
         for item in listed if isinstance(listed, list) else (None,):
             entry = item if isinstance(item, dict) else {}
-            version = wording.whole(entry.get("mod_revision"))
+            version = layout.whole(entry.get("mod_revision"))
             if version <= ABSENT:
                 raise self._strange()
-            data = wording.decoded(entry.get("value"))
-            yield wording.decoded(entry.get("key")), Seen(data, version, wording.moment(answer))
+            data = layout.decoded(entry.get("value"))
+            yield layout.decoded(entry.get("key")), Seen(data, version, layout.moment(answer))
 
     def _strange(self) -> BackendUnavailable:
         return BackendUnavailable(f"{self.where}: an answer about something else")

@@ -1,1 +1,1 @@
-"""ZooKeeper: cells in nodes of an ensemble."""
+"""ZooKeeper: locks by ephemeral nodes, as kazoo and Curator have them, and cells in nodes."""

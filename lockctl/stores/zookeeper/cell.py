@@ -10,11 +10,11 @@ import _thread
 import time
 import urllib.parse
 
-from lockctl.backends.zookeeper.session import Session, SessionLost, refusal
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import Cells, Seen, Turn
 from lockctl.names import escaped
+from lockctl.stores.zookeeper.session import Session, SessionLost, refusal
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.backends.zookeeper.connection import Client
-    from lockctl.backends.zookeeper.place import Place
-    from lockctl.backends.zookeeper.session import Call
+    from lockctl.stores.zookeeper.address import Place
+    from lockctl.stores.zookeeper.protocol import Client
+    from lockctl.stores.zookeeper.session import Call
 
 # in the place of a cell that was removed, and so no content of one: the node stays, or its versions would begin again
 REMOVED = b"no mark"

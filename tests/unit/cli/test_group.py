@@ -49,7 +49,7 @@ def test_a_verb_loads_no_other_and_neither_rich_nor_a_backend(verb: str) -> None
     loaded = done.stdout.split()
     inner = [name for name in loaded if name.startswith(("lockctl.cli.verbs.", "lockctl.cli.fence."))]
     assert inner == [f"lockctl.cli.verbs.{verb.replace('-', '_')}"]
-    assert not [name for name in loaded if name.startswith(("rich", "lockctl.backends."))]
+    assert not [name for name in loaded if name.startswith(("rich", "lockctl.stores."))]
 
 
 def test_what_is_no_verb_is_not_loaded() -> None:

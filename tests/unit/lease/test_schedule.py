@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lockctl.backends.file import FileBackend
 from lockctl.lease.schedule import FIRST_PATIENCE, SHORTEST_TTL, SLACK, TRIES_BEFORE_SIGNAL, USUAL_GRACE, Schedule, plan
+from lockctl.stores.file.lock import FileBackend
 from lockctl.stores.memory.cell import MemoryBackend
 from lockctl.value import replace
 

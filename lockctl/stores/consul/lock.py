@@ -1,0 +1,376 @@
+"""Locks in Consul: the key and the session of ``consul lock``, which excludes us and is excluded; its slots are ours.
+
+The session is the lease, the key says who has the lock, and the index of the transaction that took the key is the
+token: it comes from the Raft log of all servers, and rises also when the key was deleted in between. Every claim has
+a session of its own, and the lock is only ever taken with it: destroying the session gives up the lock, whatever
+became of a request whose answer was lost.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
+from lockctl.model import SHARED, Capabilities, Grant
+from lockctl.names import printable
+from lockctl.stores.consul import layout as entries
+from lockctl.stores.consul.address import Settings, from_url
+from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX
+from lockctl.stores.consul.protocol import Agent, encoded, lock
+from lockctl.value import replace
+from lockctl.wire import tls_settings
+from lockctl.wire.deadline import Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, ClassVar
+
+    from lockctl.model import Claim, Holder, LockInfo, Run
+    from lockctl.stores.consul.layout import Entry, Tenure
+    from lockctl.url import Url
+
+ENDED = "its session in Consul has ended"
+TRIES = 4  # times that another is faster before it is said to have the lock
+
+
+class ConsulBackend:
+    """One client of a cluster, through one agent. Not for two threads at once, except :meth:`renew`."""
+
+    parameters: ClassVar[dict[str, str]] = {
+        "prefix": "lockctl/",
+        "dc": "",
+        "ns": "",
+        "partition": "",
+        "lock_delay": "ttl",
+        **tls_settings.PARAMETERS,
+    }
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="consul",
+        fencing="strict",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=False,
+        lists_waiters=False,
+        revocable=True,
+        rate_error=0.002,
+        heartbeat=0.9,
+        freed_when="its session has ended, one to two ttl after its last renewal, and the lock delay, one ttl more",
+        token_from="the index in the servers' Raft log, broken by a restored snapshot",  # noqa: S106 - not a password
+        survives="the failure of a minority of the servers, restarts, another leader; not that of the agent's node",
+        clocks="the servers' must not run faster than ours by more than 0.2 %; the agents' time of day counts for"
+        " --min-hold alone",
+        period_clock="that of the agent that answered, in whole seconds",
+        slots=True,
+        shared=False,
+        hold_by="record",
+    )
+
+    def __init__(self, settings: Settings) -> None:
+        """Nothing is opened before it is needed."""
+        self._settings = settings
+        self._agent = Agent(settings)
+        self._renewing = Agent(settings)  # renewals come from a thread of their own
+        self._sessions: dict[str, str] = {}  # owner -> the session that was made for it
+        self._pauses: dict[
+            str, float
+        ] = {}  # owner that was refused although there is room -> how long to wait at least
+        self._domain: str | None = None
+        self.closed_by = ""  # what kept the last attempt out if nobody holds the lock; empty: not known
+
+    @classmethod
+    def from_url(cls, url: Url) -> ConsulBackend:
+        """``consul://[:TOKEN@]HOST[:PORT]/?prefix=P&dc=D&...``; raises ``ConfigError``."""
+        return cls(from_url(url, cls.parameters))
+
+    def _place(self, name: str) -> str:
+        """What ``consul lock`` must be given for the same lock."""
+        return self._settings.prefix + name
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``."""
+        if claim.mode == SHARED:
+            raise ConfigError("consul: its locks are for one holder, or for as many as --slots says, not for readers")
+        deadline = Deadline(timeout, interrupt)
+        self._pauses.pop(claim.owner, None)
+        self.closed_by = ""
+        attempt = self._try_slot if claim.slots > 1 else self._try
+        for _ in range(TRIES):
+            grant, settled = attempt(claim, deadline)
+            if settled:
+                return grant
+        from lockctl.stores.consul import wait
+
+        self._pauses[claim.owner] = wait.some(wait.CROWD)
+        return None
+
+    def _try(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
+        """One attempt for the whole lock: the grant, and whether that is the last word."""
+        key = self._place(claim.name) + SUFFIX
+        entry = self._agent.get(key, deadline)
+        if entry is not None and entry.session is not None:
+            return self._again(claim, entry.session, entries.read_tenure(entry), deadline), True
+        seats = None
+        if entry is not None and entry.flags == SEMAPHORE_FLAGS:
+            from lockctl.stores.consul import share
+
+            seats = share.read(self._agent, self._place(claim.name), deadline)
+            if seats.is_full(claim):
+                return None, True
+        session = self._session(claim, deadline)
+        if seats is not None and seats.closed(self._agent, session, deadline):
+            self._delay(claim)
+            return None, True
+        at = self._agent.now()
+        taking = [entries.unchanged(key, entry), lock(key, entries.describe(claim, session, at), LOCK_FLAGS, session)]
+        return self._take(claim, taking, at, deadline)
+
+    def _try_slot(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
+        """The same for one of several slots."""
+        from lockctl.stores.consul import share
+
+        seats = share.read(self._agent, self._place(claim.name), deadline)
+        own = seats.own(claim)
+        if own is not None:
+            return self._again(claim, *own, deadline), True
+        if seats.is_full(claim):
+            return None, True
+        session = self._session(claim, deadline)
+        closed = seats.closed(self._agent, session, deadline)
+        if len(seats.living) + len(closed) >= claim.slots:
+            self._delay(claim)
+            return None, True
+        at = self._agent.now()
+        return self._take(claim, seats.entering(claim, session, closed, at), at, deadline)
+
+    def _take(
+        self, claim: Claim, taking: list[dict[str, Any]], at: float, deadline: Deadline
+    ) -> tuple[Grant | None, bool]:
+        """Do all of *taking* if nobody keeps the lock after its job; its last operation writes the holder's key.
+
+        A transaction refused, because another was faster or what was missing is there now, is not the last word.
+        """
+        hold, domain = self._settings.prefix + HOLDS + claim.name, self._settings.prefix + DOMAIN
+        operations = [entries.unchanged(hold, None), *taking]
+        if self._domain is None:
+            operations.append({"Verb": "get", "Key": domain})
+        outcome = self._agent.transact(operations, deadline)
+        if outcome.results is None:
+            if len(operations) - 1 in outcome.refusals and self._domain is None:
+                self._name_domain(domain, deadline)
+            return None, self._is_refused(claim, hold, outcome.refusals, deadline)
+        found = {each.key: each for each in outcome.results if each is not None}
+        if self._domain is None:
+            self._domain = self._read_domain(found.get(domain))
+        taken = found.get(taking[-1]["Key"])
+        if taken is None:
+            raise BackendUnavailable(f"{self._settings.endpoint.where}: an answer without the key that was taken")
+        return self._grant(claim, taken.index, self._settings.terms(claim.ttl)[0], at), True
+
+    def _is_refused(self, claim: Claim, hold: str, refusals: dict[int, str], deadline: Deadline) -> bool:
+        """Whether a transaction was refused for something that lasts: a hold or a lock delay."""
+        if 0 in refusals:
+            from lockctl.stores.consul.hold import is_over
+
+            return not is_over(self._agent, hold, deadline)
+        if any("lock delay" in reason for reason in refusals.values()):
+            self._delay(claim)
+            return True
+        if any("invalid session" in reason for reason in refusals.values()):
+            self._sessions.pop(claim.owner, None)
+        return False
+
+    def _delay(self, claim: Claim) -> None:
+        """Have *claim* ask again in a while: Consul does not tell when a lock delay is over."""
+        from lockctl.stores.consul import wait
+
+        self._pauses[claim.owner] = wait.POLL
+        self.closed_by = "nobody holds it: Consul keeps it closed for the lock delay of a holder that vanished"
+
+    def _again(self, claim: Claim, session: str, tenure: Tenure | None, deadline: Deadline) -> Grant | None:
+        """The grant of the same claim, if its answer was lost; with a lease that begins within this call."""
+        if tenure is None or tenure.owner != claim.owner:
+            return None
+        ttl = self._agent.renew_session(session, deadline)
+        if ttl is None:
+            return None
+        self._sessions[claim.owner] = session
+        if self._domain is None:
+            self._domain = self._read_domain(self._agent.get(self._settings.prefix + DOMAIN, deadline))
+        return self._grant(claim, tenure.token, ttl, tenure.granted_at or self._agent.now())
+
+    def _session(self, claim: Claim, deadline: Deadline) -> str:
+        """The session of this claim, made or renewed within this call: its lease counts from here."""
+        session = self._sessions.get(claim.owner)
+        if session is None or self._agent.renew_session(session, deadline) is None:
+            ttl, delay = self._settings.terms(claim.ttl)
+            session = self._agent.create_session(f"lockctl: {self._place(claim.name)}", ttl, delay, deadline)
+            self._sessions[claim.owner] = session
+        return session
+
+    def _name_domain(self, key: str, deadline: Deadline) -> None:
+        """Give this cluster a name, once for all who use it with this prefix. If another is faster, theirs counts."""
+        value = encoded(os.urandom(8).hex().encode())
+        self._agent.transact([{"Verb": "cas", "Key": key, "Index": 0, "Value": value, "Flags": 0}], deadline)
+
+    def _read_domain(self, entry: Entry | None) -> str:
+        name = entry.value.decode("ascii", "replace") if entry is not None else ""
+        if not name.isalnum() or not name.isascii() or len(name) > 64:
+            where, key = self._settings.endpoint.where, printable(self._settings.prefix + DOMAIN)
+            raise ConfigError(
+                f"{where}: the key {key} cannot be read, or is not lockctl's: the token needs"
+                f' key_prefix "{printable(self._settings.prefix)}" {{ policy = "write" }}; or delete the key'
+            )
+        return f"consul:{name}"
+
+    def _grant(self, claim: Claim, token: int, ttl: float, at: float) -> Grant:
+        return Grant(claim, token, str(self._domain), self._place(claim.name), ttl, at)
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """See ``Backend``. The session first, then the key: what is seen is true of a lease that was prolonged."""
+        deadline = Deadline(timeout)
+        owner = grant.claim.owner
+        try:
+            session = self._sessions.get(owner)
+            if session is None:
+                raise LeaseLost(ENDED)
+            if grant.claim.slots > 1:
+                from lockctl.stores.consul.share import keys_of_seat, seat
+
+                ttl, found = self._renewing.renew_and_get(session, keys_of_seat(grant.key, session), deadline)
+                entry = seat(found, grant.key, session)
+            else:
+                ttl, (entry,) = self._renewing.renew_and_get(session, (grant.key + SUFFIX,), deadline)
+            if ttl is None:
+                raise LeaseLost(ENDED)
+        except ConfigError as refusal:
+            raise BackendUnavailable(str(refusal)) from refusal
+        if entry is None or entry.session != session:
+            raise LeaseLost("the lock was taken away, and may be another's by now")
+        tenure = entries.read_tenure(entry)
+        if tenure is not None and tenure.request:
+            from lockctl.documents import read_revocation
+
+            asked = read_revocation(tenure.request, owner)
+            if asked is not None:
+                raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+        return replace(grant, ttl=ttl)
+
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        """See ``Backend``."""
+        deadline = Deadline(timeout)
+        keeping = []
+        if hold > 0 and grant.claim.owner in self._sessions:
+            from lockctl.stores.consul.hold import record
+
+            key = self._settings.prefix + HOLDS + grant.claim.name
+            keeping.append(record(self._agent, key, grant, hold, deadline))
+        self._end(grant.claim, keeping, deadline)
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """See ``Backend``."""
+        self._pauses.pop(claim.owner, None)
+        self._end(claim, [], Deadline(timeout))
+
+    def _end(self, claim: Claim, keeping: list[dict[str, Any]], deadline: Deadline) -> None:
+        """End the session, which frees what it holds and nothing else; a request still on its way fails then.
+
+        *keeping* are operations that go with the end of the lock, in one step, if it is still held.
+        """
+        session = self._sessions.get(claim.owner)
+        if session is None:
+            return
+        place = self._place(claim.name)
+        if claim.slots > 1:
+            from lockctl.stores.consul.share import leave
+
+            leave(self._agent, place, session, deadline)
+        elif keeping or self._settings.lock_delay != 0:
+            # a session that ends with its lock starts the delay, which is for holders that vanished
+            key = place + SUFFIX
+            held = {"Verb": "check-session", "Key": key, "Session": session}
+            self._agent.transact([held, *keeping, {"Verb": "delete", "Key": key}], deadline)
+        self._agent.destroy_session(session, deadline)
+        self._sessions.pop(claim.owner, None)
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``. Nothing of a waiter is in Consul but a request that is answered when the key changes."""
+        if timeout <= 0:
+            return
+        deadline = Deadline(timeout, interrupt)
+        pause = self._pauses.pop(claim.owner, 0.0)
+        from lockctl.stores.consul import wait
+
+        try:
+            if pause:
+                wait.pause(pause, deadline)
+            hold = self._settings.prefix + HOLDS + claim.name
+            wait.until_open(self._agent, self._place(claim.name), hold, claim, deadline)
+        except RequestInterrupted:
+            return
+        except BackendUnavailable:
+            if deadline.left() > 0:
+                raise
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``."""
+        from lockctl.stores.consul import inspect
+
+        return inspect.look(self._agent, self._settings.prefix, name, Deadline(timeout))
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``."""
+        from lockctl.stores.consul import inspect
+
+        return inspect.look_all(self._agent, self._settings.prefix, pattern, Deadline(timeout))
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``."""
+        from lockctl.stores.consul import revoke
+
+        deadline, prefix = Deadline(timeout), self._settings.prefix
+        if now:
+            return revoke.take_away(self._agent, prefix, name, seen, deadline)
+        return revoke.ask_back(self._agent, prefix, name, seen, (by, reason), deadline)
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        from lockctl.stores.consul import records
+
+        return records.last_success(self._agent, self._settings.prefix, name, Deadline(timeout))
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.stores.consul import records
+
+        records.note_success(self._agent, self._settings.prefix, grant.claim.name, grant.at, Deadline(timeout))
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.stores.consul import records
+
+        records.remember(self._agent, self._settings.prefix, name, run, Deadline(timeout))
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        from lockctl.stores.consul import records
+
+        return records.runs(self._agent, self._settings.prefix, name, Deadline(timeout))
+
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``. What leaves no success, no run and no hold leaves nothing, and is not among them."""
+        from lockctl.stores.consul import retire
+
+        return retire.unused(self._agent, self._settings.prefix, pattern, older_than, Deadline(timeout))
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        from lockctl.stores.consul import retire
+
+        return retire.forget(self._agent, self._settings.prefix, name, older_than, Deadline(timeout))
+
+    def close(self) -> None:
+        """See ``Backend``: the sessions of abandoned locks end by themselves."""
+        self._agent.close()
+        self._renewing.close()

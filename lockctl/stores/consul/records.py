@@ -1,0 +1,96 @@
+"""What is kept of a lock when nobody holds it: the last success, and the last runs. All of it is beside the locks."""
+
+from __future__ import annotations
+
+import os
+
+from lockctl import clock, documents, history, json_text
+from lockctl.errors import BackendUnavailable
+from lockctl.stores.consul.layout import unchanged
+from lockctl.stores.consul.protocol import MOST_OPERATIONS, encoded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.model import Run
+    from lockctl.stores.consul.layout import Entry
+    from lockctl.stores.consul.protocol import Agent
+    from lockctl.wire.deadline import Deadline
+
+SUCCESSES = ".lockctl/success/"  # below the prefix, by the name of a lock, when the run began that succeeded last
+RUNS = ".lockctl/runs/"  # below it, NAME/started/TIME-ID and NAME/refused/TIME-ID: one key for each run
+SPARE = 20  # runs more than are kept, so that not every run must remove one
+LATEST = documents.LATEST * 1000 - 1  # milliseconds since the epoch
+
+
+def last_success(agent: Agent, prefix: str, name: str, deadline: Deadline) -> float | None:
+    """When the run began that was noted last; ``None``: there is none, or nothing that can be read."""
+    return time_in(agent.get(prefix + SUCCESSES + name, deadline))
+
+
+def time_in(entry: Entry | None) -> float | None:
+    """When the run began that a success is of."""
+    if entry is None or len(entry.value) > documents.LONGEST_NAME:
+        return None
+    try:
+        return documents.seconds(json_text.parse(entry.value))
+    except ValueError:
+        return None
+
+
+def note_success(agent: Agent, prefix: str, name: str, at: float, deadline: Deadline) -> None:
+    """Write it, unless a newer one is there."""
+    key = prefix + SUCCESSES + name
+    while True:
+        entry = agent.get(key, deadline)
+        if not documents.is_newer(at, time_in(entry), clock.wall()):
+            return
+        if _write(agent, key, documents.plain(at).encode(), deadline, unchanged(key, entry)):
+            return
+
+
+def remember(agent: Agent, prefix: str, name: str, run: Run, deadline: Deadline) -> None:
+    """Add a run, and remove the oldest of its kind when there are too many."""
+    folder = f"{prefix}{RUNS}{name}/{'started' if run.started else 'refused'}/"
+    ended = clock.wall() if run.ended_at is None else run.ended_at
+    stamp = min(max(int(ended * 1000), 0), LATEST)
+    key = f"{folder}{stamp:015}-{os.urandom(8).hex()}"
+    keys = sorted([key, *[each for each in agent.keys(folder, deadline) if each.startswith(folder)]])
+    document = history.describe(run)[:-1] + b',"noted_at":%d}' % agent.now()  # as it said with the keys
+    _write(agent, key, document, deadline)
+    if len(keys) > history.KEPT + SPARE:
+        oldest = keys[: -history.KEPT]
+        for start in range(0, len(oldest), MOST_OPERATIONS):
+            piece: list[dict[str, Any]] = [
+                {"Verb": "delete", "Key": key} for key in oldest[start : start + MOST_OPERATIONS]
+            ]
+            agent.transact(piece, deadline)
+
+
+def noted_at(entry: Entry) -> float:
+    """When a run was remembered, by the clock of an agent; of what does not say so, 0: long ago."""
+    content = documents.an_object(entry.value) or {}
+    times = [documents.seconds(content.get(word)) for word in ("noted_at", "ended_at")]
+    return next((time for time in times if time is not None), 0.0)
+
+
+def runs(agent: Agent, prefix: str, name: str, deadline: Deadline, kind: str = "") -> tuple[Run, ...]:
+    """What is remembered, of one *kind* (``started/``) or both, the newest first."""
+    folder = f"{prefix}{RUNS}{name}/"
+    found = agent.tree(folder + kind, deadline)
+    if not found:
+        agent.get(folder, deadline)  # refused without the right to read, which would make the past an empty one
+    newest_first = sorted(found, key=lambda entry: entry.index, reverse=True)  # whatever the clocks of hosts say
+    return history.in_order(filter(None, [history.read(entry.value) for entry in newest_first]))
+
+
+def _write(agent: Agent, key: str, value: bytes, deadline: Deadline, *conditions: dict[str, Any]) -> bool:
+    """Whether *conditions* held, and it was written."""
+    step = {"Verb": "set", "Key": key, "Value": encoded(value), "Flags": 0}
+    outcome = agent.transact([*conditions, step], deadline)
+    if outcome.results is None and not outcome.refusals.keys().isdisjoint(range(len(conditions))):
+        return False
+    if outcome.results is None:
+        raise BackendUnavailable(f"{agent.where}: not written: {'; '.join(outcome.refusals.values())}")
+    return True

@@ -1,0 +1,121 @@
+"""Names that nobody uses any more: finding them, and removing their keys.
+
+Tokens are indexes of the Raft log, which nothing here turns back. What is removed is compared in the same step; more
+than one transaction can have goes in several, the oldest runs first: what is left when one fails is a shorter history.
+"""
+
+from __future__ import annotations
+
+from lockctl import documents
+from lockctl.stores.consul import hold, records, share
+from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX, lock_name, unchanged
+from lockctl.stores.consul.protocol import MOST_OPERATIONS
+from lockctl.value import Value
+from lockctl.wire.stream import in_parts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from lockctl.stores.consul.layout import Entry
+    from lockctl.stores.consul.protocol import Agent
+    from lockctl.wire.deadline import Deadline
+
+READS = 4  # for one name
+RUNS_AT_ONCE = MOST_OPERATIONS - 3  # beside the lock, the hold and the success
+
+
+class _Traces(Value):
+    """What there is of one name."""
+
+    lock: Entry | None
+    hold: Entry | None
+    success: Entry | None
+    runs: tuple[Entry, ...]  # the oldest first
+    used_at: float  # seconds since the epoch
+    now: float  # the agent's clock
+
+    def is_unused(self, older_than: float) -> bool:
+        """Whether there is something of ours, which nobody has used for so long."""
+        lock = self.lock
+        if lock is not None and (lock.session is not None or share.seats([lock], lock.key[: -len(SUFFIX)]).ended):
+            return False  # who has a slot is named, also one that has vanished and whose job may run
+        if self.hold is None and self.success is None and not self.runs:
+            return False
+        return hold.holder(self.hold, self.now) is None and self.now - self.used_at >= older_than
+
+
+def unused(
+    agent: Agent, prefix: str, pattern: str, older_than: float, deadline: Deadline
+) -> Iterator[tuple[str, float]]:
+    """See ``Backend``: by the clock of the agent, in whole seconds."""
+    from fnmatch import fnmatchcase
+
+    agent.get(prefix + DOMAIN, deadline)  # refused without the right to read, which would make the list a short one
+    known = set()
+    for folder in (records.RUNS, records.SUCCESSES, HOLDS):
+        found = agent.keys(prefix + folder, deadline, "/")
+        known |= {key.removeprefix(prefix + folder).removesuffix("/") for key in found}
+    names = sorted(name for name in known if lock_name(prefix + name + SUFFIX, prefix) and fnmatchcase(name, pattern))
+    for start in range(0, len(names), MOST_OPERATIONS // READS):
+        some = names[start : start + MOST_OPERATIONS // READS]
+        traces = in_parts(lambda part: _traces(agent, prefix, part, deadline), some)
+        yield from [(name, each.used_at) for name, each in zip(some, traces, strict=True) if each.is_unused(older_than)]
+
+
+def forget(agent: Agent, prefix: str, name: str, older_than: float, deadline: Deadline) -> bool:
+    """See ``Backend``. A run that is remembered between the look and the removal is kept alone."""
+    (seen,) = _traces(agent, prefix, [name], deadline)
+    if not seen.is_unused(older_than):
+        return False
+    keys = {prefix + name + SUFFIX: seen.lock, prefix + HOLDS + name: seen.hold}
+    keys[prefix + records.SUCCESSES + name] = seen.success
+    same = [unchanged(key, entry) for key, entry in keys.items()]
+    last = [
+        unchanged(key, entry) if entry is None or not _is_ours(entry) else _delete(entry) for key, entry in keys.items()
+    ]
+    for start in range(0, max(len(seen.runs), 1), RUNS_AT_ONCE):
+        some = [_delete(run) for run in seen.runs[start : start + RUNS_AT_ONCE]]
+        is_last = start + RUNS_AT_ONCE >= len(seen.runs)
+        if agent.transact([*(last if is_last else same), *some], deadline).results is None:
+            return False
+    return not agent.keys(f"{prefix}{records.RUNS}{name}/", deadline)
+
+
+def _is_ours(entry: Entry) -> bool:
+    """Whether a key is one of ours, or what is left of a lock; at the place of one there may be something else."""
+    return not entry.key.endswith(SUFFIX) or entry.flags in (LOCK_FLAGS, SEMAPHORE_FLAGS)
+
+
+def _delete(entry: Entry) -> dict[str, Any]:
+    return {"Verb": "delete-cas", "Key": entry.key, "Index": entry.index}
+
+
+def _traces(agent: Agent, prefix: str, names: list[str], deadline: Deadline) -> list[_Traces]:
+    """What there is of some names, as of one moment."""
+    wanted = [
+        (
+            prefix + name + SUFFIX,
+            prefix + HOLDS + name,
+            prefix + records.SUCCESSES + name,
+            f"{prefix}{records.RUNS}{name}/",
+        )
+        for name in names
+    ]
+    # not "get": one key that there is not would refuse all
+    reads = [{"Verb": "get-tree", "Key": key} for keys in wanted for key in keys]
+    results = agent.transact(reads, deadline, "consistent").results or ()
+    there = {entry.key: entry for entry in results if entry is not None}
+    found = []
+    for *keys, folder in wanted:
+        lock, keeping, success = (there.get(key) for key in keys)
+        runs = sorted((each for key, each in there.items() if key.startswith(folder)), key=lambda each: each.index)
+        times = [records.noted_at(run) for run in runs]
+        times += [records.time_in(success) or 0.0, documents.seconds(_document(keeping).get("until")) or 0.0]
+        found.append(_Traces(lock, keeping, success, tuple(runs), max(times), agent.now()))
+    return found
+
+
+def _document(entry: Entry | None) -> dict[str, Any]:
+    return documents.read(entry.value) or {} if entry is not None else {}

@@ -1,0 +1,76 @@
+"""What an operator does to the holder of a lock in Consul."""
+
+from __future__ import annotations
+
+from lockctl.errors import LockctlError
+from lockctl.names import printable
+from lockctl.stores.consul import layout as entries
+from lockctl.stores.consul.inspect import sight
+from lockctl.stores.consul.layout import HOLDS
+from lockctl.stores.consul.protocol import encoded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.model import Holder
+    from lockctl.stores.consul.inspect import Sight
+    from lockctl.stores.consul.layout import Entry
+    from lockctl.stores.consul.protocol import Agent
+    from lockctl.wire.deadline import Deadline
+
+TRIES = 8  # changes of the keys under our eyes
+
+
+def ask_back(
+    agent: Agent, prefix: str, name: str, seen: Holder, request: tuple[str, str], deadline: Deadline
+) -> int | None:
+    """Write the request *(by, reason)* beside the holder that was seen. The smallest token after it, or ``None``."""
+    by, reason = (printable(text) for text in request)
+    for _ in range(TRIES):
+        _, entry = _still(agent, prefix, name, seen, deadline)
+        if entry is None:
+            return None
+        if entry.key == prefix + HOLDS + name:
+            raise LockctlError(f"{name} is kept by --min-hold after its job, which cannot be told: use --now")
+        tenure = entries.read_tenure(entry)
+        if tenure is None:
+            raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
+        value = encoded(entries.describe_revoked(entry, tenure, by, reason))
+        # the session stays: only lock and unlock change it
+        write = {"Verb": "cas", "Key": entry.key, "Index": entry.index, "Value": value, "Flags": entry.flags}
+        outcome = agent.transact([write], deadline)
+        if outcome.results and outcome.results[0] is not None:
+            return outcome.results[0].index + 1
+    return None
+
+
+def take_away(agent: Agent, prefix: str, name: str, seen: Holder, deadline: Deadline) -> int | None:
+    """Free the lock of the holder that was seen, if it still has it. The smallest token after it, or ``None``.
+
+    Its session is left alone: another program's may hold more than this lock.
+    """
+    for _ in range(TRIES):
+        found, entry = _still(agent, prefix, name, seen, deadline)
+        if entry is None:
+            return None
+        index = entry.index
+        operations: list[dict[str, Any]] = [{"Verb": "delete-cas", "Key": entry.key, "Index": index}]
+        if found.seats is not None and found.seats.entry is not None and entry.session in found.seats.living:
+            index = max(index, found.seats.entry.index)
+            # the holder's own key as it was seen, before it goes with the rest
+            closed = found.seats.closed(agent, entry.session, deadline)
+            operations = [entries.unchanged(entry.key, entry), *found.seats.leaving(entry.session, closed)]
+        if agent.transact(operations, deadline).results is not None:
+            return index + 1
+    return None
+
+
+def _still(agent: Agent, prefix: str, name: str, seen: Holder, deadline: Deadline) -> tuple[Sight, Entry | None]:
+    """What there is, and the key of the holder that was seen, if it still has the lock."""
+    found = sight(agent, prefix, name, deadline)
+    for holder, entry in found.holders:
+        is_same = (holder.owner, holder.token, holder.host) == (seen.owner, seen.token, seen.host)
+        if is_same and (holder.ended_at is None) == (seen.ended_at is None):
+            return found, entry
+    return found, None

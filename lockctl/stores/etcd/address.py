@@ -1,0 +1,39 @@
+"""What a URL says about etcd: the members of a cluster, and who we are there."""
+
+from __future__ import annotations
+
+from lockctl.errors import ConfigError
+from lockctl.names import printable
+from lockctl.stores.etcd.protocol import Cluster
+from lockctl.url import endpoint
+from lockctl.wire import tls_settings
+from lockctl.wire.stream import Endpoint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.url import Url
+
+PORT = 2379
+PARAMETERS = {"prefix": "lockctl/", **tls_settings.PARAMETERS}
+
+
+def cluster(url: Url, params: dict[str, str]) -> Cluster:
+    """The cluster of a URL whose parameters were taken; nothing is opened. Raises ``ConfigError``."""
+    scheme = url.scheme
+    if not url.hosts:
+        raise ConfigError(f"{scheme}: a URL has the members of the cluster, such as {scheme}://host1,host2/")
+    if url.path not in ("", "/"):
+        raise ConfigError(f"{scheme}: a URL has no path: where locks are is said by ?prefix={printable(url.path)}")
+    if (url.user is None) != (url.password is None):
+        raise ConfigError(f"{scheme}: a user and a password (or password_file) belong together")
+    tls = None
+    if scheme == "etcds":
+        tls = tls_settings.TlsSettings.from_params(scheme, params)
+    else:
+        tls_settings.without_tls(scheme, params)
+    members = []
+    for text in url.hosts:
+        host, port = endpoint(text, PORT)
+        shown = f"[{host}]" if ":" in host else host
+        members.append(Endpoint(f"etcd at {printable(shown)}:{port}", host, port, tls=tls))
+    return Cluster(tuple(members), url.user, url.password)

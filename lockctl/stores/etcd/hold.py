@@ -1,0 +1,48 @@
+"""Keeping a lock when its job has ended: its key goes over to a lease that nobody prolongs.
+
+So whoever looks at the queue sees it held, other programs, too. The key is not made anew: its create revision, and
+with it the place of all others, stays.
+"""
+
+from __future__ import annotations
+
+from lockctl.clock import wall
+from lockctl.documents import describe
+from lockctl.errors import BackendUnavailable
+from lockctl.stores.etcd import layout
+from lockctl.stores.etcd.protocol import LeaseGone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Grant
+    from lockctl.stores.etcd.session import Client
+    from lockctl.wire.deadline import Deadline
+
+HELD = 1 << 62  # added to the token: no tenure of an owner has so high a number, and none that lease
+
+
+def keep(backend: Client, grant: Grant, lease: int, seconds: float, deadline: Deadline) -> None:
+    """Have the lock of a grant, whose key the name of *lease* is in, end so many seconds from now, if it is still ours.
+
+    Raises ``BackendUnavailable``: it is not known whether it will be kept, and its own lease may still run.
+    """
+    claim = grant.claim
+    place, last = backend.layout.place(claim.name, lease), layout.lease_id(claim.owner, HELD + grant.token)
+    document = describe(claim, {"acquired_at": grant.at, "ended_at": wall()})
+    request = {
+        "compare": [layout.is_created_at(place, grant.token)],
+        "success": [layout.put(place, document, last)],
+    }
+    while True:
+        backend.fresh_lease(seconds, last, deadline)
+        try:
+            answer = backend.cluster.call("/v3/kv/txn", request, deadline)
+            break
+        except LeaseGone:
+            backend.lease_ended(last)  # it ran out between two requests: begin again
+    backend.lease_ended(last)
+    if answer.get("succeeded") is not True:
+        try:
+            backend.cluster.call("/v3/lease/revoke", {"ID": str(last)}, deadline)
+        except (LeaseGone, BackendUnavailable):
+            pass  # no key is attached to it

@@ -1,0 +1,217 @@
+"""Locks in etcd, version 3, through its JSON gateway: no client library is needed.
+
+A lock is a queue of keys, each attached to a lease of its own; the oldest key is the holder's. That is
+the layout of ``etcdctl lock`` and Go's ``concurrency.Mutex``, so that they exclude and are excluded.
+The token is the create revision of the holder's key: the cluster numbers all that ever happens in it.
+"""
+
+from __future__ import annotations
+
+from lockctl.clock import wall
+from lockctl.documents import describe, read_revocation
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
+from lockctl.model import EXCLUSIVE, Capabilities, Grant
+from lockctl.names import printable
+from lockctl.stores.etcd import address, layout
+from lockctl.stores.etcd.protocol import LeaseGone
+from lockctl.stores.etcd.session import Client
+from lockctl.url import take_params
+from lockctl.wire.deadline import Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import ClassVar
+
+    from lockctl.model import Claim, Holder, LockInfo, Run
+    from lockctl.url import Url
+
+
+class EtcdBackend(Client):
+    """Locks below one prefix of one cluster. Not for use by two threads at once, except :meth:`renew`."""
+
+    parameters: ClassVar[dict[str, str]] = address.PARAMETERS
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="etcd",
+        fencing="strict",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=True,
+        lists_waiters=True,
+        revocable=True,
+        rate_error=0.002,
+        heartbeat=0.9,
+        freed_when="its lease has run out (etcd looks twice a second)",
+        token_from="the create revision of the holder's key; a restored or wiped cluster starts again",  # noqa: S106
+        survives="the failure of a minority of the members, restarts, another leader",
+        clocks="no clock's time of day counts; the members' must not run faster than ours by more than 0.2 %",
+        period_clock="that of the member that answered, in whole seconds",
+        slots=True,
+        shared=True,
+        hold_by="lease",
+    )
+
+    @classmethod
+    def from_url(cls, url: Url) -> EtcdBackend:
+        """``etcd://[USER:PASSWORD@]HOST[:2379],.../?prefix=P``, ``etcds://`` with TLS; raises ``ConfigError``."""
+        params = take_params(url, cls.parameters)
+        return cls(address.cluster(url, params), params["prefix"])
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``."""
+        deadline = Deadline(timeout, interrupt)
+        for lease in sorted(self.unended.get(claim.owner, ())):
+            self.end(claim.owner, lease, deadline)  # else our own old place in the queue would be before us
+        if claim.mode != EXCLUSIVE:
+            from lockctl.stores.etcd.share import enter
+
+            return enter(self, claim, deadline)
+        lease = self.lease_of(claim)
+        directory, place = self.layout.directory(claim.name), self.layout.place(claim.name, lease)
+        while True:
+            ttl, term = self.fresh_lease(claim.ttl, lease, deadline)
+            document = describe(claim, {"acquired_at": wall()})
+            request = {
+                "compare": [layout.is_free(directory)],
+                "success": [layout.put(place, document, lease)],
+                "failure": [layout.get(place), layout.get_in_order(directory, 1)],
+            }
+            try:
+                answer = self.cluster.call("/v3/kv/txn", request, deadline)
+                if layout.term(answer) != term:
+                    continue  # a leader that was deposed may have prolonged the lease for nobody
+                token = layout.revision(answer)
+                if answer.get("succeeded") is not True:
+                    own, first = (*layout.reads(answer), [], [])[:2]
+                    if not own or not first or own[0].key != first[0].key:
+                        if first and first[0].key.startswith(b"slots-", len(directory)):
+                            from lockctl.stores.etcd.share import demand_agreement
+
+                            demand_agreement(self, claim, first[0], deadline)
+                        return None
+                    token = own[0].created
+                    if not self.mark_as_holder(place, own[0], document, lease, deadline):
+                        continue
+            except LeaseGone:
+                self.lease_ended(lease)  # it ran out between two requests: begin again
+                continue
+            return self.granted(claim, token, lease, ttl, answer)
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """See ``Backend``: the lease first, whose clock counts, then whether the key is still there."""
+        deadline = Deadline(timeout)
+        claim, lease = grant.claim, self.lease_of_grant(grant)
+        own = self.layout.place(claim.name, lease, layout.room(claim.mode, claim.slots))
+        asked = self.layout.revocation(claim.name, lease)
+        request = {"compare": [layout.is_created_at(own, grant.token)], "success": [layout.get(asked)]}
+        try:
+            # in this order: the leader that prolonged the lease was still the leader when the key was looked at
+            requests = ((layout.KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))
+            kept, answer = self.cluster.call_beside(requests, deadline)
+            ttl, term = self.kept_alive(lease, kept)
+        except LeaseGone as odd:
+            raise BackendUnavailable(f"{self.cluster.where}: {odd}") from None
+        except ConfigError as denied:
+            raise BackendUnavailable(str(denied)) from None  # an error of somebody else's: not a reason to stop a job
+        if answer.get("succeeded") is not True:
+            how = "was deleted by another hand" if ttl > 0 else "went with its lease, which ran out or was revoked"
+            raise LeaseLost(f"the key of the lock {how}")
+        if ttl <= 0 or term != layout.term(answer):
+            # a leader that was deposed and does not know it yet speaks for nobody: only the transaction asked a quorum
+            raise BackendUnavailable(f"{self.cluster.where}: the leader changed during the renewal")
+        for entry in (entry for found in layout.reads(answer) for entry in found):
+            wanted = read_revocation(entry.value, claim.owner)
+            if wanted is not None:
+                raise LeaseRevoked(*map(printable, wanted))
+        return Grant(claim, grant.token, grant.domain, grant.key, ttl, grant.at)
+
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        """See ``Backend``: the lease is of this grant alone, and takes the key with it.
+
+        A *hold* ends with a lease, too: after whole seconds, rounded up, and at least the shortest lease.
+        """
+        deadline, lease = Deadline(timeout), self.lease_of_grant(grant)
+        if hold > 0 and lease == self.lease_of(grant.claim):  # else it was given back before
+            from lockctl.stores.etcd.hold import keep
+
+            keep(self, grant, lease, hold, deadline)
+            try:
+                self.end(grant.claim.owner, lease, deadline)
+            except BackendUnavailable:
+                pass  # it runs out by itself, and the key is not attached to it any more
+            return
+        self.end(grant.claim.owner, lease, deadline)
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``. Between two waits a place in the queue lasts as long as a lease."""
+        if timeout <= 0:
+            return
+        from lockctl.stores.etcd.wait import wait_for_turn
+
+        whole = Deadline(timeout, interrupt)
+        try:
+            wait_for_turn(self, claim, whole)
+        except RequestInterrupted:
+            return
+        except BackendUnavailable:
+            if whole.left() > 0:
+                raise
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``."""
+        from lockctl.stores.etcd.inspect import inspect
+
+        return inspect(self, name, Deadline(timeout))
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``. A lock that nobody holds has no key, and is not listed."""
+        from lockctl.stores.etcd.inspect import list_locks
+
+        return list_locks(self, pattern, Deadline(timeout))
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``."""
+        from lockctl.stores.etcd.inspect import revoke
+
+        return revoke(self, name, seen, now=now, by=by, reason=reason, deadline=Deadline(timeout))
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        from lockctl.stores.etcd.records import last_success
+
+        return last_success(self, name, Deadline(timeout))
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``. Also ``BackendUnavailable`` when the lock is not that grant's any more."""
+        from lockctl.stores.etcd.records import note_success
+
+        note_success(self, grant, self.lease_of_grant(grant), Deadline(timeout))
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.stores.etcd.records import remember
+
+        remember(self, name, run, Deadline(timeout))
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        from lockctl.stores.etcd.records import read_history
+
+        return read_history(self, name, Deadline(timeout))
+
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``. What leaves no success and no run leaves nothing, and is not among them."""
+        from lockctl.stores.etcd.retire import unused
+
+        return unused(self, pattern, older_than, Deadline(timeout))
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        from lockctl.stores.etcd.retire import forget
+
+        return forget(self, name, older_than, Deadline(timeout))
+
+    def close(self) -> None:
+        """See ``Backend``."""
+        self.cluster.close()

@@ -1,0 +1,108 @@
+"""What is kept of a lock when nobody holds it: when a run last succeeded, and the last runs.
+
+It lies beside the locks, where neither lockctl nor another program takes it for one. All of it is attached to a
+lease of the lock that lasts a year from the last time that something was written, so what nobody uses any more goes.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lockctl import clock, documents, history
+from lockctl.errors import BackendUnavailable
+from lockctl.stores.etcd import layout
+from lockctl.stores.etcd.protocol import LeaseGone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from lockctl.model import Grant, Run
+    from lockctl.stores.etcd.layout import Entry
+    from lockctl.stores.etcd.session import Client
+    from lockctl.wire.deadline import Deadline
+
+SPARE = 20  # runs above the number that is kept at which the oldest are deleted: once for so many
+AT_ONCE = 100  # runs that are deleted at once, if others left so many: etcd allows 128 steps
+
+
+def last_success(backend: Client, name: str, deadline: Deadline) -> float | None:
+    """See ``Backend``. What is no time that we noted counts as none."""
+    answer = backend.cluster.call("/v3/kv/range", layout.only(backend.layout.success(name)), deadline)
+    found = layout.entries(answer)
+    return _time_in(found[0]) if found else None
+
+
+def note_success(backend: Client, grant: Grant, lease: int, deadline: Deadline) -> None:
+    """See ``Backend``: only while the key of the lock, whose name *lease* is in, is that grant's."""
+    key = backend.layout.success(grant.claim.name)
+    claim = grant.claim
+    place = backend.layout.place(claim.name, lease, layout.room(claim.mode, claim.slots))
+    value = f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode()
+
+    while True:
+        steps = [layout.get(key), layout.get(place)]
+        found, mine = layout.steps(backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline), 2)
+        if not mine or mine[0].created != grant.token:
+            raise BackendUnavailable(f"{backend.cluster.where}: the lock is not ours any more: no success was noted")
+        if found and not documents.is_newer(grant.at, _time_in(found[0]), clock.wall()):
+            return
+        unchanged = layout.has_value(key, found[0].value) if found else layout.is_created_at(key, 0)
+
+        def note(attached: int, _now: float, unchanged: dict[str, Any] = unchanged) -> dict[str, Any]:
+            return {
+                "compare": [layout.is_created_at(place, grant.token), unchanged],
+                "success": [layout.put(key, value, attached)],
+            }
+
+        if _write(backend, claim.name, note, deadline).get("succeeded") is True:
+            return
+
+
+def remember(backend: Client, name: str, run: Run, deadline: Deadline) -> None:
+    """See ``Backend``: a key for each run. The order is that of their writing, whatever the clocks of hosts say."""
+    directory = backend.layout.history(name, started=run.started)
+    key, document = directory + os.urandom(8).hex().encode(), history.describe(run)
+
+    def add(attached: int, now: float) -> dict[str, Any]:
+        most = history.KEPT + SPARE + AT_ONCE
+        value = document[:-1] + b',"noted_at":%d}' % now  # our clock, and that of the run, do not count
+        return {"success": [layout.put(key, value, attached), layout.oldest(layout.below(directory), most)]}
+
+    _, kept = layout.steps(_write(backend, name, add, deadline), 2)
+    if len(kept) >= history.KEPT + SPARE:
+        surplus = [layout.delete(entry.key) for entry in kept[: len(kept) - history.KEPT]]
+        backend.cluster.call("/v3/kv/txn", {"success": surplus[:AT_ONCE]}, deadline)
+
+
+def read_history(backend: Client, name: str, deadline: Deadline) -> tuple[Run, ...]:
+    """See ``Backend``."""
+    most = history.KEPT + SPARE
+    steps = [layout.newest(backend.layout.history(name, started=started), most) for started in (True, False)]
+    answer = backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline)
+    started, refused = layout.steps(answer, len(steps))
+    return history.in_order(filter(None, [history.read(entry.value) for entry in started + refused]))
+
+
+def _time_in(entry: Entry) -> float | None:
+    content = documents.an_object(entry.value)
+    return documents.seconds(content.get("at")) if content is not None else None
+
+
+def _write(
+    backend: Client, name: str, request: Callable[[int, float], dict[str, Any]], deadline: Deadline
+) -> dict[str, Any]:
+    """Have the lease of what is kept of a lock run from now on, and write something that is attached to it.
+
+    *request* is told the lease, and what time it is at the member that answered.
+    """
+    lease = layout.lease_id(f"{backend.layout.prefix}{name}", 0)
+    while True:
+        kept = backend.cluster.call(layout.KEEP_ALIVE, {"ID": str(lease)}, deadline)
+        if layout.whole(kept.get("TTL")) <= 0:
+            backend.fresh_lease(history.AGE, lease, deadline)
+        try:
+            return backend.cluster.call("/v3/kv/txn", request(lease, layout.moment(kept)), deadline)
+        except LeaseGone:
+            backend.lease_ended(lease)  # revoked by another hand, or at its end

@@ -1,0 +1,106 @@
+"""Names that nobody uses any more: finding them, and removing what is kept of them.
+
+Tokens are revisions of the whole store, which nothing here turns back. The lease of a name's records stays until it
+runs out: whoever ended it could end it with a record that was attached to it a moment ago.
+"""
+
+from __future__ import annotations
+
+from lockctl import documents
+from lockctl.names import check_name
+from lockctl.stores.etcd import layout
+from lockctl.wire.stream import in_parts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from lockctl.stores.etcd.layout import Entry
+    from lockctl.stores.etcd.session import Client
+    from lockctl.wire.deadline import Deadline
+
+PAGE = 5000  # keys without values in one answer
+STEPS = 4  # to read the last use of a name
+NAMES_AT_ONCE = 30  # in one transaction: etcd allows 128 steps
+
+
+def unused(backend: Client, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
+    """See ``Backend``: by the clock of the member that answers, in whole seconds."""
+    from fnmatch import fnmatchcase
+
+    known = _names_below(backend, layout.HISTORY, deadline) | _names_below(backend, layout.SUCCESSES, deadline)
+    names = sorted(name for name in known if fnmatchcase(name, pattern))
+
+    def ask(some: list[str]) -> list[float | None]:
+        answer = backend.cluster.call("/v3/kv/txn", {"success": _looks(backend, some)}, deadline)
+        found = layout.steps(answer, STEPS * len(some))
+        uses = [_last_use(found[start : start + STEPS]) for start in range(0, len(found), STEPS)]
+        return [at if at is not None and layout.moment(answer) - at >= older_than else None for at in uses]
+
+    for start in range(0, len(names), NAMES_AT_ONCE):
+        some = names[start : start + NAMES_AT_ONCE]
+        for name, at in zip(some, in_parts(ask, some), strict=True):
+            if at is not None:
+                yield name, at
+
+
+def forget(backend: Client, name: str, older_than: float, deadline: Deadline) -> bool:
+    """See ``Backend``: one transaction, which does nothing once the lock has a key, or a record is newer."""
+    answer = backend.cluster.call("/v3/kv/txn", {"success": _looks(backend, [name])}, deadline)
+    at = _last_use(layout.steps(answer, STEPS))
+    if at is None or layout.moment(answer) - at < older_than:
+        return False
+    records = (layout.below(backend.layout.records(name)), layout.only(backend.layout.success(name)))
+    request = {
+        "compare": [
+            layout.is_free(backend.layout.directory(name)),
+            *[layout.is_unchanged_since(each, layout.revision(answer)) for each in records],
+        ],
+        "success": [{"request_delete_range": each} for each in records],
+    }
+    return backend.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
+
+
+def _looks(backend: Client, names: list[str]) -> list[dict[str, Any]]:
+    """The steps that read who is at some locks, and when each was used last."""
+    steps: list[dict[str, Any]] = []
+    for name in names:
+        steps += [
+            layout.oldest(layout.below(backend.layout.directory(name)), 1),
+            layout.get(backend.layout.success(name)),
+            *[layout.newest(backend.layout.history(name, started=started), 1) for started in (True, False)],
+        ]
+    return steps
+
+
+def _last_use(found: list[list[Entry]]) -> float | None:
+    """When a name was used last, by the answers to its steps; ``None``: it is in use, or nothing is known of it."""
+    at_lock, *records = found
+    if at_lock or not any(records):
+        return None
+    return max((_time_in(entry) for record in records for entry in record), default=0.0)
+
+
+def _time_in(entry: Entry) -> float:
+    """When a record was written; of one that does not say so, as that of a stranger, 0: long ago."""
+    content = documents.an_object(entry.value) or {}
+    times = [documents.seconds(content.get(word)) for word in ("noted_at", "at", "ended_at")]
+    return next((time for time in times if time is not None), 0.0)
+
+
+def _names_below(backend: Client, folder: str, deadline: Deadline) -> set[str]:
+    """The names of locks that have keys in a folder beside the locks."""
+    names = set()
+    beginning = start = layout.as_bytes(backend.layout.prefix + folder)
+    while True:
+        answer = backend.cluster.call("/v3/kv/range", layout.keys_from(start, beginning, PAGE), deadline)
+        found = layout.entries(answer)
+        for entry in found:
+            try:
+                names.add(check_name(entry.key[len(beginning) :].partition(b"/")[0].decode("ascii")))
+            except ValueError:
+                continue  # another program's
+        if answer.get("more") is not True or not found:
+            return names
+        start = found[-1].key + b"\0"

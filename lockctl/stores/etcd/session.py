@@ -1,0 +1,117 @@
+"""A client of etcd with its leases: what every part of the backend works on.
+
+A lease is used for one attempt of an owner alone, so that what ends it can never end the next one.
+"""
+
+from __future__ import annotations
+
+from lockctl.documents import read
+from lockctl.errors import BackendUnavailable
+from lockctl.model import Grant
+from lockctl.stores.etcd import layout
+from lockctl.stores.etcd.protocol import LeaseExists, LeaseGone
+from lockctl.wire.deadline import Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar
+
+    from lockctl.model import Capabilities, Claim
+    from lockctl.stores.etcd.protocol import Cluster
+
+TRIES = 4  # to make a lease: two are enough when one answer was lost
+
+
+class Client:
+    """Locks below one prefix of one cluster, and the leases that they live by."""
+
+    capabilities: ClassVar[Capabilities]
+
+    def __init__(self, cluster: Cluster, prefix: str = "lockctl/") -> None:
+        """Nothing is opened before it is needed."""
+        self.cluster = cluster
+        self.layout = layout.Layout(prefix)
+        self._tenures: dict[str, int] = {}  # owner -> number of its present tenure; absent: the first
+        self._later: dict[tuple[str, int], int] = {}  # owner, token -> lease of a tenure that is not the first
+        self.unended: dict[str, set[int]] = {}  # owner -> leases of which we do not know whether they ended
+        self._granted: set[int] = set()  # leases that we have asked for
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """See ``Backend``: whatever there is of this claim ends with its lease."""
+        deadline = Deadline(timeout)
+        for lease in sorted({self.lease_of(claim), *self.unended.get(claim.owner, ())}):
+            self.end(claim.owner, lease, deadline)
+
+    def lease_of(self, claim: Claim) -> int:
+        """The lease of the present tenure of a claim."""
+        return layout.lease_id(claim.owner, self._tenures.get(claim.owner, 0))
+
+    def fresh_lease(self, seconds: float, lease: int, deadline: Deadline) -> tuple[float, int]:
+        """Have the lease run from now on, made or prolonged; for how many seconds, and the leader's term."""
+        request = {"ID": str(lease), "TTL": str(-int(-seconds // 1))}
+        for _ in range(TRIES):
+            if lease in self._granted:
+                ttl, term = self.keep_alive(lease, deadline)
+                if ttl > 0:
+                    return ttl, term
+            try:
+                answer = self.cluster.call("/v3/lease/grant", request, deadline)
+            except LeaseExists:
+                self._granted.add(lease)  # the answer to an earlier request was lost
+                continue
+            self._granted.add(lease)
+            return float(max(0, layout.whole(answer.get("TTL")))), layout.term(answer)
+        raise BackendUnavailable(f"{self.cluster.where}: a lease that exists for some members and not for others")
+
+    def keep_alive(self, lease: int, deadline: Deadline) -> tuple[float, int]:
+        """Prolong a lease; for how many seconds, 0 when it has ended, and the leader's term."""
+        return self.kept_alive(lease, self.cluster.call(layout.KEEP_ALIVE, {"ID": str(lease)}, deadline))
+
+    def kept_alive(self, lease: int, answer: dict[str, Any]) -> tuple[float, int]:
+        """The same from an answer."""
+        if layout.whole(answer.get("ID")) != lease:
+            raise BackendUnavailable(f"{self.cluster.where}: the answer is about another lease")
+        return float(max(0, layout.whole(answer.get("TTL")))), layout.term(answer)
+
+    def lease_ended(self, lease: int) -> None:
+        """Know that a lease that we had asked for is no more."""
+        self._granted.discard(lease)
+
+    def granted(self, claim: Claim, token: int, lease: int, ttl: float, answer: dict[str, Any]) -> Grant:
+        """The grant that an answer of the cluster means."""
+        if lease != layout.lease_id(claim.owner, 0):
+            self._later[claim.owner, token] = lease
+        domain = f"etcd:{layout.whole(answer['header'].get('cluster_id')):x}"
+        return Grant(claim, token, domain, self.layout.lock(claim.name), ttl, layout.moment(answer))
+
+    def mark_as_holder(self, place: bytes, own: layout.Entry, document: bytes, lease: int, deadline: Deadline) -> bool:
+        """Write down since when we have the lock that we waited for; whether we have it."""
+        known = read(own.value)
+        if known is not None and "acquired_at" in known:
+            return True
+        request = {
+            "compare": [layout.is_created_at(place, own.created)],
+            "success": [layout.put(place, document, lease)],
+        }
+        return self.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
+
+    def lease_of_grant(self, grant: Grant) -> int:
+        """The lease that a grant lives by."""
+        first = layout.lease_id(grant.claim.owner, 0)
+        return self._later.get((grant.claim.owner, grant.token), first)
+
+    def end(self, owner: str, lease: int, deadline: Deadline) -> None:
+        """End a lease with all its keys; one of which that is not known is ended again before the next attempt."""
+        tenure = self._tenures.get(owner, 0)
+        if lease == layout.lease_id(owner, tenure):
+            self._tenures[owner] = tenure + 1
+        self.lease_ended(lease)
+        unended = self.unended.setdefault(owner, set())
+        unended.add(lease)
+        try:
+            self.cluster.call("/v3/lease/revoke", {"ID": str(lease)}, deadline)
+        except LeaseGone:
+            pass
+        unended.discard(lease)
+        if not unended:
+            del self.unended[owner]

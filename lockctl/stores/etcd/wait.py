@@ -1,0 +1,203 @@
+"""Waiting in the queue of a lock: each waiter watches one key before its own, and nobody else's.
+
+Who wants the lock alone watches the key before its own; a reader the last one before it that is not a reader's. A
+release so wakes one waiter, or the readers that now get in, and a waiter that gives up wakes the one behind it.
+For a slot any of the holders may make room: the first who waits watches them all, and each other one the key before
+its own, also for the write by which the one before it says that it is in. So a release wakes two.
+
+The watch is a hint: what counts is read anew after every hint, and now and then without one.
+"""
+
+from __future__ import annotations
+
+import select
+
+from lockctl import json_text
+from lockctl.clock import boottime, wall
+from lockctl.documents import describe
+from lockctl.errors import BackendUnavailable
+from lockctl.model import EXCLUSIVE, SLOT
+from lockctl.stores.etcd import layout
+from lockctl.stores.etcd.protocol import LeaseGone
+from lockctl.stores.etcd.share import outside
+from lockctl.value import Value
+from lockctl.wire.stream import Closed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Claim
+    from lockctl.stores.etcd.session import Client
+    from lockctl.wire.deadline import Deadline
+
+BEATS_PER_TTL = 3  # how often a waiter's lease is prolonged: two may fail
+LONGEST_STEP = 5.0  # seconds for one request, or the lease may be over before another member is asked
+PAUSE = 0.05  # seconds before the queue is read again after a watch that failed, doubled each time up to
+LONGEST_PAUSE = 1.0
+
+
+class View(Value):
+    """Who is before a place, as far as it must be known to wait."""
+
+    before: bytes | None  # the key whose end is waited for
+    inside: tuple[bytes, ...]  # those who have all slots: the end of any of them is waited for
+    writes: bool  # whether *before* makes way already when it is written, because its owner is inside then
+    revision: int  # of the store, when that was read
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nobody is in the way."""
+        return self.before is None and not self.inside
+
+
+class Place(Value):
+    """A place in the queue, and who is before it."""
+
+    claim: Claim
+    key: bytes
+    lease: int
+    created: int  # revision in which the key came to be
+    view: View
+    beat: float  # seconds between two prolongations of the lease
+    next_beat: float  # when the next is due
+
+
+def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
+    """Return when nobody before us is in the way. Raises ``BackendUnavailable``, also at the end of *whole*."""
+    pause = PAUSE
+    while True:
+        place = _queue_up(backend, claim, whole)
+        if place.view.is_clear:
+            return
+        if _watch(backend, place, whole):
+            pause = PAUSE
+        else:
+            _sleep(min(pause, whole.left()), whole.interrupt)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        whole.check(backend.cluster.where)
+
+
+def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Place:
+    """Take a place at the end of the queue, or find the one that we have, and see who is before it."""
+    lease = backend.lease_of(claim)
+    key = backend.layout.place(claim.name, lease, layout.room(claim.mode, claim.slots))
+    request = {
+        "compare": [layout.is_created_at(key, 0)],
+        "success": [layout.put(key, describe(claim, {"since": wall()}), lease)],
+        "failure": [layout.get(key)],
+    }
+    while True:
+        sent = boottime()
+        ttl, _ = backend.fresh_lease(claim.ttl, lease, whole.sooner(LONGEST_STEP))
+        try:
+            answer = backend.cluster.call("/v3/kv/txn", request, whole.sooner(LONGEST_STEP))
+        except LeaseGone:
+            continue  # it ran out between two requests; each is bounded, and so is this loop
+        created = layout.revision(answer)
+        if answer.get("succeeded") is not True:
+            found = layout.reads(answer)
+            if not found or not found[0]:
+                raise BackendUnavailable(f"{backend.cluster.where}: an answer without the key that is there")
+            created = found[0][0].created
+        view = _look(backend, claim, created, whole.sooner(LONGEST_STEP))
+        beat = max(ttl, 1.0) / BEATS_PER_TTL
+        return Place(claim, key, lease, created, view, beat, sent + beat)
+
+
+def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> View:
+    """Who is in the way of a key that was created then."""
+    directory = backend.layout.directory(claim.name)
+    if claim.mode == EXCLUSIVE:
+        request = layout.newest_before(layout.below(directory), created)
+        answer = backend.cluster.call("/v3/kv/range", request, deadline)
+        found = layout.entries(answer)
+        return View(found[0].key if found else None, (), False, layout.revision(answer))
+    room = layout.room(claim.mode, claim.slots)
+    ranges = [layout.newest_before(each, created) for each in outside(directory, room)]
+    if claim.mode == SLOT:
+        ranges.append(layout.newest_before(layout.below(directory + room), created, claim.slots + 1))
+    answer = backend.cluster.call("/v3/kv/txn", {"success": [{"request_range": each} for each in ranges]}, deadline)
+    left, right, *same = layout.steps(answer, len(ranges))
+    now = layout.revision(answer)
+    if left or right:
+        return View(max(left + right, key=lambda entry: entry.created).key, (), False, now)
+    ahead = [entry.key for entry in same[0]] if same else []
+    if len(ahead) > claim.slots:
+        return View(ahead[0], (), True, now)
+    return View(None, tuple(ahead) if len(ahead) == claim.slots else (), False, now)
+
+
+def _watch(backend: Client, place: Place, whole: Deadline) -> bool:
+    """Return when the queue must be read again, ``False``: because the watch failed."""
+    cluster, view = backend.cluster, place.view
+    next_beat = place.next_beat
+    watches = [layout.ends_of(layout.only(place.key))]
+    if view.before is not None:
+        watches.append(layout.only(view.before) if view.writes else layout.ends_of(layout.only(view.before)))
+    if view.inside:
+        claim = place.claim
+        room = backend.layout.directory(claim.name) + layout.room(claim.mode, claim.slots)
+        watches.append(layout.ends_of(layout.below(room)))
+    telling = {place.key, view.before, *view.inside}  # other keys are of those behind us
+    try:
+        lines = cluster.watch(tuple(watches), view.revision + 1, whole.sooner(LONGEST_STEP))
+    except BackendUnavailable:
+        return False
+    watched_at = cluster.turn
+    try:
+        while True:
+            step = whole.sooner(max(0.0, next_beat - boottime()))
+            try:
+                line = lines.next(step)
+            except Closed:
+                return False
+            except BackendUnavailable:
+                if step.left() > 0:
+                    return False
+                if whole.left() <= 0:
+                    raise
+                next_beat = boottime() + place.beat
+                if not _beat(backend, place, whole) or cluster.turn != watched_at:
+                    return True  # a watch at a member that answers nothing else is worth nothing
+                continue
+            news = _read(line, telling)
+            if news is not None:
+                return news
+    finally:
+        lines.close()
+
+
+def _beat(backend: Client, place: Place, whole: Deadline) -> bool:
+    """Prolong our lease; whether all is as it was, which a watch that died silently would not tell."""
+    step = whole.sooner(min(place.beat, LONGEST_STEP))
+    if backend.keep_alive(place.lease, step)[0] <= 0:
+        return False
+    view = _look(backend, place.claim, place.created, step)
+    return (view.before, view.inside) == (place.view.before, place.view.inside)
+
+
+def _read(line: bytes | None, telling: set[bytes | None]) -> bool | None:
+    """``True``: there is news of one of the keys *telling*; ``False``: the watch has ended (compaction, no leader)."""
+    if line is None:
+        return False
+    if not line:
+        return None
+    try:
+        content = json_text.parse(line)
+    except ValueError:
+        return False
+    result = content.get("result") if isinstance(content, dict) else None
+    if not isinstance(result, dict) or result.get("canceled"):
+        return False
+    events = result.get("events")
+    for event in events if isinstance(events, list) else ():
+        entry = event.get("kv") if isinstance(event, dict) else None
+        if isinstance(entry, dict) and layout.decoded(entry.get("key")) in telling:
+            return True
+    return None
+
+
+def _sleep(pause: float, interrupt: int | None) -> None:
+    poll = select.poll()
+    if interrupt is not None:
+        poll.register(interrupt, select.POLLIN)
+    poll.poll(pause * 1000)

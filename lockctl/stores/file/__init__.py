@@ -1,0 +1,1 @@
+"""Files of one host: locks of the kernel."""

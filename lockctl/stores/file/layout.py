@@ -1,0 +1,196 @@
+r"""What is written in a lock file: two slots, the newer one with a valid checksum counts.
+
+A slot is one line of fixed width and a JSON document, filled up with blanks, so that ``cat`` shows it
+and a write never moves the end of the file::
+
+    lockctl1 SEQUENCE TOKEN LENGTH CHECKSUM\n{"owner": ...}          \n
+
+Writes alternate between the slots: a torn one leaves the other, and with it the token, intact.
+
+Holders that are not alone have one more page each, of the same form, behind the two (see ``sharing``).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from lockctl import documents
+from lockctl.errors import ConfigError
+from lockctl.names import printable, remainder
+from lockctl.stores.file import address
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.model import Claim
+
+MAGIC = b"lockctl1 "
+SLOT = 4096  # bytes: one page, so that a slot is written by one block write
+SIZE = 2 * SLOT
+HEAD = len(b"lockctl1 00000000000000000000 00000000000000000000 00000 00000000\n")
+ROOM = SLOT - HEAD - 1  # bytes for the JSON document
+ENDED = b'"ended_at":'  # in the document of a hold; in no other, for JSON escapes the quotes of a command
+SHARING = b'{"sharing":'  # how the document begins while holders that are not alone have pages of their own
+
+
+class Record(Value):
+    """One state of a lock: *token* is the last one granted, *document* says who holds it, if anybody."""
+
+    sequence: int
+    token: int
+    document: bytes
+
+    @property
+    def holder(self) -> dict[str, Any] | None:
+        """The holder as written, or ``None`` when the lock was released."""
+        return documents.read(self.document)
+
+
+NEVER_HELD = Record(0, 0, b"null")
+
+
+class NotARecord(Exception):
+    """The file has content that lockctl did not write."""
+
+
+def read(descriptor: int) -> Record | None:
+    """The newest valid record; ``None`` for a file that never had one. Raises ``NotARecord``."""
+    data = os.pread(descriptor, SIZE, 0)
+    slots = (data[:SLOT], data[SLOT:])
+    best: Record | None = None
+    for slot in slots:
+        found = _parse(slot)
+        if found is not None and (best is None or found.sequence > best.sequence):
+            best = found
+    torn_first_write = MAGIC.startswith(data.removeprefix(bytes(SLOT)))
+    ours = torn_first_write or any(slot.startswith(MAGIC) for slot in slots)
+    if best is None and data.strip(b"\0") and not ours:
+        raise NotARecord
+    return best
+
+
+def read_ours(descriptor: int, key: str) -> Record:
+    """The newest valid record, or one of a lock that was never held; raises ``ConfigError`` for what is not ours."""
+    try:
+        return read(descriptor) or NEVER_HELD
+    except NotARecord:
+        message = f"file: {printable(key)} has content that is not lockctl's: refusing to write over it"
+        raise ConfigError(message) from None
+
+
+def first_after(before: Record, key: str, now: int) -> int:
+    """The token of the next grant: above all before it, and not below *now*, the clock in microseconds.
+
+    The file of a lock that was forgotten is new, and begins after all that its directory ever forgot.
+    Raises ``OSError``.
+    """
+    if before.token:
+        return max(before.token + 1, now)
+    directory = key[: key.rindex("/") + 1]
+    try:
+        descriptor = os.open(directory + address.FLOOR, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return max(1, now)
+    try:
+        found, there = os.fstat(descriptor), os.stat(directory)
+        # in a sticky directory anybody could have put it there
+        if there.st_mode & stat.S_ISVTX and found.st_uid not in (0, there.st_uid):
+            return max(1, now)
+        return max(read_ours(descriptor, directory + address.FLOOR).token + 1, now)
+    finally:
+        os.close(descriptor)
+
+
+def write(descriptor: int, record: Record, *, durable: bool) -> None:
+    """Write *record* over the older slot; *durable*: it has reached the disk when this returns."""
+    _put(descriptor, record, (record.sequence % 2) * SLOT)
+    if durable:
+        os.fdatasync(descriptor)
+
+
+def read_page(descriptor: int, number: int) -> Record | None:
+    """What is written on one of the pages behind the two slots; ``None`` if nothing, or nothing whole."""
+    return _parse(os.pread(descriptor, SLOT, SIZE + number * SLOT))
+
+
+def write_page(descriptor: int, number: int, record: Record) -> None:
+    """Write one of the pages behind the two slots; it reaches the disk with the next durable record."""
+    _put(descriptor, record, SIZE + number * SLOT)
+
+
+def _put(descriptor: int, record: Record, offset: int) -> None:
+    head = b"%020d %020d %05d " % (record.sequence, record.token, len(record.document))
+    line = MAGIC + head + b"%08x\n" % remainder(head + record.document)
+    view = memoryview((line + record.document).ljust(SLOT - 1) + b"\n")
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def owned_by(descriptor: int, owner: str, token: int) -> bool:
+    """Whether the newest record says that this owner holds the lock with this token."""
+    try:
+        record = read(descriptor)
+    except NotARecord:
+        return False
+    return record is not None and is_of(record, owner, token)
+
+
+def is_of(record: Record, owner: str, token: int) -> bool:
+    """Whether a record says that this owner has this token, and its job has not ended."""
+    document = record.document
+    return record.token == token and b'"owner":"%s"' % owner.encode() in document and ENDED not in document
+
+
+def describe(claim: Claim, extra: dict[str, int | float | str | None]) -> bytes:
+    """The document of a holder, which fits into a slot."""
+    return documents.describe(claim, extra, ROOM)
+
+
+def identity(pid: int, helper: int | None, acquired_at: float) -> dict[str, int | float | str | None]:
+    """What tells the process of a holder from any other, and the process that took the lock from other programs'."""
+    from lockctl.supervise.tree import start_time
+
+    return {
+        "uid": os.geteuid(),
+        "pid_started": start_time(pid),
+        "pid_ns": pid_namespace(),
+        "boot_id": boot_id(),
+        "taken_by": os.getpid(),
+        "helper": helper,
+        "acquired_at": acquired_at,
+    }
+
+
+def pid_namespace() -> str:
+    """Which pid namespace this process is in; pids mean nothing in another one."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def boot_id() -> str:
+    """Which boot of this host this is."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb", buffering=0) as file:
+            return file.read(64).strip().decode()
+    except OSError:
+        return ""
+
+
+def _parse(slot: bytes) -> Record | None:
+    if not slot.startswith(MAGIC):
+        return None
+    line, newline, rest = slot.partition(b"\n")
+    fields = line[len(MAGIC) :].split(b" ")
+    if not newline or len(fields) != 4 or not all(field.isdigit() for field in fields[:3]):
+        return None
+    document = rest[: int(fields[2])]
+    head = line[len(MAGIC) : -len(fields[3])]
+    if b"%08x" % remainder(head + document) != fields[3]:
+        return None
+    return Record(int(fields[0]), int(fields[1]), document)

@@ -1,0 +1,302 @@
+"""Lock files that nobody uses any more: finding them, and removing them safely.
+
+Whoever opened a file before it was removed, flock(1) for one, would lock it beside the one that locks the new file of
+the same name. So a file is removed only while the kernel grants us a lease on it (fcntl(2), ``F_SETLEASE``), which it
+does while nobody else has it open; who opens it then is kept waiting, and we are told. It is renamed first, so
+that nobody who comes later can find it, and put back if somebody had found it before.
+
+What a new lock file starts from is kept for the directory: the greatest token of all that were removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import stat
+import time
+from fnmatch import fnmatchcase
+
+from lockctl.errors import ConfigError
+from lockctl.names import ALLOWED, printable
+from lockctl.stores.file import address, hold, inspect, layout, records
+from lockctl.stores.file.layout import Record
+from lockctl.stores.file.queue import kernel_locks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BESIDE = (records.SUCCESS, records.HISTORY)
+LATE = 0.01  # seconds: who found a file before it was renamed has opened it by then, or waits for our lease
+LOOK = 0.05  # seconds between two looks whether a file that was left behind is still in use
+
+
+def find(path: str, prefix: str, pattern: str, older_than: float) -> Iterator[tuple[str, float]]:
+    """See ``Backend.unused``."""
+    directory = address.open_existing(path)
+    if directory is None:
+        return
+    os.close(directory)
+    try:
+        with os.scandir(path) as entries:
+            files = {_lock_of(entry.name) for entry in entries if entry.is_file(follow_symlinks=False)}
+    except OSError as failure:
+        address.refuse(path, failure)
+    locks = kernel_locks()
+    now = time.time()
+    for file in sorted(files):
+        name = file[len(prefix) :]
+        if not file.startswith(prefix) or name[:1] in ("", ".", "-") or not ALLOWED.issuperset(name):
+            continue
+        at = _last_use(path, file) if fnmatchcase(name, pattern) else None
+        if at is None or now - at < older_than:
+            continue
+        key = f"{path.rstrip('/')}/{file}"
+        lock = inspect.find(name, key, locks)
+        if lock is None or (lock.state == "free" and not lock.waiters and _is_ours(key)):
+            yield name, at
+
+
+def forget(directory: int, path: str, file: str, older_than: float, timeout: float) -> bool:
+    """See ``Backend.forget``."""
+    before = time.time() - older_than
+    try:
+        key = f"{path.rstrip('/')}/{file}"
+        if not _may_remove(directory):
+            return False  # in a sticky directory, where what we remember would not be believed either
+        there = address.exists(directory, file)
+        if there and not _remove_lock(directory, path, file, key, before, timeout):
+            return False
+        gone = [_remove(directory, word + file, before) for word in BESIDE]
+        return there or any(gone)
+    except OSError as failure:
+        address.refuse(path, failure)
+
+
+def _lock_of(entry: str) -> str:
+    """The lock file that a file of the directory belongs to."""
+    for word in BESIDE:
+        if entry.startswith(word):
+            return entry[len(word) :]
+    return entry
+
+
+def _last_use(path: str, file: str) -> float | None:
+    """When a lock or what is beside it was written last; ``None``: there is nothing."""
+    times = []
+    for word in ("", *BESIDE):
+        try:
+            found = os.stat(f"{path.rstrip('/')}/{word}{file}", follow_symlinks=False)
+        except OSError:
+            continue
+        times.append(found.st_mtime)
+    return max(times, default=None)
+
+
+def _is_ours(key: str) -> bool:
+    """Whether lockctl ever took the lock in this file."""
+    try:
+        descriptor = address.opened(key, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return layout.read(descriptor) is not None
+    except layout.NotARecord:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _may_remove(directory: int) -> bool:
+    found = os.fstat(directory)
+    return not found.st_mode & stat.S_ISVTX or os.geteuid() in (0, found.st_uid)
+
+
+def _remove_lock(directory: int, path: str, file: str, key: str, before: float, timeout: float) -> bool:
+    """Remove a lock file that nobody has open and that was not written after *before*; whether it is gone."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        descriptor = os.open(file, flags, dir_fd=directory)
+    except FileNotFoundError:
+        return True
+    except (BlockingIOError, PermissionError):
+        return False
+    gone: bool | None = False
+    try:
+        if not address.try_flock(descriptor) or not address.same_file(file, descriptor, directory):
+            return False
+        if not _lease(descriptor, key):
+            return False
+        record = _record(descriptor)
+        used = _last_use(path, file)
+        if record is None or hold.left(record) > 0 or used is None or used > before:
+            return False
+        _raise_floor(directory, path, record.token, timeout)
+        gone = _take_out(directory, file, descriptor)
+        return bool(gone)
+    finally:
+        if gone is not None:
+            # explicitly: a process that was forked meanwhile may have a copy
+            _end_lease(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _record(descriptor: int) -> Record | None:
+    try:
+        return layout.read(descriptor)
+    except layout.NotARecord:
+        return None
+
+
+def _lease(descriptor: int, key: str) -> bool:
+    """Whether nobody else has the file open, and from now on nobody opens it but :func:`_wanted` tells us.
+
+    Raises ``ConfigError`` where the file system has no leases.
+    """
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # which means nothing; SIGIO would end this process
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except (BlockingIOError, PermissionError):  # EACCES: it is another user's
+        return False
+    except OSError as failure:
+        message = (
+            f"file: {printable(key)} is kept: this file system has no leases ({failure.strerror}), without which"
+            " nobody can tell who is about to lock a file that is removed"
+        )
+        raise ConfigError(message) from failure
+    return True
+
+
+def _wanted(descriptor: int) -> bool:
+    """Whether somebody tried to open the file since we have the lease."""
+    return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) != fcntl.F_WRLCK
+
+
+def _end_lease(descriptor: int) -> None:
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return  # there is none
+
+
+def _take_out(directory: int, file: str, descriptor: int) -> bool | None:
+    """Remove the file that we have the lease on, or leave it where it is; whether it is gone.
+
+    ``None``: it is, and another process has its lock from us, see :func:`_stand_between`.
+    """
+    aside = f".gone.{os.urandom(8).hex()}"
+    if _wanted(descriptor):
+        return False
+    os.rename(file, aside, src_dir_fd=directory, dst_dir_fd=directory)
+    gone = False
+    try:
+        if not _wanted(descriptor):
+            time.sleep(LATE)
+            gone = not _wanted(descriptor)
+    finally:
+        if not gone:
+            back = _put_back(directory, aside, file)
+        os.unlink(aside, dir_fd=directory)
+    os.fsync(directory)
+    if not gone and back:
+        return False
+    if _wanted(descriptor) and not _is_alone(descriptor):
+        _stand_between(directory, file, descriptor)
+        return None
+    return True
+
+
+def _put_back(directory: int, aside: str, file: str) -> bool:
+    """Give a file its name again, unless there is a new one."""
+    try:
+        os.link(aside, file, src_dir_fd=directory, dst_dir_fd=directory)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _is_alone(descriptor: int) -> bool:
+    """Whether nobody else has, or waits to have, the file open. The lease is given back for a moment."""
+    _end_lease(descriptor)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _stand_between(directory: int, file: str, old: int) -> None:
+    """Keep those who have the old file apart from those who have the new one.
+
+    It takes somebody who found the file a moment before it was renamed, and opened it only after somebody else had
+    made a new one. The old one is locked by us still. A process of its own locks the new one, too, before it frees
+    the old one, and stays until nobody has that any more.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        low, high = sorted((directory, old))
+        os.closerange(3, low)  # pipes, of which others wait for the end
+        os.closerange(low + 1, high)
+        os.closerange(high + 1, os.sysconf("SC_OPEN_MAX"))
+        _stay(directory, file, old)
+    finally:
+        os._exit(0)
+
+
+def _stay(directory: int, file: str, old: int) -> None:
+    while True:
+        new = address.open_file(directory, file)
+        fcntl.flock(new, fcntl.LOCK_EX)
+        if address.same_file(file, new, directory):
+            break
+        os.close(new)
+    fcntl.flock(old, fcntl.LOCK_UN)
+    while not _is_alone(old):
+        time.sleep(LOOK)
+
+
+def _remove(directory: int, file: str, before: float) -> bool:
+    """Remove what is kept beside a lock, unless it was written after *before* or is being written; whether it was."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        descriptor = os.open(file, flags, dir_fd=directory)
+    except FileNotFoundError:
+        return False
+    except OSError as failure:
+        if failure.errno in (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            return False
+        raise
+    try:
+        if not address.try_flock(descriptor) or not address.same_file(file, descriptor, directory):
+            return False
+        if os.fstat(descriptor).st_mtime > before:
+            return False
+        os.unlink(file, dir_fd=directory)
+        return True
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _raise_floor(directory: int, path: str, token: int, timeout: float) -> None:
+    """Have every lock file that is made from now on begin after *token*; it has reached the disk when this returns."""
+    key = f"{path.rstrip('/')}/{address.FLOOR}"
+
+    def write(descriptor: int) -> None:
+        before = layout.read_ours(descriptor, key)
+        if before.token < token:
+            layout.write(descriptor, Record(before.sequence + 1, token, b"null"), durable=True)
+
+    records.change(directory, address.FLOOR, key, timeout, write)

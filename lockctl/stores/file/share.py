@@ -1,0 +1,204 @@
+"""Several holders of one lock file: readers, or so many at once. Loaded when a lock is not for one alone.
+
+Each has a shared flock(2), which keeps exclusive holders and ``flock(1)`` out and lets ``flock -s`` in, and one
+of the seats: a byte range that the same open file owns (see ``ranges``), and a page of the lock file that says who
+it is. The record says what the seats are good for, and has the counter of tokens; it is changed under a mutex.
+Only the kernel's locks decide whether a seat is held; what is written on the page of a free one means nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+
+from lockctl import documents
+from lockctl.errors import ConfigError
+from lockctl.kernel import unlock
+from lockctl.model import SHARED, SLOT
+from lockctl.names import printable
+from lockctl.stores.file import address, hold, layout, protocol, queue
+from lockctl.stores.file.layout import NotARecord, Record
+from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.model import Claim
+    from lockctl.wire.deadline import Deadline
+
+MOST = 1000  # holders at once: what their pages may take of the disk is 4 MB
+NOBODY = Record(0, 0, b"null")
+
+
+class Sharing(Value):
+    """What the seats are good for, as the record says. Those who hold one have a token not below *first*."""
+
+    mode: str
+    slots: int
+    first: int
+
+    def document(self) -> bytes:
+        """For the record; it begins with ``layout.SHARING``."""
+        return layout.SHARING + b'"%s","slots":%d,"first":%d}' % (self.mode.encode(), self.slots, self.first)
+
+
+class Seat(Value):
+    """What a holder that is not alone was granted: a seat, its token, and when, in microseconds since the epoch."""
+
+    number: int
+    token: int
+    at: int
+
+
+def state(record: Record | None) -> Sharing | None:
+    """What a record says about the seats; ``None`` if its last holder was alone, or there was none."""
+    if record is None or not record.document.startswith(layout.SHARING):
+        return None
+    content = documents.an_object(record.document) or {}
+    mode = content.get("sharing")
+    slots, first = documents.whole(content.get("slots")), documents.whole(content.get("first"))
+    if mode not in (SHARED, SLOT) or slots is None or first is None:
+        return None
+    return Sharing(mode, slots, first) if 0 < slots <= MOST else None
+
+
+def seats_taken(descriptor: int) -> list[int]:
+    """The numbers of the seats that others hold. Takes nothing, and a descriptor for reading is enough."""
+    return [start - protocol.SEATS for start in protocol.taken(descriptor, protocol.SEATS, protocol.SEATS + MOST)]
+
+
+def find(descriptor: int, owner: str | None, token: int | None) -> int | None:
+    """The seat that this owner holds with this token."""
+    for number in seats_taken(descriptor):
+        page = layout.read_page(descriptor, number)
+        if owner is not None and page is not None and page.token == token and (page.holder or {}).get("owner") == owner:
+            return number
+    return None
+
+
+def turned_away(descriptor: int) -> bool:
+    """Whether somebody waits who came first and could not be let in beside a newcomer, or is next in line.
+
+    Those who are stopped do not count: they would keep everybody out for as long as they are.
+    """
+    if not protocol.is_taken(descriptor, protocol.TURN, protocol.GATE + 1):
+        return False
+    pids = queue.in_line(descriptor)
+    return not pids or not all(map(queue.is_stopped, pids))
+
+
+def passed_by(descriptor: int, claim: Claim, helper: int) -> bool:
+    """Whether a claim that waits by its *helper* could be granted if it did not wait for processes that are stopped."""
+    pids = queue.in_line(descriptor)
+    stopped = list(filter(queue.is_stopped, pids))
+    if not stopped and not queue.is_stopped(helper):
+        return False
+    return {helper}.issuperset(set(pids).difference(stopped)) and looks_open(descriptor, claim)
+
+
+def idle(descriptor: int) -> int | None:
+    """By its number, the record of a lock that has no holder of a seat and is not kept after a job; else ``None``."""
+    try:
+        record = layout.read(descriptor)
+    except NotARecord:
+        return None
+    if seats_taken(descriptor) or hold.left(record) > 0:
+        return None
+    return record.sequence if record else 0
+
+
+def looks_open(descriptor: int, claim: Claim) -> bool:
+    """Whether :func:`enter` may now give an answer other than ``None``. Takes nothing."""
+    try:
+        sharing = state(layout.read(descriptor))
+    except NotARecord:
+        return True
+    inside = seats_taken(descriptor)
+    if not inside or sharing is None or sharing.slots != claim.slots:
+        return True
+    if sharing.mode != claim.mode:
+        return False
+    return claim.mode == SHARED or not set(range(claim.slots)).issubset(inside)
+
+
+def enter(
+    descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], helper: int | None, deadline: Deadline
+) -> Seat | None:
+    """Take a seat beside the others; ``None`` if there is none for this claim, and nothing is locked then.
+
+    Raises ``ConfigError``, ``BackendUnavailable``, ``RequestInterrupted``, ``OSError``.
+    """
+    if claim.slots > MOST:
+        message = f"file: a lock file has at most {MOST} slots, not {claim.slots}"
+        raise ConfigError(message)
+    seat = None
+    try:
+        protocol.tried_until(lambda: protocol.take(descriptor, protocol.MUTEX), key, deadline)
+        # under the mutex: a crowd that waits for it does not keep out who wants the lock alone
+        if address.try_flock(descriptor, fcntl.LOCK_SH):
+            seat = _enter(descriptor, key, claim, wall_us, helper)
+        return seat
+    finally:
+        if seat is None:
+            unlock(descriptor)
+        else:
+            protocol.free(descriptor, protocol.MUTEX)
+
+
+def _enter(descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], helper: int | None) -> Seat | None:
+    before = layout.read_ours(descriptor, key)
+    if hold.left(before) > 0:
+        return None
+    inside, sharing = seats_taken(descriptor), state(before)
+    if inside:
+        if sharing is None:
+            return None  # another program wrote over the record: those inside will see it, and leave
+        wrong = documents.disagreement(key, sharing.slots, claim)
+        if wrong:
+            raise ConfigError(wrong)
+        if sharing.mode != claim.mode:
+            return None
+    limit = claim.slots if claim.mode == SLOT else MOST
+    number = next((each for each in range(limit) if each not in inside and _take(descriptor, each)), None)
+    if number is None:
+        if claim.mode == SLOT:
+            return None
+        message = f"file: {printable(key)} has {MOST} readers, and room for no more"
+        raise ConfigError(message)
+    now = wall_us()
+    token = layout.first_after(before, key, now)
+    first = sharing.first if inside and sharing is not None else token
+    page = layout.describe(claim, layout.identity(claim.pid, helper, now / 1e6))
+    layout.write_page(descriptor, number, Record(0, token, page))
+    document = Sharing(claim.mode, claim.slots, first).document()
+    layout.write(descriptor, Record(before.sequence + 1, token, document), durable=True)
+    return Seat(number, token, now)
+
+
+def _take(descriptor: int, number: int) -> bool:
+    return protocol.take(descriptor, protocol.SEATS + number)
+
+
+def still_held(descriptor: int, seat: Seat, owner: str) -> bool:
+    """Whether the seat is ours, and has been ever since it was granted."""
+    if not address.try_flock(descriptor, fcntl.LOCK_SH) or not _take(descriptor, seat.number):
+        return False
+    try:
+        sharing = state(layout.read(descriptor))
+    except NotARecord:
+        return False
+    if sharing is None or sharing.first > seat.token:
+        return False  # freed for us, and others have come since
+    page = layout.read_page(descriptor, seat.number)
+    return page is not None and layout.is_of(page, owner, seat.token)
+
+
+def leave(descriptor: int, seat: Seat | None, owner: str) -> None:
+    """Give back the seat, if it still is ours, and all else that the open file has locked."""
+    try:
+        if seat is not None and still_held(descriptor, seat, owner):
+            layout.write_page(descriptor, seat.number, NOBODY)
+    except OSError:
+        pass  # the page of a free seat means nothing, whatever is on it
+    finally:
+        unlock(descriptor)

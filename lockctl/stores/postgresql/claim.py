@@ -1,0 +1,385 @@
+"""One claim's hold on a lock: the session that takes it, proves that it still has it, and gives it back."""
+
+from __future__ import annotations
+
+from lockctl.clock import wall
+from lockctl.documents import read_revocation
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.model import SHARED
+from lockctl.names import token_domain
+from lockctl.stores.postgresql import inspect, pooler, scope
+from lockctl.stores.postgresql.protocol import connect
+from lockctl.stores.postgresql.session import SessionGone, SqlError
+from lockctl.stores.postgresql.tokens import Resting
+from lockctl.wire.deadline import READABLE, Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.model import Claim, Grant
+    from lockctl.stores.postgresql.address import Address
+    from lockctl.stores.postgresql.protocol import Opened
+    from lockctl.stores.postgresql.scope import Scope, Ways
+    from lockctl.stores.postgresql.session import Row
+    from lockctl.stores.postgresql.tokens import Drawn, Fence
+    from lockctl.stores.postgresql.wait import Place
+
+APPLICATION = "lockctl"  # what the server shows for a connection that holds no lock
+TABLE_PATIENCE = 0.1  # seconds that a renewal waits for a table that somebody locked
+LOCK_TIMEOUT = "55P03"
+LOOK = 1.0  # seconds between two looks whether an operator ended the rest of a lock
+PATIENCE = 10.0  # seconds without an acknowledgement until the kernel gives such a connection up
+
+
+def open_side(address: Address, deadline: Deadline) -> Opened:
+    """A connection for everything but holding and waiting."""
+    return connect(address, deadline, APPLICATION, PATIENCE)
+
+
+class Tenure:
+    """The sessions of one claim, and what is known of its lock.
+
+    Every method raises ``SessionGone`` when the session has ended, and with it the lock if it had it;
+    ``SqlError`` when the server refused a statement; ``BackendUnavailable`` when there is no answer in time.
+    """
+
+    def __init__(self, address: Address, fence: Fence, claim: Claim) -> None:
+        """Nothing is opened yet. Raises ``ConfigError`` for a number of slots that cannot be."""
+        self.key = address.key_of(claim.name)
+        self.ttl = claim.ttl
+        self.locked = False
+        self.token: int | None = None
+        self.at = 0.0  # when the token was drawn: wall clock of the server, seconds since the epoch
+        self.domain = ""
+        self.session: Opened  # holds the lock, and does nothing that could end it
+        self._side: Opened | None = None  # for the table, where the session has a transaction open
+        self._address = address
+        self._scope: Scope = scope.SCOPES[address.scope]
+        self._fence = fence
+        self._claim = claim
+        self._shares = claim.mode == SHARED or claim.slots > 1
+        self._rest: Deadline | None = None  # until when the lock rests that we were given
+        self._place: Place | None = None  # in the queue of those who wait
+        self._slot: object = None  # which one, if the lock has several
+        self._table_is_locked = False  # as the last renewal found
+        self._queue = address.queue_of(claim.name)
+        self._ways: Ways
+        if self._shares:
+            from lockctl.stores.postgresql import share
+
+            self._ways = share.ways(self._scope, self.key, address.slots_of(claim.name), self._queue, claim)
+        else:
+            self._ways = scope.alone(self._scope, self.key, self._queue)
+
+    def open(self, deadline: Deadline) -> None:
+        """Connect, refuse what cannot hold a lock, and have the server end the session when it falls silent."""
+        address, claim = self._address, self._claim
+        # poolers may keep the name that a connection came with for who gets the server process next: ours is set below
+        self.session = session = connect(address, deadline, APPLICATION, claim.ttl)
+        try:
+            if self._scope is scope.SESSION and pooler.is_pooled(session):
+                # a pooler with one connection left would have none for it to say what it is
+                other = connect(address, deadline, APPLICATION, PATIENCE, identify=False)
+                pooler.check_owns_process(session, other, deadline)
+            self.domain = _domain(session, address.schema, deadline)
+            scope.prepare(self._scope, session, claim.ttl, inspect.application(claim), deadline)
+        except BaseException:
+            session.close()
+            raise
+
+    def close(self, spare: Opened | None = None) -> None:
+        """End the sessions but *spare*; the server frees what they held when it sees this."""
+        if self.session is not spare:
+            self.session.close()
+        self._close_side()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the server may hold something for the session that its end has not freed yet."""
+        return self.locked or self._place is not None or self.session.pending
+
+    def take(self, deadline: Deadline) -> bool:
+        """Take the lock if it is free, or if it is our turn; whether it is ours now.
+
+        Raises ``ConfigError`` too, as :meth:`wait` and :meth:`draw` do: also when those who have it say another
+        number of slots.
+        """
+        if not self.locked and self._place is not None:
+            self._granted(self._place.look(deadline))
+            self._leave_no_key(deadline)
+        elif not self.locked:
+            rows = self.session.ask(self._ways.take, deadline)
+            self._granted(rows if rows[0][1] else None)
+            self._leave_no_key(deadline)
+            if not self.locked and rows[0][2]:
+                from lockctl.stores.postgresql import share
+
+                share.check_agrees(self._fence, self._desk(deadline), self.key, self._claim, deadline)
+        return self.locked
+
+    def wait(self, deadline: Deadline) -> None:
+        """Take a place in the queue, and wait there until the lock is ours. The place is kept."""
+        from lockctl.stores.postgresql.wait import Place
+
+        if self._place is None:
+            self._place = Place(self.session, self._scope, self._ways, (self.key, self._queue), self._claim)
+        if self.rests_for() > 0:
+            self._place.join(deadline)
+            self._sit_out(deadline)
+            if self.rests_for() > 0:
+                return
+        self._granted(self._place.stand(deadline))
+        self._leave_no_key(deadline)
+
+    def _sit_out(self, deadline: Deadline) -> None:
+        """Sleep until the lock that we were given has rested. Raises as its methods, and ``RequestInterrupted``."""
+        while deadline.left() > 0:
+            try:
+                self.look_at_rest(deadline)
+            except SessionGone:
+                raise
+            except BackendUnavailable:
+                if deadline.left() > 0:
+                    raise
+            left = self.rests_for()
+            if left <= 0:
+                return
+            # the server ends a session that is silent for a lease
+            pause = deadline.sooner(min(left, LOOK, self.ttl / 3))
+            try:
+                pause.wait(self.session.fileno(), READABLE, self.session.where)
+            except BackendUnavailable:
+                pass  # the time is over
+
+    def draw(self, deadline: Deadline) -> bool:
+        """Draw the token of the lock, which is ours; the lease counts anew.
+
+        False if the lock rests; it is given back then.
+        """
+        self._collect(deadline)
+        if self.token is not None:
+            self._check(deadline)
+            return True
+        try:
+            drawn = self._drawn(deadline)
+        except Resting as resting:
+            self._rest = Deadline(resting.seconds)
+            self._give_back(deadline)
+            return False
+        except ConfigError:
+            try:
+                self._give_back(deadline)
+            except BackendUnavailable:
+                pass  # then the end of the session does
+            raise
+        if self._scope is scope.SESSION:
+            self._expect(drawn.pid)
+        else:
+            self._check(deadline)
+        self.token, self.at, self._rest = drawn.token, drawn.at, None
+        if self._place is not None:
+            self.session.send(self._place.leaving())  # nothing depends on the answer, which the next request collects
+            self._place = None
+        return True
+
+    def rests_for(self) -> float:
+        """Seconds for which the lock rests that we were given, as far as we know."""
+        return 0.0 if self._rest is None else self._rest.left()
+
+    def look_at_rest(self, deadline: Deadline) -> None:
+        """See for how long the lock still rests, and keep the server from ending a session that is silent."""
+        from lockctl.stores.postgresql import hold
+
+        self._collect(deadline)
+        who = "" if self._place is None else self._place.who
+        if self._scope is scope.TRANSACTION:
+            self.session.ask(who + pooler.WHICH, deadline)
+        try:
+            left = hold.still(self._fence, self._desk(deadline), self.key, who, deadline)
+        except BackendUnavailable:
+            self._close_side()
+            raise
+        self._rest = Deadline(left)
+
+    def begin_rest(self, grant: Grant, hold: float, deadline: Deadline) -> None:
+        """Have the lock rest for *hold* seconds after *grant*, if it is still ours. Raises ``ConfigError`` too."""
+        if not self.locked:
+            return
+        from lockctl.stores.postgresql.hold import begin
+
+        self._collect(deadline)
+        if self._scope is scope.TRANSACTION:
+            self._check(deadline)
+        name = self._address.full_name(grant.claim.name)
+        try:
+            begin(self._fence, self._desk(deadline), self.key, name, grant, hold, deadline)
+        except SessionGone as gone:
+            if self._scope is scope.SESSION:
+                raise
+            self._close_side()
+            raise BackendUnavailable(str(gone)) from None  # the lock's own session is still there
+        except BackendUnavailable:
+            self._close_side()
+            raise
+
+    def renew(self, deadline: Deadline) -> tuple[str, str] | None:
+        """Have the lease count anew, if the lock is still ours; who asked for it, and why, if somebody did."""
+        self._collect(deadline)
+        owner = self._claim.owner
+        if self._scope is scope.TRANSACTION:
+            try:
+                self._check(deadline)
+            except SqlError as error:
+                raise _aborted(error) from None
+            return self._asked_back(deadline)
+        if self._table_is_locked:
+            self._table_is_locked = False  # it is tried again at the next renewal
+            self._check(deadline)
+            return None
+        try:
+            return read_revocation(self._check(deadline, self._revocation_column(), self._mine), owner)
+        except SqlError as error:
+            # somebody locked the table, dropped it, or forbade it: the lock is held all the same
+            self._table_is_locked = error.code == LOCK_TIMEOUT
+            self._check(deadline)
+            return None
+
+    def free(self, deadline: Deadline) -> None:
+        """Give the lock back if it is ours. Raises ``BackendUnavailable`` if that is not known, or may change."""
+        if self._place is not None and self._place.in_line:
+            raise BackendUnavailable(f"{self.session.where}: the lock may be granted at any moment")
+        self._collect(deadline)
+        if self._place is not None:
+            self.session.ask(self._place.leaving(), deadline)
+            self._place = None
+        free = self._ways.free
+        if self._scope is scope.SESSION:
+            free = f"{free}; {scope.wake(self._queue)}"
+        if self.locked and self._shares and self.token is not None:
+            from lockctl.stores.postgresql import share
+
+            share.leave(self._fence, self.session, free, self._mine, deadline)
+        elif self.locked:
+            self.session.ask(free, deadline)
+        self.locked, self.token = False, None
+
+    def spare(self) -> Opened | None:
+        """A connection that holds nothing any more and can be of use to others, once everything was given back."""
+        if self._scope is scope.TRANSACTION:
+            side, self._side = self._side, None
+            return side
+        return None if self.is_in_doubt else self.session
+
+    @property
+    def _mine(self) -> tuple[str, str]:
+        """By which the tables find the row of the claim."""
+        return self.key.text, self._claim.owner
+
+    def _drawn(self, deadline: Deadline) -> Drawn:
+        # what a long transaction writes nobody would see before its end, and the row would be locked until then
+        desk, claim = self._desk(deadline), self._claim
+        name = self._address.full_name(claim.name)
+        if not self._shares:
+            return self._fence.take(desk, self.key, name, claim, wall(), deadline)
+        from lockctl.stores.postgresql import share
+
+        return share.join(self._fence, desk, self.key, name, claim, wall(), deadline)
+
+    def _desk(self, deadline: Deadline) -> Opened:
+        """The connection for statements on tables."""
+        if self._scope is scope.SESSION:
+            return self.session
+        self._side = self._side or open_side(self._address, deadline)
+        return self._side
+
+    def _give_back(self, deadline: Deadline) -> None:
+        """Hold the lock no more; a place in the queue is kept."""
+        self.session.ask(self._ways.undo.format(self._slot), deadline)
+        self.locked = False
+
+    def _leave_no_key(self, deadline: Deadline) -> None:
+        """Where a transaction may have got the key, and no slot: give it back."""
+        if not self.locked and self._claim.slots > 1 and self._scope is scope.TRANSACTION:
+            self._give_back(deadline)
+
+    def _granted(self, rows: list[Row] | None) -> None:
+        if rows is None:
+            return
+        self.locked, self._slot = True, rows[0][1]
+        expected, self.session.pid = self.session.pid, int(rows[0][0])  # where the lock is, wherever that is
+        self._expect(expected)
+
+    def _expect(self, pid: int) -> None:
+        """Refuse a pooler that lends server processes, and hid it from us till now. Raises ``ConfigError``."""
+        if pid != self.session.pid:
+            raise pooler.lends(self.session)
+
+    def _collect(self, deadline: Deadline) -> None:
+        """Wait for the late answer to an earlier renewal, which counts for nothing now, or for that to a waiter."""
+        if self.session.pending and self._place is not None:
+            self._granted(self._place.settle(deadline))
+        if self.session.pending:
+            try:
+                self.session.finish(deadline)
+            except SqlError as error:
+                self._table_is_locked = error.code == LOCK_TIMEOUT
+                if self._scope is scope.TRANSACTION:
+                    raise _aborted(error) from None
+
+    def _revocation_column(self) -> str:
+        if not self._shares:
+            return self._fence.revocation_column()
+        from lockctl.stores.postgresql import share
+
+        return share.revocation_column(self._fence)
+
+    def _check(self, deadline: Deadline, more: str = "NULL", values: tuple[str, ...] = ()) -> Any:
+        """Have the lease count anew, if the lock is still ours; the value of *more*, an expression."""
+        sql = f"SELECT pg_catalog.pg_backend_pid(), {self._ways.holds}, {more}"
+        if values:  # about a table, for which nobody's ALTER or VACUUM FULL may keep us waiting
+            sql = f"{_bounded(deadline)}{sql}"
+        ((pid, held, found),) = self.session.ask(sql, deadline, values or None)
+        if pid != self.session.pid or not held:
+            raise SessionGone(f"{self.session.where}: the session does not hold the lock any more")
+        return found
+
+    def _asked_back(self, deadline: Deadline) -> tuple[str, str] | None:
+        """Whether somebody asked for the lock. What cannot be read now is read at the next renewal."""
+        try:
+            desk = self._desk(deadline)
+            sql = f"{_bounded(deadline)}SELECT {self._revocation_column()}"
+            rows = self._fence.select(desk, sql, self._mine, deadline)
+            return read_revocation(rows[0][0], self._claim.owner) if rows else None
+        except SqlError as error:
+            if error.code != LOCK_TIMEOUT:
+                self._close_side()
+            return None
+        except (BackendUnavailable, ConfigError):
+            self._close_side()
+            return None
+
+    def _close_side(self) -> None:
+        if self._side is not None:
+            self._side.close()
+            self._side = None
+
+
+def _bounded(deadline: Deadline) -> str:
+    """What comes before a statement that must not wait long for a table that somebody locked."""
+    limit = min(TABLE_PATIENCE, deadline.left() / 4) * 1000 + 1
+    return f"SELECT pg_catalog.set_config('lock_timeout', '{limit:.0f}', true); "
+
+
+def _aborted(error: SqlError) -> SessionGone:
+    """A refused statement leaves a session's lock alone, but ends a transaction and frees its lock."""
+    return SessionGone(f"{error}: this ended the transaction that held the lock")
+
+
+def _domain(session: Opened, schema: str | None, deadline: Deadline) -> str:
+    """The counter that tokens come from: cluster, database, and schema if it was given."""
+    try:
+        ((cluster,),) = session.ask("SELECT system_identifier FROM pg_catalog.pg_control_system()", deadline)
+    except SqlError:  # not everybody may ask everywhere
+        cluster = "unknown"
+    return token_domain(f"postgresql:{cluster}/{session.database}" + (f"/{schema}" if schema else ""))

@@ -1,0 +1,216 @@
+"""Opening connections: names, addresses, TLS, and what a refusal means."""
+
+from __future__ import annotations
+
+import _socket
+import os
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.stores.postgresql.session import Session, SessionGone, SqlError
+from lockctl.wire.deadline import password_now
+from lockctl.wire.stream import resolve
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.stores.postgresql.address import Address
+    from lockctl.wire.deadline import Deadline
+
+# where systems keep the authorities they trust: the driver's own TLS library does not know
+SYSTEM_AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+# refusals that waiting does not cure, as servers, poolers and the driver word them
+LASTING = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "pg_hba.conf rejects",
+    "does not exist",
+    "no such database",
+    "no such user",
+    "not permitted to log in",
+    "permission denied",
+    "certificate",
+    "private key",
+    "SSL error",
+    "SSL negotiation",
+    "unsupported frontend protocol",
+    "expected authentication request",
+)
+IDENTITY = (
+    "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.current_database(),"
+    " current_user::text"
+)
+
+
+class Standby(ConfigError):
+    """A server that only replays another one's changes."""
+
+
+class Opened(Session):
+    """A connection that was established, to a server that can hold locks."""
+
+    database = ""
+    user = ""
+
+
+def connect(
+    address: Address, deadline: Deadline, application: str, patience: float, *, identify: bool = True
+) -> Opened:
+    """A connection to the first server of *address* that can be reached and, if it is to *identify* itself, no standby.
+
+    *application* is what the server shows for it; after *patience* seconds (at least a lease) without
+    an acknowledgement the kernel gives it up. Raises ``BackendUnavailable``, ``RequestInterrupted``,
+    ``ConfigError``.
+    """
+    problem: BackendUnavailable | ConfigError | None = None
+    for number, (host, port) in enumerate(address.hosts):
+        # a host that swallows packets must leave time for the next one
+        share = deadline.sooner(deadline.left() / (len(address.hosts) - number))
+        try:
+            session = _to_host(address, host, port, share, application, patience)
+            if identify:
+                _identify(session, share)
+        except (BackendUnavailable, Standby) as failure:
+            # a server that cannot be reached may be the one that is no standby
+            if problem is None or isinstance(problem, Standby):
+                problem = failure
+        else:
+            return session
+    assert problem is not None
+    raise problem
+
+
+def _to_host(address: Address, host: str, port: int, deadline: Deadline, application: str, patience: float) -> Opened:
+    where = f"postgresql at {host}:{port}"
+    if host.startswith("/"):
+        places: list[str | None] = [None]
+    else:
+        places = [found[0] for _, found in resolve(host, port, deadline, where)]
+    problem: BackendUnavailable | None = None
+    for number, place in enumerate(places):
+        share = deadline.sooner(deadline.left() / (len(places) - number))
+        try:
+            password = password_now(address.password, share)
+            parameters = _parameters(address, password, host, port, place, application, patience)
+            return _established(parameters, share, where)
+        except BackendUnavailable as failure:
+            problem = problem or failure
+    raise problem or BackendUnavailable(f"{where}: the name has no address")
+
+
+def _established(parameters: dict[str, Any], deadline: Deadline, where: str) -> Opened:
+    try:
+        import psycopg2
+        from psycopg2.extensions import BYTES, register_type
+    except ImportError:
+        raise ConfigError("the postgresql backend needs psycopg2: pip install 'lockctl[postgresql]'") from None
+
+    try:
+        connection = psycopg2.connect(**parameters, async_=1)
+    except psycopg2.Error as error:
+        raise _refused(where, str(error)) from None
+    session = Opened(connection, where)
+    try:
+        session.drive(deadline)
+    except SessionGone as error:
+        session.close()
+        raise _refused(where, str(error).removeprefix(f"{where}: ")) from None
+    except BaseException:
+        session.close()
+        raise
+    register_type(BYTES, connection)
+    return session
+
+
+def _identify(session: Opened, deadline: Deadline) -> None:
+    try:
+        ((session.pid, in_recovery, database, user),) = session.ask(IDENTITY, deadline)
+        session.database, session.user = bytes(database).decode(), bytes(user).decode()
+        if in_recovery:
+            raise Standby(
+                f"{session.where}: is a standby, whose locks exclude nobody elsewhere: name the primary in the URL"
+            )
+    except SqlError as error:
+        session.close()
+        raise ConfigError(f"{session.where}: is not PostgreSQL as lockctl knows it: {error}") from None
+    except BaseException:
+        session.close()
+        raise
+
+
+def _refused(where: str, text: str) -> BackendUnavailable | ConfigError:
+    text = text.strip().partition("\n")[0]
+    if "does not support SSL" in text:
+        return ConfigError(f"{where}: offers no TLS: say tls=no in the URL if the network to it can be trusted")
+    if any(sign in text for sign in LASTING):
+        return ConfigError(f"{where}: {text}")
+    return BackendUnavailable(f"{where}: {text}")
+
+
+def _parameters(
+    address: Address,
+    password: str | None,
+    host: str,
+    port: int,
+    place: str | None,
+    application: str,
+    patience: float,
+) -> dict[str, Any]:
+    seconds = int(patience) + 1
+    found: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "hostaddr": place,
+        "dbname": address.database,
+        "user": address.user,
+        "password": password,
+        "application_name": application,
+        "client_encoding": "UTF8",
+        "options": "",  # instead of $PGOPTIONS, which poolers refuse
+        "gssencmode": "disable",  # its library asks name servers and Kerberos without a time limit
+        "target_session_attrs": "any",  # the check for a standby is ours
+        # a connection that was cut may not be given up before its lease: it may heal, and a job runs under it
+        "keepalives": 1,
+        "keepalives_idle": seconds,
+        "keepalives_interval": max(1, seconds // 4),
+        "keepalives_count": 4,
+        "tcp_user_timeout": seconds * 1000,
+        **_tls(address, place),
+    }
+    if place is not None and address.tls.tls_name is not None:
+        found["host"] = address.tls.tls_name
+    return {name: content for name, content in found.items() if content is not None}
+
+
+def _tls(address: Address, place: str | None) -> dict[str, Any]:
+    if place is None:
+        return {"sslmode": "disable"}  # a Unix socket
+    if address.use_tls is False:
+        return {"sslmode": "disable"}
+    if address.use_tls is None and _is_here(place):
+        return {"sslmode": "prefer"}  # as the server wants: nobody stands between
+    tls = address.tls
+    for path in (tls.ca, tls.cert, tls.key):
+        if path is not None and not os.access(path, os.R_OK):
+            raise ConfigError(f"postgresql: cannot read {path}")
+    found: dict[str, Any] = {"sslcert": tls.cert, "sslkey": tls.key or tls.cert}
+    if tls.insecure:
+        # a file that cannot be: with one that happens to be in the home directory it would verify after all
+        return {**found, "sslmode": "require", "sslrootcert": "/dev/null/none"}
+    authorities = tls.ca or next((path for path in SYSTEM_AUTHORITIES if os.access(path, os.R_OK)), None)
+    if authorities is None:
+        raise ConfigError("postgresql: no certificate authorities were found on this system: say ca=FILE in the URL")
+    return {**found, "sslmode": "verify-full", "sslrootcert": authorities}
+
+
+def _is_here(place: str) -> bool:
+    try:
+        return _socket.inet_aton(place)[0] == 127
+    except OSError:
+        return place == "::1"

@@ -1,0 +1,185 @@
+"""Waiting for a lock in the order of arrival, without a statement that stays open.
+
+A statement that waits keeps its snapshot, and with it back what VACUUM could remove and CREATE INDEX CONCURRENTLY waits
+for. So who waits has a ticket: an advisory lock of its own session, whose number is greater than those before it, and
+which goes with the session. Between short statements it sleeps. Only the one with the smallest number tries to take the
+lock; it is told by who gives it back, and looks ten times a second in case nobody does. Of the slots of a
+lock, as many may try as are free.
+
+Programs that wait in the server's own queue would always be given the lock before one that tries. So while there is
+one, the first who waits takes its place in that queue, behind those who are there.
+"""
+
+# ruff: noqa: S608 - numbers of keys cannot be parameters of a statement
+
+from __future__ import annotations
+
+from lockctl.clock import boottime, wall
+from lockctl.errors import BackendUnavailable
+from lockctl.stores.postgresql import inspect
+from lockctl.stores.postgresql.scope import LOCKS, SESSION, is_key, wake
+from lockctl.stores.postgresql.session import SqlError
+from lockctl.wire.deadline import READABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Claim
+    from lockctl.stores.postgresql.layout import Key
+    from lockctl.stores.postgresql.scope import Scope, Ways
+    from lockctl.stores.postgresql.session import Row, Session
+    from lockctl.wire.deadline import Deadline
+
+SHORTEST_PAUSE = 0.01  # seconds between two looks of one who has just come; they grow with the time that it waits
+GROWTH = 0.03  # seconds for each second of waiting
+FIRST_PAUSE = 0.1  # seconds at most between two attempts of the first
+OTHERS_PAUSE = 1.0  # seconds at most between two looks of the others
+CONTEST_PAUSE = 1.0  # seconds between two looks of the first whether others stand in the server's queue
+LINE_LIMIT = 60.0  # seconds in the server's queue at a time: so long a snapshot does no harm
+ANSWER_LIMIT = 15.0  # seconds for an answer, after which the connection is taken for dead
+LARGEST = 2_000_000_000  # tickets above are not ours
+AT_ONCE = 1000  # tickets that are tried: as many may come at the same moment
+LOCK_TIMEOUT = "55P03"
+JOIN, PLACE, TURN, CONTEST, LINE = "join", "place", "turn", "contest", "line"
+
+
+class Place:
+    """A place in the queue for a lock.
+
+    Methods raise as ``Session.finish``; an answer that did not come in time is waited for at the next call.
+    """
+
+    def __init__(self, session: Session, kind: Scope, ways: Ways, keys: tuple[Key, Key], claim: Claim) -> None:
+        """Nothing is asked yet. *keys* are the lock's, and that of its queue."""
+        self.who = inspect.comment(claim, wall())  # before every statement: who looks at the lock sees it
+        self._session = session
+        self._is_session = kind is SESSION
+        self._ways = ways
+        self._key, self._queue = keys
+        self._ticket: int | None = None
+        self._before = 0  # tickets with smaller numbers
+        self._asked = ""  # what the statement under way is for
+        self._line_next = False
+        self._after_line = ""  # how the turn is asked for when the time in the server's queue is over
+        self._contest_at = 0.0
+        self._since = boottime()
+        self._longest = min(OTHERS_PAUSE, claim.ttl / 3)  # the server ends a session that is silent for a lease
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the server may grant the lock at any moment."""
+        return self._asked == LINE
+
+    def join(self, deadline: Deadline) -> None:
+        """Have a ticket."""
+        while self._ticket is None:
+            self._step(deadline)
+
+    def look(self, deadline: Deadline) -> list[Row] | None:
+        """Try once to take the lock; the row of the answer if it is ours now."""
+        try:
+            while True:
+                asked, rows = self._step(deadline if not self.in_line else deadline.sooner(0))
+                if _is_ours(asked, rows):
+                    return rows
+                if asked == TURN or (asked in (JOIN, PLACE) and self._before):
+                    return None
+        except BackendUnavailable:
+            if self.in_line and self._session.pending:
+                return None
+            raise
+
+    def stand(self, deadline: Deadline) -> list[Row] | None:
+        """Wait until the lock is ours; the row of the answer, ``None`` if it is not by the *deadline*."""
+        while True:
+            asked, rows = self._step(deadline)
+            if _is_ours(asked, rows):
+                return rows
+            if asked == TURN or (asked in (JOIN, PLACE) and self._before):
+                if deadline.left() <= 0:
+                    return None
+                self._sleep(deadline)
+
+    def settle(self, deadline: Deadline) -> list[Row] | None:
+        """Wait for the answer to what was asked, if anything was; the row of the answer if the lock is ours by it."""
+        if not self._asked:
+            return None
+        asked, rows = self._step(deadline)
+        return rows if _is_ours(asked, rows) else None
+
+    def leaving(self) -> str:
+        """The statements that give the ticket back and tell the next one; they answer with nothing that matters."""
+        if self._ticket is None:
+            return "SELECT 1"
+        left = f"SELECT pg_catalog.pg_advisory_unlock({self._queue.text}, {self._ticket})"
+        return f"{left}; {wake(self._queue)}; UNLISTEN *" if self._is_session else left
+
+    def _step(self, deadline: Deadline) -> tuple[str, list[Row]]:
+        """Ask what is to be asked next, or go on waiting for the answer to what was; and that answer."""
+        if not self._asked:
+            asked, sql = self._next()
+            self._session.send(self.who + sql)
+            self._asked = asked
+        try:
+            rows = self._session.finish(deadline.sooner(ANSWER_LIMIT + (LINE_LIMIT if self.in_line else 0)))
+        except SqlError as error:
+            asked, self._asked = self._asked, ""
+            if asked != LINE or error.code != LOCK_TIMEOUT:
+                raise
+            # it may have been granted at the last moment: a session's lock outlives the statement
+            held = f"SELECT pg_catalog.pg_backend_pid(), {self._ways.holds}"
+            self._after_line = held if self._is_session else f"{self._ways.undo}; {self._ways.turn}"
+            return LINE, []
+        asked, self._asked = self._asked, ""
+        if asked == JOIN and rows:
+            self._ticket = int(rows[0][3])
+        if asked in (JOIN, PLACE) and rows:
+            # where there is room for several, so many are the first
+            self._before = max(0, int(rows[0][1]) - max(0, int(rows[0][2]) - 1))
+        elif asked == CONTEST:
+            self._line_next = bool(rows[0][1])
+        return asked, rows
+
+    def _next(self) -> tuple[str, str]:
+        pid = "SELECT pg_catalog.pg_backend_pid()"
+        tickets = f"{LOCKS} l WHERE l.granted AND {is_key(self._queue)} AND l.objid::bigint < {LARGEST}"
+        if self._ticket is None:
+            listen = f'LISTEN "lockctl_{self._session.pid}"; ' if self._is_session else ""
+            return JOIN, (
+                f"{listen}{pid}, q.before, {self._ways.room}, t.n FROM"
+                f" (SELECT COALESCE(max(l.objid::bigint), 0) AS last, count(*) AS before FROM {tickets}) q,"
+                f" LATERAL generate_series(q.last + 1, q.last + {AT_ONCE}) AS t(n)"
+                f" WHERE pg_catalog.pg_try_advisory_lock({self._queue.text}, t.n::int) LIMIT 1"
+            )
+        if self._after_line:
+            sql, self._after_line = self._after_line, ""
+            return TURN, sql
+        if self._before:
+            ahead = f"(SELECT count(*) FROM {tickets} AND l.objid::bigint < {self._ticket})"
+            return PLACE, f"{pid}, {ahead}, {self._ways.room}"
+        if self._line_next:
+            self._line_next = False
+            limit = f"SELECT pg_catalog.set_config('lock_timeout', '{LINE_LIMIT * 1000:.0f}', true)"
+            return LINE, f"{limit}; {self._ways.line}"
+        now = boottime()
+        if self._ways.line and now >= self._contest_at:
+            self._contest_at = now + CONTEST_PAUSE
+            return CONTEST, f"{pid}, EXISTS (SELECT FROM {LOCKS} l WHERE NOT l.granted AND {is_key(self._key)})"
+        return TURN, self._ways.turn
+
+    def _sleep(self, deadline: Deadline) -> None:
+        """Return when it may be our turn; the server says so, or it is time to look."""
+        if self._session.was_notified():
+            return
+        rank = self._before + 1
+        # a session is told when it is the first; a transaction that is open hears nothing
+        most = OTHERS_PAUSE if self._before and self._is_session else FIRST_PAUSE * rank
+        pause = max(SHORTEST_PAUSE * rank, GROWTH * (boottime() - self._since))
+        try:
+            deadline.sooner(min(pause, most, self._longest)).wait(self._session.fileno(), READABLE, self._session.where)
+        except BackendUnavailable:
+            return  # the time is over
+        self._session.was_notified()
+
+
+def _is_ours(asked: str, rows: list[Row]) -> bool:
+    return asked in (TURN, LINE) and bool(rows) and bool(rows[0][1])

@@ -1,0 +1,1 @@
+"""Redis: locks by scripts on one server."""

@@ -1,0 +1,122 @@
+"""Looking at the locks of one server: nothing is written, and a large database is read in pieces."""
+
+from __future__ import annotations
+
+from lockctl import documents, history
+from lockctl.model import EXCLUSIVE, LockInfo
+from lockctl.stores.redis import entry
+from lockctl.stores.redis import layout as names
+from lockctl.stores.redis.entry import Seen
+from lockctl.stores.redis.scripts import INSPECT
+from lockctl.wire.stream import in_parts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lockctl.model import Capabilities, Holder
+    from lockctl.stores.redis.session import Session, Words
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.resp import Reply
+
+SCANNED = 1000  # keys of the database for one step of SCAN: less than a millisecond of the server
+INSPECTED = 200  # locks for one request
+
+
+def names_of(
+    session: Session, prefix: str, pattern: str, deadline: Deadline, words: tuple[str, ...] = names.SHOWN_BY
+) -> set[str]:
+    """The names that match a glob, of every lock that is held, waited for, or has a companion that is one of *words*.
+
+    By default: that was ever held.
+    """
+    from fnmatch import fnmatchcase
+
+    found: set[str] = set()
+    cursor: bytes = b"0"
+    while True:
+        reply = session.call("SCAN", cursor, "MATCH", names.match_all(prefix), "COUNT", SCANNED, deadline=deadline)
+        following, keys = entry.answer(reply, session.where, 2)
+        if not isinstance(following, bytes) or not isinstance(keys, list):
+            raise entry.no_answer(session.where)
+        for key in keys:
+            name = names.name_in(key, prefix, words) if isinstance(key, bytes) else None
+            if name is not None and fnmatchcase(name, pattern):
+                found.add(name)
+        cursor = following
+        if cursor == b"0":
+            return found
+        deadline.check(session.where)
+
+
+def look(
+    session: Session, prefix: str, wanted: Iterable[str], deadline: Deadline, *, with_run: bool = False
+) -> list[Seen]:
+    """What the server says about some locks, in the order of their names as given; with their last runs if asked."""
+    calls: list[tuple[tuple[str, ...], Words]] = []
+    for name in wanted:
+        keys = names.keys_of(prefix, name)
+        calls.append(((*keys, names.remembered(prefix, name, names.RUNS)) if with_run else keys, []))
+    found: list[Seen] = []
+    for start in range(0, len(calls), INSPECTED):
+        piece = calls[start : start + INSPECTED]
+        replies = in_parts(lambda some: session.run_many(INSPECT, some, deadline), piece)
+        found += [_seen(reply, session.where) for reply in replies]
+    return found
+
+
+def _seen(reply: Reply, where: str) -> Seen:
+    """The answer of ``INSPECT``; raises ``BackendUnavailable`` if it is none."""
+    value, left, waiting, run, kind, sharing = entry.answer(reply, where, 6)
+    texts = all(text is None or isinstance(text, bytes) for text in (value, run, kind))
+    if not texts or not isinstance(left, int) or not isinstance(waiting, list) or not isinstance(sharing, list):
+        raise entry.no_answer(where)
+    waiters = []
+    for text in waiting:
+        document = documents.read(text if isinstance(text, bytes) else None)
+        if document is not None:
+            waiters.append(documents.waiter(document))
+    sharers = sorted((_sharer(each, kind, where) for each in sharing), key=lambda holder: holder.token or 0)
+    return Seen(value, left / 1000 if left >= 0 else None, tuple(waiters), run, kind, tuple(sharers))
+
+
+def _sharer(said: Reply, kind: bytes | None, where: str) -> Holder:
+    """One of several holders; of one whose document cannot be read, what the server itself knows."""
+    owner, left, text = entry.answer(said, where, 3)
+    if not isinstance(owner, bytes) or not isinstance(left, int) or not isinstance(text, bytes):
+        raise entry.no_answer(where)
+    found = entry.read(owner + b"|" + text)
+    mode = (kind or b"").partition(b"|")[0].decode("ascii", "replace")
+    document = {**(found.document if found else {}), "owner": owner.decode("utf-8", "replace"), "mode": mode}
+    return documents.holder(document, token=found.token if found else None, expires_in=left / 1000)
+
+
+def holders(seen: Seen) -> tuple[Holder, ...]:
+    """Who holds the lock."""
+    if seen.value is None:
+        return ()
+    if seen.kind is not None:
+        return seen.sharers
+    found = seen.record
+    if found is None:
+        return (documents.foreign_holder(expires_in=seen.left),)
+    document = {**found.document, "mode": EXCLUSIVE}  # that of the key, whatever is written in it
+    if not seen.value.startswith(entry.ENDED):
+        document.pop("ended_at", None)
+    return (documents.holder(document, token=found.token, expires_in=seen.left),)
+
+
+def info(capabilities: Capabilities, prefix: str, name: str, seen: Seen) -> LockInfo:
+    """One lock as an operator sees it."""
+    inside = holders(seen)
+    return LockInfo(
+        name=name,
+        backend=capabilities.scheme,
+        key=prefix + name,
+        state="free" if not inside else "foreign" if inside[0].owner is None else "held",
+        fencing=capabilities.fencing,
+        slots=entry.slots_of(seen.kind),
+        holders=inside,
+        waiters=seen.waiters,
+        last_run=history.read(seen.last_run),
+    )

@@ -1,0 +1,240 @@
+"""Locks in one Redis server: a key with a time to live, raised and compared by scripts in one step.
+
+Any program that uses the usual recipe (``SET key value NX PX``, compare and delete) contends under the same
+key. The fencing token is a counter beside it, never below the server's clock, so that a counter that was lost
+does not start again. What breaks it is what loses acknowledged writes: a failover, a restart without AOF.
+"""
+
+from __future__ import annotations
+
+from lockctl import documents
+from lockctl.clock import wall
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.model import EXCLUSIVE, Capabilities, Grant
+from lockctl.names import printable
+from lockctl.stores.redis import entry, scripts
+from lockctl.stores.redis.address import SENTINEL_PARAMETERS, TCP_PARAMETERS, UNIX_PARAMETERS, from_url
+from lockctl.stores.redis.layout import keys_of
+from lockctl.stores.redis.session import Session
+from lockctl.wire.deadline import Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import ClassVar
+
+    from lockctl.model import Claim, Holder, LockInfo, Run
+    from lockctl.stores.redis.address import Address
+    from lockctl.stores.redis.session import Words
+    from lockctl.stores.redis.wait import Queue
+    from lockctl.url import Url
+
+LISTED = 200  # locks that a list reads ahead
+
+
+class RedisBackend:
+    """One client of one primary."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="redis",
+        fencing="durable-storage",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=True,
+        lists_waiters=True,
+        revocable=True,
+        rate_error=0.01,
+        heartbeat=0.9,
+        freed_when="its ttl has run out on the server's clock",
+        token_from="a counter in Redis, never below the server's clock in microseconds:"  # noqa: S106 - no password
+        " lost writes (failover, restart without AOF) break it if the clock is also behind",
+        survives="restarts of the server, if it writes to disk (AOF); a failover may lose the newest lock",
+        clocks="the server's wall clock must not jump: it ends the leases",
+        period_clock="the server's",
+        slots=True,
+        shared=True,
+        hold_by="lease",
+    )
+    parameters: ClassVar[dict[str, str]] = {**TCP_PARAMETERS, **UNIX_PARAMETERS, **SENTINEL_PARAMETERS}
+
+    def __init__(self, address: Address) -> None:
+        """Nothing is opened yet."""
+        self._address = address
+        self._prefix = address.prefix
+        self._session = Session(address.place, address.login)
+        self._queue: Queue | None = None
+        self._doubted: set[str] = set()  # owners of which a request may still be on its way
+
+    @classmethod
+    def from_url(cls, url: Url) -> RedisBackend:
+        """A client for a ``redis``, ``rediss``, ``redis+unix`` or ``redis+sentinel`` URL; raises ``ConfigError``."""
+        return cls(from_url(url))
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``: one round trip, also on a new connection."""
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        ttl, where = milliseconds(claim.ttl), self._session.where
+        script = scripts.ACQUIRE
+        if claim.mode == EXCLUSIVE:
+            words: Words = [claim.owner, ttl, documents.describe(claim, {"acquired_at": wall()})]
+        else:
+            from lockctl.stores.redis import share
+
+            script, words = share.acquiring(claim, ttl, wall())
+        try:
+            reply = self._session.run(script, keys, words, Deadline(timeout, interrupt))
+        except LockctlError:
+            self._doubted.add(claim.owner)
+            raise
+        granted, text, more = entry.answer(reply, where, 3)
+        if granted != 1:
+            if more or claim.mode != EXCLUSIVE:
+                from lockctl.stores.redis import share
+
+                share.refuse_disagreement(keys[0], text, more, claim)
+            return None
+        if self._queue is not None:
+            self._queue.close()
+        token, at = entry.token(text, where), entry.seconds(more, where)
+        return Grant(claim, token, self._address.domain, keys[0], claim.ttl, at)
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """See ``Backend``."""
+        claim = grant.claim
+        script = scripts.RENEW
+        words: Words = [entry.beginning(claim.owner, grant.token), milliseconds(grant.ttl)]
+        if claim.mode != EXCLUSIVE:
+            from lockctl.stores.redis import share
+
+            script, words = share.renewing(grant, milliseconds(grant.ttl))
+        try:
+            reply = self._session.run(script, keys_of(self._prefix, claim.name), words, Deadline(timeout))
+        except ConfigError as refused:
+            raise BackendUnavailable(str(refused)) from None  # not known: the job lives on until its deadline
+        kept, more = entry.answer(reply, self._session.where, 2)
+        if kept == 0:
+            raise LeaseLost(f"{printable(grant.key)} {'was taken by another' if more else 'ran out or was deleted'}")
+        asked = documents.read_revocation(more if isinstance(more, bytes) else None, claim.owner)
+        if asked is not None:
+            raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+        return grant
+
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        """See ``Backend``."""
+        if not hold:
+            self._leave(grant.claim, timeout)
+            return
+        from lockctl.stores.redis.hold import document_of, keep
+
+        claim, document = grant.claim, document_of(grant, {})
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        refuse_for, until = self._refuse_for(claim), Deadline(timeout)
+        keep(self._session, keys, grant, document, milliseconds(hold), refuse_for, until)
+        self._doubted.discard(claim.owner)
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """See ``Backend``."""
+        self._leave(claim, timeout)
+        if self._queue is not None:
+            self._queue.close()
+
+    def _leave(self, claim: Claim, timeout: float) -> None:
+        """Leave nothing of *claim*; if a request may still be on its way, the server is told to refuse it."""
+        script = scripts.LEAVE
+        words: Words = [claim.owner, self._refuse_for(claim)]
+        if claim.mode != EXCLUSIVE:
+            from lockctl.stores.redis import share
+
+            script, words = share.leaving(claim, self._refuse_for(claim))
+        self._session.run(script, keys_of(self._prefix, claim.name, claim.owner), words, Deadline(timeout))
+        self._doubted.discard(claim.owner)
+
+    def _refuse_for(self, claim: Claim) -> int:
+        return milliseconds(claim.ttl) if claim.owner in self._doubted else 0
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``."""
+        if self._queue is None:
+            from lockctl.stores.redis.wait import Queue
+
+            self._queue = Queue(self._session, self._prefix)
+        try:
+            self._queue.wait(claim, timeout, interrupt)
+        except LockctlError:
+            self._doubted.add(claim.owner)
+            raise
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``."""
+        from lockctl.stores.redis.inspect import info, look
+
+        (seen,) = look(self._session, self._prefix, [name], Deadline(timeout), with_run=True)
+        return info(self.capabilities, self._prefix, name, seen)
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``: by SCAN, so that the locks of other programs under our prefix are found, too."""
+        from lockctl.stores.redis.inspect import info, look, names_of
+
+        deadline = Deadline(timeout)
+        names = sorted(names_of(self._session, self._prefix, pattern, deadline))
+        for start in range(0, len(names), LISTED):
+            part = names[start : start + LISTED]
+            for name, seen in zip(part, look(self._session, self._prefix, part, deadline), strict=True):
+                yield info(self.capabilities, self._prefix, name, seen)
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``."""
+        from lockctl.stores.redis.revoke import revoke
+
+        return revoke(self._session, self._prefix, name, seen, Deadline(timeout), now=now, by=by, reason=reason)
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        from lockctl.stores.redis.records import last_success
+
+        return last_success(self._session, self._prefix, name, Deadline(timeout))
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``: as durable as a write to this server is."""
+        from lockctl.stores.redis.records import note_success
+
+        note_success(self._session, self._prefix, grant.claim.name, grant.at, Deadline(timeout))
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.stores.redis.records import remember
+
+        remember(self._session, self._prefix, name, run, Deadline(timeout))
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        from lockctl import history
+        from lockctl.stores.redis.records import runs
+
+        found = runs(self._session, self._prefix, name, Deadline(timeout))
+        return history.in_order(filter(None, map(history.read, found)))
+
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        from lockctl.stores.redis.retire import last_uses
+
+        uses = last_uses(self._session, self._prefix, pattern, Deadline(timeout))
+        return ((name, use[0]) for name, use in sorted(uses.items()) if use is not None and use[1] >= older_than)
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``. Without its counter, the server's clock alone keeps the tokens in their order."""
+        from lockctl.stores.redis.retire import forget
+
+        return forget(self._session, self._prefix, name, older_than, Deadline(timeout))
+
+    def close(self) -> None:
+        """See ``Backend``."""
+        self._session.close()
+        if self._queue is not None:
+            self._queue.close()
+
+
+def milliseconds(seconds: float) -> int:
+    """Rounded up: a lease is never shorter than was said."""
+    return int(seconds * 1000 + 0.999)

@@ -1,0 +1,65 @@
+"""What one server keeps of a lock when nobody holds it: when the last success began, and the last runs."""
+
+from __future__ import annotations
+
+from lockctl import documents, history
+from lockctl.stores.redis import entry
+from lockctl.stores.redis.layout import REFUSED, RUNS, SUCCESS, remembered
+from lockctl.stores.redis.scripts import named
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Run
+    from lockctl.stores.redis.session import Session
+    from lockctl.wire.deadline import Deadline
+
+# ARGV: when the run began, in seconds since the epoch -> whether it was written
+NOTE = named(f"""
+if redis.replicate_commands then redis.replicate_commands() end
+local text = redis.pcall('GETRANGE', KEYS[1], 0, 31)
+local noted, now = type(text) == 'string' and tonumber(text), tonumber(redis.call('TIME')[1])
+if noted and noted >= tonumber(ARGV[1]) and noted <= now + {documents.FAR_AHEAD} then
+  redis.call('EXPIRE', KEYS[1], {history.AGE})
+  return 0
+end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', {history.AGE})
+return 1
+""")
+
+
+def last_success(session: Session, prefix: str, name: str, deadline: Deadline) -> float | None:
+    """See ``Backend.last_success``; what is no time counts as never."""
+    text = session.call("GET", remembered(prefix, name, SUCCESS), deadline=deadline)
+    try:
+        return documents.seconds(float(text)) if isinstance(text, bytes) else None
+    except ValueError:
+        return None
+
+
+def note_success(session: Session, prefix: str, name: str, at: float, deadline: Deadline) -> None:
+    """See ``Backend.note_success``; *at* in seconds since the epoch. It is forgotten a year after the last note."""
+    session.run(NOTE, (remembered(prefix, name, SUCCESS),), [f"{at:.6f}"], deadline)
+
+
+def remember(session: Session, prefix: str, name: str, run: Run, deadline: Deadline) -> None:
+    """See ``Backend.remember``. A run that is sent twice is remembered once."""
+    key = remembered(prefix, name, RUNS if run.started else REFUSED)
+    document = history.describe(run)
+    session.calls(
+        [
+            ("LREM", key, 0, document),
+            ("LPUSH", key, document),
+            ("LTRIM", key, 0, history.KEPT - 1),
+            ("EXPIRE", key, history.AGE),
+        ],
+        deadline,
+    )
+
+
+def runs(session: Session, prefix: str, name: str, deadline: Deadline) -> list[bytes]:
+    """The documents of the runs that this server remembers, of both kinds."""
+    keys = [remembered(prefix, name, word) for word in (RUNS, REFUSED)]
+    replies = session.calls([("LRANGE", key, 0, history.KEPT - 1) for key in keys], deadline)
+    if not all(isinstance(reply, list) for reply in replies):
+        raise entry.no_answer(session.where)
+    return [text for reply in replies for text in reply if isinstance(text, bytes)]

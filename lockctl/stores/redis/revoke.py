@@ -1,0 +1,70 @@
+"""Asking the holder that was seen for its lock, or taking it away: never from one who came later."""
+
+from __future__ import annotations
+
+from lockctl import documents
+from lockctl.errors import LockctlError
+from lockctl.model import SHARED, SLOT
+from lockctl.stores.redis import entry, scripts
+from lockctl.stores.redis.inspect import look
+from lockctl.stores.redis.layout import keys_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Holder
+    from lockctl.stores.redis.session import Session, Words
+    from lockctl.wire.deadline import Deadline
+
+
+def revoke(
+    session: Session, prefix: str, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
+) -> int | None:
+    """See ``Backend.revoke``, for one server."""
+    if seen.mode in (SHARED, SLOT):
+        from lockctl.stores.redis import share
+
+        return share.revoke(session, prefix, name, seen, deadline, now=now, by=by, reason=reason)
+    refuse_to_tell_the_ended(name, seen, now=now)
+    if seen.owner is not None and seen.token is not None:
+        expected = entry.beginning(seen.owner, seen.token).encode()
+        return ask(session, prefix, name, seen, expected, deadline, now=now, by=by, reason=reason)
+    (present,) = look(session, prefix, [name], deadline)
+    if present.value is None or present.record is not None:
+        return None
+    refuse_to_tell(name, now=now)
+    return ask(session, prefix, name, seen, present.value, deadline, now=True, by=by, reason=reason)
+
+
+def refuse_to_tell(name: str, *, now: bool) -> None:
+    """Raise ``LockctlError``: another program's lock can only be taken away."""
+    if not now:
+        raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
+
+
+def refuse_to_tell_the_ended(name: str, seen: Holder, *, now: bool) -> None:
+    """Raise ``LockctlError`` if nobody is there who could be told."""
+    if seen.ended_at is not None and not now:
+        raise LockctlError(f"{name} is only kept until its --min-hold ends, its job has ended: to free it, use --now")
+
+
+def ask(
+    session: Session,
+    prefix: str,
+    name: str,
+    seen: Holder,
+    expected: bytes,
+    deadline: Deadline,
+    *,
+    now: bool,
+    by: str,
+    reason: str,
+) -> int | None:
+    """Revoke if the lock's value begins with *expected*, or is it when it is another program's."""
+    foreign = seen.owner is None
+    floor = (seen.token or 0) + 1
+    document = documents.describe_revocation(seen.owner or "", by, reason)
+    words: Words = [expected, int(foreign), int(now), document, floor]
+    reply = session.run(scripts.REVOKE, keys_of(prefix, name), words, deadline)
+    if entry.answer(reply, session.where, 1)[0] != 1:
+        return None
+    return entry.token(entry.answer(reply, session.where, 2)[1], session.where) if now else floor

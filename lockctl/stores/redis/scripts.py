@@ -1,0 +1,265 @@
+"""What Redis does in one step each: the scripts, and how they are named to the server.
+
+All take the keys of :mod:`lockctl.stores.redis.layout` in the same order, touch no other key, and are
+idempotent, so that a request whose answer was lost may be sent again. The server's clock decides. They run
+on Redis 5 and later, and on what is compatible with it.
+
+A lock is a string ``owner|token|document`` with a time to live, under the key that other programs use, too;
+with ``ended:`` before it when it is only kept for a while after its job (:mod:`lockctl.stores.redis.hold`),
+and a sorted set when several may hold it (:mod:`lockctl.stores.redis.share_scripts`).
+Who waits has a place in a sorted set, alive until a time in a second one; a waiter that is dead is
+passed over when it comes to the head. One waiter is woken for each lock that gets free.
+
+A server whose memory is full refuses what could need more, unless the script has written before. So scripts
+that keep a lock or give it back begin with a write that needs none.
+"""
+
+from __future__ import annotations
+
+from lockctl.value import Value
+
+READ = 8192  # bytes of a lock's value that are looked at: ours are shorter
+READ_OF_WAITER = 2048  # bytes of a waiter's document
+LONGEST_QUEUE_SHOWN = 1000  # waiters
+MOST_HOLDERS_SHOWN = 1000
+NEVER = "9e15"  # milliseconds since the epoch: no lease ends then, and scripts can still count so far
+FENCE_KEPT = 366 * 86400  # seconds after the last grant for which a counter is kept, as a history is
+QUEUE_KEPT = 60_000  # milliseconds: longer than any place in the queue lives without being refreshed
+
+
+class Script(Value):
+    """A text and the name that the server keeps it under."""
+
+    text: str
+    sha: str
+
+
+def script(body: str) -> Script:
+    """A script that does *body* after what is common to all."""
+    return named(_PRELUDE + body)
+
+
+def named(text: str) -> Script:
+    """A script that is just this text."""
+    try:
+        from _sha1 import sha1  # type: ignore[import-not-found,unused-ignore] # hashlib takes long to load
+    except ImportError:
+        from hashlib import sha1
+    return Script(text, sha1(text.encode()).hexdigest())  # noqa: S324 - the server's name for it, no secret
+
+
+_PRELUDE = f"""
+if redis.replicate_commands then redis.replicate_commands() end
+local LOCK, FENCE, QUEUE, LIVE, WHO, REVOKE, HOLDERS, GONE = unpack(KEYS)
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now = math.floor(now_us / 1000)
+
+local function kind_in(member)
+  local mode, slots = string.match(string.sub(member, 1, 32), '^(%l+)|([1-9]%d*)|')
+  if mode == 'shared' and slots == '1' or mode == 'slot' and #slots < 10 then return mode .. '|' .. slots end
+end
+
+-- the value or '?type', and of our readers or slots their kind: 'shared|1', 'slot|3'
+local function held()
+  local type_of = redis.call('TYPE', LOCK).ok
+  if type_of == 'none' then return nil end
+  if type_of == 'string' then return redis.call('GETRANGE', LOCK, 0, {READ - 1}) end
+  if type_of == 'zset' then
+    local last = redis.call('ZREVRANGE', LOCK, 0, 0, 'WITHSCORES')
+    local kind, ends = kind_in(redis.call('ZRANGE', LOCK, 0, 0)[1]), tonumber(last[2])
+    if kind and kind == kind_in(last[1]) and ends < {NEVER} then
+      if ends <= now then return nil end
+      return '?zset', kind
+    end
+  end
+  return '?' .. type_of
+end
+
+local function starts(text, with)
+  return text and string.sub(text, 1, #with) == with
+end
+
+local function fence()
+  local text = redis.pcall('GETRANGE', FENCE, 0, 16)
+  if type(text) ~= 'string' or #text > 16 or not string.match(text, '^%d+$') then return 0 end
+  return tonumber(text) < 9e15 and tonumber(text) or 0
+end
+
+-- a year later the clock has passed it, so it may be forgotten then; a counter that is far ahead of the clock may not
+local function keep_fence(text)
+  if tonumber(text) < now_us + {FENCE_KEPT} * 500000 then
+    redis.call('SET', FENCE, text, 'EX', {FENCE_KEPT})
+  else
+    redis.call('SET', FENCE, text)
+  end
+end
+
+local function raise_fence(least)
+  local token = math.max(fence() + 1, least, now_us)
+  keep_fence(string.format('%.0f', token))
+  return token
+end
+
+local function forget(owner)
+  if redis.call('ZREM', QUEUE, owner) == 1 then
+    redis.call('ZREM', LIVE, owner)
+    redis.call('HDEL', WHO, owner)
+  end
+end
+
+local function head(me)
+  while true do
+    local first = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    if not first or first == me then return first end
+    if tonumber(redis.call('ZSCORE', LIVE, first) or '0') >= now then return first end
+    forget(first)
+  end
+end
+
+local function wake(owner)
+  if owner then redis.pcall('PUBLISH', '{{' .. LOCK .. '}}:wake:' .. owner, '1') end
+end
+"""
+
+# ARGV: owner, ttl in ms, document ->
+# {1, token, now in microseconds} | {0, what holds the lock, kind of those who share it or ''}
+ACQUIRE = script("""
+local owner = ARGV[1]
+if redis.call('EXISTS', GONE) == 1 then return {0, '', ''} end
+local value, kind = held()
+if starts(value, owner .. '|') then
+  redis.call('PEXPIRE', LOCK, ARGV[2])
+  return {1, string.match(value, '^[^|]*|(%d+)|'), string.format('%.0f', now_us)}
+end
+local first = head(owner)
+if value or (first and first ~= owner) then
+  if not value then wake(first) end
+  return {0, value or '', kind or ''}
+end
+local token = string.format('%.0f', raise_fence(0))
+redis.call('SET', LOCK, owner .. '|' .. token .. '|' .. ARGV[3], 'PX', ARGV[2])
+redis.call('DEL', REVOKE, HOLDERS)
+forget(owner)
+return {1, token, string.format('%.0f', now_us)}
+""")
+
+# ARGV: "owner|token|", ttl in ms -> {1, revocation or ''} | {0, what holds the lock}
+RENEW = script("""
+local value = held()
+if not starts(value, ARGV[1]) then return {0, value or ''} end
+redis.call('PEXPIRE', LOCK, ARGV[2])
+redis.call('PEXPIRE', REVOKE, ARGV[2])
+local asked = redis.pcall('GETRANGE', REVOKE, 0, 65535)
+return {1, type(asked) == 'string' and asked or ''}
+""")
+
+# ARGV: owner, how long in ms a late request of this owner is refused (0: none can come) -> {1 | 0: freed or not}
+LEAVE = script("""
+local owner, freed = ARGV[1], 0
+local value, kind = held()
+if starts(value, owner .. '|') then
+  redis.call('DEL', LOCK, REVOKE)
+  value, freed = nil, 1
+end
+local was_first = redis.call('ZRANGE', QUEUE, 0, 0)[1] == owner
+forget(owner)
+if ARGV[2] ~= '0' then redis.call('SET', GONE, '1', 'PX', ARGV[2]) end
+-- where a writer gave up, the next may be a reader that can go in to the others
+if freed == 1 or (was_first and (kind or not value)) then wake(head()) end
+return {freed}
+""")
+
+# for a script whose ARGV is: owner, life of the place in ms, document
+TAKE_PLACE = f"""
+if not redis.call('ZSCORE', QUEUE, ARGV[1]) then
+  local last = redis.call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')
+  redis.call('ZADD', QUEUE, tonumber(last[2] or '0') + 1, ARGV[1])
+  redis.call('HSET', WHO, ARGV[1], ARGV[3])
+end
+redis.call('ZADD', LIVE, now + ARGV[2], ARGV[1])
+for _, key in ipairs({{QUEUE, LIVE, WHO}}) do redis.call('PEXPIRE', key, {QUEUE_KEPT}) end
+"""
+
+# ARGV: owner, life of the place in ms, document ->
+# {1 if it may acquire, how many are before it, ms that the lock, or else the life of the first, still has}
+JOIN = script(
+    """
+local owner, value = ARGV[1], held()
+if redis.call('EXISTS', GONE) == 1 then return {0, 0, -1} end
+if starts(value, owner .. '|') then return {1, 0, 0} end
+"""
+    + TAKE_PLACE
+    + """
+local first = head(owner)
+if first == owner then return {value and 0 or 1, 0, redis.call('PTTL', LOCK)} end
+if not value then wake(first) end
+return {0, redis.call('ZRANK', QUEUE, owner), redis.call('ZSCORE', LIVE, first) - now}
+"""
+)
+
+# ARGV: expected value, 1 if it is the whole value and not only its beginning, 1 to free the lock now,
+# document of the revocation, the least token -> {1, smallest later token or '0'} | {0}
+REVOKE = script(f"""
+local value, kind = held()
+if ARGV[2] == '0' and ARGV[3] == '1' and starts(value, 'ended:') then value = string.sub(value, 7) end
+if kind or not starts(value, ARGV[1]) or (ARGV[2] == '1' and value ~= ARGV[1]) then return {{0}} end
+if ARGV[3] == '1' then
+  redis.call('DEL', LOCK, REVOKE)
+  local token = raise_fence(tonumber(ARGV[5]))
+  wake(head())
+  return {{1, string.format('%.0f', token + 1)}}
+end
+local left = redis.call('PTTL', LOCK)
+if left <= 0 then left = {QUEUE_KEPT} end
+redis.call('SET', REVOKE, ARGV[4], 'PX', left)
+return {{1, '0'}}
+""")
+
+# KEYS has the runs of the lock as a ninth, if the last one is wanted; no ARGV ->
+# {what holds the lock or nil, its PTTL, documents of the waiters in their order, the last run or nil,
+# kind of those who share it or nil, of each its owner, the ms it has left, and its "token|document"}
+INSPECT = script(f"""
+local waiters, queue = {{}}, redis.pcall('ZRANGE', QUEUE, 0, {LONGEST_QUEUE_SHOWN - 1})
+for _, owner in ipairs(queue) do
+  local alive = redis.pcall('ZSCORE', LIVE, owner)
+  if type(alive) == 'string' and tonumber(alive) >= now then
+    local document = redis.pcall('HGET', WHO, owner)
+    if type(document) == 'string' then waiters[#waiters + 1] = string.sub(document, 1, {READ_OF_WAITER}) end
+  end
+end
+local value, kind = held()
+local holders, members = {{}}, {{}}
+if kind then
+  local after = string.format('(%.0f', now)
+  members = redis.call('ZRANGEBYSCORE', LOCK, after, '+inf', 'WITHSCORES', 'LIMIT', 0, {MOST_HOLDERS_SHOWN})
+end
+for i = 1, #members, 2 do
+  local owner = string.sub(members[i], #kind + 2)
+  local document = redis.pcall('HGET', HOLDERS, owner)
+  document = type(document) == 'string' and string.sub(document, 1, {READ}) or ''
+  holders[#holders + 1] = {{owner, members[i + 1] - now, document}}
+end
+local run = KEYS[9] and redis.pcall('LINDEX', KEYS[9], 0)
+if type(run) ~= 'string' or #run > {READ} then run = false end
+return {{value or false, redis.call('PTTL', LOCK), waiters, run, kind or false, holders}}
+""")
+
+# ARGV: "owner|token of this node|", "owner|", token of the grant -> {1} | {0}: the token is not kept here
+CONFIRM = script("""
+local value, left = held(), redis.call('PTTL', LOCK)
+if left <= 0 or not starts(value, ARGV[1]) then return {0} end
+if fence() < tonumber(ARGV[3]) then keep_fence(ARGV[3]) end
+redis.call('SET', LOCK, ARGV[2] .. ARGV[3] .. '|' .. string.sub(value, #ARGV[1] + 1), 'PX', left)
+return {1}
+""")
+
+# ARGV: owner, token of the grant, ttl in ms, document -> {1} | {0}: another has the lock here, or it was given back
+JOIN_HOLDER = script("""
+local owner, value = ARGV[1], held()
+if redis.call('EXISTS', GONE) == 1 or (value and not starts(value, owner .. '|')) then return {0} end
+if fence() < tonumber(ARGV[2]) then keep_fence(ARGV[2]) end
+if not value then redis.call('DEL', REVOKE, HOLDERS) end
+redis.call('SET', LOCK, owner .. '|' .. ARGV[2] .. '|' .. ARGV[4], 'PX', ARGV[3])
+return {1}
+""")

@@ -1,0 +1,133 @@
+"""One client of one Redis server: a connection that is made when it is needed, and thrown away when in doubt."""
+
+from __future__ import annotations
+
+from lockctl.errors import BackendUnavailable
+from lockctl.stores.redis.errors import code_of, refusal, refused_authentication
+from lockctl.wire.resp import Connection, ReplyError
+from lockctl.wire.stream import Closed, Endpoint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.stores.redis.address import Login, Watched
+    from lockctl.stores.redis.scripts import Script
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.resp import Reply
+
+    Command = tuple[bytes | str | int, ...]
+    Words = list[bytes | str | int]  # what a script is given
+
+NO_PRIMARY = "the sentinels name a server that is no primary (yet)"
+
+
+class Session:
+    """Requests to one server. After any failure the next one uses a new connection.
+
+    A request whose connection turns out to have been closed while it was idle is sent again once.
+    """
+
+    def __init__(self, place: Endpoint | Watched, login: Login) -> None:
+        """Nothing is opened yet."""
+        self.where = place.where
+        self._place = place
+        self._login = login
+        self._connection: Connection | None = None
+        self._answered = False  # whether the server ever did: then it speaks as we do
+
+    def run(self, script: Script, keys: tuple[str, ...], words: Words, deadline: Deadline) -> Reply:
+        """The answer of a script. Raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``."""
+        return self.run_many(script, [(keys, words)], deadline)[0]
+
+    def run_many(self, script: Script, calls: list[tuple[tuple[str, ...], Words]], deadline: Deadline) -> list[Reply]:
+        """The answers of a script to several calls that are sent together."""
+
+        def commands(verb: str, name: str) -> list[Command]:
+            return [(verb, name, len(keys), *keys, *words) for keys, words in calls]
+
+        replies = self.ask(commands("EVALSHA", script.sha), deadline)
+        if any(isinstance(reply, ReplyError) and reply.code == "NOSCRIPT" for reply in replies):
+            replies = self.ask(commands("EVAL", script.text), deadline)
+        for reply in replies:
+            self._refuse_error(reply)
+        return replies
+
+    def call(self, *words: bytes | str | int, deadline: Deadline) -> Reply:
+        """The answer of one command."""
+        return self.calls([words], deadline)[0]
+
+    def calls(self, commands: list[Command], deadline: Deadline) -> list[Reply]:
+        """The answers of some commands that are sent together."""
+        replies = self.ask(commands, deadline)
+        for reply in replies:
+            self._refuse_error(reply)
+        return replies
+
+    def ask(self, commands: list[Command], deadline: Deadline) -> list[Reply]:
+        """The answers of some commands; errors among them are given back."""
+        while True:
+            kept = self._connection
+            try:
+                if kept is not None:
+                    return kept.pipeline(commands, deadline=deadline)
+                self._connection, replies = self.open(commands, deadline)
+            except Closed:
+                self.close()
+                if kept is None:
+                    raise
+            except BaseException:
+                self.close()
+                raise
+            else:
+                return replies
+
+    def open(self, commands: list[Command], deadline: Deadline) -> tuple[Connection, list[Reply]]:
+        """A new connection that is the caller's to close, and the answers of its first commands."""
+        if isinstance(self._place, Endpoint):
+            return self._greet(self._place, commands, deadline)
+        from lockctl.stores.redis.sentinel import find_primary
+
+        primary = find_primary(self._place, deadline)
+        connection, (role,) = self._greet(primary, [("ROLE",)], deadline)
+        try:
+            # a user who may not ask learns it from the first write
+            if isinstance(role, list) and role[:1] != [b"master"]:
+                raise BackendUnavailable(f"{primary.where}: {NO_PRIMARY}")
+            return connection, connection.pipeline(commands, deadline=deadline)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _greet(self, place: Endpoint, commands: list[Command], deadline: Deadline) -> tuple[Connection, list[Reply]]:
+        """In one packet, so that a request on a new connection takes one round trip."""
+        greeting = self._login.greeting(deadline)
+        connection = Connection(place.connect(deadline))
+        try:
+            replies = connection.pipeline([*greeting, *commands], deadline=deadline)
+            for command, reply in zip(greeting, replies, strict=False):
+                if isinstance(reply, ReplyError):
+                    refuse = refused_authentication if command[0] == "AUTH" else refusal
+                    raise refuse(place.where, reply)
+            if replies and isinstance(replies[0], ReplyError) and code_of(replies[0]) == "DENIED":
+                raise refusal(place.where, replies[0])
+        except Closed as failure:
+            connection.close()
+            if place.tls is None and place.unix is None and not self._answered:
+                raise Closed(f"{failure} at once (does it want TLS? then the scheme ends in s)") from None
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        self._answered = True
+        return connection, replies[len(greeting) :]
+
+    def _refuse_error(self, reply: Reply) -> None:
+        if isinstance(reply, ReplyError):
+            if code_of(reply) == "READONLY":
+                self.close()  # the primary is elsewhere by now
+            raise refusal(self.where, reply)
+
+    def close(self) -> None:
+        """Close the connection; idempotent, and the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,123 @@
+"""Waiting for one's turn: a place in the queue, a channel on which the server tells, and naps between looks.
+
+Only the waiter at the head is told of a release, so that one wakes and not all; who gets in beside others tells the
+next that may go in, too. The head also looks by itself every second and when the holder's lease ends, because a
+holder that dies, another program, or a server that restarts tells nobody. So do the next few, for a waiter at the
+head that dies.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+
+from lockctl import documents
+from lockctl.clock import wall
+from lockctl.errors import BackendUnavailable, RequestInterrupted
+from lockctl.model import EXCLUSIVE
+from lockctl.stores.redis import entry
+from lockctl.stores.redis import layout as names
+from lockctl.stores.redis.scripts import JOIN
+from lockctl.wire.deadline import READABLE, Deadline
+from lockctl.wire.resp import ReplyError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Claim
+    from lockctl.stores.redis.session import Session, Words
+    from lockctl.wire.resp import Connection
+
+LONGEST_LIFE = 9.0  # seconds that a place in the queue lives without being refreshed
+LIFE_PER_TTL = 0.75  # so that a dead waiter holds up the next for less than a ttl
+LOOKS_PER_LIFE = 3
+HEAD_LOOKS = 1.0  # seconds between two looks of the waiters near the head
+NEAR = 3  # so many may find that all before them are dead, without waiting for their usual look
+ONE_REQUEST = 5.0  # seconds
+ROOM = 1000  # bytes of the document of a waiter
+
+
+class Queue:
+    """The places of one client in the queues of one server."""
+
+    def __init__(self, session: Session, prefix: str) -> None:
+        """Nothing is opened yet."""
+        self._session = session
+        self._prefix = prefix
+        self._owner = ""  # whose channel is subscribed to
+        self._channel: Connection | None = None
+
+    def wait(self, claim: Claim, timeout: float, interrupt: int | None) -> None:
+        """Return when it is the turn of *claim*, after *timeout*, or when *interrupt* is readable."""
+        until = Deadline(timeout, interrupt)
+        try:
+            while until.left() > 0:
+                self._subscribe(claim, until.sooner(ONE_REQUEST))
+                nap = self._look(claim, until.sooner(ONE_REQUEST))
+                if nap is None or self._told(min(nap, until.left()), interrupt):
+                    return
+        except RequestInterrupted:
+            self.close()
+        except BackendUnavailable:
+            self.close()
+            if until.left() > 0:
+                raise
+
+    def _subscribe(self, claim: Claim, deadline: Deadline) -> None:
+        if self._channel is not None and self._owner == claim.owner:
+            return
+        self.close()
+        channel = names.wake_channel(self._prefix + claim.name, claim.owner)
+        connection, (reply,) = self._session.open([("SUBSCRIBE", channel)], deadline)
+        if isinstance(reply, ReplyError):
+            connection.close()  # not permitted: looking every second serves, too
+            return
+        self._channel, self._owner = connection, claim.owner
+
+    def _look(self, claim: Claim, deadline: Deadline) -> float | None:
+        """Keep our place; ``None``: it is our turn, else how many seconds to wait for a message."""
+        life = min(LIFE_PER_TTL * claim.ttl, LONGEST_LIFE)
+        document = documents.describe(claim, {"since": wall()}, ROOM)
+        keys = names.keys_of(self._prefix, claim.name, claim.owner)
+        script = JOIN
+        words: Words = [claim.owner, int(life * 1000), document]
+        if claim.mode != EXCLUSIVE:
+            from lockctl.stores.redis import share
+
+            script, words = share.joining(claim, int(life * 1000), document)
+        reply = self._session.run(script, keys, words, deadline)
+        turn, before, left = entry.answer(reply, self._session.where, 3)
+        if not all(isinstance(each, int) for each in (turn, before, left)):
+            raise entry.no_answer(self._session.where)
+        if turn:
+            return None
+        # spread, so that many who came in the same second do not look in the same one for ever
+        nap = life / LOOKS_PER_LIFE * (0.8 + 0.2 * os.urandom(1)[0] / 255)
+        if self._channel is None or before < NEAR:
+            nap = min(nap, HEAD_LOOKS)
+        if before < NEAR and left >= 0:
+            nap = min(nap, left / 1000 + 0.001)
+        return nap
+
+    def _told(self, nap: float, interrupt: int | None) -> bool:
+        """Whether to stop waiting: a message or an interrupt came within *nap* seconds."""
+        poll = select.poll()
+        for descriptor in (self._channel.fileno() if self._channel else None, interrupt):
+            if descriptor is not None:
+                poll.register(descriptor, READABLE)
+        ready = [descriptor for descriptor, _ in poll.poll(nap * 1000 + 1)]
+        if interrupt in ready:
+            return True
+        if not ready or self._channel is None:
+            return False
+        try:
+            self._channel.receive(Deadline(ONE_REQUEST, interrupt))
+        except BackendUnavailable:
+            self.close()  # the server went away: the next look says more
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the channel; places in the queue end with their lives."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None

@@ -1,0 +1,1 @@
+"""Redlock: locks on a majority of independent Redis servers."""

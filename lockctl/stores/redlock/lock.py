@@ -1,0 +1,387 @@
+"""Redlock: one lock over several independent Redis servers, held by a majority of them.
+
+The recipe is that of https://redis.io/docs/latest/develop/use/patterns/distributed-locks/, and other libraries
+that follow it contend under the same key. Two things are added. The fencing token: each node gives its own
+counter, the largest of a majority is the token, and a majority must take it over while it still has the lock
+as it gave it, so that no two grants have the same token and later ones have larger ones. And the set
+of nodes is written into the lock, because clients that name different sets do not exclude each other.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+
+from lockctl import documents
+from lockctl.clock import boottime, wall
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
+from lockctl.model import EXCLUSIVE, Capabilities, Grant
+from lockctl.names import printable
+from lockctl.stores.redis import entry
+from lockctl.stores.redis.address import TCP_PARAMETERS
+from lockctl.stores.redis.lock import milliseconds
+from lockctl.stores.redlock import tally
+from lockctl.stores.redlock.nodes import Attempt, Node, Patience, ask_all, from_url
+from lockctl.wire.deadline import READABLE, Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import ClassVar
+
+    from lockctl.model import Claim, Holder, LockInfo, Run
+    from lockctl.stores.redis.entry import Seen
+    from lockctl.stores.redlock.nodes import Members
+    from lockctl.url import Url
+
+LONGEST_ROUND = 2.0  # seconds that a majority has for one step of an attempt
+ROUNDS_PER_TTL = 4  # an attempt has two, and what is left of its ttl must be worth the trouble
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.8  # seconds between two looks of a waiter
+GIVE_BACK = 0.5  # seconds for giving back what a lost attempt was granted
+LISTED = 200  # locks that a list reads ahead
+
+
+class RedlockBackend:
+    """One client of all nodes."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="redlock",
+        fencing="durable-storage",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=False,
+        lists_waiters=False,
+        revocable=True,
+        rate_error=0.01,
+        heartbeat=5.0,
+        freed_when="its ttl has run out on the clocks of a majority",
+        token_from="the largest counter of a majority of nodes, taken over by a majority:"  # noqa: S106 - no password
+        " counters lost on nodes whose clocks are also behind break it",
+        survives="the failure of a minority of the nodes",
+        clocks="the wall clocks of a majority must not jump: they end the leases",
+        period_clock="the middle one of the servers that granted",
+        slots=False,
+        shared=False,
+        hold_by="lease",
+        keeps_place=False,
+    )
+    parameters: ClassVar[dict[str, str]] = TCP_PARAMETERS
+
+    def __init__(self, members: Members) -> None:
+        """Nothing is opened yet."""
+        self._prefix = members.prefix
+        self._identity = members.identity
+        self._domain = f"redlock:{members.identity}/{members.login.db}"
+        self._nodes = [Node(place, members.login, members.prefix) for place in members.places]
+        self._quorum = len(self._nodes) // 2 + 1
+        self._wanted: dict[str, bytes] = {}  # owner of a claim that is tried or held -> its document in the lock
+        self._draws: dict[str, int] = {}  # name of a lock -> attempts in a row in which nobody got a majority
+
+    @classmethod
+    def from_url(cls, url: Url) -> RedlockBackend:
+        """A client for a ``redlock`` or ``redlocks`` URL; raises ``ConfigError``."""
+        return cls(from_url(url))
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``: one attempt. Who loses it gives back at once what it got."""
+        if claim.mode != EXCLUSIVE:
+            raise ConfigError(
+                "redlock: a majority of independent servers cannot count readers or slots: for --shared and --slots"
+                " use one server (redis://) or another backend"
+            )
+        deadline = Deadline(timeout, interrupt)
+        started = boottime()
+        document = documents.describe(claim, {"acquired_at": wall(), "nodes": self._identity})
+        self._wanted[claim.owner] = document
+        ttl = milliseconds(claim.ttl)
+        needed, spare = self._quorum, len(self._nodes) - self._quorum
+        patience = Patience(claim.ttl)
+
+        def ask(node: Node, until: Deadline) -> Attempt | None:
+            # a thread may get its turn when the claim was given back already
+            return node.acquire(claim, document, ttl, until) if claim.owner in self._wanted else None
+
+        def settled(so_far: list[Attempt]) -> float | None:
+            given = sum(answer.token is not None for answer in so_far)
+            return 0.0 if len(so_far) - given > spare else patience.until(settled=given >= needed)
+
+        answers = ask_all(self._nodes, ask, deadline.sooner(_round(claim.ttl)), settled)
+        given = {
+            node: answer.token
+            for node, answer in zip(self._nodes, answers, strict=True)
+            if isinstance(answer, Attempt) and answer.token is not None
+        }
+        if len(given) < needed:
+            self._lose(claim, answers, any_given=bool(given))
+            return None
+        token = max(given.values())
+        patience = Patience(claim.ttl)
+        confirmed = ask_all(
+            list(given),
+            lambda node, until: node.confirm(claim, given[node], token, until),
+            deadline.sooner(_round(claim.ttl)),
+            lambda so_far: patience.until(settled=sum(so_far) >= needed),
+        )
+        if sum(tally.usable(confirmed)) < needed:
+            self._give_back(claim)
+            if None in confirmed or any(isinstance(answer, LockctlError) for answer in confirmed):
+                said = tally.refusals(confirmed, bool, "another has taken the lock there")
+                raise tally.too_few(said, "took over the token", needed)
+            return None
+        if boottime() - started >= claim.ttl * (1 - self.capabilities.rate_error):
+            self._give_back(claim)
+            return None
+        self._draws.pop(claim.name, None)
+        at = tally.middle([answer.at for answer in tally.usable(answers) if answer.token is not None])
+        grant = Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl, at)
+        has_it = [node for node, answer in zip(given, confirmed, strict=True) if answer is True]
+        refused = [
+            node
+            for node, answer in zip(self._nodes, answers, strict=True)
+            if isinstance(answer, Attempt) and answer.token is None
+        ]
+        self._join(grant, [node for node in self._nodes if node not in has_it and node not in refused])
+        return grant
+
+    def _join(self, grant: Grant, nodes: list[Node]) -> None:
+        """Have *nodes* keep a lock that a majority has just confirmed, too; nobody waits for them.
+
+        It was slow or away, or it lost the lock. It takes it only if no other has it there, and it counts from the
+        next round on. So a majority that another has cannot become ours: whoever has one has a node in common
+        with the one that confirmed, for as long as that is good for, which is what our deadline counts from.
+        """
+        document, ttl = self._wanted.get(grant.claim.owner), milliseconds(grant.ttl)
+        deadline = Deadline(_round(grant.ttl))
+
+        def ask(node: Node) -> bool:
+            if document is None or grant.claim.owner not in self._wanted or not deadline.left():
+                return False  # given back meanwhile
+            return node.join(grant.claim, grant.token, document, ttl, deadline)
+
+        def serve(node: Node) -> None:
+            try:
+                node.alone(lambda: ask(node), deadline.left())
+            except Exception:  # noqa: BLE001, S110 - the node is left out, as before
+                pass
+
+        for node in nodes:
+            try:
+                _thread.start_new_thread(serve, (node,))
+            except RuntimeError:
+                return  # no thread: the next renewal tries again
+
+    def _lose(self, claim: Claim, answers: list[Attempt | LockctlError | None], *, any_given: bool) -> None:
+        self._wanted.pop(claim.owner, None)
+        if any_given or len(tally.usable(answers)) < len(answers):
+            self._give_back(claim)
+        for answer in tally.usable(answers):
+            found = entry.read(answer.value)
+            other = documents.text(found.document.get("nodes")) if found else None
+            if other is not None and other != self._identity:
+                raise ConfigError(
+                    f"redlock: the lock {claim.name} is held by a client whose URL names another set of nodes, or"
+                    " names them otherwise: all clients of a lock must name the same ones"
+                )
+        if len(tally.usable(answers)) < self._quorum:
+            raise tally.too_few(answers, "answered", self._quorum)
+        self._draws[claim.name] = self._draws.get(claim.name, 0) + 1 if any_given else 0
+
+    def _give_back(self, claim: Claim) -> None:
+        try:
+            self._leave(claim, GIVE_BACK)
+        except (BackendUnavailable, ConfigError):
+            return  # what is left on a node ends with its ttl there
+
+    def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        """See ``Backend``. A node that lost the lock has it again after a majority has confirmed it, not before."""
+        ttl = milliseconds(grant.ttl)
+        answers = ask_all(
+            self._nodes,
+            lambda node, until: node.renew(grant.claim, grant.token, ttl, until),
+            Deadline(timeout),
+            lambda so_far: 0.0 if sum(kept for kept, _ in so_far) >= self._quorum else None,
+        )
+        said = tally.usable(answers)
+        kept = sum(ours for ours, _ in said)
+        if kept < self._quorum:
+            if len(said) - kept > len(self._nodes) - self._quorum:
+                raise LeaseLost(f"{printable(grant.key)} is ours on {kept} of {len(self._nodes)} nodes only")
+            renewed = tally.refusals(answers, lambda answer: answer[0], "a node does not have the lock any more")
+            raise BackendUnavailable(str(tally.too_few(renewed, "renewed the lock", self._quorum)))
+        for _, document in said:
+            asked = documents.read_revocation(document, grant.claim.owner)
+            if asked is not None:
+                raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+        self._join(grant, [node for node in self._nodes if node.lacks == grant.claim.owner])
+        return grant
+
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        """See ``Backend``."""
+        if hold:
+            self._hold(grant, hold, timeout)
+        else:
+            self._leave(grant.claim, timeout)
+
+    def _hold(self, grant: Grant, seconds: float, timeout: float) -> None:
+        from lockctl.stores.redis.hold import document_of
+
+        document = document_of(grant, {"nodes": self._identity})
+        kept, ttl = milliseconds(seconds), milliseconds(grant.claim.ttl)
+        self._wanted.pop(grant.claim.owner, None)
+        patience = Patience(grant.claim.ttl)
+        answers = ask_all(
+            self._nodes,
+            lambda node, until: node.hold(grant, document, kept, ttl, until),
+            Deadline(timeout),
+            lambda so_far: patience.until(settled=sum(so_far) >= self._quorum),
+        )
+        said = tally.usable(answers)
+        # as with a renewal: where a majority says that it is lost, there is nothing to keep
+        if sum(said) < self._quorum and len(said) - sum(said) <= len(self._nodes) - self._quorum:
+            kept_it = tally.refusals(answers, bool, "a node does not have the lock any more")
+            raise tally.too_few(kept_it, "kept the lock for its hold", self._quorum)
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        """See ``Backend``."""
+        self._draws.pop(claim.name, None)
+        self._leave(claim, timeout)
+
+    def _leave(self, claim: Claim, timeout: float) -> None:
+        """Raises when less than a majority answered; each of the others is told before it is asked again."""
+        self._wanted.pop(claim.owner, None)
+        for node in self._nodes:
+            node.owe(claim, milliseconds(claim.ttl))
+        patience = Patience(claim.ttl)
+        answers = ask_all(
+            self._nodes,
+            lambda node, until: node.settle(until),
+            Deadline(timeout),
+            lambda so_far: patience.until(settled=len(so_far) >= self._quorum),
+        )
+        if len(tally.usable(answers)) < self._quorum:
+            raise tally.too_few(answers, "gave the lock back", self._quorum)
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``. There is no queue: everybody looks again after a random time."""
+        until = Deadline(timeout, interrupt)
+        longest = min(max(claim.ttl / 4, 2 * SHORTEST_PAUSE), LONGEST_PAUSE)
+        draws = self._draws.get(claim.name, 0)
+        # who drew with others must not come back at the same moment as they
+        pause = min(SHORTEST_PAUSE * 2 ** min(draws, 10), longest) * _random(0.5, 1.5) if draws else 0.0
+        try:
+            while until.left() > 0:
+                if _nap(min(pause, until.left()), interrupt) or until.left() <= 0:
+                    return
+                left = self._free_in(claim, until.sooner(_round(claim.ttl)))
+                if left is None:
+                    return
+                pause = min(left + 0.001, _random(SHORTEST_PAUSE, longest))
+        except RequestInterrupted:
+            return
+        except BackendUnavailable:
+            if until.left() > 0:
+                raise
+
+    def _free_in(self, claim: Claim, deadline: Deadline) -> float | None:
+        """Seconds until the lock ends on a majority, if nobody renews it; ``None``: it is free there."""
+        from lockctl.stores.redis import inspect
+
+        def look(node: Node, until: Deadline) -> list[Seen]:
+            node.settle(until)  # what an earlier attempt of ours has there is nothing to wait for
+            return inspect.look(node.session, self._prefix, [claim.name], until)
+
+        seen = ask_all(self._nodes, look, deadline, lambda so_far: 0.0 if len(so_far) >= self._quorum else None)
+        if len(tally.usable(seen)) < self._quorum:
+            raise tally.too_few(seen, "answered", self._quorum)
+        present = [each[0] for each in tally.usable(seen)]
+        lives = sorted(
+            0.0 if each.value is None else tally.FOR_EVER if each.left is None else each.left for each in present
+        )
+        left = lives[self._quorum - 1]
+        return left if left > 0 else None
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``."""
+        from lockctl.stores.redlock.inspect import inspect
+
+        until = Deadline(timeout)
+        (info,) = inspect(self._nodes, self._prefix, [name], until, self._quorum, self.capabilities, with_run=True)
+        return info
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``."""
+        from lockctl.stores.redlock.inspect import inspect, names_of
+
+        deadline = Deadline(timeout)
+        names = names_of(self._nodes, self._prefix, pattern, deadline, self._quorum)
+        for start in range(0, len(names), LISTED):
+            part = names[start : start + LISTED]
+            yield from inspect(self._nodes, self._prefix, part, deadline, self._quorum, self.capabilities)
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``."""
+        from lockctl.stores.redlock.revoke import revoke
+
+        return revoke(
+            self._nodes, self._prefix, name, seen, Deadline(timeout), self._quorum, now=now, by=by, reason=reason
+        )
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``: the latest that a majority knows."""
+        from lockctl.stores.redlock.records import last_success
+
+        return last_success(self._nodes, self._prefix, name, Deadline(timeout), self._quorum)
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.stores.redlock.records import note_success
+
+        note_success(self._nodes, self._prefix, grant.claim.name, grant.at, Deadline(timeout), self._quorum)
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        from lockctl.stores.redlock.records import remember
+
+        remember(self._nodes, self._prefix, name, run, Deadline(timeout), self._quorum)
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``: what any node of a majority remembers."""
+        from lockctl.stores.redlock.records import history
+
+        return history(self._nodes, self._prefix, name, Deadline(timeout), self._quorum)
+
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        from lockctl.stores.redlock.records import unused
+
+        return iter(unused(self._nodes, self._prefix, pattern, older_than, Deadline(timeout), self._quorum))
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``. Each node compares for itself; what one that is away still has, it forgets after a year."""
+        from lockctl.stores.redlock.records import forget
+
+        return forget(self._nodes, self._prefix, name, older_than, Deadline(timeout), self._quorum)
+
+    def close(self) -> None:
+        """See ``Backend``."""
+        for node in self._nodes:
+            node.close()
+
+
+def _round(ttl: float) -> float:
+    """Seconds that a majority has for one step of an attempt."""
+    return min(ttl / ROUNDS_PER_TTL, LONGEST_ROUND)
+
+
+def _random(least: float, most: float) -> float:
+    return least + (most - least) * int.from_bytes(os.urandom(2), "little") / 0xFFFF
+
+
+def _nap(seconds: float, interrupt: int | None) -> bool:
+    """Whether *interrupt* became readable within that time."""
+    poll = select.poll()
+    if interrupt is not None:
+        poll.register(interrupt, READABLE)
+    return bool(poll.poll(seconds * 1000 + (1 if seconds else 0)))

@@ -1,0 +1,50 @@
+"""Asking the holder for its lock, or taking it away, on a majority of the nodes."""
+
+from __future__ import annotations
+
+from lockctl.stores.redis.revoke import refuse_to_tell, refuse_to_tell_the_ended
+from lockctl.stores.redis.revoke import revoke as revoke_one
+from lockctl.stores.redlock import tally
+from lockctl.stores.redlock.inspect import look_at
+from lockctl.stores.redlock.nodes import PATIENCE, ask_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Holder
+    from lockctl.stores.redlock.nodes import Node
+    from lockctl.wire.deadline import Deadline
+
+
+def revoke(
+    nodes: list[Node],
+    prefix: str,
+    name: str,
+    seen: Holder,
+    deadline: Deadline,
+    quorum: int,
+    *,
+    now: bool,
+    by: str,
+    reason: str,
+) -> int | None:
+    """See ``Backend.revoke``; each node compares before it acts."""
+    refuse_to_tell_the_ended(name, seen, now=now)
+    if seen.owner is None:
+        answers = look_at(nodes, prefix, [name], deadline, quorum)
+        present = tally.combine([answer[0] if isinstance(answer, list) else None for answer in answers], quorum)
+        if present.value is None or present.record is not None:
+            return None
+        refuse_to_tell(name, now=now)
+    # each node's answer is a token, or 0 for "not the one that was seen"
+    said = ask_all(
+        nodes,
+        lambda node, until: revoke_one(node.session, prefix, name, seen, until, now=now, by=by, reason=reason) or 0,
+        deadline,
+        lambda so_far: PATIENCE if sum(floor > 0 for floor in so_far) >= quorum else None,
+    )
+    floors = [floor for floor in tally.usable(said) if floor > 0]
+    if len(floors) >= quorum:
+        return tally.certain_floor(floors, len(nodes), quorum)
+    if len(tally.usable(said)) - len(floors) > len(nodes) - quorum:
+        return None
+    raise tally.too_few(said, "answered", quorum)

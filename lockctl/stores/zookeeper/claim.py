@@ -1,0 +1,420 @@
+"""One claim: its session, its node in the queue of the lock, and what becomes of it.
+
+The node's data is the document of the holder or waiter on the first line. Who wants the lock back adds a
+second line (:func:`with_revocation`): it is gone with the node, and can hit nobody else.
+
+A holder's session lasts twice its lease. Who waits has none to rely on, so its session lasts only one: if it is
+killed, it holds up those behind it for no longer. When its turn comes, one transaction deletes its node and makes
+another one with the same number, and so at the same place, in a new session. The token is the number of that
+transaction, and so newer than all tokens before it, whoever queued up first.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lockctl import documents
+from lockctl.clock import wall
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
+from lockctl.model import EXCLUSIVE, Grant
+from lockctl.names import printable
+from lockctl.stores.zookeeper import queue
+from lockctl.stores.zookeeper.address import MADE_BY_US
+from lockctl.stores.zookeeper.queue import Vanished
+from lockctl.stores.zookeeper.session import Session, SessionLost
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.model import Claim
+    from lockctl.stores.zookeeper.address import Place
+    from lockctl.stores.zookeeper.session import Call
+    from lockctl.wire.deadline import Deadline
+
+SAFE_PART = 0.5  # of the session timeout: see `session`
+BY_CURATOR = b"__REVOKE__"  # what Curator's Revoker writes into the node of a holder
+
+
+class Candidate:
+    """One claim, from its first request until its session has ended."""
+
+    def __init__(self, place: Place, claim: Claim) -> None:
+        """Nothing is sent yet."""
+        self.claim = claim
+        self.place = place
+        self.parent = place.key(claim.name)
+        self.record = place.kept(claim.name)
+        self.node: str | None = None  # the name of our node, once its creation was answered
+        self.token: int | None = None  # once granted
+        self._session: Session | None = None
+        self._stem = ""
+        self._queues = False  # whether the session is that of a waiter
+        self._heir: tuple[Session, str] | None = None  # the session to hold the lock in, and the stem of its node
+        self._version = -1
+        self._data = b""
+        self._acquired_at: float | None = None
+        self._asked: tuple[str, str] | None = None
+        self._created = 0  # the czxid of our node
+        self._leader_time = 0  # milliseconds since the epoch by the leader's clock, at our last write
+        self._granted_at = 0
+
+    def take(self, deadline: Deadline) -> Grant | None:
+        """See ``Backend.try_acquire``."""
+        while True:
+            try:
+                return self._take(self._open(deadline), deadline)
+            except (SessionLost, Vanished):
+                deadline.check(str(self.place))
+
+    def queue_up(self, deadline: Deadline) -> Session:
+        """The session of a waiter, with its node in the queue. Raises ``SessionLost``."""
+        return self._queue_up(self._open(deadline), deadline)
+
+    def renew(self, grant: Grant, deadline: Deadline) -> Grant:
+        """See ``Backend.renew``."""
+        if self._session is None or self.node is None or self.token != grant.token:
+            raise LeaseLost("the lock was given back")
+        session = self._session
+        try:
+            session.refresh(deadline)
+            self._write(session, deadline, self._data)
+        except SessionLost:
+            raise LeaseLost("the server has ended the session: it had not heard of us for too long") from None
+        except Vanished:
+            raise LeaseLost("the node of the lock was deleted") from None
+        if self._asked is not None:
+            raise LeaseRevoked(*self._asked)
+        return Grant(grant.claim, grant.token, grant.domain, grant.key, session.timeout * SAFE_PART, grant.at)
+
+    def end(self, deadline: Deadline) -> None:
+        """Leave nothing at the server. Raises ``BackendUnavailable``, ``ConfigError``; may be repeated."""
+        if self._heir is not None:
+            self._heir[0].end(deadline)
+            self._heir = None
+        if self._session is not None:
+            self._session.end(deadline)
+            self._forget()
+
+    def hold(self, grant: Grant, seconds: float, deadline: Deadline) -> None:
+        """Remove our node and keep everybody out for so long, but keep the session; raises as :meth:`end`."""
+        if self._session is not None and self.node is not None:
+            from lockctl.stores.zookeeper import hold
+
+            hold.begin(self._session, grant, f"{self.parent}/{self.node}", seconds, deadline)
+
+    def abandon(self) -> None:
+        """Tell nobody: what there is ends with the session."""
+        if self._heir is not None:
+            self._heir[0].abandon()
+            self._heir = None
+        if self._session is not None:
+            self._session.abandon()
+            self._forget()
+
+    @property
+    def held_in(self) -> Session | None:
+        """The session in which the lock is held, as far as is known."""
+        session = self._session
+        return None if session is None or self.token is None or session.expired else session
+
+    def _open(self, deadline: Deadline) -> Session:
+        """The session; a new one if there is none, the server ended it, or a waiter's is refused for good."""
+        session = self._session
+        if session is not None and (session.expired or (self.token is None and session.is_outlived(deadline))):
+            session.abandon()
+            self._forget()
+        if self._session is None:
+            self._session, self._stem = self._new_heir()
+            self._heir = None
+        return self._session
+
+    def _new_heir(self) -> tuple[Session, str]:
+        """A session for a holder, with the stem of its node; that of an earlier attempt if it is still alive."""
+        if self._heir is None or self._heir[0].expired:
+            if self._heir is not None:
+                self._heir[0].abandon()
+            self._heir = Session(self.place, self.claim.ttl / SAFE_PART), self._new_stem()
+        return self._heir
+
+    def _new_stem(self) -> str:
+        # new for each session, so that a node by this name is ours and no other's
+        return queue.prefix(os.urandom(16).hex(), self.place.layout, self.claim.mode, self.claim.slots)
+
+    def _queue_up(self, session: Session, deadline: Deadline) -> Session:
+        """The session to wait in: with our node, if there is one already, or one that is soon over when we die."""
+        if self._queues or self.find(self.line(session, deadline)):
+            return session
+        lease = session.timeout * SAFE_PART
+        self._forget()
+        session.leave(deadline)
+        self._session, self._stem, self._queues = Session(self.place, lease), self._new_stem(), True
+        return self._session
+
+    def _inherit(self, deadline: Deadline) -> Session:
+        """Go on in the session to hold the lock in; the one before it is ended, with what it has in the queue."""
+        before, (self._session, self._stem) = self._session, self._new_heir()
+        self._heir, self._queues = None, False
+        if before is not None:
+            before.leave(deadline)
+        return self._session
+
+    def _forget(self) -> None:
+        self._session = self.node = self.token = None
+        self._queues = False
+        self._version = -1
+        self._leader_time = 0  # the next leader may have another clock
+
+    def _take(self, session: Session, deadline: Deadline) -> Grant | None:
+        session.refresh(deadline)
+        from kazoo.exceptions import NoNodeError
+
+        calls: list[Call] = [
+            lambda client: client.get_children_async(self.parent),
+            lambda client: client.exists_async(self.place.root),
+        ]
+        if self.node is not None:
+            calls.append(self.ask_record)  # it has waited: now may be its turn
+        names, root, *record = session.ask(deadline, *calls)
+        line = [] if isinstance(names, NoNodeError) else queue.in_order(names)
+        if not self.find(line) and self._heir is not None and queue.mine(line, self._heir[1]):
+            # our place was handed over, and the answer was lost
+            session = self._inherit(deadline)
+            self.find(line)
+        ahead = self.ahead(line)
+        if not self.is_open(ahead):
+            # what a follower shows may be old: nobody is refused for that
+            line, record = self.line(session, deadline), []
+            self.find(line)
+            ahead = self.ahead(line)
+            if not self.is_open(ahead):
+                self._check_slots(session, deadline, ahead)
+                return None
+        held_in = self._grasp(session, deadline, record)
+        if held_in is None:
+            return None
+        session = held_in
+        if root is None or isinstance(root, Exception):
+            (root,) = session.ask(deadline, lambda client: client.exists_async(self.place.root))
+            if root is None:
+                raise Vanished
+        if self.token is None:
+            self.token, self._granted_at = self._created, self._leader_time
+        # the node above all locks is as old as the ensemble's data: made anew after a loss, it is another
+        domain = f"zookeeper:{root.czxid:x}-{root.ctime:x}"
+        lease = session.timeout * SAFE_PART
+        return Grant(self.claim, self.token, domain, self.parent, lease, self._granted_at / 1000)
+
+    def _grasp(self, session: Session, deadline: Deadline, record: list[Any]) -> Session | None:
+        """Take the lock that is open for us; the session that has it then, or ``None``: something keeps us out."""
+        if self.node is None:
+            if self._queues:  # somebody has deleted our node
+                session = self._inherit(deadline)
+            return session if self.create(session, deadline, granted=True) else None
+        if self.kept_out(session, deadline, *(record or session.ask(deadline, self.ask_record))):
+            return None
+        if self.token is None:
+            return self._hand_over(session, deadline)
+        while not self._write(session, deadline, self._data):
+            pass  # so that the lock is held at the time of a write of ours
+        return session
+
+    def _hand_over(self, session: Session, deadline: Deadline) -> Session:
+        """Replace our node, for which the lock is open, by one of the session to hold it in; that session.
+
+        Who was asked meanwhile to give the lock back learns of it. Raises as ``Session.ask``, and ``Vanished``.
+        """
+        from kazoo.exceptions import BadVersionError, InvalidACLError, NoAuthError, NoNodeError
+
+        heir, stem = self._new_heir()
+        number = (self.node or "")[len(self._stem) :]
+        old, new = f"{self.parent}/{self.node}", f"{self.parent}/{stem}{number}"
+
+        def commit(client: Any) -> Any:
+            transaction = client.transaction()
+            transaction.delete(old, self._version)
+            transaction.create(new, self._data, ephemeral=True)
+            return transaction.commit_async()
+
+        self._data = self._describe(granted=True)
+        if self._asked is not None:
+            self._data = with_revocation(self._data, self.claim.owner, *self._asked)
+        while True:
+            answers, stat = heir.ask(deadline, commit, lambda client: client.exists_async(new))
+            if isinstance(answers, Exception):
+                raise session.strange(answers, new)
+            if isinstance(stat, Exception):
+                raise session.strange(stat, new)
+            if stat is not None:
+                break  # made now, or by an earlier attempt whose answer was lost
+            if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
+                raise session.forbidden()
+            if not isinstance(answers[0], BadVersionError):
+                vanished = not isinstance(answers[-1], Exception) or isinstance(answers[0], NoNodeError)
+                raise Vanished if vanished else session.strange(answers[-1], new)
+            self._write(session, deadline, self._data)
+        self.node, self._version = stem + number, 0  # not that of a revocation: it is to be noticed
+        self._created, self._leader_time = stat.czxid, stat.ctime
+        return self._inherit(deadline)
+
+    def is_open(self, ahead: list[str]) -> bool:
+        """Whether the lock is ours with these before us."""
+        if not ahead or self.claim.mode == EXCLUSIVE:
+            return not ahead
+        from lockctl.stores.zookeeper import share
+
+        return share.admits(ahead, self.claim)
+
+    def ahead(self, line: list[str]) -> list[str]:
+        """Those before us in a queue; all, if we have no place in it."""
+        return line if self.node is None else line[: line.index(self.node)]
+
+    def ask_record(self, client: Any) -> Any:
+        """Ask for what is kept of the lock, for ``Session.ask``."""
+        return client.get_async(self.record)
+
+    def kept_out(self, session: Session, deadline: Deadline, record: Any) -> float:
+        """How many seconds the hold in *record*, an answer to :meth:`ask_record`, still lasts by the leader's clock."""
+        until = self._hold_until(session, record)
+        while until > self._leader_time:
+            # our last write may be long ago: only another one tells what time it is there
+            if self._write(session, deadline, self._data or self._describe(granted=False)):
+                break
+        return max(0, until - self._leader_time) / 1000
+
+    def _hold_until(self, session: Session, record: Any) -> int:
+        """When the hold in *record* ends, in milliseconds of the leader's clock; 0: there is none."""
+        if isinstance(record, Exception):
+            from kazoo.exceptions import NoNodeError
+
+            if isinstance(record, NoNodeError):
+                return 0
+            raise session.strange(record, self.record)
+        data, stat = record
+        if not data:
+            return 0
+        from lockctl.stores.zookeeper import hold
+
+        return hold.until(data, stat)
+
+    def _check_slots(self, session: Session, deadline: Deadline, ahead: list[str]) -> None:
+        """Raise ``ConfigError`` if the holder has another number of slots than we."""
+        from lockctl.stores.zookeeper import share
+
+        data = None
+        if self.claim.slots > 1:
+            path = f"{self.parent}/{ahead[0]}"
+            (found,) = session.ask(deadline, lambda client: client.get_async(path))
+            data = None if isinstance(found, Exception) else found[0]
+        wrong = share.disagreement(self.parent, ahead[0], data, self.claim)
+        if wrong:
+            raise ConfigError(wrong)
+
+    def line(self, session: Session, deadline: Deadline) -> list[str]:
+        """The queue as the leader knows it."""
+        from kazoo.exceptions import NoNodeError
+
+        _, names = session.ask(
+            deadline,
+            lambda client: client.sync_async(self.parent),
+            lambda client: client.get_children_async(self.parent),
+        )
+        return [] if isinstance(names, NoNodeError) else queue.in_order(names)
+
+    def find(self, line: list[str]) -> bool:
+        """Whether we have a place in a queue."""
+        self.node = queue.mine(line, self._stem)
+        return self.node is not None
+
+    def create(self, session: Session, deadline: Deadline, *, granted: bool) -> bool:
+        """Make our node. With *granted*: false if the lock is not ours with it; then it is removed again."""
+        from kazoo.exceptions import KazooException, NoNodeError
+
+        self._acquired_at = self._asked = self.token = None  # of an earlier node, if there was one
+        data = self._describe(granted=granted)
+        path = f"{self.parent}/{self._stem}"
+        calls: list[Call] = [
+            lambda client: client.create_async(path, data, ephemeral=True, sequence=True, include_data=True),
+            lambda client: client.get_children_async(self.parent),
+        ]
+        if granted:
+            calls.append(self.ask_record)
+        while True:
+            made, names, *record = session.ask(deadline, *calls)
+            if not isinstance(made, NoNodeError):
+                break
+            session.make(self.parent, deadline, MADE_BY_US)
+        if isinstance(made, KazooException):
+            message = f"{self.place}: cannot make a node below {self.parent}: {type(made).__name__}"
+            raise BackendUnavailable(message)
+        full, stat = made
+        self.node = full.rpartition("/")[2]
+        self._data, self._version = data, stat.version
+        self._created, self._leader_time = stat.czxid, stat.ctime
+        if not granted:
+            return True
+        line = [] if isinstance(names, KazooException) else queue.in_order(names)
+        if queue.mine(line, self._stem) != self.node:
+            # deleted already; or not the first of ours: an earlier answer was lost, and a follower was behind
+            session.ask(deadline, lambda client: client.delete_async(full))
+            raise Vanished
+        ahead = self.ahead(line)
+        if self.is_open(ahead) and self._hold_until(session, record[0]) <= self._leader_time:
+            return True
+        session.ask(deadline, lambda client: client.delete_async(full))
+        self.node = None
+        if not self.is_open(ahead):
+            self._check_slots(session, deadline, ahead)
+        return False
+
+    def _write(self, session: Session, deadline: Deadline, data: bytes) -> bool:
+        """Renew the session by a write to our node; notices a revocation. False: it was refused, as the node changed.
+
+        Raises ``Vanished`` when the node is not there, and what ``Session.ask`` raises.
+        """
+        from kazoo.exceptions import BadVersionError, NoNodeError
+
+        path = f"{self.parent}/{self.node}"
+        version, self._data = self._version, data
+        (stat,) = session.ask(deadline, lambda client: client.set_async(path, data, version))
+        written = not isinstance(stat, BadVersionError)
+        if not written:
+            # a write of ours whose answer was lost, or a revocation: the refusal renewed the session all the same
+            (found,) = session.ask(deadline, lambda client: client.get_async(path))
+            if isinstance(found, NoNodeError):
+                raise Vanished
+            if isinstance(found, Exception):
+                raise session.strange(found, path)
+            there, stat = found
+            asked = revocation(there, self.claim.owner)
+            if asked is not None:
+                self._asked = asked
+                self._data = with_revocation(data, self.claim.owner, *asked)  # for others to see
+        elif isinstance(stat, NoNodeError):
+            raise Vanished
+        elif isinstance(stat, Exception):
+            raise session.strange(stat, path)
+        else:
+            self._leader_time = stat.mtime
+        self._version, self._created = stat.version, stat.czxid
+        return written
+
+    def _describe(self, *, granted: bool) -> bytes:
+        if not granted:
+            return documents.describe(self.claim, {"since": wall()})
+        if self._acquired_at is None:
+            self._acquired_at = wall()
+        return documents.describe(self.claim, {"acquired_at": self._acquired_at})
+
+
+def with_revocation(data: bytes, owner: str, by: str, reason: str) -> bytes:
+    """The data of a holder's node with a request to give the lock back."""
+    return data.partition(b"\n")[0] + b"\n" + documents.describe_revocation(owner, by, reason)
+
+
+def revocation(data: bytes, owner: str) -> tuple[str, str] | None:
+    """Who wants the lock back from *owner*, and why; ``None``: nobody."""
+    if data == BY_CURATOR:
+        return "a Curator client", ""
+    asked = documents.read_revocation(data.partition(b"\n")[2], owner)
+    return None if asked is None else (printable(asked[0]), printable(asked[1]))

@@ -1,0 +1,126 @@
+"""What is remembered of a lock below ``ROOT/.kept/NAME``: its last success, and its last runs.
+
+``success`` has the time of the last success. Below ``runs`` each run is a sequential node, ``started-<number>`` or
+``other-<number>`` if its command never started. Loaded when a run has ended, or when somebody looks.
+"""
+
+from __future__ import annotations
+
+from lockctl import clock, documents, history
+from lockctl.stores.zookeeper import queue
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.model import Grant, Run
+    from lockctl.stores.zookeeper.session import Session
+    from lockctl.wire.deadline import Deadline
+
+STARTED, OTHER = "started-", "other-"
+SURPLUS = 10  # runs beyond those that are kept, before some are removed: then with one round trip for so many
+MOST_REMOVED = 200  # at a time
+
+
+def container(session: Session, name: str) -> str:
+    """The node whose children are the runs of a lock."""
+    return f"{session.place.kept(name)}/runs"
+
+
+def last_success(session: Session, name: str, deadline: Deadline) -> float | None:
+    """See ``Backend.last_success``; raises as ``Session.ask``."""
+    from kazoo.exceptions import NoNodeError
+
+    path = f"{session.place.kept(name)}/success"
+    _, found = session.ask(deadline, lambda client: client.sync_async(path), lambda client: client.get_async(path))
+    if isinstance(found, NoNodeError):
+        return None
+    if isinstance(found, Exception):
+        raise session.strange(found, path)
+    return _time_in(found[0])
+
+
+def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
+    """See ``Backend.note_success``; raises as ``Session.ask``."""
+    from kazoo.exceptions import BadVersionError, NoNodeError
+
+    path = f"{session.place.kept(grant.claim.name)}/success"
+    data = f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode()
+    while True:
+        (found,) = session.ask(deadline, lambda client: client.get_async(path))
+        if isinstance(found, NoNodeError):
+            session.make(path, deadline)
+            continue
+        if isinstance(found, Exception):
+            raise session.strange(found, path)
+        if not documents.is_newer(grant.at, _time_in(found[0]), clock.wall()):
+            return
+        # what was read may be old: then it has changed since, and is read again
+        answer = _put(session, path, data, found[1].version, deadline)
+        if not isinstance(answer, Exception):
+            return
+        if not isinstance(answer, (NoNodeError, BadVersionError)):
+            raise session.strange(answer, path)
+
+
+def _put(session: Session, path: str, data: bytes, version: int, deadline: Deadline) -> Any:
+    """The answer to writing a node that is still in this version."""
+    return session.ask(deadline, lambda client: client.set_async(path, data, version))[0]
+
+
+def _time_in(data: bytes) -> float | None:
+    content = documents.an_object(data)
+    return documents.seconds(content.get("at")) if content is not None else None
+
+
+def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
+    """See ``Backend.remember``; raises as ``Session.ask``."""
+    from kazoo.exceptions import NoNodeError
+
+    runs, stem, data = container(session, name), STARTED if run.started else OTHER, history.describe(run)
+    while True:
+        made, names = session.ask(
+            deadline,
+            lambda client: client.create_async(f"{runs}/{stem}", data, sequence=True),
+            lambda client: client.get_children_async(runs),
+        )
+        if not isinstance(made, NoNodeError):
+            break
+        session.make(runs, deadline)
+    if isinstance(made, Exception):
+        raise session.strange(made, runs)
+    surplus = [] if isinstance(names, Exception) else in_order(names, stem)[: -history.KEPT]
+    if len(surplus) > SURPLUS:
+        old = [f"{runs}/{node}" for node in surplus[:MOST_REMOVED]]
+        # another may remove them at the same time
+        session.ask(deadline, *[lambda client, path=path: client.delete_async(path) for path in old])
+
+
+def in_order(names: list[str], stem: str) -> list[str]:
+    """The runs of one kind among the children of a container, the oldest first."""
+    return queue.in_order([name for name in names if name.startswith(stem)])
+
+
+def runs_of(session: Session, name: str, deadline: Deadline) -> tuple[Run, ...]:
+    """See ``Backend.history``; raises as ``Session.ask``."""
+    from kazoo.exceptions import NoNodeError
+
+    runs = container(session, name)
+    _, names = session.ask(
+        deadline, lambda client: client.sync_async(runs), lambda client: client.get_children_async(runs)
+    )
+    if isinstance(names, NoNodeError):
+        return ()
+    if isinstance(names, Exception):
+        raise session.strange(names, runs)
+    wanted = [node for stem in (STARTED, OTHER) for node in in_order(names, stem)[-history.KEPT :][::-1]]
+    if not wanted:
+        return ()
+    paths = [f"{runs}/{node}" for node in wanted]
+    found = session.ask(deadline, *[lambda client, path=path: client.get_async(path) for path in paths])
+    return history.in_order(filter(None, map(read, found)))
+
+
+def read(found: Any) -> Run | None:
+    """The run in the answer of a server; ``None``: the node has gone, or there is none in it."""
+    return None if isinstance(found, Exception) else history.read(found[0])

@@ -1,0 +1,183 @@
+"""Names that nobody uses any more: finding them, and removing their nodes.
+
+Tokens are numbers of transactions, which nothing here turns back. The node of a lock goes only if lockctl made it, as
+its data say: kazoo's ``Lock`` makes it once and fails for good when it has gone.
+"""
+
+from __future__ import annotations
+
+from lockctl.clock import wall
+from lockctl.history import KEPT as RUNS_KEPT
+from lockctl.names import is_name
+from lockctl.stores.zookeeper import hold, inspect, records
+from lockctl.stores.zookeeper.address import KEPT, MADE_BY_US
+from lockctl.value import Value, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.stores.zookeeper.address import Place
+    from lockctl.stores.zookeeper.session import Session
+    from lockctl.wire.deadline import Deadline
+
+STEPS = 4  # requests for one name
+NAMES_AT_ONCE = inspect.AT_ONCE // STEPS
+CLOCK = ".clock-"  # a node that shows the leader's time, and goes with the session; no lock can have this name
+
+
+class _Traces(Value):
+    """What there is of one name."""
+
+    lock: Any  # data and stat of each node; ``None``: there is none
+    record: Any
+    success: Any
+    runs: list[str] | None
+    used_at: float  # seconds since the epoch
+
+    def is_unused(self, older_than: float, now: float) -> bool:
+        """Whether there is something of ours, which nobody has used for so long at *now* of the leader's clock."""
+        if self.lock is not None and self.lock[1].numChildren:
+            return False
+        if self.record is None and not self.is_our_lock:
+            return False
+        kept = self.record is not None and hold.until(*self.record) / 1000 > now
+        return not kept and now - self.used_at >= older_than
+
+    @property
+    def is_our_lock(self) -> bool:
+        """Whether the node of the lock was made by lockctl."""
+        return self.lock is not None and self.lock[0] == MADE_BY_US
+
+
+def unused(
+    session: Session, place: Place, pattern: str, older_than: float, deadline: Deadline
+) -> list[tuple[str, float]]:
+    """See ``Backend``; a look tells no time, so it is by our clock which the leader's is taken for."""
+    from fnmatch import fnmatchcase
+
+    names = set(inspect.names_below(session, place, deadline))
+    (kept,) = session.ask(deadline, lambda client: client.get_children_async(f"{place.root}/{KEPT}"))
+    names.update([] if isinstance(kept, Exception) else filter(is_name, kept))
+    wanted = sorted(name for name in names if fnmatchcase(name, pattern))
+    now, found = wall(), []
+    for start in range(0, len(wanted), NAMES_AT_ONCE):
+        some = wanted[start : start + NAMES_AT_ONCE]
+        traces = _traces(session, place, some, deadline)
+        found += [
+            (name, each.used_at) for name, each in zip(some, traces, strict=True) if each.is_unused(older_than, now)
+        ]
+    return found
+
+
+def forget(session: Session, place: Place, name: str, older_than: float, deadline: Deadline) -> bool:
+    """See ``Backend``: one transaction, which does nothing once a node has changed or has got another child."""
+    from kazoo.exceptions import (
+        BadVersionError,
+        InvalidACLError,
+        NoAuthError,
+        NodeExistsError,
+        NoNodeError,
+        NotEmptyError,
+    )
+
+    path = f"{place.root}/{CLOCK}"
+    session.ask(deadline, lambda client: client.sync_async(place.root))
+    (seen,) = _traces(session, place, [name], deadline)
+    if not seen.is_unused(older_than, float("inf")):
+        return False
+    (made,) = session.ask(
+        deadline, lambda client: client.create_async(path, ephemeral=True, sequence=True, include_data=True)
+    )
+    if isinstance(made, Exception):
+        raise session.strange(made, path)
+    if not seen.is_unused(older_than, made[1].ctime / 1000):
+        return False
+    seen = replace(seen, runs=_without_surplus(session, name, seen.runs, deadline))
+    (answers,) = session.ask(deadline, lambda client: _removal(client, place, name, seen))
+    lock = place.key(name)
+    if isinstance(answers, Exception):
+        raise session.strange(answers, lock)
+    if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
+        raise session.forbidden()
+    if any(isinstance(each, (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)) for each in answers):
+        return False
+    if isinstance(answers[0], Exception):
+        raise session.strange(answers[0], lock)
+    return True
+
+
+def _removal(client: Any, place: Place, name: str, seen: _Traces) -> Any:
+    """The transaction that removes what was seen of a name, for ``Session.ask``."""
+    lock, record = place.key(name), place.kept(name)
+    transaction = client.transaction()
+    if seen.lock is None:
+        transaction.create(lock)  # nobody has made it meanwhile, to take the lock
+        transaction.delete(lock)
+    elif seen.is_our_lock:
+        transaction.delete(lock, seen.lock[1].version)
+    if seen.success is not None:
+        transaction.delete(f"{record}/success", seen.success[1].version)
+    for run in seen.runs or ():
+        transaction.delete(f"{record}/runs/{run}")
+    if seen.runs is not None:
+        transaction.delete(f"{record}/runs")
+    if seen.record is not None:
+        transaction.delete(record, seen.record[1].version)
+    return transaction.commit_async()
+
+
+def _traces(session: Session, place: Place, names: list[str], deadline: Deadline) -> list[_Traces]:
+    """What there is of some names, in two round trips."""
+    calls = []
+    for name in names:
+        lock, record, runs = place.key(name), place.kept(name), records.container(session, name)
+        calls += [
+            lambda client, path=lock: client.get_async(path),
+            lambda client, path=record: client.get_async(path),
+            lambda client, path=f"{record}/success": client.get_async(path),
+            lambda client, path=runs: client.get_children_async(path),
+        ]
+    answers = [_or_none(session, answer, place.root) for answer in session.ask(deadline, *calls)]
+    rows = [answers[start : start + STEPS] for start in range(0, len(answers), STEPS)]
+    newest = [
+        f"{records.container(session, name)}/{run}"
+        for name, row in zip(names, rows, strict=True)
+        for stem in (records.STARTED, records.OTHER)
+        for run in records.in_order(row[-1] or [], stem)[-1:]
+    ]
+    stats = session.ask(deadline, *[lambda client, path=path: client.exists_async(path) for path in newest])
+    times: dict[str, float] = {}
+    for path, answer in zip(newest, stats, strict=True):
+        stat = _or_none(session, answer, path)
+        name = path[: path.rindex("/")]
+        times[name] = max(times.get(name, 0.0), wall() if stat is None else stat.ctime / 1000)  # gone: somebody is here
+    found = []
+    for name, (lock, record, success, runs) in zip(names, rows, strict=True):
+        ours = lock if lock is not None and lock[0] == MADE_BY_US else None
+        nodes = [node[1].mtime / 1000 for node in (ours, record, success) if node is not None]
+        used_at = max([times.get(records.container(session, name), 0.0), *nodes])
+        found.append(_Traces(lock, record, success, runs, used_at))
+    return found
+
+
+def _without_surplus(session: Session, name: str, runs: list[str] | None, deadline: Deadline) -> list[str] | None:
+    """The runs that one transaction can remove: of what is too many, the rest is removed here."""
+    if runs is None or len(runs) <= 2 * (RUNS_KEPT + records.SURPLUS + 1):
+        return runs
+    kept = {run for stem in (records.STARTED, records.OTHER) for run in records.in_order(runs, stem)[-RUNS_KEPT:]}
+    surplus = [f"{records.container(session, name)}/{run}" for run in runs if run not in kept]
+    for start in range(0, len(surplus), inspect.AT_ONCE):
+        some = surplus[start : start + inspect.AT_ONCE]
+        session.ask(deadline, *[lambda client, path=path: client.delete_async(path) for path in some])
+    return sorted(kept)
+
+
+def _or_none(session: Session, answer: Any, path: str) -> Any:
+    from kazoo.exceptions import NoNodeError
+
+    if isinstance(answer, NoNodeError):
+        return None
+    if isinstance(answer, Exception):
+        raise session.strange(answer, path)
+    return answer

@@ -1,0 +1,146 @@
+"""A lock in etcd that is kept after its job: in its own lease, without any process."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.errors import BackendUnavailable
+from lockctl.stores.etcd import hold, layout
+from tests.contract.harness import LIMIT, refused, take
+from tests.jobs import eventually
+from tests.servers.etcd import Etcd
+from tests.stores.etcd.claims import claim, holder_of, reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.model import Grant
+    from lockctl.stores.etcd.lock import EtcdBackend
+    from tests.servers.proxy import Proxy
+
+    Open = Callable[..., EtcdBackend]
+
+
+def lease_of_hold(grant: Grant) -> str:
+    return f"{layout.lease_id(grant.claim.owner, hold.HELD + grant.token):x}"
+
+
+def left(client: EtcdBackend) -> float:
+    seconds = holder_of(client).expires_in
+    assert seconds is not None
+    return seconds
+
+
+class TestHold:
+    """A hold ends with its lease, and with nothing else but an operator."""
+
+    def test_it_keeps_key_and_token_and_nothing_of_the_lease_that_the_job_had(
+        self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
+    ) -> None:
+        grant = take(backend, claim())
+        backend.revoke("nightly", holder_of(backend), now=False, by="ops@web3", reason="", timeout=LIMIT)
+        backend.release(grant, timeout=LIMIT, hold=60.0)
+        (key,) = etcd_server.command("get", prefix, "--prefix", "--keys-only").split()
+        assert key.encode() == backend.layout.place("nightly", layout.lease_id(grant.claim.owner, 0))
+        shown = holder_of(backend)
+        assert (shown.token, shown.acquired_at) == (grant.token, grant.at)
+        assert 50.0 < left(backend) <= 60.0
+        assert "already expired" in etcd_server.command("lease", "timetolive", key.rpartition("/")[2])
+
+    def test_a_second_release_changes_nothing(self, backend: EtcdBackend) -> None:
+        grant = take(backend, claim())
+        backend.release(grant, timeout=LIMIT, hold=60.0)
+        eventually(lambda: left(backend) <= 58.0)
+        backend.release(grant, timeout=LIMIT, hold=600.0)
+        assert left(backend) <= 58.0
+        backend.release(grant, timeout=LIMIT)
+        backend.withdraw(grant.claim, timeout=LIMIT)
+        assert refused(backend, claim())
+        assert refused(backend, grant.claim)
+        assert refused(backend, reader())
+
+    def test_a_release_without_an_answer_is_done_again(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, start_proxy: Callable[..., Proxy]
+    ) -> None:
+        proxy = start_proxy(etcd_server)
+        shaky = connect(proxy.address)
+        grant = take(shaky, claim())
+        proxy.mode = "drop_replies"
+        with pytest.raises(BackendUnavailable):
+            shaky.release(grant, timeout=0.3, hold=60.0)
+        proxy.mode = "pass"
+        assert holder_of(backend).ended_at is None
+        shaky.release(grant, timeout=LIMIT, hold=60.0)
+        assert holder_of(backend).ended_at is not None
+        assert refused(backend, claim())
+
+    def test_a_lock_that_was_taken_away_is_not_kept_and_its_successor_not_touched(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, prefix: str
+    ) -> None:
+        grant = take(backend, claim())
+        etcd_server.command("del", f"{prefix}nightly/", "--prefix")
+        other = connect(etcd_server.address)
+        later = take(other, claim())
+        backend.release(grant, timeout=LIMIT, hold=60.0)
+        assert other.renew(later, timeout=LIMIT).token == later.token
+        assert (holder_of(backend).token, holder_of(backend).ended_at) == (later.token, None)
+        assert "already expired" in etcd_server.command("lease", "timetolive", lease_of_hold(grant))
+        other.release(later, timeout=LIMIT)
+        assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+
+    def test_it_outlives_a_crash_of_the_server(self, start_server: Callable[..., Etcd], connect: Open) -> None:
+        server = start_server(Etcd)
+        client = connect(server.address)
+        grant = take(client, claim())
+        client.release(grant, timeout=LIMIT, hold=60.0)
+        server.kill()
+        server.start()
+        assert refused(client, claim())
+        assert holder_of(client).token == grant.token
+        assert client.revoke("nightly", holder_of(client), now=True, by="ops", reason="", timeout=LIMIT) is not None
+        assert "already expired" in server.command("lease", "timetolive", lease_of_hold(grant))
+        take(client, claim())
+
+    def test_it_lasts_at_least_as_long_as_the_shortest_lease(self, backend: EtcdBackend) -> None:
+        grant = take(backend, claim())
+        backend.release(grant, timeout=LIMIT, hold=0.1)
+        assert holder_of(backend).ended_at is not None
+        assert left(backend) <= 2.0
+        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).state == "free", limit=4.0)
+
+    @pytest.mark.usefixtures("etcd_server")
+    def test_the_path_of_a_hold_loads_nothing_heavy(self, etcd_server: Etcd, prefix: str) -> None:
+        import sys
+
+        program = (
+            "import sys; from lockctl.registry import open_backend; from lockctl.url import parse_url\n"
+            "from lockctl.model import Claim, SHARED\n"
+            "b = open_backend(parse_url(sys.argv[1])); c = Claim('x', 'ab' * 16, 30.0, 'h', 1, 'u', ('x',))\n"
+            "g = b.try_acquire(c, timeout=9); b.note_success(g, timeout=9); b.last_success('x', timeout=9)\n"
+            "b.release(g, timeout=9, hold=2.0)\n"
+            "b.try_acquire(Claim('y', 'cd' * 16, 30.0, 'h', 1, 'u', ('x',), SHARED), timeout=9); print(*sys.modules)"
+        )
+        words = [sys.executable, "-S", "-c", program, f"etcd://{etcd_server.address}/?prefix={prefix}"]
+        loaded = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.split()
+        assert {"json", "re", "typing", "ssl", "socket", "threading", "datetime", "email"}.isdisjoint(loaded)
+
+
+class TestClock:
+    """When a lock was granted is said by the member that granted it."""
+
+    def test_it_is_the_date_of_the_answer(self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+        grant = take(backend, claim())
+        assert grant.at == int(grant.at)
+        assert backend.renew(grant, timeout=LIMIT).at == grant.at
+        backend.release(grant, timeout=LIMIT)
+        monkeypatch.setattr("lockctl.wire.http.Response.date", 1_000_000_000.0)
+        assert take(backend, claim()).at == 1_000_000_000.0
+        assert take(backend, claim("other", mode="shared")).at == 1_000_000_000.0
+
+    def test_without_a_date_it_is_our_own_clock(self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("lockctl.wire.http.Response.date", None)
+        monkeypatch.setattr(layout, "wall", lambda: 1234.5)
+        assert take(backend, claim()).at == 1234.5

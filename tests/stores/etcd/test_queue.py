@@ -1,0 +1,89 @@
+"""The queue of keys that a lock in etcd is: others look into it and write to it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.errors import LeaseLost
+from lockctl.stores.etcd import wait
+from lockctl.wire.deadline import Deadline
+from tests.contract.harness import LIMIT, Background, take
+from tests.jobs import eventually
+from tests.stores.etcd.claims import TTL, claim, holder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.stores.etcd.lock import EtcdBackend
+    from tests.servers.etcd import Etcd
+
+    Open = Callable[..., EtcdBackend]
+
+
+class TestQueue:
+    """The queue is the cluster's: others look into it and write to it."""
+
+    def test_a_watch_from_before_a_compaction_has_the_queue_read_again(
+        self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
+    ) -> None:
+        backend.release(take(backend, claim()), timeout=LIMIT)
+        grant = take(backend, claim())
+        etcd_server.command("compaction", str(grant.token))
+        key = backend.layout.place("nightly", 1)
+        view = wait.View(before=key, inside=(), writes=False, revision=2)
+        late = wait.Place(claim(), key, 1, grant.token, view, beat=9.0, next_beat=time.monotonic() + 1e6)
+        assert wait._watch(backend, late, Deadline(5.0)) is False
+
+    def test_a_waiter_whose_key_was_deleted_comes_to_the_end_of_the_queue(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, prefix: str
+    ) -> None:
+        grant = take(backend, claim())
+        client, mine = connect(etcd_server.address), claim()
+        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
+        place = client.layout.place("nightly", client.lease_of(mine)).decode()
+        assert etcd_server.command("del", place).strip() == "1"
+        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
+        assert waits.running
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        assert take(client, mine).token > grant.token
+
+    def test_who_waited_is_shown_as_holder_since_the_grant(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open
+    ) -> None:
+        grant = take(backend, claim())
+        mine = claim()
+        client = connect(etcd_server.address)
+        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
+        time.sleep(0.5)
+        released = time.time()
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        later = take(client, mine)
+        shown = holder_of(backend)
+        assert shown.acquired_at is not None
+        assert shown.acquired_at >= released - 0.01
+        assert (shown.token, shown.owner) == (later.token, mine.owner)
+
+    def test_a_wait_keeps_its_place_although_its_lease_is_short(self, backend: EtcdBackend, connect: Open) -> None:
+        grant = take(backend, claim())
+        mine = claim(ttl=TTL)
+        backend.wait(mine, timeout=2.5 * TTL, interrupt=None)
+        shown = backend.inspect("nightly", timeout=LIMIT).waiters
+        assert shown is not None
+        assert [waiter.pid for waiter in shown] == [4121]
+        assert shown[0].since is not None
+        assert shown[0].since < time.time() - 2 * TTL
+        backend.release(grant, timeout=LIMIT)
+
+    def test_a_lease_that_was_revoked_by_another_hand_is_lost(self, etcd_server: Etcd, backend: EtcdBackend) -> None:
+        mine = claim()
+        grant = take(backend, mine)
+        etcd_server.command("lease", "revoke", f"{backend.lease_of(mine):x}")
+        with pytest.raises(LeaseLost):
+            backend.renew(grant, timeout=LIMIT)

@@ -1,0 +1,106 @@
+"""URLs of Consul: what they may say, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.model import Claim
+from lockctl.stores.consul.layout import lock_name, quoted
+from lockctl.stores.consul.lock import ConsulBackend
+from lockctl.url import parse_url
+from tests.contract.harness import LIMIT, take
+from tests.contract.test_consul import ConsulHarness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.servers.consul import Consul
+
+
+@pytest.fixture
+def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
+    made = ConsulHarness(consul_server)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[str], ConsulBackend]]:
+    """The client of a URL."""
+    made: list[ConsulBackend] = []
+
+    def make(url: str) -> ConsulBackend:
+        made.append(ConsulBackend.from_url(parse_url(url)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("consul://", "one host"),
+        ("consul://a,b", "one host"),
+        ("consul://s3cret@host", "no users"),
+        ("consul://user:s3cret@host", "no users"),
+        ("consul://host/locks", "prefix="),
+        ("consul://host/?prefix=a//b/", "prefix"),
+        ("consul://host/?prefix=../b/", "prefix"),
+        ("consul://host/?prefix=a%0a/", "prefix"),
+        ("consul://host/?wait=5", "no parameter 'wait'"),
+        ("consul://host/?lock_delay=soon", "lock_delay"),
+        ("consul://host/?lock_delay=61s", "at most 60s"),
+        ("consul://host:0", "port"),
+        ("consul://host/?ca=/ca.pem", "use consuls://"),
+        ("consul://host/?insecure=yes", "use consuls://"),
+        ("consuls://host/?insecure=maybe", "yes or no"),
+        ("consuls://host/?key=k.pem", "needs cert"),
+        ("consul://:s3%0dcret@host", "characters that no token has"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_with_a_reason_and_without_its_secret(
+    opened: Callable[[str], ConsulBackend], url: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        opened(url)
+    assert said in str(refusal.value)
+    assert "cret" not in str(refusal.value)
+    assert str(refusal.value).isprintable()
+
+
+def test_what_only_consul_enterprise_has_is_sent_when_it_is_asked_for(harness: ConsulHarness) -> None:
+    with pytest.raises(ConfigError, match="Enterprise"):
+        harness.client(ns="team").try_acquire(harness.claim(), timeout=LIMIT)
+    take(harness.client(dc="dc1"), harness.claim())
+    with pytest.raises(BackendUnavailable, match="No path to datacenter"):
+        harness.client(dc="elsewhere").try_acquire(harness.claim(), timeout=LIMIT)
+
+
+@pytest.mark.parametrize("prefix", ["", "/locks/", "a b/", "cron-", "Ünï/", "a?b&c=d#e/", "%/"])
+def test_any_prefix_that_consul_takes_can_be_used(
+    consul_server: Consul, opened: Callable[[str], ConsulBackend], prefix: str
+) -> None:
+    written = "".join(f"%{byte:02x}" for byte in prefix.encode())
+    client = opened(f"consul://{consul_server.address}/?prefix={written}")
+    name = os.urandom(4).hex()
+    claim = Claim(name, "0" * 32, 1.0, "web3", 1, "ops", ("true",))
+    grant = take(client, claim)
+    assert grant.key == prefix.removeprefix("/") + name
+    assert consul_server.command("kv", "get", f"{grant.key}/.lock").startswith('{"owner"')
+    assert [lock.name for lock in client.list(name, timeout=LIMIT)] == [name]
+    client.renew(grant, timeout=LIMIT)
+    client.release(grant, timeout=LIMIT)
+
+
+def test_names_and_keys_are_told_apart() -> None:
+    assert lock_name("locks/a/.lock", "locks/") == "a"
+    assert lock_name("locks/.lock", "locks") is None
+    assert lock_name("locks//.lock", "locks/") is None
+    assert lock_name("other/a/.lock", "locks/") is None
+    assert quoted("a+b c/\N{SNOWMAN}") == "a%2Bb%20c/%E2%98%83"

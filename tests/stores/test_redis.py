@@ -1,0 +1,432 @@
+"""What only the Redis backend has: URLs, strange contents of a shared database, refusals, lost and late requests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
+from lockctl.model import Claim
+from lockctl.stores.redis.lock import RedisBackend
+from lockctl.url import parse_url
+from tests.contract.harness import LIMIT, Background, take
+from tests.jobs import eventually
+from tests.servers.process import free_port
+from tests.servers.redis import Redis, RedisSentinel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.servers.proxy import Proxy
+
+    StartServer = Callable[..., Any]
+
+
+def claim(name: str = "nightly", ttl: float = 5.0) -> Claim:
+    return Claim(name, os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",))
+
+
+def client(url: str) -> RedisBackend:
+    return RedisBackend.from_url(parse_url(url))
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"b{os.urandom(6).hex()}:"
+
+
+@pytest.fixture
+def backend(redis_server: Redis, prefix: str) -> Iterator[RedisBackend]:
+    made = client(f"{redis_server.url}/0?prefix={prefix}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def peer(redis_server: Redis) -> Iterator[redis.Redis]:
+    made = redis.Redis(redis_server.host, redis_server.port, retry=None)  # type: ignore[arg-type]
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://", "names no host"),
+        ("redis://h1,h2/0", "redlock://"),
+        ("redis://h/zero", "database is a number"),
+        ("redis://h/99999999999", "database is a number"),
+        ("redis://h:0/0", "port"),
+        ("redis://ops@h/0", "password_file"),
+        ("redis://h/0?prefix=a{b", "braces"),
+        ("redis://h/0?prefix=a%0Ab", "printable"),
+        ("redis://h/0?ca=/x", "rediss://"),
+        ("redis://h/0?db=1", "no parameter 'db'"),
+        ("rediss://h/0?insecure=maybe", "insecure is yes or no"),
+        ("rediss://h/0?key=/x", "key needs cert"),
+        ("redis+unix://", "redis+unix:///PATH"),
+        ("redis+unix://h/x", "redis+unix:///PATH"),
+        ("redis+unix:///x?ca=/y", "no parameter 'ca'"),
+        ("redis+sentinel://h:26379", "NAME-OF-THE-PRIMARY"),
+        ("redis+sentinel:///main", "NAME-OF-THE-PRIMARY"),
+        ("redis+sentinel://h/main?ca=/x", "without tls=yes"),
+        ("redis+sentinel://h/main?tls=1", "tls is yes or no"),
+        ("redis+sentinel://h/main?sentinel_user=x", "without sentinel_password_file"),
+        ("redis+sentinel://h/main?sentinel_password_file=/nowhere", "No such file"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_without_any_network(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        client(url)
+
+
+def test_no_text_of_an_address_shows_a_password() -> None:
+    made = client("redis://ops:s3cret@h:1/2")
+    assert "s3cret" not in repr(made._address)
+    assert made._address.domain == "redis:h:1/2"
+
+
+HOSTILE = [
+    b"",
+    b"|",
+    b"||",
+    b"x|5|",
+    b'x|99999999999999999999|{"owner":"x"}',
+    b'x|-5|{"owner":"x"}',
+    b'x|5|{"owner":"another"}',
+    b"x|5|" + b"[" * 5000,
+    b"\xff\xfe" * 50_000,
+    b'x|5|{"owner":"x","pid":"p","command":[{}],"ttl":1e999,"host":[],"acquired_at":-1}',
+    b"x" * 1_000_000,
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_strange_value_of_a_lock_is_a_lock_and_never_an_error(
+    backend: RedisBackend, peer: redis.Redis, prefix: str, value: bytes
+) -> None:
+    peer.set(f"{prefix}nightly", value, px=30_000)
+    lock = backend.inspect("nightly", timeout=LIMIT)
+    assert lock.state in {"foreign", "held"}
+    assert [each.state for each in backend.list("*", timeout=LIMIT)] == [lock.state]
+    assert backend.try_acquire(claim(), timeout=LIMIT) is None
+    assert backend.revoke("nightly", lock.holders[0], now=True, by="ops", reason="", timeout=LIMIT)
+    take(backend, claim())
+
+
+@pytest.mark.parametrize("kind", ["hash", "list", "set", "zset", "stream"])
+def test_a_lock_key_of_another_type_is_another_programs_lock(
+    backend: RedisBackend, peer: redis.Redis, prefix: str, kind: str
+) -> None:
+    key = f"{prefix}nightly"
+    commands: dict[str, tuple[str, ...]] = {
+        "hash": ("HSET", key, "owner:1", "1"),  # as Redisson does
+        "list": ("RPUSH", key, "x"),
+        "set": ("SADD", key, "x"),
+        "zset": ("ZADD", key, "1", "x"),
+        "stream": ("XADD", key, "*", "a", "b"),
+    }
+    peer.execute_command(*commands[kind])
+    lock = backend.inspect("nightly", timeout=LIMIT)
+    assert (lock.state, lock.holders[0].expires_in) == ("foreign", None)
+    assert backend.try_acquire(claim(), timeout=LIMIT) is None
+    with pytest.raises(LockctlError, match="another program"):
+        backend.revoke("nightly", lock.holders[0], now=False, by="ops", reason="", timeout=LIMIT)
+    assert peer.exists(key)
+    assert backend.revoke("nightly", lock.holders[0], now=True, by="ops", reason="", timeout=LIMIT)
+    assert not peer.exists(key)
+
+
+@pytest.mark.parametrize("kept", [b"abc", b"-5", b"1e300", b"inf", b"nan", b"9" * 16, b"9" * 400, b"", None])
+def test_a_counter_that_is_no_number_of_ours_counts_as_lost(
+    backend: RedisBackend, peer: redis.Redis, prefix: str, kept: bytes | None
+) -> None:
+    first = take(backend, claim())
+    backend.release(first, timeout=LIMIT)
+    fence = f"{{{prefix}nightly}}:fence"
+    peer.delete(fence)
+    if kept is None:
+        peer.rpush(fence, "x")
+    else:
+        peer.set(fence, kept)
+    second = take(backend, claim())
+    backend.release(second, timeout=LIMIT)
+    assert first.token < second.token < take(backend, claim()).token < 1 << 53
+
+
+@pytest.mark.parametrize("word", ["queue", "live", "who", "revoke"])
+def test_a_companion_key_that_holds_something_else_is_named_or_passed_over(
+    backend: RedisBackend, peer: redis.Redis, prefix: str, word: str
+) -> None:
+    peer.rpush(f"{{{prefix}nightly}}:{word}", "x")
+    assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+    try:
+        grant = backend.try_acquire(claim(), timeout=LIMIT)
+    except ConfigError as refused:
+        assert "companion key" in str(refused)  # noqa: PT017
+    else:
+        assert grant is not None
+        assert backend.renew(grant, timeout=LIMIT)
+    with contextlib.suppress(ConfigError):
+        backend.wait(claim(), timeout=0.2, interrupt=None)
+
+
+def test_ten_thousand_locks_of_ours_and_of_others_are_listed_in_order_and_in_time(
+    backend: RedisBackend, peer: redis.Redis, prefix: str
+) -> None:
+    with peer.pipeline(transaction=False) as many:
+        for number in range(5000):
+            many.set(f"{{{prefix}ours-{number:05}}}:fence", "5")
+            many.set(f"{prefix}theirs-{number:05}", "x")
+        many.set(f"{prefix}no lock's name", "x")
+        many.set(f"{{{prefix}ours-00000}}:gone:x", "1")
+        many.execute()
+    before = time.monotonic()
+    locks = list(backend.list("*", timeout=LIMIT))
+    assert time.monotonic() - before < LIMIT
+    assert [lock.name for lock in locks] == sorted(lock.name for lock in locks)
+    assert [(lock.name, lock.state) for lock in (locks[0], locks[-1])] == [
+        ("ours-00000", "free"),
+        ("theirs-04999", "foreign"),
+    ]
+    assert len(locks) == 10_000
+    peer.delete(*peer.scan_iter(f"*{prefix}*", count=5000))
+
+
+def test_a_request_takes_one_connection_and_one_round_trip_also_the_first_one(
+    redis_server: Redis, prefix: str, start_proxy: Callable[..., Proxy]
+) -> None:
+    known = client(f"{redis_server.url}/3?prefix={prefix}")
+    known.release(take(known, claim()), timeout=LIMIT)  # the server knows the scripts now
+    known.close()
+    proxy = start_proxy(redis_server, "delay=0.4")
+    slow = client(f"redis://{proxy.address}/3?prefix={prefix}")
+    before = time.monotonic()
+    grant = take(slow, claim())
+    between = time.monotonic()
+    slow.release(grant, timeout=LIMIT)
+    assert between - before < 1.55
+    assert time.monotonic() - between < 1.55
+    assert proxy.accepted == 1
+    slow.close()
+
+
+def test_a_connection_that_the_server_closed_and_scripts_that_it_forgot_cost_nothing_but_time(
+    backend: RedisBackend, peer: redis.Redis
+) -> None:
+    grant = take(backend, claim())
+    peer.script_flush()
+    assert backend.renew(grant, timeout=LIMIT)
+    peer.client_kill_filter(_type="normal", skipme=True)
+    assert backend.renew(grant, timeout=LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "said"),
+    [
+        (["maxmemory 1", "maxmemory-policy noeviction"], BackendUnavailable, "OOM"),
+        (["min-replicas-to-write 1"], BackendUnavailable, "NOREPLICAS"),
+        (["replicaof 127.0.0.1 1"], BackendUnavailable, "name the primary"),
+        (["replicaof 127.0.0.1 1", "replica-serve-stale-data no"], BackendUnavailable, "MASTERDOWN"),
+        (["cluster-enabled yes"], BackendUnavailable, "CLUSTERDOWN"),
+        (["rename-command EVALSHA nothing"], ConfigError, "unknown command"),
+        (["databases 1"], ConfigError, "DB index"),
+        (["user default on nopass ~other:* +@all"], ConfigError, "NOPERM"),
+    ],
+)
+def test_what_the_server_refuses_is_said_with_its_reason(
+    start_server: StartServer, lines: list[str], error: type[LockctlError], said: str
+) -> None:
+    if lines == ["cluster-enabled yes"]:  # its own choice, 10000 above its port, is among those of the kernel's clients
+        lines = [*lines, f"cluster-port {free_port()}"]
+    server = start_server(PlainRedis, extra=lines)
+    refused = client(f"{server.url}/{2 if lines == ['databases 1'] else 0}")
+    with pytest.raises(error, match=said):
+        refused.try_acquire(claim(), timeout=LIMIT)
+    refused.close()
+
+
+class PlainRedis(Redis):
+    """A server that may be anything: it is there when it says PONG or gives an error."""
+
+    def _answers(self) -> bool:
+        with socket.create_connection((self.host, self.port), LIMIT) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(1) in {b"+", b"-"}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"+OK\r\n",
+        b":1\r\n",
+        b"$-1\r\n",
+        b"*0\r\n",
+        b"*2\r\n:1\r\n$-1\r\n",
+        b"*2\r\n:1\r\n$3\r\nabc\r\n",
+        b"*3\r\n:7\r\n*1\r\n+x\r\n:1\r\n",
+        b"*3\r\n$1\r\nx\r\n$1\r\nx\r\n$1\r\nx\r\n",
+        b"$99999999999\r\n",
+        b"-ERR \x1b[2J something\r\n",
+        b"-WEIRD\r\n",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"",
+    ],
+)
+def test_whatever_answers_there_no_call_raises_anything_but_our_errors(reply: bytes) -> None:
+    with _answering(reply) as port:
+        strange = client(f"redis://127.0.0.1:{port}/0")
+        held = claim()
+        grant = None
+        for call in (
+            lambda: strange.try_acquire(held, timeout=1.0),
+            lambda: strange.wait(held, timeout=0.2, interrupt=None),
+            lambda: strange.inspect("nightly", timeout=1.0),
+            lambda: list(strange.list("*", timeout=1.0)),
+            lambda: strange.withdraw(held, timeout=1.0),
+        ):
+            try:
+                grant = call()
+            except LockctlError as error:
+                assert str(error).isprintable()  # noqa: PT017
+            assert grant is None or not hasattr(grant, "token"), "nothing was granted there"
+        strange.close()
+
+
+@contextlib.contextmanager
+def _answering(reply: bytes) -> Iterator[int]:
+    """A server that answers everything with the same bytes, or closes if there are none."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer(connection: socket.socket) -> None:
+            with connection, contextlib.suppress(OSError):
+                while connection.recv(65536) and reply:
+                    connection.sendall(reply)
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(LIMIT)
+
+
+def test_a_request_that_is_executed_after_it_was_given_up_leaves_no_lock(start_server: StartServer) -> None:
+    server = start_server(Redis)
+    late, given_up = client(server.url), claim(ttl=30.0)
+    take(late, claim("warm-up"))
+    server.pause()
+    try:
+        with pytest.raises(BackendUnavailable):
+            late.try_acquire(given_up, timeout=0.3)
+        leaving = Background(lambda: late.withdraw(given_up, timeout=LIMIT))
+        time.sleep(0.2)
+    finally:
+        server.resume()
+    leaving.result()
+    assert late.inspect("nightly", timeout=LIMIT).state == "free"
+    # the same once more by hand: whatever comes of that owner now is refused
+    assert late.try_acquire(given_up, timeout=LIMIT) is None
+    take(late, claim())
+    late.close()
+
+
+def test_a_waiter_without_the_right_to_subscribe_looks_every_second(start_server: StartServer) -> None:
+    server = start_server(Redis, password="s3cret", extra=["user narrow on >s3cret ~lockctl:* ~{lockctl:* +@all"])
+    holder, waiting = client(server.url), client(f"redis://narrow:s3cret@{server.address}/0")
+    grant, mine = take(holder, claim(ttl=30.0)), claim(ttl=30.0)
+    wait = Background(lambda: waiting.wait(mine, timeout=LIMIT, interrupt=None))
+    eventually(lambda: holder.inspect("nightly", timeout=LIMIT).waiters)
+    holder.release(grant, timeout=LIMIT)
+    wait.result(limit=2.5)
+    waiting.release(take(waiting, mine), timeout=LIMIT)
+    holder.close()
+    waiting.close()
+
+
+def test_a_unix_socket_serves_as_well(start_server: StartServer) -> None:
+    server = start_server(Redis, unix=True)
+    local, over_tcp = client(f"redis+unix://{server.socket}?db=1"), client(f"{server.url}/1")
+    grant = take(local, claim())
+    assert over_tcp.try_acquire(claim(), timeout=LIMIT) is None
+    local.release(grant, timeout=LIMIT)
+    local.close()
+    over_tcp.close()
+
+
+def test_a_lock_that_is_flushed_away_is_lost(start_server: StartServer) -> None:
+    server = start_server(Redis)
+    held = client(server.url)
+    grant = take(held, claim())
+    server.wipe()
+    with pytest.raises(LeaseLost, match="ran out or was deleted"):
+        held.renew(grant, timeout=LIMIT)
+    held.close()
+
+
+def test_sentinels_are_followed_to_the_next_primary_and_the_lock_with_its_token_is_there(
+    start_server: StartServer,
+) -> None:
+    group = start_server(RedisSentinel)
+    url = f"redis+sentinel://{','.join(group.sentinel_addresses)}/{group.name}?db=0"
+    watched = client(url)
+    grant = take(watched, claim(ttl=60.0))
+    assert grant.domain == "redis:sentinel:main/0"
+    group.primary.ask("WAIT", "1", "5000", timeout=10.0)
+    group.primary.kill()
+    kept = eventually(lambda: _renewed(watched, grant), limit=20.0)
+    assert kept.token == grant.token
+    watched.release(grant, timeout=LIMIT)
+    assert take(watched, claim()).token > grant.token
+    unknown = client(url.replace("/main?", "/elsewhere?"))
+    with pytest.raises(BackendUnavailable, match="elsewhere"):
+        unknown.try_acquire(claim(), timeout=5.0)
+    watched.close()
+
+
+def _renewed(backend: RedisBackend, grant: Any) -> Any:
+    try:
+        return backend.renew(grant, timeout=1.0)
+    except BackendUnavailable:
+        return None
+
+
+def test_sentinels_out_of_reach_cost_no_more_than_the_time_that_was_given() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        away = client(f"redis+sentinel://127.0.0.1:{silent.getsockname()[1]}/main")
+        before = time.monotonic()
+        with pytest.raises(BackendUnavailable):
+            away.try_acquire(claim(), timeout=0.7)
+        assert time.monotonic() - before < LIMIT / 2
+
+
+def test_a_server_that_has_answered_is_not_taken_for_one_that_wants_tls(
+    redis_server: Redis, prefix: str, start_proxy: Callable[..., Proxy]
+) -> None:
+    proxy = start_proxy(redis_server)
+    backend = client(f"redis://{proxy.address}/0?prefix={prefix}")
+    grant = take(backend, claim())
+    proxy.mode = "reset"  # the connection that it has
+    proxy.mode, before = "blackhole", proxy.accepted
+    renewing = Background(lambda: backend.renew(grant, timeout=LIMIT))
+    eventually(lambda: proxy.accepted > before)
+    time.sleep(0.1)  # its request was sent
+    proxy.mode = "reset"
+    with pytest.raises(BackendUnavailable, match="reset") as known:
+        renewing.result()
+    assert "TLS" not in str(known.value)
+    proxy.mode = "pass"
+    backend.release(grant, timeout=LIMIT)
+    backend.close()

@@ -1,0 +1,353 @@
+"""What only Redlock has: majorities, what a minority may do, and clients that do not agree on the nodes."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import re
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
+from lockctl.lease.acquire import Attempts
+from lockctl.model import Claim
+from lockctl.stores.redis.lock import RedisBackend
+from lockctl.stores.redlock.lock import RedlockBackend
+from lockctl.url import parse_url
+from tests.contract.harness import LIMIT, UNHEARD, Background, take
+from tests.jobs import eventually
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.jobs import Lockctl
+    from tests.servers.redis import Redis
+
+NODES = 5
+
+
+def claim(ttl: float = 5.0) -> Claim:
+    return Claim("nightly", os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redlock://", "names no host"),
+        ("redlock://h1/0", "at least 3 independent servers"),
+        ("redlock://h1,h2/0", "at least 3 independent servers"),
+        ("redlock://h1,h2,H1:6379/0", "a node twice"),
+        ("redlock://h1,h2,h3/x", "database is a number"),
+        ("redlock://h1,h2,h3/0?ca=/x", "redlocks://"),
+        ("redlock://h1,h2,h3/0?tls=yes", "no parameter 'tls'"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_without_any_network(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        RedlockBackend.from_url(parse_url(url))
+
+
+class Scene:
+    """Five servers behind proxies, and clients that name the proxies."""
+
+    def __init__(self, servers: list[Redis]) -> None:
+        self.servers = servers
+        self.prefix = f"b{os.urandom(6).hex()}:"
+        self.key = f"{self.prefix}nightly"
+        self.proxies = [Proxy(server) for server in servers]
+        self._clients: list[RedlockBackend | RedisBackend] = []
+
+    def client(self, order: slice = slice(None)) -> RedlockBackend:
+        nodes = ",".join(proxy.address for proxy in self.proxies[order])
+        made = RedlockBackend.from_url(parse_url(f"redlock://{nodes}/0?prefix={self.prefix}"))
+        self._clients.append(made)
+        return made
+
+    def single(self, number: int) -> RedisBackend:
+        """A client of one node alone."""
+        made = RedisBackend.from_url(parse_url(f"redis://{self.servers[number].address}/0?prefix={self.prefix}"))
+        self._clients.append(made)
+        return made
+
+    def cut(self, *numbers: int, mode: str = "blackhole") -> None:
+        for number, proxy in enumerate(self.proxies):
+            proxy.mode = mode if number in numbers else "pass"
+
+    def where_held(self) -> list[int]:
+        return [number for number, server in enumerate(self.servers) if server.ask("EXISTS", self.key)]
+
+    def await_late_requests(self) -> None:
+        eventually(lambda: all(proxy.is_idle for proxy in self.proxies), limit=LIMIT)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        for proxy in self.proxies:
+            proxy.close()
+
+
+@pytest.fixture
+def scene(redis_five: list[Redis]) -> Iterator[Scene]:
+    made = Scene(redis_five)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["blackhole", "refuse", "reset", "drop_replies"])
+def test_a_minority_that_is_away_changes_nothing_but_the_time_it_takes(scene: Scene, mode: str) -> None:
+    client, other = scene.client(), scene.client()
+    scene.cut(1, 3, mode=mode)
+    grant = take(client, claim())
+    assert other.try_acquire(claim(), timeout=LIMIT) is None
+    assert client.renew(grant, timeout=UNHEARD).token == grant.token
+    assert other.inspect("nightly", timeout=LIMIT).holders[0].token == grant.token
+    client.release(grant, timeout=LIMIT)
+    scene.cut()
+    assert take(other, claim()).token > grant.token
+
+
+def test_a_majority_that_is_away_is_said_and_leaves_nothing(scene: Scene) -> None:
+    client, mine = scene.client(), claim()
+    scene.cut(0, 2, 4)
+    with pytest.raises(BackendUnavailable, match="2 of 5 nodes answered, 3 are needed"):
+        client.try_acquire(mine, timeout=2.0)
+    assert scene.where_held() == []
+    scene.cut()
+    client.withdraw(mine, timeout=LIMIT)
+    take(scene.client(), claim())
+
+
+def test_a_lock_that_was_lost_on_a_minority_is_put_back_there_where_no_other_has_it(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim(ttl=30.0))
+    value = scene.servers[0].ask("GET", scene.key)
+
+    def values() -> list[bytes]:
+        return [server.ask("GET", scene.key) for server in scene.servers]
+
+    for lost in ((0, 1), (2, 3), (4, 0)):  # one after the other: more than a majority in all
+        for number in lost:
+            scene.servers[number].ask("DEL", scene.key)
+        eventually(lambda: client.renew(grant, timeout=LIMIT) and values() == [value] * NODES)
+    assert all(28_000 < server.ask("PTTL", scene.key) <= 30_000 for server in scene.servers)
+    scene.servers[0].ask("DEL", scene.key, f"{{{scene.key}}}:fence")
+    scene.servers[1].ask("SET", scene.key, "somebody", "PX", "60000")
+    eventually(lambda: client.renew(grant, timeout=LIMIT) and values()[0] == value)
+    assert scene.servers[0].ask("GET", f"{{{scene.key}}}:fence") == str(grant.token).encode()
+    assert scene.servers[1].ask("GET", scene.key) == b"somebody"
+
+
+def test_a_lock_that_a_majority_has_lost_is_put_back_nowhere(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim())
+    for number in (0, 1):
+        scene.servers[number].ask("DEL", scene.key)
+    scene.cut(2)
+    with pytest.raises(BackendUnavailable, match="2 of 5 nodes renewed the lock, 3 are needed"):
+        client.renew(grant, timeout=0.5)
+    scene.cut()
+    scene.servers[2].ask("DEL", scene.key)
+    with pytest.raises(LeaseLost, match="on 2 of 5 nodes only"):
+        client.renew(grant, timeout=LIMIT)
+    eventually(lambda: not any(node._busy.locked() for node in client._nodes))
+    assert scene.where_held() == [3, 4]
+
+
+def test_nodes_that_are_slow_hold_the_lock_too_and_the_others_may_then_fail(scene: Scene) -> None:
+    client = scene.client()
+    scene.cut(3, 4, mode="delay=0.3")
+    grant = take(client, claim(ttl=20.0))
+    beginning = f"{grant.claim.owner}|{grant.token}|".encode()
+    assert all(server.ask("GET", scene.key).startswith(beginning) for server in scene.servers[:3])
+    eventually(lambda: all((server.ask("GET", scene.key) or b"").startswith(beginning) for server in scene.servers))
+    scene.cut(0, 1)
+    assert client.renew(grant, timeout=LIMIT)
+
+
+def test_a_holder_is_shown_with_the_token_of_the_majority(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim(ttl=20.0))
+    for number in (1, 3):  # as those that gave their own tokens too late
+        later = f"{grant.claim.owner}|{grant.token + 7 + number}|"
+        value = scene.servers[number].ask("GET", scene.key).replace(f"{grant.claim.owner}|{grant.token}|".encode(), b"")
+        scene.servers[number].ask("SET", scene.key, later.encode() + value, "PX", "20000")
+    assert client.inspect("nightly", timeout=LIMIT).holders[0].token == grant.token
+
+
+def test_a_node_that_is_slow_does_not_get_the_lock_after_it_was_given_back(scene: Scene) -> None:
+    client = scene.client()
+    client.release(take(client, claim()), timeout=LIMIT)  # the connections are there
+    scene.cut(3, 4, mode="delay=0.3")
+    client.release(take(client, claim(ttl=20.0)), timeout=LIMIT)
+    scene.cut()
+    eventually(lambda: not any(node._busy.locked() for node in client._nodes))
+    scene.await_late_requests()
+    take(client, claim())  # what a node did not hear yet, it hears first
+    eventually(lambda: len(scene.where_held()) == NODES)
+    assert len({server.ask("GET", scene.key) for server in scene.servers}) == 1
+
+
+def test_a_job_survives_the_outages_of_three_of_five_nodes_one_after_the_other(lockctl: Lockctl, scene: Scene) -> None:
+    nodes = ",".join(proxy.address for proxy in scene.proxies)
+    url = f"redlock://{nodes}/0?prefix={scene.prefix}"
+    job = lockctl.start("run", "-b", url, "-l", "nightly", "-t", "2s", "--", "sleep", "60")
+    eventually(lambda: len(scene.where_held()) == NODES)
+    for number in (0, 2, 4):
+        scene.cut(number)
+        eventually(lambda number=number: number not in scene.where_held())  # type: ignore[misc]
+        scene.cut()
+        eventually(lambda: len(scene.where_held()) == NODES)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(LIMIT) == 128 + signal.SIGTERM
+    assert scene.where_held() == []
+
+
+def test_a_split_vote_is_given_back_at_once_by_who_lost_it(scene: Scene) -> None:
+    first, second = scene.client(), scene.client()
+    for number in (0, 1, 2):  # somebody is in the midst of it: neither he nor we have a majority of the rest
+        scene.servers[number].ask("SET", scene.key, "somebody", "PX", "300")
+    assert first.try_acquire(claim(), timeout=LIMIT) is None
+    assert scene.where_held() == [0, 1, 2]
+    assert first.inspect("nightly", timeout=LIMIT).state == "foreign"
+    mine = claim()
+    while (grant := second.try_acquire(mine, timeout=LIMIT)) is None:
+        second.wait(mine, timeout=LIMIT, interrupt=None)
+    assert second.renew(grant, timeout=LIMIT)
+
+
+def test_clients_that_name_other_nodes_are_told_so(scene: Scene) -> None:
+    all_five, three = scene.client(), scene.client(slice(2, 5))
+    take(all_five, claim())
+    with pytest.raises(ConfigError, match="another set of nodes"):
+        three.try_acquire(claim(), timeout=LIMIT)
+
+
+def test_the_order_of_the_nodes_in_the_url_does_not_matter(scene: Scene) -> None:
+    one, reverse = scene.client(), scene.client(slice(None, None, -1))
+    grant = take(one, claim())
+    assert reverse.try_acquire(claim(), timeout=LIMIT) is None
+    one.release(grant, timeout=LIMIT)
+    assert take(reverse, claim()).domain == grant.domain
+
+
+def test_the_key_is_that_of_a_single_server_so_that_its_clients_are_kept_out(scene: Scene) -> None:
+    grant = take(scene.client(), claim())
+    alone = scene.single(0)
+    assert alone.try_acquire(claim(), timeout=LIMIT) is None
+    assert alone.inspect("nightly", timeout=LIMIT).holders[0].token == grant.token
+
+
+def test_each_node_of_a_majority_takes_the_token_over(scene: Scene) -> None:
+    client, fence = scene.client(), f"{{{scene.key}}}:fence"
+    scene.servers[3].ask("SET", fence, str(int((time.time() + 3600) * 1_000_000)))
+    grant = take(client, claim())
+    for server in scene.servers:
+        assert server.ask("GET", fence) == str(grant.token).encode()
+        assert server.ask("GET", scene.key).startswith(f"{grant.claim.owner}|{grant.token}|".encode())
+        assert 0 < server.ask("PTTL", scene.key) <= 5000
+
+
+def test_an_operator_reaches_the_holder_through_a_majority_and_every_majority_tells_it(scene: Scene) -> None:
+    holder, operator = scene.client(), scene.client()
+    grant = take(holder, claim(ttl=60.0))
+    seen = operator.inspect("nightly", timeout=LIMIT).holders[0]
+    scene.cut(0, 1)
+    assert operator.revoke("nightly", seen, now=False, by="ops@web1", reason="", timeout=2.0)
+    scene.cut(3, 4)
+    with pytest.raises(LeaseRevoked, match="ops@web1"):
+        holder.renew(grant, timeout=UNHEARD)
+    scene.cut(0, 1, 2)
+    with pytest.raises(BackendUnavailable):
+        operator.revoke("nightly", seen, now=True, by="ops@web1", reason="", timeout=1.0)
+    scene.cut()
+    floor = operator.revoke("nightly", seen, now=True, by="ops@web1", reason="", timeout=LIMIT)
+    # two nodes were freed before: whoever is told that nobody is there knows that the lock is free
+    assert floor is None or floor > grant.token
+    assert take(operator, claim()).token > grant.token
+
+
+def test_an_attempt_ends_at_once_when_it_is_interrupted_and_can_be_taken_back(scene: Scene) -> None:
+    client, mine = scene.client(), claim(ttl=60.0)
+    scene.cut(*range(NODES))
+    reading, writing = os.pipe()
+    attempt = Background(lambda: client.try_acquire(mine, timeout=LIMIT, interrupt=reading))
+    time.sleep(0.1)
+    os.write(writing, b".")
+    asked = time.monotonic()
+    with pytest.raises(RequestInterrupted):
+        attempt.result()
+    assert attempt.ended_at - asked < LIMIT / 2
+    scene.cut()
+    client.withdraw(mine, timeout=LIMIT)
+    assert scene.where_held() == []
+    for end in (reading, writing):
+        os.close(end)
+
+
+def test_what_a_lost_attempt_sends_late_does_not_hit_the_next_one(scene: Scene) -> None:
+    client = scene.client()
+    client.release(take(client, claim()), timeout=LIMIT)  # all servers know the scripts
+    attempts = Attempts(client, claim(ttl=20.0))
+    for number in (3, 4):
+        scene.servers[number].ask("SET", scene.key, "somebody", "PX", "60000")
+    scene.cut(2, mode="delay=3")
+    assert attempts.take(LIMIT, None) is None
+    for number in (3, 4):
+        scene.servers[number].ask("DEL", scene.key)
+    scene.cut()
+    eventually(lambda: not client._nodes[2]._busy.locked())
+    grant: Any = attempts.take(LIMIT, None)
+    scene.await_late_requests()
+    values = [server.ask("GET", scene.key) for server in scene.servers]
+    assert values == [values[0]] * NODES
+    assert values[0].startswith(f"{grant.claim.owner}|".encode())
+
+
+def test_attempts_at_a_majority_that_stalls_do_not_keep_the_next_one_out(scene: Scene) -> None:
+    attempts = Attempts(scene.client(), claim(ttl=60.0))
+    scene.cut(0, 1, 2, mode="delay=3")
+    for _ in range(2):
+        with pytest.raises(BackendUnavailable):
+            attempts.take(1.0, None)
+    scene.cut()
+    grant: Any = attempts.take(LIMIT, None)
+    scene.await_late_requests()
+    assert scene.where_held() == list(range(NODES))
+    assert attempts.backend.renew(grant, timeout=LIMIT)
+
+
+def test_a_request_whose_thread_starts_late_does_not_come_behind_the_one_that_gives_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = scene.client()
+    client.release(take(client, claim()), timeout=LIMIT)  # the connections are there
+    mine = claim(ttl=60.0)
+    late: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+    reading, writing = os.pipe()
+    os.write(writing, b".")
+    monkeypatch.setattr(_thread, "start_new_thread", lambda *thread: late.append(thread))
+    with pytest.raises(RequestInterrupted):
+        client.try_acquire(mine, timeout=LIMIT, interrupt=reading)
+    monkeypatch.undo()
+    client.withdraw(mine, timeout=LIMIT)
+    assert len(late) == NODES
+    for serve, words in late:
+        serve(*words)
+    assert scene.where_held() == []
+    for end in (reading, writing):
+        os.close(end)
+
+
+def test_no_answer_of_a_node_is_taken_for_that_of_another_request(scene: Scene) -> None:
+    client = scene.client()
+    for _ in range(5):
+        scene.cut(0, 1, mode="delay=0.4")
+        grant: Any = take(client, claim())
+        scene.cut()
+        client.renew(grant, timeout=1.0)
+        client.release(grant, timeout=LIMIT)
+        assert client.inspect("nightly", timeout=LIMIT).state == "free"

@@ -1,0 +1,285 @@
+"""What a majority of Redlock's nodes keeps of a lock when nobody holds it, and the modes that it does not have."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl import history
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
+from lockctl.model import EXCLUSIVE, SHARED, SLOT, Claim
+from lockctl.stores.redis.lock import RedisBackend
+from lockctl.stores.redlock import tally
+from lockctl.stores.redlock.lock import RedlockBackend
+from lockctl.url import parse_url
+from lockctl.value import replace
+from tests.contract.harness import LIMIT, refused, take
+from tests.contract.keeping import holder_of, revoke
+from tests.contract.remembering import a_run
+from tests.jobs import eventually
+from tests.servers.process import free_port
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers.redis import Redis
+
+
+def claim(ttl: float = 5.0, mode: str = EXCLUSIVE, slots: int = 1) -> Claim:
+    return Claim("nightly", os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",), mode, slots)
+
+
+class Scene:
+    """Five servers behind proxies, and clients that name the proxies."""
+
+    def __init__(self, servers: list[Redis]) -> None:
+        self.servers = servers
+        self.prefix = f"h{os.urandom(6).hex()}:"
+        self.key = f"{self.prefix}nightly"
+        self.proxies = [Proxy(server) for server in servers]
+        self._clients: list[RedlockBackend | RedisBackend] = []
+
+    def client(self) -> RedlockBackend:
+        nodes = ",".join(proxy.address for proxy in self.proxies)
+        made = RedlockBackend.from_url(parse_url(f"redlock://{nodes}/0?prefix={self.prefix}"))
+        self._clients.append(made)
+        return made
+
+    def single(self, number: int) -> RedisBackend:
+        """A client of one node alone."""
+        made = RedisBackend.from_url(parse_url(f"redis://{self.servers[number].address}/0?prefix={self.prefix}"))
+        self._clients.append(made)
+        return made
+
+    def cut(self, *numbers: int, mode: str = "refuse") -> None:
+        for number, proxy in enumerate(self.proxies):
+            proxy.mode = mode if number in numbers else "pass"
+
+    def where(self, word: str = "") -> list[int]:
+        """The nodes that have the lock, or one of its companions."""
+        key = f"{{{self.key}}}:{word}" if word else self.key
+        return [number for number, server in enumerate(self.servers) if server.ask("EXISTS", key)]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        for proxy in self.proxies:
+            proxy.close()
+
+
+@pytest.fixture
+def scene(redis_five: list[Redis]) -> Iterator[Scene]:
+    made = Scene(redis_five)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("mode", "slots"), [(SHARED, 1), (SLOT, 1), (SLOT, 3)])
+def test_readers_and_slots_are_refused_before_any_node_is_asked(mode: str, slots: int) -> None:
+    nobody = ",".join(f"127.0.0.1:{free_port()}" for _ in range(3))
+    client = RedlockBackend.from_url(parse_url(f"redlock://{nobody}/0"))
+    with pytest.raises(ConfigError, match="redis://"):
+        client.try_acquire(claim(mode=mode, slots=slots), timeout=LIMIT)
+    client.close()
+
+
+def test_readers_that_a_single_node_has_keep_out_as_another_program_does(scene: Scene) -> None:
+    client = scene.client()
+    alone = [scene.single(number) for number in range(3)]
+    grants = [take(each, claim(mode=SHARED)) for each in alone]
+    assert client.inspect("nightly", timeout=LIMIT).state == "foreign"
+    assert refused(client, claim())
+    assert [each.renew(grant, timeout=LIMIT).token for each, grant in zip(alone, grants, strict=True)] == [
+        grant.token for grant in grants
+    ]
+
+
+def test_a_grant_has_the_time_of_the_servers(scene: Scene) -> None:
+    client = scene.client()
+    before = max(_time_of(server) for server in scene.servers)
+    grant = take(client, claim())
+    assert before <= grant.at <= min(_time_of(server) for server in scene.servers)
+
+
+@pytest.mark.parametrize(
+    "clocks",
+    [[100.2, 100.0, 100.1], [0.0, 100.2, 100.1], [9e9, 100.1, 100.2, 100.0], [9e9, 0.0, 100.0, 9e8, 100.1, 100.2, 0.0]],
+)
+def test_a_clock_that_is_wrong_does_not_decide_when_a_grant_was(clocks: list[float]) -> None:
+    assert 100.0 <= tally.middle(clocks) <= 100.2
+
+
+def _time_of(server: Redis) -> float:
+    seconds, microseconds = server.ask("TIME")
+    return int(seconds) + int(microseconds) / 1e6
+
+
+def test_a_hold_is_kept_by_a_majority_whichever_minority_is_away(scene: Scene) -> None:
+    client, other = scene.client(), scene.client()
+    grant = take(client, claim(ttl=2.0))
+    scene.cut(0, 1)
+    client.release(grant, timeout=LIMIT, hold=60.0)
+    scene.cut(3, 4)
+    holder = holder_of(other)
+    assert (holder.owner, holder.token) == (grant.claim.owner, grant.token)
+    assert holder.ended_at is not None
+    assert refused(other, claim())
+    scene.cut()
+    eventually(lambda: scene.where() == [2, 3, 4])
+    assert refused(other, claim())
+    lock = other.inspect("nightly", timeout=LIMIT)
+    assert 50 < (lock.holders[0].expires_in or 0) <= 60
+    with pytest.raises(LockctlError, match="--now"):
+        revoke(other, lock.holders[0])
+    floor = revoke(other, lock.holders[0], now=True)
+    assert floor is not None
+    assert grant.token < floor <= take(other, claim()).token
+
+
+def test_nothing_that_comes_late_from_its_holder_ends_a_hold(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim())
+    client.release(grant, timeout=LIMIT, hold=60.0)
+    eventually(lambda: scene.where() == [0, 1, 2, 3, 4])
+    client.release(grant, timeout=LIMIT)
+    client.withdraw(grant.claim, timeout=LIMIT)
+    assert client.try_acquire(grant.claim, timeout=LIMIT) is None
+    with pytest.raises(LeaseLost):
+        client.renew(grant, timeout=LIMIT)
+    for server in scene.servers:
+        assert 50_000 < server.ask("PTTL", scene.key) <= 60_000
+
+
+def test_a_hold_that_only_a_minority_took_is_said(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim(ttl=60.0))
+    scene.cut(0, 1, 2)
+    with pytest.raises(BackendUnavailable, match="2 of 5 nodes"):
+        client.release(grant, timeout=1.0, hold=60.0)
+
+
+def test_a_hold_of_a_lock_that_was_lost_leaves_the_successor_alone(scene: Scene) -> None:
+    client, other = scene.client(), scene.client()
+    lost = take(client, claim())
+    for server in scene.servers:
+        server.ask("DEL", scene.key)
+    successor = take(other, claim())
+    client.release(lost, timeout=LIMIT, hold=60.0)
+    assert other.renew(successor, timeout=LIMIT).token == successor.token
+    other.release(successor, timeout=LIMIT)
+    take(client, claim())
+
+
+def test_a_hold_frees_a_node_whose_lock_never_got_the_token(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim(ttl=60.0))
+    value = scene.servers[4].ask("GET", scene.key)
+    stale = value.replace(f"|{grant.token}|".encode(), b"|5|")
+    scene.servers[4].ask("SET", scene.key, stale, "PX", "60000")
+    client.release(grant, timeout=LIMIT, hold=60.0)
+    eventually(lambda: scene.where() == [0, 1, 2, 3])
+
+
+def test_the_latest_success_is_known_to_every_majority(scene: Scene) -> None:
+    client, other = scene.client(), scene.client()
+    grant = take(client, claim(ttl=60.0))
+    client.note_success(grant, timeout=LIMIT)
+    eventually(lambda: scene.where("success") == [0, 1, 2, 3, 4])
+    scene.cut(0, 1)
+    later = replace(grant, at=grant.at + 50)
+    client.note_success(later, timeout=LIMIT)
+    for away in ((), (0, 1), (2, 3), (3, 4)):
+        scene.cut(*away)
+        assert other.last_success("nightly", timeout=LIMIT) == pytest.approx(later.at, abs=1e-5)
+    scene.cut(0, 1, 2)
+    with pytest.raises(BackendUnavailable, match="2 of 5 nodes noted the success"):
+        client.note_success(grant, timeout=1.0)
+    with pytest.raises(BackendUnavailable, match="2 of 5 nodes answered"):
+        other.last_success("nightly", timeout=1.0)
+
+
+def test_runs_that_were_remembered_without_a_minority_are_put_together_and_each_is_there_once(scene: Scene) -> None:
+    client, other = scene.client(), scene.client()
+    for number, away in enumerate([(), (0, 1), (3, 4), (1, 2)]):
+        scene.cut(*away)
+        client.remember("nightly", a_run(number), timeout=LIMIT)
+    scene.cut()
+    eventually(lambda: scene.where("runs") == [0, 1, 2, 3, 4])
+    for away in ((), (0, 1), (3, 4)):
+        scene.cut(*away)
+        assert [run.token for run in other.history("nightly", timeout=LIMIT)] == [44, 43, 42, 41]
+        assert other.inspect("nightly", timeout=LIMIT).last_run == a_run(3)
+    assert list(other.list("*", timeout=LIMIT)) == []
+    scene.cut(0, 1, 2)
+    with pytest.raises(BackendUnavailable, match="2 of 5 nodes remembered the run"):
+        client.remember("nightly", a_run(9), timeout=1.0)
+    with pytest.raises(BackendUnavailable, match="2 of 5 nodes answered"):
+        other.history("nightly", timeout=1.0)
+
+
+def test_runs_of_hosts_whose_clocks_differ_stay_in_the_order_in_which_they_ended(scene: Scene) -> None:
+    client, other = scene.client(), scene.client()
+    behind = [a_run(number, token=None, ended_at=1_790_000_000.0 - number) for number in range(6)]
+    refusals = [replace(run, started_at=None, duration=None, outcome="held") for run in behind]
+    for number, (run, refusal) in enumerate(zip(behind, refusals, strict=True)):
+        scene.cut(number % 5)
+        client.remember("nightly", run, timeout=LIMIT)
+        client.remember("nightly", refusal, timeout=LIMIT)
+    scene.cut()
+    kept = other.history("nightly", timeout=LIMIT)
+    assert [run for run in kept if run.started] == behind[::-1]
+    assert [run for run in kept if not run.started] == refusals[::-1]
+    ahead = a_run(7, ended_at=1.0)
+    scene.cut(0, 1)
+    client.remember("nightly", ahead, timeout=LIMIT)
+    scene.cut()
+    assert other.inspect("nightly", timeout=LIMIT).last_run == ahead
+
+
+def test_a_history_is_bounded_also_where_each_node_has_another_one(scene: Scene) -> None:
+    for number in range(5):
+        alone = scene.single(number)
+        for count in range(history.KEPT // 2):
+            alone.remember("nightly", a_run(1000 * count + number), timeout=LIMIT)
+        scene.servers[number].ask("LPUSH", f"{{{scene.key}}}:runs", b"\xff" * 10_000)
+    kept = scene.client().history("nightly", timeout=LIMIT)
+    assert len(kept) == history.KEPT
+    ended = [run.ended_at or 0.0 for run in kept]
+    assert ended == sorted(ended, reverse=True)
+    assert ended[0] > a_run(1000 * (history.KEPT // 2 - 1)).ended_at  # type: ignore[operator]
+
+
+def test_a_minority_that_is_silent_costs_little_time(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim(ttl=60.0))
+    scene.cut(1, 3, mode="blackhole")
+    before = time.monotonic()
+    client.note_success(grant, timeout=LIMIT)
+    client.last_success("nightly", timeout=LIMIT)
+    client.remember("nightly", a_run(), timeout=LIMIT)
+    client.history("nightly", timeout=LIMIT)
+    client.release(grant, timeout=LIMIT, hold=1.0)
+    assert time.monotonic() - before < 3.0
+
+
+def test_nodes_that_are_full_are_named_and_those_that_are_no_majority_are_not_missed(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim(ttl=60.0))
+    try:
+        for number, server in enumerate(scene.servers[:3]):
+            server.ask("CONFIG", "SET", "maxmemory", "1")
+            if number == 1:
+                client.note_success(grant, timeout=LIMIT)
+        with pytest.raises(BackendUnavailable, match="OOM"):
+            client.note_success(replace(grant, at=grant.at + 1), timeout=LIMIT)
+        with pytest.raises(BackendUnavailable, match="OOM"):
+            client.remember("nightly", a_run(), timeout=LIMIT)
+        client.release(grant, timeout=LIMIT, hold=60.0)
+        assert holder_of(client).ended_at is not None
+    finally:
+        for server in scene.servers[:3]:
+            server.ask("CONFIG", "SET", "maxmemory", "0")

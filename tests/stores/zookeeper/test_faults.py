@@ -1,0 +1,369 @@
+"""Lost answers, dead, paused and separated servers, and what is no ZooKeeper at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from lockctl.errors import BackendUnavailable, LeaseLost, RequestInterrupted
+from lockctl.model import Claim
+from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
+from tests.contract.test_zookeeper import ZooKeeperHarness
+from tests.jobs import eventually
+from tests.servers.proxy import Proxy
+from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lockctl.stores.zookeeper.lock import ZooKeeperBackend
+    from tests.jobs import Lockctl
+
+
+def claim(ttl: float = 5.0, name: str = "nightly") -> Claim:
+    return Claim(name, os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",))
+
+
+def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harness: ZooKeeperHarness) -> None:
+    client, other = harness.client(), harness.client()
+    client.release(take(client, harness.claim()), timeout=LIMIT)
+    for give_back in (False, True):
+        mine = harness.claim(ttl=5.0)
+        assert other.inspect("nightly", timeout=LIMIT).state == "free"
+        with lost_creation(harness, client), pytest.raises(BackendUnavailable):
+            client.try_acquire(mine, timeout=UNHEARD)
+        assert len(harness.line("nightly")) == 1, "it was granted, and nobody knows"
+        if give_back:
+            client.withdraw(mine, timeout=LIMIT)
+        else:
+            client.release(take(client, mine), timeout=LIMIT)
+        assert harness.line("nightly") == []
+
+
+@contextlib.contextmanager
+def lost_creation(harness: ZooKeeperHarness, client: ZooKeeperBackend) -> Iterator[None]:
+    """Within the block the creation of a node arrives at the server, and its answer does not come back."""
+    from lockctl.stores.zookeeper.protocol import Client
+
+    original = Client.create_async
+
+    def create(self: Client, *words: Any, **options: Any) -> Any:
+        harness.proxies[id(client)].mode = "drop_replies"
+        return original(self, *words, **options)
+
+    Client.create_async = create
+    try:
+        yield
+    finally:
+        Client.create_async = original
+        harness.heal(client)
+
+
+def test_a_request_after_one_without_an_answer_waits_for_the_next_connection(
+    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lockctl.stores.zookeeper.protocol import _Connection
+
+    original = _Connection._read_socket
+
+    def notice_late(self: _Connection, read_timeout: float) -> Any:
+        if self.dropped:
+            time.sleep(0.3)
+        return original(self, read_timeout)
+
+    monkeypatch.setattr(_Connection, "_read_socket", notice_late)
+    client = harness.client()
+    grant = take(client, harness.claim(ttl=20.0))
+    harness.proxies[id(client)].mode = "drop_replies"
+    with pytest.raises(BackendUnavailable):
+        client.renew(grant, timeout=0.3)
+    harness.heal(client)
+    assert client.renew(grant, timeout=LIMIT).token == grant.token
+
+
+def test_a_request_that_gets_no_answer_is_interrupted_at_once(harness: ZooKeeperHarness) -> None:
+    client, mine = harness.client(), harness.claim()
+    harness.sever(client)
+    reading, writing = os.pipe()
+    try:
+        asking = Background(lambda: client.try_acquire(mine, timeout=LIMIT, interrupt=reading))
+        time.sleep(0.1)
+        os.write(writing, b".")
+        asked = time.monotonic()
+        with pytest.raises(RequestInterrupted):
+            asking.result()
+        assert asking.ended_at - asked < LIMIT / 2
+        client.withdraw(mine, timeout=LIMIT)
+        assert time.monotonic() - asked < LIMIT / 2, "nothing was sent that could be given back"
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_a_restart_of_the_server_within_the_session_hurts_neither_holder_nor_waiter(
+    start_server: Callable[..., ZooKeeper],
+) -> None:
+    server = start_server(ZooKeeper)
+    harness = ZooKeeperHarness(server)
+    try:
+        client, other = harness.client(), harness.client()
+        grant = take(client, harness.claim(ttl=5.0))
+        mine = harness.claim(ttl=5.0)
+
+        def get() -> Any:
+            until = time.monotonic() + LIMIT
+            while time.monotonic() < until:
+                try:
+                    found = other.try_acquire(mine, timeout=LIMIT)
+                    if found is not None:
+                        return found
+                    other.wait(mine, timeout=LIMIT, interrupt=None)
+                except BackendUnavailable:
+                    time.sleep(0.1)
+            raise AssertionError("not granted")
+
+        waiting = Background(get)
+        eventually(lambda: len(harness.line("nightly")) == 2)
+        node = harness.line("nightly")[1]
+        server.kill()
+        with pytest.raises(BackendUnavailable):
+            client.renew(grant, timeout=0.5)
+        server.start()
+        assert client.renew(grant, timeout=LIMIT).token == grant.token
+        assert harness.line("nightly")[1] == node, "it has kept its place"
+        client.release(grant, timeout=LIMIT)
+        assert waiting.result().token > grant.token
+    finally:
+        harness.close()
+
+
+def test_a_dead_leader_and_then_a_paused_server_do_not_end_a_lease(
+    start_server: Callable[..., ZooKeeperEnsemble], opened: Callable[[str], ZooKeeperBackend]
+) -> None:
+    ensemble = start_server(ZooKeeperEnsemble)
+    client = opened(f"zookeeper://{ensemble.hosts}/ensemble")
+    grant = take(client, claim(ttl=5.0))
+
+    def renewed() -> bool:
+        try:
+            return client.renew(grant, timeout=0.5).token == grant.token
+        except BackendUnavailable:
+            return False
+
+    leader = ensemble.leader()
+    leader.kill()
+    try:
+        eventually(renewed, limit=8.0)
+    finally:
+        leader.start()
+    paused = ensemble.followers()[0]
+    paused.pause()
+    try:
+        for _ in range(10):
+            eventually(renewed, limit=4.0)
+            time.sleep(0.1)
+    finally:
+        paused.resume()
+    other = opened(f"zookeeper://{paused.address}/ensemble")
+    assert refused(other, claim())
+    client.release(grant, timeout=LIMIT)
+    take(other, claim())
+
+
+def test_one_of_three_servers_that_swallows_everything_delays_by_seconds_at_most(
+    zookeeper_server: ZooKeeper, start_proxy: Callable[..., Any], opened: Callable[[str], ZooKeeperBackend]
+) -> None:
+    dead = start_proxy(zookeeper_server, mode="blackhole")
+    for number in range(3):
+        client = opened(f"zookeeper://{dead.address},{zookeeper_server.address}/dead{number}")
+        began = time.monotonic()
+        client.release(take(client, claim()), timeout=LIMIT)
+        assert time.monotonic() - began < 4.0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\xff" * 64,
+        b"\0\0\0\0",
+        b"\0\0\0\x01x",
+        b"\x7f\xff\xff\xff" + b"x" * 64,
+    ],
+    ids=["silence", "http", "ones", "nothing", "short", "endless"],
+)
+def test_what_is_not_zookeeper_is_unavailable_in_time(answer: bytes, opened: Callable[[str], ZooKeeperBackend]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.1)
+        over = threading.Event()
+
+        def serve() -> None:
+            while not over.is_set():
+                with contextlib.suppress(OSError):
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.sendall(answer)
+                        over.wait(0.2)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            client = opened(f"zookeeper://127.0.0.1:{listener.getsockname()[1]}")
+            began = time.monotonic()
+            with pytest.raises(BackendUnavailable):
+                client.try_acquire(claim(), timeout=0.7)
+            assert time.monotonic() - began < 5.0
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_a_server_that_cannot_be_found_is_named_with_the_reason(opened: Callable[[str], ZooKeeperBackend]) -> None:
+    with pytest.raises(BackendUnavailable, match=r"zookeeper at 127.0.0.1:1: (no answer .*: )?Connection refused"):
+        opened("zookeeper://127.0.0.1:1").inspect("nightly", timeout=0.3)
+    with pytest.raises(BackendUnavailable, match=r"no address"):
+        opened("zookeeper://nowhere.invalid").inspect("nightly", timeout=LIMIT)
+
+
+def test_servers_that_refuse_connections_are_not_waited_for(
+    opened: Callable[[str], ZooKeeperBackend], start_server: Callable[..., ZooKeeper]
+) -> None:
+    client, mine = opened("zookeeper://127.0.0.1:1,127.0.0.1:2"), claim()
+    for _ in range(2):
+        began = time.monotonic()
+        with pytest.raises(BackendUnavailable, match=r"127.0.0.1:2: Connection refused"):
+            client.try_acquire(mine, timeout=60.0)
+        assert time.monotonic() - began < 20.0
+    take(opened(f"zookeeper://127.0.0.1:1,{start_server(ZooKeeper).address}"), mine)
+
+
+def test_a_waiter_outlasts_an_ensemble_that_lost_its_data(
+    start_server: Callable[..., ZooKeeper], opened: Callable[[str], ZooKeeperBackend], lockctl: Lockctl
+) -> None:
+    server = start_server(ZooKeeper)
+    url = f"zookeeper://{server.address}/wiped"
+    client = opened(url)
+    grant = take(client, claim(ttl=5.0))
+    for _ in range(40):
+        client.renew(grant, timeout=LIMIT)
+    waiter = lockctl.start("run", "-b", url, "-l", "nightly", "--wait", "forever", "--", "true")
+    eventually(lambda: client.inspect("nightly", timeout=LIMIT).waiters)
+    server.wipe()
+    assert waiter.wait(40.0) == 0
+
+
+def test_a_session_that_has_seen_more_than_the_server_says_so_and_a_new_one_gets_in(
+    start_server: Callable[..., ZooKeeper], opened: Callable[[str], ZooKeeperBackend]
+) -> None:
+    server = start_server(ZooKeeper)
+    client, other = (opened(f"zookeeper://{server.address}/wiped") for _ in range(2))
+    grant = take(client, claim(ttl=5.0))
+    for _ in range(10):
+        client.renew(grant, timeout=LIMIT)
+    server.wipe()
+    with pytest.raises(BackendUnavailable, match="its data are older than what this session has seen"):
+        client.renew(grant, timeout=1.0)
+    take(other, claim())
+
+
+def test_two_thousand_locks_are_listed_in_little_time(harness: ZooKeeperHarness) -> None:
+    names = [f"job-{number:04}" for number in range(2000)]
+    harness.admin.ensure_path(harness.root)
+    pending = [harness.admin.create_async(f"{harness.root}/{name}") for name in names]
+    for each in pending:
+        each.get(timeout=LIMIT)
+    client = harness.client()
+    take(client, harness.claim("job-1000"))
+    began = time.monotonic()
+    locks = list(client.list("*", timeout=LIMIT))
+    assert time.monotonic() - began < 5
+    assert [lock.name for lock in locks] == names
+    assert [lock.name for lock in locks if lock.state == "held"] == ["job-1000"]
+    assert len(list(client.list("job-001?", timeout=LIMIT))) == 10
+
+
+def test_kazoo_says_nothing_and_leaves_the_process_free_to_end(
+    harness: ZooKeeperHarness, capfd: pytest.CaptureFixture[str]
+) -> None:
+    client = harness.client()
+    grant = take(client, harness.claim(ttl=4.0))
+    harness.proxies[id(client)].mode = "reset"
+    with pytest.raises(BackendUnavailable):
+        client.renew(grant, timeout=0.3)
+    harness.heal(client)
+    client.renew(grant, timeout=LIMIT)
+    client.close()
+    assert capfd.readouterr() == ("", "")
+    assert isinstance(harness.admin, KazooClient)
+
+
+class Separable(ZooKeeper):
+    """A member that reaches the leader through proxies of its own."""
+
+    ways: dict[int, Proxy]
+
+    def _configure(self) -> None:
+        super()._configure()
+        self.ways = {}
+        file = self.directory / "zoo.cfg"
+        lines = []
+        for line in file.read_text().splitlines():
+            for other in self.ensemble:
+                if other is not self and line.startswith(f"server.{other.member}="):
+                    way = self.ways[other.member] = Proxy((other.host, other.peers[0]))
+                    line = f"server.{other.member}={other.host}:{way.port}:{other.peers[1]}"  # noqa: PLW2901
+            lines.append(line)
+        file.write_text("\n".join([*lines, ""]))
+
+    def stop(self) -> None:
+        super().stop()
+        for way in self.ways.values():
+            way.close()
+
+
+class SeparableEnsemble(ZooKeeperEnsemble):
+    """Three of them."""
+
+    def __init__(self, directory: Path, *, members: int = 3) -> None:
+        self.members = [Separable(directory / f"m{number}", member=number) for number in range(1, members + 1)]
+        for member in self.members:
+            member.ensemble = self.members
+
+
+def test_a_follower_that_was_cut_off_renews_nothing_although_it_answers(
+    start_server: Callable[..., SeparableEnsemble], opened: Callable[[str], ZooKeeperBackend]
+) -> None:
+    ensemble = start_server(SeparableEnsemble)
+    lonely, leader = ensemble.followers()[0], ensemble.leader()
+    assert isinstance(lonely, Separable)
+    holder, rival = (opened(f"zookeeper://{server.address}/cut") for server in (lonely, leader))
+    reader = KazooClient(hosts=lonely.address, read_only=True)
+    reader.start()
+    grant = take(holder, claim(ttl=2.0))
+    mine = claim(ttl=2.0)
+    waiting = Background(lambda: rival.wait(mine, timeout=20.0, interrupt=None))
+    eventually(lambda: len(reader.get_children("/cut/nightly")) == 2)
+    for _ in range(4):
+        time.sleep(0.3)
+        sent = time.monotonic()
+        holder.renew(grant, timeout=LIMIT)
+    for way in lonely.ways.values():
+        way.mode = "blackhole"
+    assert len(reader.get_children("/cut/nightly")) == 2, "what it answers proves nothing"
+    while waiting.running and time.monotonic() < sent + 10.0:
+        with pytest.raises((BackendUnavailable, LeaseLost)):
+            holder.renew(grant, timeout=0.3)
+    waiting.result()
+    assert waiting.ended_at >= sent + grant.ttl
+    assert take(rival, mine).token > grant.token
+    reader.stop()
+    reader.close()

@@ -1,0 +1,133 @@
+"""URLs of ZooKeeper's locks, and the order of the nodes below one."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.model import Claim
+from lockctl.stores.zookeeper import queue
+from lockctl.stores.zookeeper.lock import ZooKeeperBackend
+from lockctl.url import parse_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def claim(ttl: float = 5.0, name: str = "nightly") -> Claim:
+    return Claim(name, os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",))
+
+
+# URLs
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("zookeeper:///lockctl", "at least one server"),
+        ("zookeeper://h?prefix=x", "no parameter 'prefix'"),
+        ("zookeeper://h?layout=etcd", "layout is kazoo, curator or curator-rw"),
+        ("zookeeper://h:0", "port"),
+        ("zookeeper://h/a//b", "path of the URL"),
+        ("zookeeper://h/a/../b", "path of the URL"),
+        ("zookeeper://h/./b", "path of the URL"),
+        ("zookeeper://h/zookeeper/quota", "path of the URL"),
+        ("zookeeper://h/a%00b", "NUL"),
+        ("zookeeper://h/a%1bb", "path of the URL"),
+        ("zookeeper://h/a%ffb", "not UTF-8 text"),
+        ("zookeeper://ops@h/", "digest"),
+        ("zookeeper://:s3cret@h/", "digest"),
+        ("zookeeper://a%3ab:s3cret@h/", "digest"),
+        ("zookeeper://h?ca=/etc/ca.pem", "zookeepers://"),
+        ("zookeepers://h?insecure=maybe", "insecure"),
+        ("zookeepers://h?key=/k", "cert"),
+    ],
+)
+def test_a_url_with_a_mistake_is_refused_without_its_secret(url: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        ZooKeeperBackend.from_url(parse_url(url))
+    assert said in str(refusal.value)
+    assert "s3cret" not in str(refusal.value)
+
+
+def test_the_password_is_shown_nowhere() -> None:
+    made = ZooKeeperBackend.from_url(parse_url("zookeeper://ops:s3cret@h1,[::1]:99/locks"))
+    assert "s3cret" not in repr(made._place)
+    assert str(made._place) == "zookeeper at h1:2181,[::1]:99"
+    assert made._place.key("nightly") == "/locks/nightly"
+
+
+def test_without_a_path_the_locks_are_below_lockctl() -> None:
+    for url in ("zookeeper://h", "zookeeper://h/"):
+        assert ZooKeeperBackend.from_url(parse_url(url))._place.key("x") == "/lockctl/x"
+
+
+def test_files_for_tls_that_cannot_be_used_are_named(opened: Callable[[str], ZooKeeperBackend]) -> None:
+    with pytest.raises(ConfigError, match=r"/does/not/exist"):
+        opened("zookeepers://127.0.0.1:1/?ca=/does/not/exist").try_acquire(claim(), timeout=1.0)
+
+
+def test_without_a_thread_for_the_connection_the_backend_is_out_of_reach(
+    opened: Callable[[str], ZooKeeperBackend],
+) -> None:
+    backend = opened("zookeeper://127.0.0.1:1/locks")
+    descriptors = len(os.listdir("/proc/self/fd"))
+    before = _thread.stack_size(1 << 47)  # bytes: more than the addresses of a process
+    try:
+        with pytest.raises(BackendUnavailable, match="no threads for it"):
+            backend.inspect("nightly", timeout=1.0)
+    finally:
+        _thread.stack_size(before)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+def test_without_kazoo_one_line_says_how_to_get_it(
+    opened: Callable[[str], ZooKeeperBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "lockctl.stores.zookeeper.protocol", raising=False)
+    monkeypatch.setitem(sys.modules, "kazoo.client", None)
+    with pytest.raises(ConfigError, match=r"^the zookeeper backend needs kazoo: pip install 'lockctl\[zookeeper\]'$"):
+        opened("zookeeper://127.0.0.1:1").try_acquire(claim(), timeout=1.0)
+
+
+# The order of the queue
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("0123456789abcdef0123456789abcdef__lock__0000000007", 7),
+        ("0123456789abcdef0123456789abcdef__rlock__0000000008", 8),
+        ("_c_01234567-89ab-cdef-0123-456789abcdef-lock-0000000009", 9),
+        ("_c_01234567-89ab-cdef-0123-456789abcdef-__WRIT__0000000010", 10),
+        ("x__lock__-2147483648", -2147483648),
+        ("x__lock__-000000001", -1),
+        ("_c_x-lock--000000001", -1),
+        ("lock-0000000001", 1),
+        ("config", None),
+        ("job-2024", None),
+        ("", None),
+        ("x__lock__\N{ARABIC-INDIC DIGIT ONE}000000001", None),
+    ],
+)
+def test_who_counts_is_known_by_the_number_at_the_end(name: str, number: int | None) -> None:
+    assert queue.number(name) == number
+
+
+@pytest.mark.parametrize("layout", ["kazoo", "curator"])
+def test_our_own_names_count(layout: str) -> None:
+    assert queue.number(queue.prefix("0123456789" * 3 + "01", layout) + "0000000042") == 42
+
+
+def test_the_order_is_that_of_the_numbers_also_when_the_servers_counter_turns_over() -> None:
+    def named(*numbers: int) -> list[str]:
+        return [f"x__lock__{number:010d}" for number in numbers]
+
+    assert queue.in_order(["config", *reversed(named(1, 9, 10))]) == named(1, 9, 10)
+    assert queue.in_order(named(-2147483648, 2147483647, -2147483647)) == named(2147483647, -2147483648, -2147483647)
+    assert queue.in_order(named(0, -1)) == named(-1, 0)

@@ -1,0 +1,208 @@
+"""lockctl.stores.file.layout: whatever a crash leaves in a lock file, the token is not lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockctl.model import Claim
+from lockctl.stores.file import layout
+from lockctl.stores.file.layout import MAGIC, ROOM, SIZE, SLOT, NotARecord, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import Self
+
+DOCUMENTS = st.binary(max_size=300) | st.just(b"null") | st.just(b"x" * ROOM)
+TOKENS = st.integers(min_value=0, max_value=2**63 - 1)
+
+
+class File:
+    """A lock file in memory, with its bytes at hand."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("lock", os.MFD_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+
+    @property
+    def content(self) -> bytes:
+        return os.pread(self.descriptor, 4 * SIZE, 0)
+
+    @content.setter
+    def content(self, content: bytes) -> None:
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, content, 0)
+
+    def write(self, *tokens: int, document: bytes = b"null") -> None:
+        """One state after the other, as the holders do."""
+        for token in tokens:
+            before = layout.read(self.descriptor) or Record(0, 0, b"null")
+            layout.write(self.descriptor, Record(before.sequence + 1, token, document), durable=False)
+
+    def read(self) -> Record | None:
+        return layout.read(self.descriptor)
+
+
+@pytest.fixture
+def file() -> Iterator[File]:
+    with File() as made:
+        yield made
+
+
+@given(st.integers(min_value=0, max_value=10**15), TOKENS, DOCUMENTS)
+def test_what_is_written_is_read(sequence: int, token: int, document: bytes) -> None:
+    with File() as file:
+        layout.write(file.descriptor, Record(sequence, token, document), durable=True)
+        assert file.read() == Record(sequence, token, document)
+        assert len(file.content) <= SIZE
+
+
+@given(st.lists(TOKENS, min_size=1, max_size=6))
+def test_the_newest_of_the_two_slots_counts(tokens: list[int]) -> None:
+    with File() as file:
+        file.write(*tokens)
+        newest = file.read()
+        assert newest is not None
+        assert (newest.sequence, newest.token) == (len(tokens), tokens[-1])
+        assert len(file.content) <= SIZE
+
+
+@given(st.integers(min_value=2, max_value=5), st.integers(min_value=0, max_value=SLOT), st.binary(max_size=SLOT))
+def test_a_write_torn_at_any_byte_leaves_the_token_before_it_or_its_own(writes: int, at: int, garbage: bytes) -> None:
+    with File() as file:
+        file.write(*range(100, 100 + writes))
+        before = file.content.ljust(SIZE, b"\0")
+        file.write(100 + writes)
+        start = ((writes + 1) % 2) * SLOT
+        new, old = file.content[start : start + SLOT], before[start : start + SLOT]
+        torn = (new[:at] + garbage + old)[:SLOT] if garbage else new[:at] + old[at:]
+        file.content = before[:start] + torn + before[start + SLOT :]
+        found = file.read()
+        assert found is not None
+        assert found.token in {100 + writes - 1, 100 + writes}
+        file.write(found.token + 1)
+        repaired = file.read()
+        assert repaired is not None
+        assert repaired.token == found.token + 1
+
+
+@given(st.integers(min_value=0, max_value=1), st.integers(min_value=0, max_value=SLOT - 1), st.integers(1, 255))
+def test_a_flipped_bit_in_one_slot_leaves_the_other(slot: int, at: int, flip: int) -> None:
+    with File() as file:
+        file.write(100, 101, document=b'{"owner":"me"}' + b" " * (ROOM - 14))
+        content = bytearray(file.content)
+        content[slot * SLOT + at] ^= flip
+        file.content = bytes(content)
+        found = file.read()
+        assert found is not None
+        newest_is_whole = (found.sequence % 2) != slot or at == SLOT - 1
+        assert found.token == (101 if newest_is_whole and found.sequence == 2 else 100)
+
+
+@given(st.integers(min_value=0, max_value=SLOT))
+def test_a_file_cut_short_by_a_full_disk_leaves_what_is_whole(size: int) -> None:
+    with File() as file:
+        file.write(100, 101)
+        os.ftruncate(file.descriptor, size)
+        found = file.read()
+        assert found is None or found.token in {100, 101}
+
+
+@given(st.binary(min_size=1).filter(lambda content: content[:1] not in {b"\0", MAGIC[:1]}))
+def test_the_content_of_another_program_is_not_written_over(content: bytes) -> None:
+    with File() as file:
+        file.content = content
+        with pytest.raises(NotARecord):
+            file.read()
+        assert not layout.owned_by(file.descriptor, "me", 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * SIZE, MAGIC, MAGIC + b"x" * (SLOT - len(MAGIC))])
+def test_an_empty_or_half_created_file_never_had_a_record(file: File, content: bytes) -> None:
+    file.content = content
+    assert file.read() is None
+    assert not layout.owned_by(file.descriptor, "me", 1)
+
+
+def test_a_file_can_be_read_by_a_person(file: File) -> None:
+    file.write(41, document=layout.describe(claim(), {}))
+    text = file.content.decode().strip("\0")
+    assert text.splitlines()[0].split()[:3] == ["lockctl1", f"{1:020d}", f"{41:020d}"]
+    assert json.loads(text.splitlines()[1])["command"] == ["./nightly.sh"]
+
+
+def claim(**changes: object) -> Claim:
+    fields: dict[str, object] = {
+        "name": "nightly",
+        "owner": "0123abcd",
+        "ttl": 30.0,
+        "host": "web3",
+        "pid": 41,
+        "user": "ops",
+        "command": ("./nightly.sh",),
+    }
+    return Claim(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+WORD = st.text(st.characters(codec=None), max_size=5000)
+
+
+@given(
+    WORD,
+    WORD,
+    st.lists(WORD | st.just("x" * 4000), max_size=6).map(tuple),
+    st.none() | st.integers() | WORD.map(lambda text: text[:20]),
+)
+def test_every_holder_fits_into_a_slot_and_is_found_again_with_whole_words(
+    host: str, user: str, command: tuple[str, ...], extra: int | str | None
+) -> None:
+    document = layout.describe(claim(host=host, user=user, command=command), {"extra": extra})
+    assert len(document) <= ROOM
+    with File() as file:
+        file.write(7, document=document)
+        assert layout.owned_by(file.descriptor, "0123abcd", 7)
+        assert not layout.owned_by(file.descriptor, "0123abcd", 8)
+        assert not layout.owned_by(file.descriptor, "0123abce", 7)
+        found = file.read()
+        assert found is not None
+        holder = found.holder
+    assert holder is not None
+    assert (holder["owner"], holder["pid"], holder["ttl"], holder["mode"]) == ("0123abcd", 41, 30.0, "exclusive")
+    clean = [word.encode("utf-8", "replace").decode() for word in command]
+    words = holder["command"]
+    assert isinstance(words, list)
+    assert words == clean or (words[-1] == "..." and words[:-1] == clean[: len(words) - 1])
+
+
+def test_an_owner_that_another_holder_wrote_as_its_command_is_not_the_owner(file: File) -> None:
+    file.write(7, document=layout.describe(claim(owner="other", command=('"owner":"0123abcd"',)), {}))
+    assert not layout.owned_by(file.descriptor, "0123abcd", 7)
+
+
+@pytest.mark.parametrize("document", [b"null", b"{}", b"[]", b'{"owner":""}', b"\xff", b"{", b""])
+def test_a_document_without_an_owner_is_nobody(document: bytes) -> None:
+    assert Record(1, 1, document).holder is None
+
+
+def test_a_write_to_a_full_disk_says_so(full_disk: int) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        layout.write(full_disk, Record(1, 1, b"null"), durable=True)
+
+
+@pytest.fixture
+def full_disk() -> Iterator[int]:
+    """A file of which every write fails as on a full disk, on every Linux and without mounting anything."""
+    descriptor = os.open("/dev/full", os.O_RDWR)
+    yield descriptor
+    os.close(descriptor)
