@@ -48,7 +48,7 @@ def test_it_ends_at_once_with_the_process_that_it_is_bound_to(acquirer: Acquirer
     assert (code, "--bind-pid" in text) == (76, True)
 
 
-def test_a_process_that_ended_before_the_holder_looked_is_not_mistaken_for_another_of_its_number(
+def test_a_process_that_ended_before_the_daemon_looked_is_not_mistaken_for_another_of_its_number(
     acquirer: Acquirer,
 ) -> None:
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -185,7 +185,7 @@ def test_a_killed_process_of_the_daemon_frees_the_lock_and_is_told(victim: str, 
     os.kill(daemon if victim == "keeper" else guard_of(daemon), signal.SIGKILL)
     eventually(acquirer.free, limit=5.0)
     code, text = word(acquirer("release", "--handle", path))
-    assert (code, "deploy is not held any more: its keeper was" in text) == (76, True)
+    assert (code, "deploy is not held any more: its daemon was" in text) == (76, True)
     assert acquirer.remains() == []
 
 

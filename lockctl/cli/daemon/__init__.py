@@ -1,1 +1,1 @@
-"""The detached process that holds a lock for `lockctl acquire`, its handle, and what it leaves on the disk."""
+"""The daemon: the detached process that holds a lock for `lockctl acquire`; its handle, and its files on the disk."""

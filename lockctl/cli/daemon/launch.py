@@ -49,7 +49,7 @@ def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], envi
     try:
         pid = os.fork()
     except OSError as failure:
-        raise ConfigError(f"cannot start the keeper: {failure.strerror}: raise the limit (ulimit -u)") from None
+        raise ConfigError(f"cannot start the daemon: {failure.strerror}: raise the limit (ulimit -u)") from None
     if pid == 0:
         own.close()
         become_daemon(acquirer, order, remains, (log, other.fileno()), given, environ)

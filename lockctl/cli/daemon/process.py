@@ -61,7 +61,7 @@ def main(words: list[str]) -> None:
     """Hold until it is enough; leaves by ``os._exit``."""
     stem, span, bound, link = words
     _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)  # the end of a session, and of the `acquire` that started us
-    kernel.set_process_name("lockctl-holder")
+    kernel.set_process_name("lockctl-daemon")
     command = DaemonCommand(Task(stem, float(span), int(bound), int(link)), os.environ)
     os._exit(command.run())
 

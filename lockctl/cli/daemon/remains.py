@@ -43,7 +43,9 @@ def directory(environ: Mapping[str, str]) -> str:
     elif environ.get("HOME", "").startswith("/"):
         path = environ["HOME"] + "/.local/state/lockctl-handles"
     else:
-        raise ConfigError("none of XDG_RUNTIME_DIR, XDG_STATE_HOME and HOME is set: no place for the keeper's socket")
+        raise ConfigError(
+            "none of XDG_RUNTIME_DIR, XDG_STATE_HOME and HOME is set: no directory for the daemon's socket"
+        )
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         try:
@@ -52,10 +54,10 @@ def directory(environ: Mapping[str, str]) -> str:
             pass
         found = os.lstat(path)
     except OSError as failure:
-        raise ConfigError(f"cannot make {printable(path)}, for the keeper's socket: {failure.strerror}") from None
+        raise ConfigError(f"cannot make {printable(path)}, for the daemon's socket: {failure.strerror}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise ConfigError(
-            f"{printable(path)} must be a directory of this user alone (chmod 700): a keeper listens there"
+            f"{printable(path)} must be a directory of this user alone (chmod 700): a daemon listens there"
         )
     return path
 
@@ -141,15 +143,15 @@ class Remains:
 
 def reason(report: Mapping[str, Any] | None) -> str:
     """Why a daemon ended, by its report; ``None``: it could not write one."""
-    found = "its keeper was killed"
+    found = "its daemon was killed"
     if report is not None:
         outcome, detail = report.get("outcome"), report.get("detail")
         code = report.get("exit_code")
         found = {"lost": "its lease was lost", "revoked": "it was revoked"}.get(str(outcome), found)
         if outcome == "exited" and isinstance(code, int):
-            found = ENDS.get(code, f"its holder ended with status {code}")
+            found = ENDS.get(code, f"its daemon ended with status {code}")
         elif outcome == "signaled":
-            found = "its keeper was ended by a signal"
+            found = "its daemon was terminated by a signal"
         if isinstance(detail, str) and detail:
             found += f" {detail}" if outcome == "revoked" else f": {detail}"
     return found

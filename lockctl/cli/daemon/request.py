@@ -61,7 +61,7 @@ def ask(handle: Handle, request: Mapping[str, object]) -> dict[str, Any]:
     finally:
         end.close()
     if data is None:
-        raise BackendUnavailable(f"{handle.name}: the keeper (pid {handle.pid}) does not answer: is it stopped?")
+        raise BackendUnavailable(f"{handle.name}: the daemon (pid {handle.pid}) does not answer: is it stopped?")
     if not data:
         raise Gone
     try:
@@ -69,7 +69,7 @@ def ask(handle: Handle, request: Mapping[str, object]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict) or answer.get("refused"):
-        raise LockctlError(f"{handle.name}: the keeper refused: this handle is not the one that it made")
+        raise LockctlError(f"{handle.name}: the daemon refused: it did not make this handle")
     return answer
 
 
@@ -85,7 +85,7 @@ def ended(handle: Handle, remains: Remains) -> int:
         Talk()("error", f"{handle.name} {NOT_HELD}")
         return exit_status.HELD
     if not remains.await_end(handle.ttl + GIVE_BACK):
-        raise BackendUnavailable(f"{handle.name}: the keeper (pid {handle.pid}) is ending, and has not ended yet")
+        raise BackendUnavailable(f"{handle.name}: the daemon (pid {handle.pid}) is ending, and has not ended yet")
     report = remains.report()
     if report is not None and report.get("outcome") == "exited" and report.get("exit_code") == RELEASED:
         Talk()("error", f"{handle.name} is not held by this handle any more: it was released")

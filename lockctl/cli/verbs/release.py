@@ -31,7 +31,7 @@ def command(*, file: str | None) -> int:
             remains.remove()
         return status
     if not remains.await_end(handle.ttl + GIVE_BACK):
-        raise BackendUnavailable(f"{handle.name}: the keeper (pid {handle.pid}) has not given the lock back yet")
+        raise BackendUnavailable(f"{handle.name}: the daemon (pid {handle.pid}) has not given the lock back yet")
     report = remains.report()
     remains.remove()
     if report is None or report.get("outcome") not in ("exited", "signaled"):
