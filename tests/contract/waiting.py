@@ -7,14 +7,18 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lockctl.errors import BackendUnavailable
 from tests.contract.harness import LIMIT, Background, queue_up, refused, take, waiters
-from tests.jobs import eventually
+from tests.jobs import best_of_a_few, eventually
 
 if TYPE_CHECKING:
     from lockctl.backend import Backend
     from lockctl.model import Claim
     from tests.contract.harness import Harness
+
+NO_TIME = 0.055  # seconds of the processor for 1.5 s of waiting: five ticks of its clock, and a rest
 
 
 def start_waiting(client: Backend, claim: Claim, observer: Backend, *, count: int = 1) -> Background:
@@ -200,4 +204,23 @@ class Waiting:
         backend.release(grant, timeout=LIMIT)
         waiting.result()
         assert waiting.ended_at - before > 0.5
+        assert refused(other, claim)
+
+    @pytest.mark.parametrize("held", ["by a job", "after its job"])
+    def test_a_wait_costs_no_measurable_time_of_the_processor(
+        self, harness: Harness, backend: Backend, other: Backend, held: str
+    ) -> None:
+        grant = take(backend, harness.claim(ttl=30.0))
+        if held == "after its job":
+            backend.release(grant, timeout=LIMIT, hold=30.0)
+        claim = harness.claim(ttl=30.0)
+        other.wait(claim, timeout=0.1, interrupt=None)  # what a first wait loads is not what a wait costs
+
+        def attempt() -> float:
+            before = os.times()
+            other.wait(claim, timeout=1.5, interrupt=None)
+            after = os.times()
+            return sum(after[:4]) - sum(before[:4])
+
+        best_of_a_few(attempt, NO_TIME)
         assert refused(other, claim)

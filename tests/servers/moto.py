@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
@@ -71,11 +72,9 @@ class Moto(Server):
 
     def client(self, service: str = "s3", key: str = "test", secret: str = "test") -> Any:
         """A client of botocore for it, with these credentials."""
-        import botocore.session
         from botocore.config import Config
 
-        session = botocore.session.Session()
-        return session.create_client(
+        return _session().create_client(
             service,
             region_name="us-east-1",
             endpoint_url=self.url,
@@ -84,3 +83,11 @@ class Moto(Server):
             aws_secret_access_key=secret,
             config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
         )
+
+
+@functools.cache
+def _session() -> Any:
+    """One for all clients: it reads the description of the service, which takes half a second."""
+    import botocore.session
+
+    return botocore.session.Session()

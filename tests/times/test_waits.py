@@ -1,4 +1,4 @@
-"""How soon a refusal, a wait and its end are there, and what a wait costs, by the calls of a backend."""
+"""How soon a refusal, a wait and its end are there, by the calls of a backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tests.contract.harness import Harness
 
 AT_ONCE = 0.2  # seconds
-NO_TIME = 0.055  # seconds of the processor for 1.5 s of waiting: five ticks of its clock, and a rest
 
 pytestmark = [
     pytest.mark.parametrize("backend_name", [*on_backends(), "memory"]),
@@ -104,23 +103,3 @@ def test_a_wait_that_is_interrupted_beforehand_returns_at_once(
     take(backend, harness.claim(ttl=30.0))
     os.write(interrupt[1], b".")
     best_of_a_few(lambda: seconds(lambda: other.wait(harness.claim(), timeout=20.0, interrupt=interrupt[0])), AT_ONCE)
-
-
-@pytest.mark.parametrize("held", ["by a job", "after its job"])
-def test_waiting_costs_no_measurable_time_of_the_processor(
-    harness: Harness, backend: Backend, other: Backend, held: str
-) -> None:
-    grant = take(backend, harness.claim(ttl=30.0))
-    if held == "after its job":
-        backend.release(grant, timeout=LIMIT, hold=30.0)
-    claim = harness.claim(ttl=30.0)
-    other.wait(claim, timeout=0.1, interrupt=None)  # what a first wait loads is not what a wait costs
-
-    def attempt() -> float:
-        before = os.times()
-        other.wait(claim, timeout=1.5, interrupt=None)
-        after = os.times()
-        return sum(after[:4]) - sum(before[:4])
-
-    best_of_a_few(attempt, NO_TIME)
-    assert other.try_acquire(claim, timeout=LIMIT) is None
