@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 HEADER = MAGIC_NUMBER + bytes(4)  # of a file that is valid while its source has the time and size that follow
 HEADER_SIZE = 16
 LEASE = "lockctl.lease"
-STORES = ("lockctl.stores.", "lockctl.locks")
-DRIVER = "cell"  # loaded from the start by those whose locks are over cells; the others need it for marks alone
+STORES = "lockctl.stores."
+LOCKS, DRIVER = (
+    "lockctl.locks",
+    "cell",
+)  # for locks over cells, which load it at the start; others need it for marks alone
 LATER = ("lockctl.supervise.keeper", "lockctl.cli.output", "lockctl.cli.report", "lockctl.cli.campaign")
 WORD = 0xFFFFFFFF
 
@@ -107,6 +110,8 @@ def load_rest() -> None:
     """
     modules = list(sys.modules.items())  # threads of a client library may load something just now
     used = [name for name, module in modules if name.startswith(STORES) and hasattr(module, "__path__")]
+    if f"{LOCKS}.{DRIVER}" in sys.modules:
+        used.append(LOCKS)
     for package in (LEASE, *used):
         try:
             files = os.listdir(sys.modules[package].__path__[0])

@@ -30,6 +30,16 @@ class Capabilities(Value):
     one_lock: bool = False  # every name is the same lock, as its URL says
     keeps_place: bool = True  # a refused claim is tried again as it is; else nothing is left of it: the next one is new
 
+    def refusal(self, mode: str) -> str | None:
+        """What to say to a claim of this *mode*; ``None``: the backend has it."""
+        if mode == SHARED and not self.shared:
+            lacking = "--shared"
+        elif mode == SLOT and not self.slots:
+            lacking = "--slots"
+        else:
+            return None
+        return f"the {self.scheme} backend does not have {lacking}: lockctl backends shows which ones do"
+
 
 EXCLUSIVE, SHARED, SLOT = "exclusive", "shared", "slot"  # modes of a claim: alone, with other readers, one of N
 

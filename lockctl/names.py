@@ -2,6 +2,7 @@
 
 LONGEST = 200
 LONGEST_DOMAIN = 300  # characters
+LONGEST_DOMAIN_NAME = 64
 LARGEST_PRIME = 4294967291  # below 2**32
 ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@+-")
 LAST_PLAIN = "\ud7ff"  # what comes later ZooKeeper refuses in a path, or not everywhere
@@ -48,6 +49,12 @@ def remainder(data: bytes) -> int:
     Any hash of the standard library takes longer to load than a lock to take; one division does here.
     """
     return int.from_bytes(b"\1" + data, "big") % LARGEST_PRIME
+
+
+def read_domain_name(data: bytes) -> str | None:
+    """The random name that a store was given, by which tokens of two stores differ; ``None``: *data* is none."""
+    name = data.decode("ascii", "replace")
+    return name if name.isalnum() and name.isascii() and len(name) <= LONGEST_DOMAIN_NAME else None
 
 
 def token_domain(text: str) -> str:

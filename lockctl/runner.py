@@ -13,7 +13,7 @@ from lockctl import kernel, registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import acquire
 from lockctl.lease.schedule import LONGEST_PATIENCE
-from lockctl.model import SHARED, SLOT, Claim, Outcome
+from lockctl.model import Claim, Outcome
 from lockctl.supervise.orders import Orders
 from lockctl.value import Value, replace
 
@@ -239,13 +239,9 @@ def _check_guarantee(request: Request, capabilities: Capabilities) -> None:
 
 def _check_carried(request: Request, capabilities: Capabilities) -> None:
     """Raises ``ConfigError`` for what this backend does not have."""
-    missing = {SHARED: "--shared" if not capabilities.shared else "", SLOT: "--slots" if not capabilities.slots else ""}
-    if missing.get(request.mode):
-        message = (
-            f"the {capabilities.scheme} backend does not have {missing[request.mode]}:"
-            " lockctl backends shows which ones do"
-        )
-        raise ConfigError(message)
+    refusal = capabilities.refusal(request.mode)
+    if refusal is not None:
+        raise ConfigError(refusal)
 
 
 def _open(request: Request) -> Backend:

@@ -13,8 +13,8 @@ from lockctl import documents
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.locks.driver import looks
 from lockctl.locks.machine import Lock
-from lockctl.model import Grant, LockInfo
-from lockctl.names import is_name, printable
+from lockctl.model import Grant
+from lockctl.names import printable, read_domain_name
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.driver import Cells, Seen
-    from lockctl.model import Capabilities, Claim, Holder, Run
+    from lockctl.model import Capabilities, Claim, Holder, LockInfo, Run
 
     T = TypeVar("T")
 
-LONGEST_NAME = 64  # characters of a domain
 LONGEST_STEP = 5.0  # seconds for one request of a wait, which may have no end itself
 REFRESHES_PER_TTL = 3  # how often a waiter's place is prolonged: two may fail
 LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
@@ -183,24 +182,23 @@ class CellBackend:
 
     def _info(self, name: str, seen: Seen, lock: Lock | None, last_run: Run | None) -> LockInfo:
         """A lock as an operator sees it; without one another program has its cell."""
-        state, holders = "foreign", [documents.foreign_holder()]
+        from lockctl.locks.inspect import lock_info
+
+        holders = [documents.foreign_holder()]
         if lock is not None:
             holders = [
                 documents.holder(each, token=each["token"], expires_in=each["until"] - seen.at)
                 for each in lock.holders.values()
             ]
-            state = "held" if holders else "free"
         lock = lock or Lock()
-        promised = self.capabilities
-        return LockInfo(
-            name=name,
-            backend=promised.scheme,
-            key=self._prefix + name,
-            state=state,
-            fencing=promised.fencing,
+        return lock_info(
+            self.capabilities.scheme,
+            self.capabilities.fencing,
+            name,
+            self._prefix + name,
+            holders,
+            map(documents.waiter, lock.queue.values()),
             slots=max([1, *map(documents.slots, lock.holders.values())]),
-            holders=tuple(holders),
-            waiters=tuple(map(documents.waiter, lock.queue.values())),
             last_run=last_run,
         )
 
@@ -321,12 +319,12 @@ class CellBackend:
 
     def _matching(self, kind: str, pattern: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """The cells of one kind, with the names of the locks."""
-        from fnmatch import fnmatchcase
+        from lockctl.locks.inspect import is_match
 
         beginning = kind + self._prefix
         for key, seen in self._cells.scan(beginning, deadline):
             name = key[len(beginning) :]
-            if is_name(name) and fnmatchcase(name, pattern):
+            if is_match(name, pattern):
                 yield name, seen
 
     def _last_use(self, seen: Seen | None, past: Seen | None = None) -> float | None:
@@ -346,8 +344,8 @@ class CellBackend:
     def _read_domain(self, deadline: Deadline) -> str:
         """The name of the store, given once for all who use it: it goes with the data wherever these go."""
         for seen in looks(self._cells, DOMAIN, deadline):
-            name = (seen.data or b"").decode("ascii", "replace")
-            if name.isalnum() and name.isascii() and len(name) <= LONGEST_NAME:
+            name = read_domain_name(seen.data or b"")
+            if name is not None:
                 self._domain = f"{self.capabilities.scheme}:{name}"
                 break
             if seen.data is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import Claim
-from lockctl.stores.consul.layout import lock_name, quoted
+from lockctl.stores.consul.layout import quoted
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, take
@@ -98,9 +98,5 @@ def test_any_prefix_that_consul_takes_can_be_used(
     client.release(grant, timeout=LIMIT)
 
 
-def test_names_and_keys_are_told_apart() -> None:
-    assert lock_name("locks/a/.lock", "locks/") == "a"
-    assert lock_name("locks/.lock", "locks") is None
-    assert lock_name("locks//.lock", "locks/") is None
-    assert lock_name("other/a/.lock", "locks/") is None
+def test_a_key_in_a_path_is_quoted() -> None:
     assert quoted("a+b c/\N{SNOWMAN}") == "a%2Bb%20c/%E2%98%83"

@@ -24,7 +24,7 @@ RESOLUTION = 1.0  # seconds of the clock in an answer
 LOOK = 0.25  # seconds between looks in the last one
 
 
-def record(agent: Agent, key: str, grant: Grant, seconds: float, deadline: Deadline) -> dict[str, Any]:
+def keep(agent: Agent, key: str, grant: Grant, seconds: float, deadline: Deadline) -> dict[str, Any]:
     """The operation that keeps a lock for so many more seconds."""
     agent.get(key, deadline)  # asks for the time
     now = agent.now()

@@ -41,7 +41,7 @@ class Entry(Value):
     index: int
 
 
-class Tenure(Value):
+class HolderRecord(Value):
     """What a holder of ours wrote about itself, and what was asked of it."""
 
     document: dict[str, Any]
@@ -70,7 +70,7 @@ def read_entry(content: object) -> Entry | None:
     return Entry(key, flags, value, session if isinstance(session, str) and session else None, index)
 
 
-def read_tenure(entry: Entry) -> Tenure | None:
+def read_holder(entry: Entry) -> HolderRecord | None:
     """Who of ours holds the lock by the session that has the key; ``None``: another program, or nobody."""
     first, _, rest = entry.value.partition(b"\n")
     document = documents.read(first)
@@ -78,7 +78,7 @@ def read_tenure(entry: Entry) -> Tenure | None:
         return None
     digits, _, request = rest.partition(b"\n")
     token = int(digits) if digits.isdigit() and len(digits) < 20 else entry.index
-    return Tenure(document, document["owner"], token if 0 < token <= entry.index else entry.index, request)
+    return HolderRecord(document, document["owner"], token if 0 < token <= entry.index else entry.index, request)
 
 
 def describe(claim: Claim, session: str, acquired_at: float) -> bytes:
@@ -86,10 +86,10 @@ def describe(claim: Claim, session: str, acquired_at: float) -> bytes:
     return documents.describe(claim, {"acquired_at": acquired_at, "session": session})
 
 
-def describe_revoked(entry: Entry, tenure: Tenure, by: str, reason: str) -> bytes:
+def describe_revoked(entry: Entry, record: HolderRecord, by: str, reason: str) -> bytes:
     """The value of the same lock with a request to give it back."""
     first, _, _ = entry.value.partition(b"\n")
-    return b"\n".join([first, b"%d" % tenure.token, documents.describe_revocation(tenure.owner, by, reason)])
+    return b"\n".join([first, b"%d" % record.token, documents.describe_revocation(record.owner, by, reason)])
 
 
 def unchanged(key: str, entry: Entry | None) -> dict[str, Any]:
@@ -110,11 +110,3 @@ def quoted(text: str) -> str:
         return text
     data = text.encode("utf-8", "surrogateescape")
     return "".join(chr(byte) if chr(byte) in UNRESERVED else f"%{byte:02X}" for byte in data)
-
-
-def lock_name(key: str, prefix: str) -> str | None:
-    """The name of the lock whose key this is; ``None``: it is no lock's."""
-    name = key[len(prefix) : -len(SUFFIX)]
-    if not key.startswith(prefix) or not key.endswith(SUFFIX) or not 0 < len(name) <= LONGEST:
-        return None
-    return name if ALLOWED.issuperset(name) and name[0] not in ".-" else None

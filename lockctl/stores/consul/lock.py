@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
-from lockctl.model import SHARED, Capabilities, Grant
-from lockctl.names import printable
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
+from lockctl.locks.native import NativeBackend
+from lockctl.model import Capabilities, Grant
+from lockctl.names import printable, read_domain_name
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.address import Settings, from_url
 from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX
@@ -23,18 +24,23 @@ from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any, ClassVar
+    from collections.abc import Callable
+    from typing import Any, ClassVar, TypeVar
 
-    from lockctl.model import Claim, Holder, LockInfo, Run
-    from lockctl.stores.consul.layout import Entry, Tenure
+    from lockctl.locks.native import Files
+    from lockctl.model import Claim
+    from lockctl.stores.consul import inspect, records, retire, revoke
+    from lockctl.stores.consul.layout import Entry, HolderRecord
     from lockctl.url import Url
+
+    T = TypeVar("T")
+    FILES: Files[Agent] = (inspect, revoke, records, retire)
 
 ENDED = "its session in Consul has ended"
 TRIES = 4  # times that another is faster before it is said to have the lock
 
 
-class ConsulBackend:
+class ConsulBackend(NativeBackend):
     """One client of a cluster, through one agent. Not for two threads at once, except :meth:`renew`."""
 
     parameters: ClassVar[dict[str, str]] = {
@@ -73,9 +79,8 @@ class ConsulBackend:
         self._agent = Agent(settings)
         self._renewing = Agent(settings)  # renewals come from a thread of their own
         self._sessions: dict[str, str] = {}  # owner -> the session that was made for it
-        self._pauses: dict[
-            str, float
-        ] = {}  # owner that was refused although there is room -> how long to wait at least
+        # owner that was refused although a slot is free -> how long to wait at least
+        self._pauses: dict[str, float] = {}
         self._domain: str | None = None
         self.closed_by = ""  # what kept the last attempt out if nobody holds the lock; empty: not known
 
@@ -88,11 +93,7 @@ class ConsulBackend:
         """What ``consul lock`` must be given for the same lock."""
         return self._settings.prefix + name
 
-    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
-        """See ``Backend``."""
-        if claim.mode == SHARED:
-            raise ConfigError("consul: its locks are for one holder, or for as many as --slots says, not for readers")
-        deadline = Deadline(timeout, interrupt)
+    def _take(self, claim: Claim, deadline: Deadline) -> Grant | None:
         self._pauses.pop(claim.owner, None)
         self.closed_by = ""
         attempt = self._try_slot if claim.slots > 1 else self._try
@@ -110,41 +111,41 @@ class ConsulBackend:
         key = self._place(claim.name) + SUFFIX
         entry = self._agent.get(key, deadline)
         if entry is not None and entry.session is not None:
-            return self._again(claim, entry.session, entries.read_tenure(entry), deadline), True
-        seats = None
+            return self._again(claim, entry.session, entries.read_holder(entry), deadline), True
+        semaphore = None
         if entry is not None and entry.flags == SEMAPHORE_FLAGS:
             from lockctl.stores.consul import share
 
-            seats = share.read(self._agent, self._place(claim.name), deadline)
-            if seats.is_full(claim):
+            semaphore = share.read(self._agent, self._place(claim.name), deadline)
+            if semaphore.is_full(claim):
                 return None, True
         session = self._session(claim, deadline)
-        if seats is not None and seats.closed(self._agent, session, deadline):
+        if semaphore is not None and semaphore.closed(self._agent, session, deadline):
             self._delay(claim)
             return None, True
         at = self._agent.now()
         taking = [entries.unchanged(key, entry), lock(key, entries.describe(claim, session, at), LOCK_FLAGS, session)]
-        return self._take(claim, taking, at, deadline)
+        return self._write(claim, taking, at, deadline)
 
     def _try_slot(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
         """The same for one of several slots."""
         from lockctl.stores.consul import share
 
-        seats = share.read(self._agent, self._place(claim.name), deadline)
-        own = seats.own(claim)
+        semaphore = share.read(self._agent, self._place(claim.name), deadline)
+        own = semaphore.own(claim)
         if own is not None:
             return self._again(claim, *own, deadline), True
-        if seats.is_full(claim):
+        if semaphore.is_full(claim):
             return None, True
         session = self._session(claim, deadline)
-        closed = seats.closed(self._agent, session, deadline)
-        if len(seats.living) + len(closed) >= claim.slots:
+        closed = semaphore.closed(self._agent, session, deadline)
+        if len(semaphore.living) + len(closed) >= claim.slots:
             self._delay(claim)
             return None, True
         at = self._agent.now()
-        return self._take(claim, seats.entering(claim, session, closed, at), at, deadline)
+        return self._write(claim, semaphore.entering(claim, session, closed, at), at, deadline)
 
-    def _take(
+    def _write(
         self, claim: Claim, taking: list[dict[str, Any]], at: float, deadline: Deadline
     ) -> tuple[Grant | None, bool]:
         """Do all of *taking* if nobody keeps the lock after its job; its last operation writes the holder's key.
@@ -188,9 +189,9 @@ class ConsulBackend:
         self._pauses[claim.owner] = wait.POLL
         self.closed_by = "nobody holds it: Consul keeps it closed for the lock delay of a holder that vanished"
 
-    def _again(self, claim: Claim, session: str, tenure: Tenure | None, deadline: Deadline) -> Grant | None:
+    def _again(self, claim: Claim, session: str, record: HolderRecord | None, deadline: Deadline) -> Grant | None:
         """The grant of the same claim, if its answer was lost; with a lease that begins within this call."""
-        if tenure is None or tenure.owner != claim.owner:
+        if record is None or record.owner != claim.owner:
             return None
         ttl = self._agent.renew_session(session, deadline)
         if ttl is None:
@@ -198,7 +199,7 @@ class ConsulBackend:
         self._sessions[claim.owner] = session
         if self._domain is None:
             self._domain = self._read_domain(self._agent.get(self._settings.prefix + DOMAIN, deadline))
-        return self._grant(claim, tenure.token, ttl, tenure.granted_at or self._agent.now())
+        return self._grant(claim, record.token, ttl, record.granted_at or self._agent.now())
 
     def _session(self, claim: Claim, deadline: Deadline) -> str:
         """The session of this claim, made or renewed within this call: its lease counts from here."""
@@ -215,8 +216,8 @@ class ConsulBackend:
         self._agent.transact([{"Verb": "cas", "Key": key, "Index": 0, "Value": value, "Flags": 0}], deadline)
 
     def _read_domain(self, entry: Entry | None) -> str:
-        name = entry.value.decode("ascii", "replace") if entry is not None else ""
-        if not name.isalnum() or not name.isascii() or len(name) > 64:
+        name = read_domain_name(entry.value) if entry is not None else None
+        if name is None:
             where, key = self._settings.endpoint.where, printable(self._settings.prefix + DOMAIN)
             raise ConfigError(
                 f"{where}: the key {key} cannot be read, or is not lockctl's: the token needs"
@@ -236,10 +237,10 @@ class ConsulBackend:
             if session is None:
                 raise LeaseLost(ENDED)
             if grant.claim.slots > 1:
-                from lockctl.stores.consul.share import keys_of_seat, seat
+                from lockctl.stores.consul.share import keys_of_slot, slot
 
-                ttl, found = self._renewing.renew_and_get(session, keys_of_seat(grant.key, session), deadline)
-                entry = seat(found, grant.key, session)
+                ttl, found = self._renewing.renew_and_get(session, keys_of_slot(grant.key, session), deadline)
+                entry = slot(found, grant.key, session)
             else:
                 ttl, (entry,) = self._renewing.renew_and_get(session, (grant.key + SUFFIX,), deadline)
             if ttl is None:
@@ -248,11 +249,11 @@ class ConsulBackend:
             raise BackendUnavailable(str(refusal)) from refusal
         if entry is None or entry.session != session:
             raise LeaseLost("the lock was taken away, and may be another's by now")
-        tenure = entries.read_tenure(entry)
-        if tenure is not None and tenure.request:
+        record = entries.read_holder(entry)
+        if record is not None and record.request:
             from lockctl.documents import read_revocation
 
-            asked = read_revocation(tenure.request, owner)
+            asked = read_revocation(record.request, owner)
             if asked is not None:
                 raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
         return replace(grant, ttl=ttl)
@@ -262,10 +263,10 @@ class ConsulBackend:
         deadline = Deadline(timeout)
         keeping = []
         if hold > 0 and grant.claim.owner in self._sessions:
-            from lockctl.stores.consul.hold import record
+            from lockctl.stores.consul.hold import keep
 
             key = self._settings.prefix + HOLDS + grant.claim.name
-            keeping.append(record(self._agent, key, grant, hold, deadline))
+            keeping.append(keep(self._agent, key, grant, hold, deadline))
         self._end(grant.claim, keeping, deadline)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
@@ -294,81 +295,14 @@ class ConsulBackend:
         self._agent.destroy_session(session, deadline)
         self._sessions.pop(claim.owner, None)
 
-    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``. Nothing of a waiter is in Consul but a request that is answered when the key changes."""
-        if timeout <= 0:
-            return
-        deadline = Deadline(timeout, interrupt)
-        pause = self._pauses.pop(claim.owner, 0.0)
+    def _wait(self, claim: Claim, deadline: Deadline) -> None:
+        """Nothing of a waiter is in Consul but a request that is answered when the key changes."""
         from lockctl.stores.consul import wait
 
-        try:
-            if pause:
-                wait.pause(pause, deadline)
-            hold = self._settings.prefix + HOLDS + claim.name
-            wait.until_open(self._agent, self._place(claim.name), hold, claim, deadline)
-        except RequestInterrupted:
-            return
-        except BackendUnavailable:
-            if deadline.left() > 0:
-                raise
+        wait.until_open(self._agent, claim, self._pauses.pop(claim.owner, 0.0), deadline)
 
-    def inspect(self, name: str, *, timeout: float) -> LockInfo:
-        """See ``Backend``."""
-        from lockctl.stores.consul import inspect
-
-        return inspect.look(self._agent, self._settings.prefix, name, Deadline(timeout))
-
-    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """See ``Backend``."""
-        from lockctl.stores.consul import inspect
-
-        return inspect.look_all(self._agent, self._settings.prefix, pattern, Deadline(timeout))
-
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
-        """See ``Backend``."""
-        from lockctl.stores.consul import revoke
-
-        deadline, prefix = Deadline(timeout), self._settings.prefix
-        if now:
-            return revoke.take_away(self._agent, prefix, name, seen, deadline)
-        return revoke.ask_back(self._agent, prefix, name, seen, (by, reason), deadline)
-
-    def last_success(self, name: str, *, timeout: float) -> float | None:
-        """See ``Backend``."""
-        from lockctl.stores.consul import records
-
-        return records.last_success(self._agent, self._settings.prefix, name, Deadline(timeout))
-
-    def note_success(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``."""
-        from lockctl.stores.consul import records
-
-        records.note_success(self._agent, self._settings.prefix, grant.claim.name, grant.at, Deadline(timeout))
-
-    def remember(self, name: str, run: Run, *, timeout: float) -> None:
-        """See ``Backend``."""
-        from lockctl.stores.consul import records
-
-        records.remember(self._agent, self._settings.prefix, name, run, Deadline(timeout))
-
-    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
-        """See ``Backend``."""
-        from lockctl.stores.consul import records
-
-        return records.runs(self._agent, self._settings.prefix, name, Deadline(timeout))
-
-    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``. What leaves no success, no run and no hold leaves nothing, and is not among them."""
-        from lockctl.stores.consul import retire
-
-        return retire.unused(self._agent, self._settings.prefix, pattern, older_than, Deadline(timeout))
-
-    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``."""
-        from lockctl.stores.consul import retire
-
-        return retire.forget(self._agent, self._settings.prefix, name, older_than, Deadline(timeout))
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
+        return operation(self._agent, *arguments, Deadline(timeout), **more)
 
     def close(self) -> None:
         """See ``Backend``: the sessions of abandoned locks end by themselves."""

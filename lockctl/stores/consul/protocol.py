@@ -50,6 +50,7 @@ class Agent:
     def __init__(self, settings: Settings) -> None:
         """Nothing is sent yet."""
         self._settings = settings
+        self.prefix = settings.prefix
         self.where = settings.endpoint.where
         self._token = settings.token
         self._client = Client(settings.endpoint, _headers(settings.token))
@@ -263,7 +264,7 @@ class Agent:
         return BackendUnavailable(f"{self.where}: status {answer.status}: {said}")
 
     def _forbidden(self, answer: Response) -> Forbidden:
-        where, prefix = self.where, self._settings.prefix
+        where, prefix = self.where, self.prefix
         if b"ACL not found" in answer.body:
             return Forbidden(f"{where}: the token is not known there")
         needed = self.rights.format(prefix=prefix)

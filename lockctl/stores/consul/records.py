@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Run
+    from lockctl.model import Grant, Run
     from lockctl.stores.consul.layout import Entry
     from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
@@ -24,9 +24,9 @@ SPARE = 20  # runs more than are kept, so that not every run must remove one
 LATEST = documents.LATEST * 1000 - 1  # milliseconds since the epoch
 
 
-def last_success(agent: Agent, prefix: str, name: str, deadline: Deadline) -> float | None:
+def last_success(agent: Agent, name: str, deadline: Deadline) -> float | None:
     """When the run began that was noted last; ``None``: there is none, or nothing that can be read."""
-    return time_in(agent.get(prefix + SUCCESSES + name, deadline))
+    return time_in(agent.get(agent.prefix + SUCCESSES + name, deadline))
 
 
 def time_in(entry: Entry | None) -> float | None:
@@ -39,9 +39,9 @@ def time_in(entry: Entry | None) -> float | None:
         return None
 
 
-def note_success(agent: Agent, prefix: str, name: str, at: float, deadline: Deadline) -> None:
+def note_success(agent: Agent, grant: Grant, deadline: Deadline) -> None:
     """Write it, unless a newer one is there."""
-    key = prefix + SUCCESSES + name
+    key, at = agent.prefix + SUCCESSES + grant.claim.name, grant.at
     while True:
         entry = agent.get(key, deadline)
         if not documents.is_newer(at, time_in(entry), clock.wall()):
@@ -50,9 +50,9 @@ def note_success(agent: Agent, prefix: str, name: str, at: float, deadline: Dead
             return
 
 
-def remember(agent: Agent, prefix: str, name: str, run: Run, deadline: Deadline) -> None:
+def remember(agent: Agent, name: str, run: Run, deadline: Deadline) -> None:
     """Add a run, and remove the oldest of its kind when there are too many."""
-    folder = f"{prefix}{RUNS}{name}/{'started' if run.started else 'refused'}/"
+    folder = f"{agent.prefix}{RUNS}{name}/{'started' if run.started else 'refused'}/"
     ended = clock.wall() if run.ended_at is None else run.ended_at
     stamp = min(max(int(ended * 1000), 0), LATEST)
     key = f"{folder}{stamp:015}-{os.urandom(8).hex()}"
@@ -75,12 +75,12 @@ def noted_at(entry: Entry) -> float:
     return next((time for time in times if time is not None), 0.0)
 
 
-def runs(agent: Agent, prefix: str, name: str, deadline: Deadline, kind: str = "") -> tuple[Run, ...]:
+def read_history(agent: Agent, name: str, deadline: Deadline, kind: str = "") -> tuple[Run, ...]:
     """What is remembered, of one *kind* (``started/``) or both, the newest first."""
-    folder = f"{prefix}{RUNS}{name}/"
+    folder = f"{agent.prefix}{RUNS}{name}/"
     found = agent.tree(folder + kind, deadline)
     if not found:
-        agent.get(folder, deadline)  # refused without the right to read, which would make the past an empty one
+        agent.get(folder, deadline)  # refused without the right to read, which would make the history an empty one
     newest_first = sorted(found, key=lambda entry: entry.index, reverse=True)  # whatever the clocks of hosts say
     return history.in_order(filter(None, [history.read(entry.value) for entry in newest_first]))
 

@@ -7,8 +7,9 @@ than one transaction can have goes in several, the oldest runs first: what is le
 from __future__ import annotations
 
 from lockctl import documents
+from lockctl.locks.inspect import matching
 from lockctl.stores.consul import hold, records, share
-from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX, lock_name, unchanged
+from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX, unchanged
 from lockctl.stores.consul.protocol import MOST_OPERATIONS
 from lockctl.value import Value
 from lockctl.wire.stream import in_parts
@@ -39,38 +40,34 @@ class _Traces(Value):
     def is_unused(self, older_than: float) -> bool:
         """Whether there is something of ours, which nobody has used for so long."""
         lock = self.lock
-        if lock is not None and (lock.session is not None or share.seats([lock], lock.key[: -len(SUFFIX)]).ended):
+        if lock is not None and (lock.session is not None or share.semaphore([lock], lock.key[: -len(SUFFIX)]).ended):
             return False  # who has a slot is named, also one that has vanished and whose job may run
         if self.hold is None and self.success is None and not self.runs:
             return False
         return hold.holder(self.hold, self.now) is None and self.now - self.used_at >= older_than
 
 
-def unused(
-    agent: Agent, prefix: str, pattern: str, older_than: float, deadline: Deadline
-) -> Iterator[tuple[str, float]]:
+def unused(agent: Agent, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
     """See ``Backend``: by the clock of the agent, in whole seconds."""
-    from fnmatch import fnmatchcase
-
-    agent.get(prefix + DOMAIN, deadline)  # refused without the right to read, which would make the list a short one
+    agent.get(agent.prefix + DOMAIN, deadline)  # refused without the right to read: the list would be a short one
     known = set()
     for folder in (records.RUNS, records.SUCCESSES, HOLDS):
-        found = agent.keys(prefix + folder, deadline, "/")
-        known |= {key.removeprefix(prefix + folder).removesuffix("/") for key in found}
-    names = sorted(name for name in known if lock_name(prefix + name + SUFFIX, prefix) and fnmatchcase(name, pattern))
+        found = agent.keys(agent.prefix + folder, deadline, "/")
+        known |= {key.removeprefix(agent.prefix + folder).removesuffix("/") for key in found}
+    names = matching(known, pattern)
     for start in range(0, len(names), MOST_OPERATIONS // READS):
         some = names[start : start + MOST_OPERATIONS // READS]
-        traces = in_parts(lambda part: _traces(agent, prefix, part, deadline), some)
+        traces = in_parts(lambda part: _traces(agent, part, deadline), some)
         yield from [(name, each.used_at) for name, each in zip(some, traces, strict=True) if each.is_unused(older_than)]
 
 
-def forget(agent: Agent, prefix: str, name: str, older_than: float, deadline: Deadline) -> bool:
+def forget(agent: Agent, name: str, older_than: float, deadline: Deadline) -> bool:
     """See ``Backend``. A run that is remembered between the look and the removal is kept alone."""
-    (seen,) = _traces(agent, prefix, [name], deadline)
+    (seen,) = _traces(agent, [name], deadline)
     if not seen.is_unused(older_than):
         return False
-    keys = {prefix + name + SUFFIX: seen.lock, prefix + HOLDS + name: seen.hold}
-    keys[prefix + records.SUCCESSES + name] = seen.success
+    keys = {agent.prefix + name + SUFFIX: seen.lock, agent.prefix + HOLDS + name: seen.hold}
+    keys[agent.prefix + records.SUCCESSES + name] = seen.success
     same = [unchanged(key, entry) for key, entry in keys.items()]
     last = [
         unchanged(key, entry) if entry is None or not _is_ours(entry) else _delete(entry) for key, entry in keys.items()
@@ -80,7 +77,7 @@ def forget(agent: Agent, prefix: str, name: str, older_than: float, deadline: De
         is_last = start + RUNS_AT_ONCE >= len(seen.runs)
         if agent.transact([*(last if is_last else same), *some], deadline).results is None:
             return False
-    return not agent.keys(f"{prefix}{records.RUNS}{name}/", deadline)
+    return not agent.keys(f"{agent.prefix}{records.RUNS}{name}/", deadline)
 
 
 def _is_ours(entry: Entry) -> bool:
@@ -92,14 +89,14 @@ def _delete(entry: Entry) -> dict[str, Any]:
     return {"Verb": "delete-cas", "Key": entry.key, "Index": entry.index}
 
 
-def _traces(agent: Agent, prefix: str, names: list[str], deadline: Deadline) -> list[_Traces]:
+def _traces(agent: Agent, names: list[str], deadline: Deadline) -> list[_Traces]:
     """What there is of some names, as of one moment."""
     wanted = [
         (
-            prefix + name + SUFFIX,
-            prefix + HOLDS + name,
-            prefix + records.SUCCESSES + name,
-            f"{prefix}{records.RUNS}{name}/",
+            agent.prefix + name + SUFFIX,
+            agent.prefix + HOLDS + name,
+            agent.prefix + records.SUCCESSES + name,
+            f"{agent.prefix}{records.RUNS}{name}/",
         )
         for name in names
     ]

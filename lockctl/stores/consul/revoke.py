@@ -22,21 +22,25 @@ if TYPE_CHECKING:
 TRIES = 8  # changes of the keys under our eyes
 
 
-def ask_back(
-    agent: Agent, prefix: str, name: str, seen: Holder, request: tuple[str, str], deadline: Deadline
-) -> int | None:
+def revoke(agent: Agent, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str) -> int | None:
+    """See ``Backend``."""
+    if now:
+        return _take_away(agent, name, seen, deadline)
+    return _ask_back(agent, name, seen, (printable(by), printable(reason)), deadline)
+
+
+def _ask_back(agent: Agent, name: str, seen: Holder, request: tuple[str, str], deadline: Deadline) -> int | None:
     """Write the request *(by, reason)* beside the holder that was seen. The smallest token after it, or ``None``."""
-    by, reason = (printable(text) for text in request)
     for _ in range(TRIES):
-        _, entry = _still(agent, prefix, name, seen, deadline)
+        _, entry = _still(agent, name, seen, deadline)
         if entry is None:
             return None
-        if entry.key == prefix + HOLDS + name:
+        if entry.key == agent.prefix + HOLDS + name:
             raise LockctlError(f"{name} is kept by --min-hold after its job, which cannot be told: use --now")
-        tenure = entries.read_tenure(entry)
-        if tenure is None:
+        record = entries.read_holder(entry)
+        if record is None:
             raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
-        value = encoded(entries.describe_revoked(entry, tenure, by, reason))
+        value = encoded(entries.describe_revoked(entry, record, *request))
         # the session stays: only lock and unlock change it
         write = {"Verb": "cas", "Key": entry.key, "Index": entry.index, "Value": value, "Flags": entry.flags}
         outcome = agent.transact([write], deadline)
@@ -45,30 +49,34 @@ def ask_back(
     return None
 
 
-def take_away(agent: Agent, prefix: str, name: str, seen: Holder, deadline: Deadline) -> int | None:
+def _take_away(agent: Agent, name: str, seen: Holder, deadline: Deadline) -> int | None:
     """Free the lock of the holder that was seen, if it still has it. The smallest token after it, or ``None``.
 
     Its session is left alone: another program's may hold more than this lock.
     """
     for _ in range(TRIES):
-        found, entry = _still(agent, prefix, name, seen, deadline)
+        found, entry = _still(agent, name, seen, deadline)
         if entry is None:
             return None
         index = entry.index
         operations: list[dict[str, Any]] = [{"Verb": "delete-cas", "Key": entry.key, "Index": index}]
-        if found.seats is not None and found.seats.entry is not None and entry.session in found.seats.living:
-            index = max(index, found.seats.entry.index)
+        if (
+            found.semaphore is not None
+            and found.semaphore.entry is not None
+            and entry.session in found.semaphore.living
+        ):
+            index = max(index, found.semaphore.entry.index)
             # the holder's own key as it was seen, before it goes with the rest
-            closed = found.seats.closed(agent, entry.session, deadline)
-            operations = [entries.unchanged(entry.key, entry), *found.seats.leaving(entry.session, closed)]
+            closed = found.semaphore.closed(agent, entry.session, deadline)
+            operations = [entries.unchanged(entry.key, entry), *found.semaphore.leaving(entry.session, closed)]
         if agent.transact(operations, deadline).results is not None:
             return index + 1
     return None
 
 
-def _still(agent: Agent, prefix: str, name: str, seen: Holder, deadline: Deadline) -> tuple[Sight, Entry | None]:
+def _still(agent: Agent, name: str, seen: Holder, deadline: Deadline) -> tuple[Sight, Entry | None]:
     """What there is, and the key of the holder that was seen, if it still has the lock."""
-    found = sight(agent, prefix, name, deadline)
+    found = sight(agent, name, deadline)
     for holder, entry in found.holders:
         is_same = (holder.owner, holder.token, holder.host) == (seen.owner, seen.token, seen.host)
         if is_same and (holder.ended_at is None) == (seen.ended_at is None):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.model import Claim
-    from lockctl.stores.consul.layout import Entry, Tenure
+    from lockctl.stores.consul.layout import Entry, HolderRecord
     from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
@@ -31,7 +31,7 @@ TRIES = 8  # times that the key changes under our eyes before it is left to the 
 MOST = 1 << 31  # a limit beyond this is none
 
 
-class Seats(Value):
+class Semaphore(Value):
     """A semaphore as it was at one moment."""
 
     place: str
@@ -45,25 +45,25 @@ class Seats(Value):
         """Whether somebody has it as a lock for one."""
         return self.entry is not None and self.entry.session is not None
 
-    def own(self, claim: Claim) -> tuple[str, Tenure] | None:
-        """The session and the tenure of a claim that has a slot already."""
+    def own(self, claim: Claim) -> tuple[str, HolderRecord] | None:
+        """The session and the record of a claim that has a slot already."""
         for session, entry in self.living.items():
-            tenure = entries.read_tenure(entry)
-            if tenure is not None and tenure.owner == claim.owner:
-                return session, tenure
+            record = entries.read_holder(entry)
+            if record is not None and record.owner == claim.owner:
+                return session, record
         return None
 
     def is_full(self, claim: Claim) -> bool:
         """Whether *claim* is kept out; raises ``ConfigError`` when those inside say another number of slots."""
         if self.entry is not None and self.entry.session is not None:
-            tenure = entries.read_tenure(self.entry)
-            if tenure is not None:
-                self._agree(documents.slots(tenure.document), claim)
+            record = entries.read_holder(self.entry)
+            if record is not None:
+                self._agree(documents.slots(record.document), claim)
             return True
         if not self.living:
             return False
         # one holder and a semaphore of another program exclude each other, as `consul lock` does with and without -n
-        if claim.slots > 1 or any(entries.read_tenure(entry) is not None for entry in self.living.values()):
+        if claim.slots > 1 or any(entries.read_holder(entry) is not None for entry in self.living.values()):
             self._agree(self.limit, claim)
         return claim.slots == 1 or len(self.living) >= claim.slots
 
@@ -72,8 +72,8 @@ class Seats(Value):
         if wrong:
             raise ConfigError(wrong)
 
-    def has_room(self, claim: Claim) -> bool:
-        """Whether there is something to be had for *claim*, be it an error."""
+    def is_open(self, claim: Claim) -> bool:
+        """Whether an attempt of *claim* would not be refused, be it an error."""
         if self.is_taken:
             return False
         if not self.living or self.own(claim) is not None:
@@ -129,27 +129,27 @@ class Seats(Value):
         return operations
 
 
-def read(agent: Agent, place: str, deadline: Deadline) -> Seats:
+def read(agent: Agent, place: str, deadline: Deadline) -> Semaphore:
     """The semaphore at *place* as it is now."""
-    found = seats(agent.tree(place + "/", deadline), place)
+    found = semaphore(agent.tree(place + "/", deadline), place)
     if found.ended:
         agent.get(found.key_of(found.ended[0]), deadline)  # refused without the right to read, by which all look ended
     return found
 
 
-def seats(found: list[Entry], place: str) -> Seats:
+def semaphore(found: list[Entry], place: str) -> Semaphore:
     """The semaphore in all entries below *place*, as of one moment."""
     there = {entry.key: entry for entry in found}
     entry = there.get(place + SUFFIX)
     if entry is None or entry.session is not None or entry.flags != SEMAPHORE_FLAGS:
-        return Seats(place, entry, 0, {}, ())
+        return Semaphore(place, entry, 0, {}, ())
     limit, named = _parse(entry.value)
     living: dict[str, Entry] = {}
     for session in named:
         own = there.get(f"{place}/{session}")
         if own is not None and own.session == session:
             living[session] = own
-    return Seats(place, entry, limit, living, tuple(session for session in named if session not in living))
+    return Semaphore(place, entry, limit, living, tuple(session for session in named if session not in living))
 
 
 def leave(agent: Agent, place: str, session: str, deadline: Deadline) -> None:
@@ -161,17 +161,17 @@ def leave(agent: Agent, place: str, session: str, deadline: Deadline) -> None:
             return
 
 
-def keys_of_seat(place: str, session: str) -> tuple[str, str]:
-    """The keys that say whether a holder is still inside: for :func:`seat`, looked at in this order.
+def keys_of_slot(place: str, session: str) -> tuple[str, str]:
+    """The keys that say whether a holder is still inside: for :func:`slot`, looked at in this order.
 
     Who was left out never comes back, so that the two need not be of one moment.
     """
     return f"{place}/{session}", place + SUFFIX
 
 
-def seat(found: list[Entry | None], place: str, session: str) -> Entry | None:
+def slot(found: list[Entry | None], place: str, session: str) -> Entry | None:
     """The key of a holder that is still inside; ``None``: it is not."""
-    return seats([entry for entry in found if entry is not None], place).living.get(session)
+    return semaphore([entry for entry in found if entry is not None], place).living.get(session)
 
 
 def _describe(limit: int, sessions: list[str]) -> bytes:

@@ -6,7 +6,7 @@ import os
 import select
 
 from lockctl import clock
-from lockctl.stores.consul.layout import SEMAPHORE_FLAGS, SUFFIX
+from lockctl.stores.consul.layout import HOLDS, SEMAPHORE_FLAGS, SUFFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,11 +18,14 @@ CROWD = 0.1  # seconds: all waiters wake at one release, and look again at a ran
 POLL = 1.0  # seconds between looks at what Consul does not tell: the end of a lock delay
 
 
-def until_open(agent: Agent, place: str, hold: str, claim: Claim, deadline: Deadline) -> None:
-    """Return when *claim* may get the lock at *place*, and no key *hold* keeps it. Raises as requests do."""
+def until_open(agent: Agent, claim: Claim, first: float, deadline: Deadline) -> None:
+    """Return when *claim* may get the lock, and no hold keeps it, after *first* seconds. Raises as requests do."""
+    if first:
+        pause(first, deadline)
+    place, hold = agent.prefix + claim.name, agent.prefix + HOLDS + claim.name
     while True:
         if claim.slots > 1:
-            until_room(agent, place, claim, deadline)
+            until_slot(agent, place, claim, deadline)
         else:
             until_free(agent, place, claim, deadline)
         from lockctl.stores.consul.hold import outwait
@@ -40,7 +43,7 @@ def until_free(agent: Agent, place: str, claim: Claim, deadline: Deadline) -> No
         if entry is not None and entry.session is not None:
             waited = True
         elif entry is not None and entry.flags == SEMAPHORE_FLAGS:
-            return until_room(agent, place, claim, deadline)
+            return until_slot(agent, place, claim, deadline)
         elif waited:
             pause(some(CROWD), deadline)
             index, waited = 0, False  # the first of the crowd may have it by now
@@ -48,14 +51,14 @@ def until_free(agent: Agent, place: str, claim: Claim, deadline: Deadline) -> No
             return None
 
 
-def until_room(agent: Agent, place: str, claim: Claim, deadline: Deadline) -> None:
+def until_slot(agent: Agent, place: str, claim: Claim, deadline: Deadline) -> None:
     """The same for a semaphore: its holders end with keys of their own, so all of them are watched."""
     from lockctl.stores.consul import share
 
     index, waited = 0, False
     while True:
         found, index = agent.watch_tree(place + "/", index, deadline)
-        if not share.seats(found, place).has_room(claim):
+        if not share.semaphore(found, place).is_open(claim):
             waited = True
         elif waited:
             pause(some(CROWD), deadline)

@@ -1,7 +1,7 @@
 """Keeping a lock when its job has ended: its key goes over to a lease that nobody prolongs.
 
 So whoever looks at the queue sees it held, other programs, too. The key is not made anew: its create revision, and
-with it the place of all others, stays.
+with it the position of all others, stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
-HELD = 1 << 62  # added to the token: no tenure of an owner has so high a number, and none that lease
+HELD = 1 << 62  # added to the token: no attempt of an owner has so high a number, and none that lease
 
 
 def keep(backend: Client, grant: Grant, lease: int, seconds: float, deadline: Deadline) -> None:
@@ -27,11 +27,11 @@ def keep(backend: Client, grant: Grant, lease: int, seconds: float, deadline: De
     Raises ``BackendUnavailable``: it is not known whether it will be kept, and its own lease may still run.
     """
     claim = grant.claim
-    place, last = backend.layout.place(claim.name, lease), layout.lease_id(claim.owner, HELD + grant.token)
+    claim_key, last = backend.layout.claim_key(claim.name, lease), layout.lease_id(claim.owner, HELD + grant.token)
     document = describe(claim, {"acquired_at": grant.at, "ended_at": wall()})
     request = {
-        "compare": [layout.is_created_at(place, grant.token)],
-        "success": [layout.put(place, document, last)],
+        "compare": [layout.is_created_at(claim_key, grant.token)],
+        "success": [layout.put(claim_key, document, last)],
     }
     while True:
         backend.fresh_lease(seconds, last, deadline)

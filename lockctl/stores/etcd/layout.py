@@ -2,7 +2,7 @@
 
 The layout is that of ``etcdctl lock`` and of Go's ``concurrency.Mutex``: everybody who wants the lock has
 a key ``<lock>/<lease in hex>`` attached to a lease of its own, and the one that was created first has it.
-Readers and semaphores have a room of their own below the lock, ``<lock>/shared/`` and ``<lock>/slots-<N>/``: so a
+Readers and semaphores have a group of their own below the lock, ``<lock>/shared/`` and ``<lock>/slots-<N>/``: so a
 transaction can tell them from all others by their keys, which, unlike values, nobody can change afterwards.
 
 In answers every field that has its zero value is left out, and 64-bit numbers are strings. What is read
@@ -52,9 +52,9 @@ class Layout(Value):
         """What all keys of a lock begin with."""
         return as_bytes(self.prefix + name + "/")
 
-    def place(self, name: str, lease: int, room: bytes = b"") -> bytes:
-        """The key of one who holds the lock or waits for it, in the *room* of its kind."""
-        return self.directory(name) + room + b"%x" % lease
+    def claim_key(self, name: str, lease: int, group: bytes = b"") -> bytes:
+        """The key of one who holds the lock or waits for it, in the *group* of its kind."""
+        return self.directory(name) + group + b"%x" % lease
 
     def revocation(self, name: str, lease: int) -> bytes:
         """The key of a request to one holder to give the lock back."""
@@ -78,15 +78,15 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def lease_id(owner: str, tenure: int) -> int:
+def lease_id(owner: str, attempt: int) -> int:
     """The lease of an owner: known beforehand, so that it is found again after a lost answer.
 
-    What was given back may still be on its way to the server, so the next *tenure* of an owner has another.
+    What was given back may still be on its way to the server, so the next *attempt* of an owner has another.
     """
-    return (int.from_bytes(owner.encode("utf-8", "replace"), "big") + tenure) % LARGEST_LEASE + 1
+    return (int.from_bytes(owner.encode("utf-8", "replace"), "big") + attempt) % LARGEST_LEASE + 1
 
 
-def room(mode: str, slots: int) -> bytes:
+def group(mode: str, slots: int) -> bytes:
     """Where below a lock the keys of a kind of holder are; of a foreign one's nothing is known but that it is alone."""
     return b"" if mode == EXCLUSIVE else READERS if mode == SHARED else b"slots-%d/" % slots
 

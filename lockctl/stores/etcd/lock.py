@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from lockctl.clock import wall
 from lockctl.documents import describe, read_revocation
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
+from lockctl.locks.native import NativeBackend
 from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable
 from lockctl.stores.etcd import address, layout
@@ -20,14 +21,17 @@ from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import ClassVar
 
-    from lockctl.model import Claim, Holder, LockInfo, Run
+    from lockctl.locks.native import Files
+    from lockctl.model import Claim
+    from lockctl.stores.etcd import inspect, records, retire, revoke
     from lockctl.url import Url
 
+    FILES: Files[Client] = (inspect, revoke, records, retire)
 
-class EtcdBackend(Client):
+
+class EtcdBackend(Client, NativeBackend):
     """Locks below one prefix of one cluster. Not for use by two threads at once, except :meth:`renew`."""
 
     parameters: ClassVar[dict[str, str]] = address.PARAMETERS
@@ -58,24 +62,22 @@ class EtcdBackend(Client):
         params = take_params(url, cls.parameters)
         return cls(address.cluster(url, params), params["prefix"])
 
-    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
-        """See ``Backend``."""
-        deadline = Deadline(timeout, interrupt)
+    def _take(self, claim: Claim, deadline: Deadline) -> Grant | None:
         for lease in sorted(self.unended.get(claim.owner, ())):
-            self.end(claim.owner, lease, deadline)  # else our own old place in the queue would be before us
+            self.end(claim.owner, lease, deadline)  # else our own old key would be before us in the queue
         if claim.mode != EXCLUSIVE:
             from lockctl.stores.etcd.share import enter
 
             return enter(self, claim, deadline)
         lease = self.lease_of(claim)
-        directory, place = self.layout.directory(claim.name), self.layout.place(claim.name, lease)
+        directory, claim_key = self.layout.directory(claim.name), self.layout.claim_key(claim.name, lease)
         while True:
             ttl, term = self.fresh_lease(claim.ttl, lease, deadline)
             document = describe(claim, {"acquired_at": wall()})
             request = {
                 "compare": [layout.is_free(directory)],
-                "success": [layout.put(place, document, lease)],
-                "failure": [layout.get(place), layout.get_in_order(directory, 1)],
+                "success": [layout.put(claim_key, document, lease)],
+                "failure": [layout.get(claim_key), layout.get_in_order(directory, 1)],
             }
             try:
                 answer = self.cluster.call("/v3/kv/txn", request, deadline)
@@ -91,7 +93,7 @@ class EtcdBackend(Client):
                             demand_agreement(self, claim, first[0], deadline)
                         return None
                     token = own[0].created
-                    if not self.mark_as_holder(place, own[0], document, lease, deadline):
+                    if not self.mark_as_holder(claim_key, own[0], document, lease, deadline):
                         continue
             except LeaseGone:
                 self.lease_ended(lease)  # it ran out between two requests: begin again
@@ -102,7 +104,7 @@ class EtcdBackend(Client):
         """See ``Backend``: the lease first, whose clock counts, then whether the key is still there."""
         deadline = Deadline(timeout)
         claim, lease = grant.claim, self.lease_of_grant(grant)
-        own = self.layout.place(claim.name, lease, layout.room(claim.mode, claim.slots))
+        own = self.layout.claim_key(claim.name, lease, layout.group(claim.mode, claim.slots))
         asked = self.layout.revocation(claim.name, lease)
         request = {"compare": [layout.is_created_at(own, grant.token)], "success": [layout.get(asked)]}
         try:
@@ -115,7 +117,7 @@ class EtcdBackend(Client):
         except ConfigError as denied:
             raise BackendUnavailable(str(denied)) from None  # an error of somebody else's: not a reason to stop a job
         if answer.get("succeeded") is not True:
-            how = "was deleted by another hand" if ttl > 0 else "went with its lease, which ran out or was revoked"
+            how = "was deleted by another client" if ttl > 0 else "went with its lease, which ran out or was revoked"
             raise LeaseLost(f"the key of the lock {how}")
         if ttl <= 0 or term != layout.term(answer):
             # a leader that was deposed and does not know it yet speaks for nobody: only the transaction asked a quorum
@@ -143,74 +145,11 @@ class EtcdBackend(Client):
             return
         self.end(grant.claim.owner, lease, deadline)
 
-    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``. Between two waits a place in the queue lasts as long as a lease."""
-        if timeout <= 0:
-            return
+    def _wait(self, claim: Claim, deadline: Deadline) -> None:
+        """Between two waits a position in the queue lasts as long as a lease."""
         from lockctl.stores.etcd.wait import wait_for_turn
 
-        whole = Deadline(timeout, interrupt)
-        try:
-            wait_for_turn(self, claim, whole)
-        except RequestInterrupted:
-            return
-        except BackendUnavailable:
-            if whole.left() > 0:
-                raise
-
-    def inspect(self, name: str, *, timeout: float) -> LockInfo:
-        """See ``Backend``."""
-        from lockctl.stores.etcd.inspect import inspect
-
-        return inspect(self, name, Deadline(timeout))
-
-    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """See ``Backend``. A lock that nobody holds has no key, and is not listed."""
-        from lockctl.stores.etcd.inspect import list_locks
-
-        return list_locks(self, pattern, Deadline(timeout))
-
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
-        """See ``Backend``."""
-        from lockctl.stores.etcd.inspect import revoke
-
-        return revoke(self, name, seen, now=now, by=by, reason=reason, deadline=Deadline(timeout))
-
-    def last_success(self, name: str, *, timeout: float) -> float | None:
-        """See ``Backend``."""
-        from lockctl.stores.etcd.records import last_success
-
-        return last_success(self, name, Deadline(timeout))
-
-    def note_success(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``. Also ``BackendUnavailable`` when the lock is not that grant's any more."""
-        from lockctl.stores.etcd.records import note_success
-
-        note_success(self, grant, self.lease_of_grant(grant), Deadline(timeout))
-
-    def remember(self, name: str, run: Run, *, timeout: float) -> None:
-        """See ``Backend``."""
-        from lockctl.stores.etcd.records import remember
-
-        remember(self, name, run, Deadline(timeout))
-
-    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
-        """See ``Backend``."""
-        from lockctl.stores.etcd.records import read_history
-
-        return read_history(self, name, Deadline(timeout))
-
-    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``. What leaves no success and no run leaves nothing, and is not among them."""
-        from lockctl.stores.etcd.retire import unused
-
-        return unused(self, pattern, older_than, Deadline(timeout))
-
-    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``."""
-        from lockctl.stores.etcd.retire import forget
-
-        return forget(self, name, older_than, Deadline(timeout))
+        wait_for_turn(self, claim, deadline)
 
     def close(self) -> None:
         """See ``Backend``."""

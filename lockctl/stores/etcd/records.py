@@ -34,15 +34,15 @@ def last_success(backend: Client, name: str, deadline: Deadline) -> float | None
     return _time_in(found[0]) if found else None
 
 
-def note_success(backend: Client, grant: Grant, lease: int, deadline: Deadline) -> None:
-    """See ``Backend``: only while the key of the lock, whose name *lease* is in, is that grant's."""
+def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
+    """See ``Backend``: ``BackendUnavailable``, too, when the lock is not that grant's any more."""
     key = backend.layout.success(grant.claim.name)
-    claim = grant.claim
-    place = backend.layout.place(claim.name, lease, layout.room(claim.mode, claim.slots))
+    claim, lease = grant.claim, backend.lease_of_grant(grant)
+    claim_key = backend.layout.claim_key(claim.name, lease, layout.group(claim.mode, claim.slots))
     value = f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode()
 
     while True:
-        steps = [layout.get(key), layout.get(place)]
+        steps = [layout.get(key), layout.get(claim_key)]
         found, mine = layout.steps(backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline), 2)
         if not mine or mine[0].created != grant.token:
             raise BackendUnavailable(f"{backend.cluster.where}: the lock is not ours any more: no success was noted")
@@ -52,7 +52,7 @@ def note_success(backend: Client, grant: Grant, lease: int, deadline: Deadline) 
 
         def note(attached: int, _now: float, unchanged: dict[str, Any] = unchanged) -> dict[str, Any]:
             return {
-                "compare": [layout.is_created_at(place, grant.token), unchanged],
+                "compare": [layout.is_created_at(claim_key, grant.token), unchanged],
                 "success": [layout.put(key, value, attached)],
             }
 
@@ -105,4 +105,4 @@ def _write(
         try:
             return backend.cluster.call("/v3/kv/txn", request(lease, layout.moment(kept)), deadline)
         except LeaseGone:
-            backend.lease_ended(lease)  # revoked by another hand, or at its end
+            backend.lease_ended(lease)  # revoked by another client, or at its end

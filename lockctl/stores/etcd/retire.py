@@ -7,8 +7,9 @@ runs out: whoever ended it could end it with a record that was attached to it a 
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.names import check_name
+from lockctl.locks.inspect import matching
 from lockctl.stores.etcd import layout
+from lockctl.stores.etcd.inspect import names_below
 from lockctl.wire.stream import in_parts
 
 TYPE_CHECKING = False
@@ -20,17 +21,14 @@ if TYPE_CHECKING:
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
-PAGE = 5000  # keys without values in one answer
 STEPS = 4  # to read the last use of a name
 NAMES_AT_ONCE = 30  # in one transaction: etcd allows 128 steps
 
 
 def unused(backend: Client, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
     """See ``Backend``: by the clock of the member that answers, in whole seconds."""
-    from fnmatch import fnmatchcase
-
-    known = _names_below(backend, layout.HISTORY, deadline) | _names_below(backend, layout.SUCCESSES, deadline)
-    names = sorted(name for name in known if fnmatchcase(name, pattern))
+    folders = (layout.HISTORY, layout.SUCCESSES)
+    names = matching((name for folder in folders for name, _ in names_below(backend, folder, deadline)), pattern)
 
     def ask(some: list[str]) -> list[float | None]:
         answer = backend.cluster.call("/v3/kv/txn", {"success": _looks(backend, some)}, deadline)
@@ -87,20 +85,3 @@ def _time_in(entry: Entry) -> float:
     content = documents.an_object(entry.value) or {}
     times = [documents.seconds(content.get(word)) for word in ("noted_at", "at", "ended_at")]
     return next((time for time in times if time is not None), 0.0)
-
-
-def _names_below(backend: Client, folder: str, deadline: Deadline) -> set[str]:
-    """The names of locks that have keys in a folder beside the locks."""
-    names = set()
-    beginning = start = layout.as_bytes(backend.layout.prefix + folder)
-    while True:
-        answer = backend.cluster.call("/v3/kv/range", layout.keys_from(start, beginning, PAGE), deadline)
-        found = layout.entries(answer)
-        for entry in found:
-            try:
-                names.add(check_name(entry.key[len(beginning) :].partition(b"/")[0].decode("ascii")))
-            except ValueError:
-                continue  # another program's
-        if answer.get("more") is not True or not found:
-            return names
-        start = found[-1].key + b"\0"

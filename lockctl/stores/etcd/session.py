@@ -31,8 +31,8 @@ class Client:
         """Nothing is opened before it is needed."""
         self.cluster = cluster
         self.layout = layout.Layout(prefix)
-        self._tenures: dict[str, int] = {}  # owner -> number of its present tenure; absent: the first
-        self._later: dict[tuple[str, int], int] = {}  # owner, token -> lease of a tenure that is not the first
+        self._attempts: dict[str, int] = {}  # owner -> number of its present attempt; absent: the first
+        self._later: dict[tuple[str, int], int] = {}  # owner, token -> lease of an attempt that is not the first
         self.unended: dict[str, set[int]] = {}  # owner -> leases of which we do not know whether they ended
         self._granted: set[int] = set()  # leases that we have asked for
 
@@ -43,8 +43,8 @@ class Client:
             self.end(claim.owner, lease, deadline)
 
     def lease_of(self, claim: Claim) -> int:
-        """The lease of the present tenure of a claim."""
-        return layout.lease_id(claim.owner, self._tenures.get(claim.owner, 0))
+        """The lease of the present attempt of a claim."""
+        return layout.lease_id(claim.owner, self._attempts.get(claim.owner, 0))
 
     def fresh_lease(self, seconds: float, lease: int, deadline: Deadline) -> tuple[float, int]:
         """Have the lease run from now on, made or prolonged; for how many seconds, and the leader's term."""
@@ -84,14 +84,16 @@ class Client:
         domain = f"etcd:{layout.whole(answer['header'].get('cluster_id')):x}"
         return Grant(claim, token, domain, self.layout.lock(claim.name), ttl, layout.moment(answer))
 
-    def mark_as_holder(self, place: bytes, own: layout.Entry, document: bytes, lease: int, deadline: Deadline) -> bool:
+    def mark_as_holder(
+        self, claim_key: bytes, own: layout.Entry, document: bytes, lease: int, deadline: Deadline
+    ) -> bool:
         """Write down since when we have the lock that we waited for; whether we have it."""
         known = read(own.value)
         if known is not None and "acquired_at" in known:
             return True
         request = {
-            "compare": [layout.is_created_at(place, own.created)],
-            "success": [layout.put(place, document, lease)],
+            "compare": [layout.is_created_at(claim_key, own.created)],
+            "success": [layout.put(claim_key, document, lease)],
         }
         return self.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
 
@@ -102,9 +104,9 @@ class Client:
 
     def end(self, owner: str, lease: int, deadline: Deadline) -> None:
         """End a lease with all its keys; one of which that is not known is ended again before the next attempt."""
-        tenure = self._tenures.get(owner, 0)
-        if lease == layout.lease_id(owner, tenure):
-            self._tenures[owner] = tenure + 1
+        attempt = self._attempts.get(owner, 0)
+        if lease == layout.lease_id(owner, attempt):
+            self._attempts[owner] = attempt + 1
         self.lease_ended(lease)
         unended = self.unended.setdefault(owner, set())
         unended.add(lease)

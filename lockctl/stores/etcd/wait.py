@@ -2,7 +2,7 @@
 
 Who wants the lock alone watches the key before its own; a reader the last one before it that is not a reader's. A
 release so wakes one waiter, or the readers that now get in, and a waiter that gives up wakes the one behind it.
-For a slot any of the holders may make room: the first who waits watches them all, and each other one the key before
+For a slot the end of any holder counts: the first who waits watches them all, and each other one the key before
 its own, also for the write by which the one before it says that it is in. So a release wakes two.
 
 The watch is a hint: what counts is read anew after every hint, and now and then without one.
@@ -36,7 +36,7 @@ LONGEST_PAUSE = 1.0
 
 
 class View(Value):
-    """Who is before a place, as far as it must be known to wait."""
+    """Who is before a position, as far as it must be known to wait."""
 
     before: bytes | None  # the key whose end is waited for
     inside: tuple[bytes, ...]  # those who have all slots: the end of any of them is waited for
@@ -49,8 +49,8 @@ class View(Value):
         return self.before is None and not self.inside
 
 
-class Place(Value):
-    """A place in the queue, and who is before it."""
+class Position(Value):
+    """A position in the queue, and who is before it."""
 
     claim: Claim
     key: bytes
@@ -65,10 +65,10 @@ def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
     """Return when nobody before us is in the way. Raises ``BackendUnavailable``, also at the end of *whole*."""
     pause = PAUSE
     while True:
-        place = _queue_up(backend, claim, whole)
-        if place.view.is_clear:
+        position = _queue_up(backend, claim, whole)
+        if position.view.is_clear:
             return
-        if _watch(backend, place, whole):
+        if _watch(backend, position, whole):
             pause = PAUSE
         else:
             _sleep(min(pause, whole.left()), whole.interrupt)
@@ -76,10 +76,10 @@ def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
         whole.check(backend.cluster.where)
 
 
-def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Place:
-    """Take a place at the end of the queue, or find the one that we have, and see who is before it."""
+def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Position:
+    """Take a position at the end of the queue, or find the one that we have, and see who is before it."""
     lease = backend.lease_of(claim)
-    key = backend.layout.place(claim.name, lease, layout.room(claim.mode, claim.slots))
+    key = backend.layout.claim_key(claim.name, lease, layout.group(claim.mode, claim.slots))
     request = {
         "compare": [layout.is_created_at(key, 0)],
         "success": [layout.put(key, describe(claim, {"since": wall()}), lease)],
@@ -100,7 +100,7 @@ def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Place:
             created = found[0][0].created
         view = _look(backend, claim, created, whole.sooner(LONGEST_STEP))
         beat = max(ttl, 1.0) / BEATS_PER_TTL
-        return Place(claim, key, lease, created, view, beat, sent + beat)
+        return Position(claim, key, lease, created, view, beat, sent + beat)
 
 
 def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> View:
@@ -111,10 +111,10 @@ def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> Vi
         answer = backend.cluster.call("/v3/kv/range", request, deadline)
         found = layout.entries(answer)
         return View(found[0].key if found else None, (), False, layout.revision(answer))
-    room = layout.room(claim.mode, claim.slots)
-    ranges = [layout.newest_before(each, created) for each in outside(directory, room)]
+    group = layout.group(claim.mode, claim.slots)
+    ranges = [layout.newest_before(each, created) for each in outside(directory, group)]
     if claim.mode == SLOT:
-        ranges.append(layout.newest_before(layout.below(directory + room), created, claim.slots + 1))
+        ranges.append(layout.newest_before(layout.below(directory + group), created, claim.slots + 1))
     answer = backend.cluster.call("/v3/kv/txn", {"success": [{"request_range": each} for each in ranges]}, deadline)
     left, right, *same = layout.steps(answer, len(ranges))
     now = layout.revision(answer)
@@ -126,18 +126,18 @@ def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> Vi
     return View(None, tuple(ahead) if len(ahead) == claim.slots else (), False, now)
 
 
-def _watch(backend: Client, place: Place, whole: Deadline) -> bool:
+def _watch(backend: Client, position: Position, whole: Deadline) -> bool:
     """Return when the queue must be read again, ``False``: because the watch failed."""
-    cluster, view = backend.cluster, place.view
-    next_beat = place.next_beat
-    watches = [layout.ends_of(layout.only(place.key))]
+    cluster, view = backend.cluster, position.view
+    next_beat = position.next_beat
+    watches = [layout.ends_of(layout.only(position.key))]
     if view.before is not None:
         watches.append(layout.only(view.before) if view.writes else layout.ends_of(layout.only(view.before)))
     if view.inside:
-        claim = place.claim
-        room = backend.layout.directory(claim.name) + layout.room(claim.mode, claim.slots)
-        watches.append(layout.ends_of(layout.below(room)))
-    telling = {place.key, view.before, *view.inside}  # other keys are of those behind us
+        claim = position.claim
+        group = backend.layout.directory(claim.name) + layout.group(claim.mode, claim.slots)
+        watches.append(layout.ends_of(layout.below(group)))
+    telling = {position.key, view.before, *view.inside}  # other keys are of those behind us
     try:
         lines = cluster.watch(tuple(watches), view.revision + 1, whole.sooner(LONGEST_STEP))
     except BackendUnavailable:
@@ -155,8 +155,8 @@ def _watch(backend: Client, place: Place, whole: Deadline) -> bool:
                     return False
                 if whole.left() <= 0:
                     raise
-                next_beat = boottime() + place.beat
-                if not _beat(backend, place, whole) or cluster.turn != watched_at:
+                next_beat = boottime() + position.beat
+                if not _beat(backend, position, whole) or cluster.turn != watched_at:
                     return True  # a watch at a member that answers nothing else is worth nothing
                 continue
             news = _read(line, telling)
@@ -166,13 +166,13 @@ def _watch(backend: Client, place: Place, whole: Deadline) -> bool:
         lines.close()
 
 
-def _beat(backend: Client, place: Place, whole: Deadline) -> bool:
+def _beat(backend: Client, position: Position, whole: Deadline) -> bool:
     """Prolong our lease; whether all is as it was, which a watch that died silently would not tell."""
-    step = whole.sooner(min(place.beat, LONGEST_STEP))
-    if backend.keep_alive(place.lease, step)[0] <= 0:
+    step = whole.sooner(min(position.beat, LONGEST_STEP))
+    if backend.keep_alive(position.lease, step)[0] <= 0:
         return False
-    view = _look(backend, place.claim, place.created, step)
-    return (view.before, view.inside) == (place.view.before, place.view.inside)
+    view = _look(backend, position.claim, position.created, step)
+    return (view.before, view.inside) == (position.view.before, position.view.inside)
 
 
 def _read(line: bytes | None, telling: set[bytes | None]) -> bool | None:

@@ -44,7 +44,7 @@ class TestHold:
         backend.revoke("nightly", holder_of(backend), now=False, by="ops@web3", reason="", timeout=LIMIT)
         backend.release(grant, timeout=LIMIT, hold=60.0)
         (key,) = etcd_server.command("get", prefix, "--prefix", "--keys-only").split()
-        assert key.encode() == backend.layout.place("nightly", layout.lease_id(grant.claim.owner, 0))
+        assert key.encode() == backend.layout.claim_key("nightly", layout.lease_id(grant.claim.owner, 0))
         shown = holder_of(backend)
         assert (shown.token, shown.acquired_at) == (grant.token, grant.at)
         assert 50.0 < left(backend) <= 60.0

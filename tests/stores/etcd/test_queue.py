@@ -32,9 +32,9 @@ class TestQueue:
         backend.release(take(backend, claim()), timeout=LIMIT)
         grant = take(backend, claim())
         etcd_server.command("compaction", str(grant.token))
-        key = backend.layout.place("nightly", 1)
+        key = backend.layout.claim_key("nightly", 1)
         view = wait.View(before=key, inside=(), writes=False, revision=2)
-        late = wait.Place(claim(), key, 1, grant.token, view, beat=9.0, next_beat=time.monotonic() + 1e6)
+        late = wait.Position(claim(), key, 1, grant.token, view, beat=9.0, next_beat=time.monotonic() + 1e6)
         assert wait._watch(backend, late, Deadline(5.0)) is False
 
     def test_a_waiter_whose_key_was_deleted_comes_to_the_end_of_the_queue(
@@ -44,7 +44,7 @@ class TestQueue:
         client, mine = connect(etcd_server.address), claim()
         waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
         eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
-        place = client.layout.place("nightly", client.lease_of(mine)).decode()
+        place = client.layout.claim_key("nightly", client.lease_of(mine)).decode()
         assert etcd_server.command("del", place).strip() == "1"
         eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
         assert waits.running

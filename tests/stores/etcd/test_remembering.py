@@ -11,7 +11,7 @@ import pytest
 from lockctl import history
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
-from lockctl.stores.etcd import layout, records, retire
+from lockctl.stores.etcd import inspect, layout, records, retire
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, refused, take
 from tests.contract.remembering import a_run
@@ -203,7 +203,7 @@ class TestForgetting:
         assert not backend.forget("nightly", older_than=3600.0, timeout=LIMIT)
 
     def test_names_of_many_pages_come_in_order(self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(retire, "PAGE", 7)
+        monkeypatch.setattr(inspect, "PAGE", 7)
         names = [f"job-{number:02}" for number in range(retire.NAMES_AT_ONCE + 5)]
         for name in reversed(names):
             backend.remember(name, a_run(), timeout=LIMIT)

@@ -47,11 +47,11 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return counted
 
 
-class TestRooms:
+class TestGroups:
     """A key says by its name what its owner wants; a name that nobody of us writes is one who wants to be alone."""
 
     @pytest.mark.parametrize(
-        ("key", "room", "slots"),
+        ("key", "group", "slots"),
         [
             (b"shared/1f", b"shared/", 1),
             (b"slots-3/1f", b"slots-3/", 3),
@@ -73,14 +73,14 @@ class TestRooms:
             (b"/", b"", 1),
         ],
     )
-    def test_the_room_of_a_key(self, key: bytes, room: bytes, slots: int) -> None:
-        assert share.room_of(b"lockctl/nightly/", b"lockctl/nightly/" + key) == room
-        assert share.slots_of(room) == slots
+    def test_the_group_of_a_key(self, key: bytes, group: bytes, slots: int) -> None:
+        assert share.group_of(b"lockctl/nightly/", b"lockctl/nightly/" + key) == group
+        assert share.slots_of(group) == slots
 
     @pytest.mark.parametrize(
         "key", ["slots-3x/1", "slots-03/1", "slots-0/1", "slots-20/1", "sharedx/1", "shared", "x", "a/b"]
     )
-    def test_a_key_in_no_room_keeps_readers_and_slots_out(
+    def test_a_key_in_no_group_keeps_readers_and_slots_out(
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str, key: str
     ) -> None:
         etcd_server.command("put", f"{prefix}nightly/{key}", "x")
@@ -121,7 +121,7 @@ class TestRooms:
         with pytest.raises(ConfigError, match="in use with 2 slots, not 3: say the same --slots everywhere"):
             inside[1].try_acquire(claims[1], timeout=LIMIT)
         (left,) = etcd_server.command("get", prefix, "--prefix", "--keys-only").split()
-        assert left.encode() == inside[0].layout.place("nightly", inside[0].lease_of(claims[0]), b"slots-2/")
+        assert left.encode() == inside[0].layout.claim_key("nightly", inside[0].lease_of(claims[0]), b"slots-2/")
         inside[0].release(grant, timeout=LIMIT)
 
     def test_holders_and_waiters_of_a_mixed_queue_are_told_apart(
@@ -142,9 +142,11 @@ class TestRooms:
     ) -> None:
         beside = take(connect(etcd_server.address), claim(mode=mine.mode, slots=mine.slots))
         grant = take(backend, mine)
-        place = backend.layout.place("nightly", backend.lease_of(mine), layout.room(mine.mode, mine.slots)).decode()
+        place = backend.layout.claim_key(
+            "nightly", backend.lease_of(mine), layout.group(mine.mode, mine.slots)
+        ).decode()
         assert etcd_server.command("del", place).strip() == "1"
-        with pytest.raises(LeaseLost, match="deleted by another hand"):
+        with pytest.raises(LeaseLost, match="deleted by another client"):
             backend.renew(grant, timeout=LIMIT)
         assert connect(etcd_server.address).renew(beside, timeout=LIMIT).token == beside.token
 

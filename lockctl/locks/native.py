@@ -1,0 +1,155 @@
+"""The base of backends with locks of their own, and where their operations are.
+
+Taking, renewing and releasing are in the ``lock.py`` of a store. Every other operation is a function in one file of the
+store, which is loaded when it is needed: ``forget`` of etcd is ``forget`` in ``stores/etcd/retire.py``. What each file
+has is below. The first argument is what the store works with (:meth:`NativeBackend._do`), the last one the deadline.
+"""
+
+from __future__ import annotations
+
+from lockctl.errors import BackendUnavailable, ConfigError, RequestInterrupted
+from lockctl.wire.deadline import Deadline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, ClassVar, Protocol, TypeVar
+
+    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Run
+
+    T = TypeVar("T")
+    C_contra = TypeVar("C_contra", contravariant=True)
+
+    class Inspect(Protocol[C_contra]):
+        """What ``inspect.py`` has."""
+
+        def inspect(self, client: C_contra, name: str, deadline: Deadline, /) -> LockInfo:
+            """See ``Backend.inspect``."""
+
+        def list_locks(self, client: C_contra, pattern: str, deadline: Deadline, /) -> Iterator[LockInfo]:
+            """See ``Backend.list``."""
+
+    class Revoke(Protocol[C_contra]):
+        """What ``revoke.py`` has."""
+
+        def revoke(
+            self, client: C_contra, name: str, seen: Holder, deadline: Deadline, /, *, now: bool, by: str, reason: str
+        ) -> int | None:
+            """See ``Backend.revoke``."""
+
+    class Records(Protocol[C_contra]):
+        """What ``records.py`` has."""
+
+        def last_success(self, client: C_contra, name: str, deadline: Deadline, /) -> float | None:
+            """See ``Backend.last_success``."""
+
+        def note_success(self, client: C_contra, grant: Grant, deadline: Deadline, /) -> None:
+            """See ``Backend.note_success``."""
+
+        def remember(self, client: C_contra, name: str, run: Run, deadline: Deadline, /) -> None:
+            """See ``Backend.remember``."""
+
+        def read_history(self, client: C_contra, name: str, deadline: Deadline, /) -> tuple[Run, ...]:
+            """See ``Backend.history``."""
+
+    class Retire(Protocol[C_contra]):
+        """What ``retire.py`` has."""
+
+        def unused(
+            self, client: C_contra, pattern: str, older_than: float, deadline: Deadline, /
+        ) -> Iterator[tuple[str, float]]:
+            """See ``Backend.unused``."""
+
+        def forget(self, client: C_contra, name: str, older_than: float, deadline: Deadline, /) -> bool:
+            """See ``Backend.forget``."""
+
+    # each ``lock.py`` has its own files checked against this
+    Files = tuple[Inspect[C_contra], Revoke[C_contra], Records[C_contra], Retire[C_contra]]
+
+
+class NativeBackend:
+    """See ``Backend``. A subclass has ``_take``, ``_wait``, and what is not here."""
+
+    capabilities: ClassVar[Capabilities]
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        """See ``Backend``."""
+        refusal = self.capabilities.refusal(claim.mode)
+        if refusal is not None:
+            raise ConfigError(refusal)
+        return self._take(claim, Deadline(timeout, interrupt))
+
+    def _take(self, claim: Claim, deadline: Deadline) -> Grant | None:
+        """See ``Backend.try_acquire``, of a claim with a mode that the backend has."""
+        raise NotImplementedError
+
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        """See ``Backend``."""
+        if timeout <= 0:
+            return
+        deadline = Deadline(timeout, interrupt)
+        try:
+            self._wait(claim, deadline)
+        except RequestInterrupted:
+            return
+        except BackendUnavailable:
+            if deadline.left() > 0:
+                raise
+
+    def _wait(self, claim: Claim, deadline: Deadline) -> None:
+        """Return when ``try_acquire`` may succeed; else raise as requests do when the deadline is over."""
+        raise NotImplementedError
+
+    def inspect(self, name: str, *, timeout: float) -> LockInfo:
+        """See ``Backend``."""
+        file: Inspect[Any] = self._file("inspect")
+        return self._do(file.inspect, timeout, name)
+
+    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
+        """See ``Backend``."""
+        file: Inspect[Any] = self._file("inspect")
+        return self._do(file.list_locks, timeout, pattern)
+
+    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+        """See ``Backend``."""
+        file: Revoke[Any] = self._file("revoke")
+        return self._do(file.revoke, timeout, name, seen, now=now, by=by, reason=reason)
+
+    def last_success(self, name: str, *, timeout: float) -> float | None:
+        """See ``Backend``."""
+        file: Records[Any] = self._file("records")
+        return self._do(file.last_success, timeout, name)
+
+    def note_success(self, grant: Grant, *, timeout: float) -> None:
+        """See ``Backend``."""
+        file: Records[Any] = self._file("records")
+        self._do(file.note_success, timeout, grant)
+
+    def remember(self, name: str, run: Run, *, timeout: float) -> None:
+        """See ``Backend``."""
+        file: Records[Any] = self._file("records")
+        self._do(file.remember, timeout, name, run)
+
+    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
+        """See ``Backend``."""
+        file: Records[Any] = self._file("records")
+        return self._do(file.read_history, timeout, name)
+
+    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
+        """See ``Backend``."""
+        file: Retire[Any] = self._file("retire")
+        return self._do(file.unused, timeout, pattern, older_than)
+
+    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
+        """See ``Backend``."""
+        file: Retire[Any] = self._file("retire")
+        return self._do(file.forget, timeout, name, older_than)
+
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
+        """What an operation of the store gives; here with the backend itself to work with."""
+        return operation(self, *arguments, Deadline(timeout), **more)
+
+    def _file(self, name: str) -> Any:
+        """The module of that name in the package of the store."""
+        # __import__ instead of importlib, which is not loaded yet and slow to load
+        return __import__(f"{type(self).__module__.rpartition('.')[0]}.{name}", fromlist=[name])

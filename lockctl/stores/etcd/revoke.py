@@ -1,0 +1,56 @@
+"""Asking the holder of a lock for it, or taking it away."""
+
+from __future__ import annotations
+
+from lockctl import documents
+from lockctl.errors import BackendUnavailable, LockctlError
+from lockctl.stores.etcd import layout
+from lockctl.stores.etcd.inspect import read_queues
+from lockctl.stores.etcd.protocol import LeaseGone
+from lockctl.stores.etcd.share import holders
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Holder
+    from lockctl.stores.etcd.session import Client
+    from lockctl.wire.deadline import Deadline
+
+
+def revoke(
+    backend: Client, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
+) -> int | None:
+    """See ``Backend``. What is asked of a holder is attached to its lease: it ends with the grant."""
+    (found,) = read_queues(backend, [name], deadline)
+    for current in found[: holders(backend.layout.directory(name), found)]:
+        document = documents.read(current.value)
+        owner = document["owner"] if document is not None else None
+        if (owner, current.created if owner else None) == (seen.owner, seen.token):
+            break
+    else:
+        return None
+    if now:
+        action = layout.delete(current.key)
+    elif owner is None:
+        raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
+    elif documents.seconds((document or {}).get("ended_at")) is not None:
+        raise LockctlError(f"the job that held {name} has ended, only a hold is left: wait for its end, or use --now")
+    elif not current.lease:
+        raise LockctlError(f"the key of {name} was overwritten by another client and belongs to no lease: use --now")
+    else:
+        told = backend.layout.revocation(name, current.lease)
+        action = layout.put(told, documents.describe_revocation(owner, by, reason), current.lease)
+    request = {"compare": [layout.is_created_at(current.key, current.created)], "success": [action]}
+    try:
+        answer = backend.cluster.call("/v3/kv/txn", request, deadline)
+        if answer.get("succeeded") is not True:
+            return None
+    except LeaseGone:
+        return None  # it has left in this moment
+    if now and owner is not None and current.lease:
+        # the lock is free already; without its lease the holder learns of it by one request less. That of
+        # another program may keep more than this lock alive, and is left to it.
+        try:
+            backend.cluster.call("/v3/lease/revoke", {"ID": str(current.lease)}, deadline)
+        except (LeaseGone, BackendUnavailable):
+            pass
+    return current.created + 1
