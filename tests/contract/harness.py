@@ -25,6 +25,12 @@ LONG = 30.0  # seconds
 UNHEARD = 2.0  # seconds in which also a busy server has done what was asked, although its answer is lost
 
 
+def claim(name: str = "nightly", **changes: Any) -> Claim:
+    """A new claim of this process, with a lease that no test outlasts on any machine."""
+    made = Claim(name, os.urandom(16).hex(), LONG, os.uname().nodename, os.getpid(), "ops", ("./nightly.sh",))
+    return replace(made, **changes)
+
+
 class Harness(ABC):
     """One empty store and every way to harm it. Subclasses close what they opened in :meth:`close`."""
 
@@ -86,9 +92,8 @@ class Harness(ABC):
             self.heal(client)
 
     def claim(self, name: str = "nightly", **changes: Any) -> Claim:
-        """A new claim of this process, with a lease that no test outlasts on any machine."""
-        claim = Claim(name, os.urandom(16).hex(), LONG, os.uname().nodename, os.getpid(), "ops", ("./nightly.sh",))
-        return replace(claim, **changes)
+        """See :func:`claim`."""
+        return claim(name, **changes)
 
     def short(self, **changes: Any) -> Claim:
         """The same with the shortest lease, for tests that wait for its end."""
