@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.servers.certificates import Certificates
 
-SETTINGS = ("shared_buffers = 16MB", "max_connections = 100", "jit = off", "timezone = 'GMT'", "log_timezone = 'GMT'")
+SETTINGS = ("shared_buffers = 16MB", "max_connections = 120", "jit = off", "timezone = 'GMT'", "log_timezone = 'GMT'")
 
 
 class Postgres(Server):
