@@ -53,7 +53,7 @@ def _exists(path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return os.path.islink(path)  # to a place that is not there now
     except OSError as failure:
-        message = f"{printable(path)}: cannot look for a configuration: {failure.strerror}; say --config, or set HOME"
+        message = f"{printable(path)}: cannot look for a configuration: {failure.strerror}; give --config, or set HOME"
         raise ConfigError(message) from failure
     return True
 
@@ -105,15 +105,15 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
         outer = environ.get("LOCKCTL_BACKEND", "")
         if "LOCKCTL_OWNER" in environ and outer in SCHEMES and outer != "file":
             message = (
-                f"this is inside a job that is locked on {printable(outer)}, and no backend is configured here:"
-                " say --backend, or file: if local files are meant"
+                f"this job runs under a lock of {printable(outer)}, and no backend is configured here:"
+                " give --backend, or file: for local files"
             )
             raise ConfigError(message)
         url = parse_url(default_url(environ))
         if "LOCKCTL_OWNER" in environ and outer == "file" and environ.get("LOCKCTL_TOKEN_DOMAIN") != _domain(url):
             message = (
-                f"this is inside a job that is locked in another directory than {url}, and no backend is configured"
-                " here: say --backend, or file: if that directory is meant"
+                f"this job runs under a lock in another directory than {url}, and no backend is configured"
+                " here: give --backend, or file: for that directory"
             )
             raise ConfigError(message)
         return url
@@ -121,9 +121,9 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
     if file is not None and word in profiles:
         url = profile_url(file, word)
     elif ":" not in word:
-        known = ", ".join(sorted(profiles)) or "none are configured"
+        known = f"configured: {', '.join(sorted(profiles))}" if profiles else "none is configured"
         shown = printable(word.rpartition("@")[2])  # it may be a URL with a password, and a mistake in it
-        message = f"{backend.source}: no backend profile {shown!r} ({known}), and it is not a URL"
+        message = f"{backend.source}: {shown!r} is neither a URL nor a backend profile ({known})"
         raise ConfigError(message)
     else:
         url = parse_url(default_url(environ) if word in ("file:", "file://") else word)
@@ -165,8 +165,8 @@ def apart_from_root(backend: Effective, lock: str) -> str | None:
     except OSError:
         return None
     return (
-        f"this is a lock of this user alone, and root's {lock} in {SYSTEM_DIRECTORY} is another lock: both can be held"
-        " at once. One that both use has a --backend that both name"
+        f"this lock belongs to this user alone: root's lock {lock} in {SYSTEM_DIRECTORY} is a different one, and both"
+        " can be held at once. To share a lock, give the same --backend to both"
     )
 
 
@@ -183,7 +183,7 @@ def default_url(environ: Mapping[str, str]) -> str:
     if not state.startswith("/"):
         home = environ.get("HOME", "")
         if not home.startswith("/"):
-            raise ConfigError("neither HOME nor XDG_STATE_HOME is set: say where the locks live with --backend")
+            raise ConfigError("neither HOME nor XDG_STATE_HOME is set: give the location of the locks with --backend")
         state = home + "/.local/state"
     return "file://" + (state + "/lockctl").replace("%", "%25").replace("?", "%3f")
 

@@ -55,20 +55,20 @@ def read(path: str) -> ConfigFile:
         message = f"{name}: cannot read the configuration: {failure.strerror}"
         raise ConfigError(message) from failure
     if data is None:
-        message = f"{name}: cannot read the configuration: it did not end within {LIMIT:g} s"
+        message = f"{name}: cannot read the configuration: no end of file within {LIMIT:g} s"
         raise ConfigError(message)
     if len(data) > LARGEST:
-        message = f"{name}: larger than {LARGEST} bytes: this is no configuration of lockctl"
+        message = f"{name}: larger than {LARGEST} bytes: this is not a configuration of lockctl"
         raise ConfigError(message)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as failure:
         line = data.count(b"\n", 0, failure.start) + 1
-        message = f"{name}:{line}: not UTF-8 text: this is no configuration of lockctl"
+        message = f"{name}:{line}: not UTF-8 text: this is not a configuration of lockctl"
         raise ConfigError(message) from failure
     for number, written in enumerate(text.splitlines(), 1):
         if len(written) > LONGEST:
-            message = f"{name}:{number}: longer than {LONGEST} characters: this is no configuration of lockctl"
+            message = f"{name}:{number}: longer than {LONGEST} characters: this is not a configuration of lockctl"
             raise ConfigError(message)
     file_ = ConfigFile(path, text, toml.parse(name, text))
     _check_tables(file_)
@@ -80,13 +80,13 @@ def _check_owner(name: str, found: os.stat_result) -> None:
     who = os.geteuid()
     if found.st_uid not in (0, who):
         message = (
-            f"{name}: the configuration belongs to user {found.st_uid}, and user {who} takes only its own and root's:"
-            " change its owner, or say --config"
+            f"{name}: the configuration belongs to user {found.st_uid}, and user {who} accepts only its own and root's:"
+            " change its owner, or give --config"
         )
         raise ConfigError(message)
     by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid())  # a user's own group is usual
     if stat.S_ISREG(found.st_mode) and (found.st_mode & stat.S_IWOTH or by_group):
-        message = f"{name}: others can write the configuration: chmod go-w"
+        message = f"{name}: other users can write the configuration: chmod go-w"
         raise ConfigError(message)
 
 
@@ -131,11 +131,11 @@ def readable_secrets(file: ConfigFile) -> list[str]:
         if open_file:
             found = "password" if "password" in content else key if url is not None and url.password else ""
             if found:
-                said.append(str(at(file, table, found, "everybody can read this password: chmod go-r the file")))
+                said.append(str(at(file, table, found, "every user can read this password: chmod go-r the file")))
         for name in [each for each in SECRETS if each.endswith("_file")]:
             path = content.get(name) or (dict(url.params).get(name) if url is not None else None)
             if path and everybody_reads(str(path)):
-                said.append(str(at(file, table, name if name in content else key, f"everybody can read {path}")))
+                said.append(str(at(file, table, name if name in content else key, f"every user can read {path}")))
     return said
 
 
@@ -168,7 +168,7 @@ def _check_tables(file: ConfigFile) -> None:
     """Every key and every value, also of locks that are not asked for now: a typo shows at once."""
     for table, content in file.tables.items():
         if table not in TABLES or not isinstance(content, dict):
-            raise at(file, (), table, f"unknown; there are the tables {', '.join(TABLES)}")
+            raise at(file, (), table, f"unknown table; there are: {', '.join(TABLES)}")
     defaults = file.tables.get("defaults", {})
     _check_settings(file, ("defaults",), defaults)
     for pattern, content in file.tables.get("locks", {}).items():
@@ -183,9 +183,14 @@ def _check_tables(file: ConfigFile) -> None:
             if not isinstance(entry, (str, int)):
                 raise at(file, ("backends", profile), key, "must be a string, a whole number, true or false")
             if isinstance(entry, str) and "\0" in entry:
-                raise at(file, ("backends", profile), key, "it has a NUL character")
+                raise at(file, ("backends", profile), key, "must not contain a NUL character")
         if "url" not in content and content:
-            raise at(file, ("backends", profile), next(iter(content)), "in a backend without url, which must be a URL")
+            raise at(
+                file,
+                ("backends", profile),
+                next(iter(content)),
+                "this backend has no url: add one, such as file:///var/lib/lockctl",
+            )
         if not isinstance(content.get("url"), str) or ":" not in content["url"]:
             raise at(file, ("backends", profile), "url", "must be a URL, such as file:///var/lib/lockctl")
 

@@ -64,4 +64,4 @@ def format_age(seconds: float) -> str:
 
 
 def _no(text: str) -> str:
-    return f"{text!r} is not a duration: say for example 30s, 5m, 1h30m, 500ms or a number of seconds"
+    return f"{text!r} is not a duration: use for example 30s, 5m, 1h30m, 500ms or a number of seconds"

@@ -80,7 +80,7 @@ def refusal(name: str, number: int) -> Exception:
     if number in UNKNOWN:
         return ConfigError(f"{name} failed ({reason}): lockctl needs Linux 5.3 or newer")
     return ConfigError(
-        f"{name} is refused here ({reason}), and lockctl needs it: allow it, in a seccomp profile perhaps"
+        f"lockctl needs {name}, which is not permitted here ({reason}): allow it, for example in the seccomp profile"
     )
 
 
@@ -90,7 +90,7 @@ def _size_of_time() -> int:
     _checked("clock_getres", 1, given)
     size = len(given.rstrip(b"\xff")) // 2
     if size not in (4, 8):
-        message = "lockctl does not know the layout of times on this machine: use a 64-bit Python"
+        message = "lockctl requires a 64-bit Python on this machine"
         raise ConfigError(message)
     return size
 

@@ -182,7 +182,7 @@ def _under_lock(
     deadline = lease.deadline if keeper.deadline is None else keeper.deadline
     longest = max(deadline - clock(), lease.schedule.request_timeout)
     if not keeper.stop_renewing(min(longest, LONGEST_PATIENCE) + lease.schedule.margin):
-        note("warning", "a renewal is stuck: the lock was not released, it ends with its lease")
+        note("warning", "a renewal is stuck: the lock was not released; it becomes free when its lease ends")
         return replace(outcome, not_released="a renewal is stuck")
     plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline)
     return afterwards.conclude(backend, grant, outcome, plan, clock, note)
@@ -225,11 +225,11 @@ def _ended(outcome: Outcome, ending: Ending) -> Outcome:
 def _check_guarantee(request: Request, capabilities: Capabilities) -> None:
     if request.correctness:
         refusals = {
-            f"the tokens of {capabilities.scheme} are not a promise ({capabilities.fencing})": (
+            f"the tokens of {capabilities.scheme} are not guaranteed to rise (fencing: {capabilities.fencing})": (
                 capabilities.fencing != "strict"
             ),
-            "--leftover leave lets processes run on outside the lock": request.leftover == "leave",
-            "--on-unavailable run runs without a lock": request.run_unlocked,
+            "--leftover leave lets processes continue without the lock": request.leftover == "leave",
+            "--on-unavailable run starts the command without a lock": request.run_unlocked,
         }
         for reason, applies in refusals.items():
             if applies:
@@ -255,7 +255,7 @@ def _open(request: Request) -> Backend:
     # its capabilities are those of an instance, not of a class
     together = Together(request.locks, client, request.schedule.interval)
     if together.capabilities.one_lock and len(set(request.locks)) > 1:
-        message = "every name is the same lock there, and would wait for itself: say one --lock, or no key= in the URL"
+        message = "all names are the same lock with this URL: give --lock once, or remove key= from the URL"
         raise ConfigError(f"{together.capabilities.scheme}: {message}")
     return together  # type: ignore[return-value]
 

@@ -38,7 +38,7 @@ def resolve(url: Url) -> Url:
         return url
     places = [*(["the URL or profile itself"] if url.password is not None else []), *(name for name, _ in named)]
     if len(places) > 1:
-        message = f"{url.scheme}: a password can come from one place: {' or '.join(places)}"
+        message = f"{url.scheme}: a password must be given only once: {' or '.join(places)}"
         raise ConfigError(message)
     ((name, content),) = named
     password = _source(name, content).first()
@@ -85,7 +85,7 @@ class Source:
         if not self._may_have_changed():
             return self.first()
         if not self._busy.acquire(timeout=min(limit, LIMIT)):
-            raise BackendUnavailable(f"{self._name}: gave no password in time")
+            raise BackendUnavailable(f"{self._name}: no password in time")
         try:
             if self._may_have_changed():
                 self._read()
@@ -126,7 +126,7 @@ def _in_file(path: str, name: str) -> str:
         message = f"{place}: {failure.strerror}"
         raise ConfigError(message) from None
     if data is None:
-        message = f"{place}: gave no password within {LIMIT:g} s, or is too large for one"
+        message = f"{place}: no password within {LIMIT:g} s, or it is too large"
         raise ConfigError(message)
     return _one_line(data, place)
 
@@ -137,7 +137,7 @@ def _one_line(data: bytes, place: str) -> str:
     except UnicodeDecodeError:
         password = ""
     if not password or "\n" in password or "\0" in password:
-        message = f"{place}: must give one line of UTF-8 text, the password"
+        message = f"{place}: the password must be one line of UTF-8 text"
         raise ConfigError(message)
     return password
 

@@ -251,16 +251,16 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 # two settings that cannot both ask for something, and why
 CONTRADICTIONS = (
-    ("shared", "slots", "readers are not counted"),
-    ("min_hold", "shared", "only a lock that one holder has alone can be kept after it"),
-    ("min_hold", "slots", "only a lock that one holder has alone can be kept after it"),
-    ("once_per", "shared", "several who run at once would all find that nobody has succeeded yet"),
-    ("once_per", "slots", "several who run at once would all find that nobody has succeeded yet"),
-    ("restart", "once_per", "a standby runs whenever it can"),
-    ("fence", "on_unavailable", "without a lock there is no token to show"),
-    ("fence", "shared", "each reader would have the resource refuse the tokens of those before it"),
-    ("fence", "slots", "each holder would have the resource refuse the tokens of those before it"),
-    ("restart", "on_unavailable", "two standbys that cannot reach the backend would both run"),
+    ("shared", "slots", "the number of shared holders is not limited"),
+    ("min_hold", "shared", "only an exclusive lock can be held after its job"),
+    ("min_hold", "slots", "only an exclusive lock can be held after its job"),
+    ("once_per", "shared", "several holders could run at once in the same period"),
+    ("once_per", "slots", "several holders could run at once in the same period"),
+    ("restart", "once_per", "a standby runs its command whenever it acquires the lock"),
+    ("fence", "on_unavailable", "without a lock there is no fencing token"),
+    ("fence", "shared", "each reader would make the resource refuse the tokens of earlier readers"),
+    ("fence", "slots", "each holder would make the resource refuse the tokens of earlier holders"),
+    ("restart", "on_unavailable", "if the backend is not reachable, two standbys would both run"),
 )
 NEUTRAL = {"slots": 1, "on_unavailable": "fail"}  # values that ask for nothing
 
@@ -347,7 +347,7 @@ def shown(setting: Setting, content: object) -> str:
 
 def _not_empty(text: str) -> str:
     if not text:
-        raise ValueError("it is empty")
+        raise ValueError("must not be empty")
     if "\0" in text:
-        raise ValueError("it has a NUL character")
+        raise ValueError("must not contain a NUL character")
     return text

@@ -64,7 +64,7 @@ class Url(Value):
 def parse_url(text: str) -> Url:
     """Take a URL apart; raises ``ConfigError``, whose text never repeats a secret."""
     if "\0" in text or "%00" in text:
-        raise ConfigError("a backend URL cannot have a NUL character (%00)")
+        raise ConfigError("a backend URL must not contain a NUL character (%00)")
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme or not scheme.replace("+", "a").replace("-", "a").isalnum():
         raise ConfigError(NOT_A_URL)
@@ -76,7 +76,7 @@ def parse_url(text: str) -> Url:
     elif rest and not rest.startswith("/"):
         raise ConfigError(NOT_A_URL)
     if not netloc and "@" in path and scheme.lower() not in LOCAL:
-        raise ConfigError("the user and the password of a backend URL stand between // and the host")
+        raise ConfigError("the user and the password of a backend URL must be between // and the host")
     if netloc and ("@" in path or "@" in query):
         # most likely the end of a password with a raw "/" or "?", whose pieces would be taken for something to show
         raise ConfigError("in a user name or password of a backend URL, write / ? # @ % as %2F %3F %23 %40 %25")
@@ -132,7 +132,7 @@ def endpoint(text: str, default_port: int) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ConfigError("an IPv6 address in a backend URL stands in brackets: [::1]:6379")
+        raise ConfigError("an IPv6 address in a backend URL must be in brackets: [::1]:6379")
     if not (port.isascii() and port.isdigit()) or len(port) > 5 or not 0 < int(port) < 65536:
         raise ConfigError("a port in a backend URL must be a number from 1 to 65535")
     if not host:

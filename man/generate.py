@@ -41,8 +41,8 @@ from lockctl.registry import load  # noqa: E402
 from lockctl.settings import BY_NAME, MOST_SLOTS, SETTINGS, Setting  # noqa: E402
 
 HOLDS = {
-    "lease": "With `--min-hold` a lease keeps the lock, which every program sees.",
-    "record": "With `--min-hold` a record keeps the lock, which only lockctl looks at.",
+    "lease": "`--min-hold` holds the lock by a lease, which all programs respect.",
+    "record": "`--min-hold` holds the lock by a record, which only lockctl respects.",
 }
 DATE = "2026-11-21"  # of the last change of the prose
 WIDTH = 78  # characters in a line of source: mandoc's style limit is 80
@@ -119,24 +119,28 @@ def directive(word: str, *arguments: str) -> list[str]:
 def promises(scheme: str) -> list[tuple[str, str]]:
     """What a backend promises, as items of a list."""
     promised = load(scheme).capabilities
-    order = "They are served in the order in which they came" if promised.fair else "They are served in any order"
+    order = "They get the lock in the order of their arrival" if promised.fair else "They get the lock in any order"
     listed = "and are listed." if promised.lists_waiters else "and are not listed."
     return [
         ("Fencing", f"`{promised.fencing}`. The token comes from {promised.token_from}."),
-        ("A lock that was abandoned", f"It is free when {promised.freed_when}."),
+        ("Abandoned lock", f"It is free when {promised.freed_when}."),
         ("Waiters", f"{order}, {listed}"),
         ("Servers", f"{promised.survives[:1].upper()}{promised.survives[1:]}."),
         ("Clocks", f"{promised.clocks[:1].upper()}{promised.clocks[1:]}."),
         ("Several holders", several_holders(promised)),
-        ("Periods", f"The clock that counts for `--once-per` is {promised.period_clock}. {HOLDS[promised.hold_by]}"),
-        ("Noticing", f"A lock that is lost or asked for is noticed within about {promised.heartbeat:g} s."),
+        ("Periods", f"The clock of `--once-per` is {promised.period_clock}. {HOLDS[promised.hold_by]}"),
+        ("Detection", f"The loss or the revocation of a lock is detected within about {promised.heartbeat:g} s."),
     ]
 
 
 def several_holders(promised: Capabilities) -> str:
     """Which modes of several holders there are."""
     there = [flag for flag, is_there in (("--slots", promised.slots), ("--shared", promised.shared)) if is_there]
-    return f"{' and '.join(f'`{flag}`' for flag in there)}." if there else "None: `--slots` and `--shared` are refused."
+    return (
+        f"{' and '.join(f'`{flag}`' for flag in there)}."
+        if there
+        else "Not supported: `--slots` and `--shared` are refused."
+    )
 
 
 def command_of(words: tuple[str, ...]) -> click.Command:

@@ -32,8 +32,8 @@ VERBS = (
 def cli() -> None:
     """Run a command under a lease, with a fencing token, and never twice.
 
-    lockctl run [OPTIONS] [--] COMMAND [ARG]... takes a lock, runs the command, keeps the lock while it
-    runs, and stops the command with all its descendants when the lock is lost.
+    lockctl run [OPTIONS] [--] COMMAND [ARG]... acquires a lock, runs the command, renews the lease
+    while it runs, and stops the command with all its descendants when the lock is lost.
     """
 
 

@@ -35,16 +35,19 @@ OF_KIND = {"unavailable": UNAVAILABLE, "lost": LOST, "revoked": LOST, "timed_out
 OF_FENCE = {"stale": STALE, "unavailable": UNAVAILABLE, "config": CONFIG}  # why --fence kept a command from starting
 
 MEANINGS = (
-    ("the command's own", "it ran and ended by itself under the lease"),
-    ("128+N", "a signal N ended it"),
+    ("the command's own", "the command ran and ended by itself under the lease"),
+    ("128+N", "signal N terminated the command"),
     (str(USAGE), "wrong usage: nothing ran"),
-    (str(UNAVAILABLE), "backend, or the store of --fence, not reachable in time, or its disk is full: nothing ran"),
+    (
+        str(UNAVAILABLE),
+        "the backend or the store of --fence was not reachable in time, or its disk is full: nothing ran",
+    ),
     (str(BUG), "a bug in lockctl, with a report on stderr"),
-    (str(HELD), "held by another (-E changes it): nothing ran"),
+    (str(HELD), "another process holds the lock (-E changes this status): nothing ran"),
     (str(LOST), "the lease was lost or revoked: the command was stopped"),
-    (str(STALE), "the resource has seen a newer token and was not touched (fence, run --fence: nothing ran)"),
-    (str(CONFIG), "wrong configuration, a place that cannot be used, or --guarantee not met: nothing ran"),
-    (str(TIMED_OUT), "--max-runtime reached: the command was stopped"),
+    (str(STALE), "the resource has seen a newer token and was not changed (with run --fence: nothing ran)"),
+    (str(CONFIG), "wrong configuration, an unusable path or server, or --guarantee not met: nothing ran"),
+    (str(TIMED_OUT), "--max-runtime was reached: the command was stopped"),
     (f"{NOT_EXECUTABLE} / {NOT_FOUND}", "the command is not executable / was not found; the lock was released"),
 )
 

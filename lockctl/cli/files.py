@@ -99,7 +99,7 @@ def _write_to_stream(stream: int, data: bytes) -> None:
     until = monotonic() + STREAM_PATIENCE
     while data := data[write_at_once(stream, data) :]:
         if monotonic() >= until:
-            raise BlockingIOError(errno.EAGAIN, "nobody reads it")
+            raise BlockingIOError(errno.EAGAIN, "no process reads it")
         sleep(STREAM_PAUSE)
 
 

@@ -22,7 +22,7 @@ HELPED_AT_THE_END = 2.0  # the same, when nothing is left to be done
 
 def exhausted(failure: OSError) -> str:
     """One line about descriptors, processes or memory that are used up (one of ``EXHAUSTED``)."""
-    return f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or end something"
+    return f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or stop other processes"
 
 
 class Talk:

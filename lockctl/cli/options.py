@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT = 10.0  # seconds for one question to the backend
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 HANDLE = click.option("--handle", "file", metavar="FILE", type=click.Path(), help="What acquire wrote; - for stdin.")
-YES = click.option("-y", "--yes", is_flag=True, help="Do not ask; needed where no terminal is.")
+YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 
 
 def with_settings(*names: str) -> Callable[[click.Command], click.Command]:

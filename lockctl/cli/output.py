@@ -67,20 +67,20 @@ def on_styled_screen() -> bool:
 def held_by(seen: LockInfo | None, where: tuple[str, ...] = ()) -> str:
     """Who holds a lock, since when, and how to look further; *where*: see :func:`where_options`."""
     if seen is None:
-        return "held by another; the backend did not say by whom"
+        return "held by another process; the backend did not say which one"
     look = "see: " + command_line(("lockctl", "inspect", *where, seen.name))
     if not seen.holders and seen.waiters:
         first = _who(seen.waiters[0])
-        return f"free by now, but {first} waited before and comes first; if it has died, its place soon ends; {look}"
+        return f"free now, but {first} is first in the queue; if it has died, it is soon removed from there; {look}"
     if not seen.holders:
-        return f"held by another, who has released it just now; {look}"
+        return f"held by another process, which has just released it; {look}"
     holder = seen.holders[0]
     command = f": {command_line(holder.command)}" if holder.command else ""
     if seen.state == "foreign":
         return f"held by another program, {_who(holder)}{command}; {look}"
     if holder.ended_at is not None:
         left = "" if holder.expires_in is None else f" for {format_age(holder.expires_in)} more"
-        return f"kept by --min-hold{left} after the job of {_who(holder)}{_since(holder)}{command}; {look}"
+        return f"held by --min-hold{left} after the job of {_who(holder)}{_since(holder)}{command}; {look}"
     others = len(seen.holders) - 1
     more = f", and {others} more{f' in {seen.slots} slots' if seen.slots > 1 else ''}" if others else ""
     return f"held by {_who(holder)}{_since(holder)}{command}{more}; {look}"

@@ -57,7 +57,7 @@ def positive_duration(example: str) -> Callable[[str], float]:
     def parse(text: str) -> float:
         seconds = parse_duration(text)
         if not seconds:
-            raise ValueError(f"say a time that is longer than nothing, such as {example}")
+            raise ValueError(f"must be greater than 0, such as {example}")
         return seconds
 
     return parse

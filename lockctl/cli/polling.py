@@ -148,7 +148,7 @@ class Polling:
         if isinstance(answer, list):
             self.locks, self.seen_at, self.error, self.failing_since = answer, asked_at, None, None
             return True
-        raise RuntimeError("a look at the locks failed") from answer  # no OSError: those are of the screen
+        raise RuntimeError("reading the locks failed") from answer  # no OSError: those are of the screen
 
     def until_due(self) -> float:
         """Seconds until the next question; long while one is outstanding."""

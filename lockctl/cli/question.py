@@ -13,7 +13,7 @@ def ask_person(alone: str, shown: str, question: str) -> bool:
     Raises ``UsageError`` without a terminal. Not by ``click.confirm``: with click 8.1 it puts a blank on stdout.
     """
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{alone}; without a terminal to ask on, --yes is needed")
+        raise UsageError(f"{alone}; --yes is required without a terminal")
     sys.stderr.write(f"{shown}\n{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_place(path: str) -> None:
     """Find out before anything runs whether the report can be written; raises ``UsageError``."""
     if not can_put(path):
-        message = f"--report: cannot write {printable(path)}: no such directory, no permission, or no file"
+        message = f"--report: cannot write {printable(path)}: no such directory, no permission, or not a file"
         raise UsageError(message)
 
 

@@ -86,7 +86,7 @@ def _holder_lines(holder: Holder) -> list[tuple[str, str]]:
     if holder.acquired_at is not None:
         lines.append(("since", f"{utc(holder.acquired_at)} ({format_age(wall() - holder.acquired_at)})"))
     if holder.ended_at is not None:
-        lines.append(("ended", f"{utc(holder.ended_at)}; --min-hold keeps the lock"))
+        lines.append(("ended", f"{utc(holder.ended_at)}; --min-hold holds the lock"))
     if holder.expires_in is not None:
         lines.append(("expires in", format_age(holder.expires_in)))
     if holder.token is not None:

@@ -92,7 +92,7 @@ def picture(
     *old*: seconds since the locks were looked at. *trouble*: why they are not newer, one line or none.
     """
     if locks is None:
-        told = Text(trouble, style="bold red") if trouble else Text("looking ...", style="dim")
+        told = Text(trouble, style="bold red") if trouble else Text("loading ...", style="dim")
         return Group(_one_line(Text(title, style="bold")), _one_line(told))
     counts = [f"{count} {state}" for state in STYLES if (count := sum(lock.state == state for lock in locks))]
     head = Text(title, style="bold")

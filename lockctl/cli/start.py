@@ -131,7 +131,7 @@ def _command(words: tuple[str, ...], *, shell: bool, environ: Mapping[str, str])
     if not shell:
         return words
     if len(words) != 1:
-        raise UsageError("-c takes one argument, the line for the shell: quote it")
+        raise UsageError("-c takes one argument: quote the shell command")
     return (environ.get("SHELL") or "/bin/sh", "-c", words[0])
 
 

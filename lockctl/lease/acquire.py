@@ -84,7 +84,7 @@ def acquire(
                         return lease
                     # the answer took so long that hardly anything of the lease is left: not worth starting
                     if left <= 0:
-                        raise BackendUnavailable("the lock was granted too late: hardly anything of the lease was left")
+                        raise BackendUnavailable("the lock was granted too late: its lease was almost over")
                     attempts.give_back(grant, GIVE_BACK_TIMEOUT)
                     grant = None
                 elif left <= 0:
@@ -237,8 +237,8 @@ def _fitted(schedule: Schedule, grant: Grant) -> Schedule:
         return schedule.fitted(grant.ttl)
     except ValueError as wrong:
         asked = format_duration(grant.claim.ttl)
-        remedy = "shorten --kill-after, or have the server allow longer leases"
-        raise ConfigError(f"the server cuts the lease of {asked} short: {wrong}; {remedy}") from None
+        remedy = "shorten --kill-after, or allow longer leases on the server"
+        raise ConfigError(f"the server shortens the lease of {asked}: {wrong}; {remedy}") from None
 
 
 def _sleep(pause: float, interrupt: int | None) -> None:

@@ -55,7 +55,7 @@ def skip(
 
     if not period.is_done(last, grant.at, span):
         return None
-    detail = f"skipped, it already succeeded in the period since {clocks.utc(period.start_of(grant.at, span))}"
+    detail = f"skipped: the command already succeeded in the period since {clocks.utc(period.start_of(grant.at, span))}"
     outcome = replace(outcome, detail=detail)
     _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, clock, note)
     _remember(backend, grant, outcome, note)
@@ -103,7 +103,7 @@ def conclude(
         try:
             _insist(lambda left: backend.note_success(grant, timeout=left), patience(), clock)
         except (BackendUnavailable, ConfigError) as failure:
-            note("warning", f"could not note the success, another run in this period is possible: {failure}")
+            note("warning", f"could not record the success; the command may run again in this period: {failure}")
     hold = max(plan.keep_until - clock(), 0.0)
     if outcome.kind in GONE or outcome.error:
         hold = 0.0
@@ -121,7 +121,7 @@ def _release(
     try:
         _insist(lambda left: backend.release(grant, timeout=left, hold=hold), timeout, clock)
     except (BackendUnavailable, ConfigError) as failure:
-        note("warning", f"could not release the lock, it ends with its lease: {failure}")
+        note("warning", f"could not release the lock; it becomes free when its lease ends: {failure}")
         return str(failure)
     return ""
 
@@ -165,7 +165,7 @@ def _remember(backend: Backend, grant: Grant, outcome: Outcome, note: Callable[[
             own = run if run.token is None else replace(run, token=part.token)
             backend.remember(part.claim.name, own, timeout=REMEMBER_TIMEOUT)
     except (BackendUnavailable, ConfigError) as failure:
-        note("info", f"the run is missing in the history: {failure}")
+        note("info", f"the run was not recorded in the history: {failure}")
 
 
 def _exit_code(status: int) -> int:

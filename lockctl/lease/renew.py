@@ -43,7 +43,7 @@ class Renewer:
         try:
             self.readable, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as failure:
-            raise BackendUnavailable(f"no descriptor to renew with: {failure.strerror}") from None
+            raise BackendUnavailable(f"no file descriptor is free: {failure.strerror}") from None
         self._in_request = _thread.allocate_lock()
         self._nudge = _thread.allocate_lock()
         self._nudge.acquire()
@@ -60,7 +60,9 @@ class Renewer:
             try:
                 _thread.start_new_thread(self._loop, ())
             except RuntimeError:
-                raise BackendUnavailable("no thread to renew in: the user has too many processes (ulimit -u)") from None
+                raise BackendUnavailable(
+                    "no thread can be started: the user has too many processes (ulimit -u)"
+                ) from None
             self._started = True
         elif self._nudge.locked():
             self._nudge.release()

@@ -132,7 +132,7 @@ def _fit(
         raise ValueError(message)
     elif grace > longest_grace:
         message = (
-            f"kill-after {format_duration(grace)} does not fit into a ttl of {format_duration(ttl)} beside the"
+            f"kill-after {format_duration(grace)} is too long for a ttl of {format_duration(ttl)} and its"
             f" renewals: at most {format_duration(max(0, int(longest_grace * 1000) / 1000))}"
             + ("" if cut_short else ", or a longer ttl")
         )

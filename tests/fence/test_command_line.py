@@ -118,7 +118,7 @@ def test_what_is_not_a_token_is_64_and_writes_nothing(
     [
         ({}, [], "there is no LOCKCTL_TOKEN"),
         ({"LOCKCTL_TOKEN": "5"}, [], "is not the domain of a token"),
-        ({}, ["--token", "5"], "--token without --domain"),
+        ({}, ["--token", "5"], "--token requires --domain"),
         ({}, ["--domain", "x"], "there is no LOCKCTL_TOKEN"),
         ({"LOCKCTL_TOKEN": "5", "LOCKCTL_TOKEN_DOMAIN": "a\nb"}, [], "is not the domain of a token"),
         ({}, ["--token", "5", "--domain", ""], "--domain: '' is not the domain"),
@@ -420,7 +420,7 @@ def test_what_cannot_be_replaced_is_refused_before_stdin_is_read(
         (stock.parent / "pipe", 78, "not a regular file"),
         (stock.parent, 78, "not a regular file"),
         (f"{stock}.fence", 64, "is the mark of a file"),
-        (f"{database}?resource=a", 64, "FILE is a path"),
+        (f"{database}?resource=a", 64, "FILE must be a path"),
     ]
     for path, status, said in refusals:
         reading, writing = os.pipe()

@@ -165,7 +165,7 @@ def test_a_standby_outlasts_a_server_that_is_away(lockctl: Lockctl, redis_server
         )
         assert standby.stderr is not None
         lines = [standby.stderr.readline() for _ in range(2)]
-        assert re.search(r"campaigning again in [\d.]+ s", lines[1]), lines
+        assert re.search(r"waiting for the lock again in [\d.]+ s", lines[1]), lines
     finally:
         redis_server.start()
     eventually(log.exists, limit=20.0)

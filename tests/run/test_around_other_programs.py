@@ -39,7 +39,7 @@ def test_a_nested_run_without_a_backend_is_refused_where_its_files_would_be_else
     state = {"XDG_STATE_HOME": str(locks / "state"), "HOME": str(locks)}
     done = lockctl("run", "-l", "a", "--", lockctl.command, "run", "-l", "a", "--", "echo", "inner", env=state)
     assert (done.returncode, done.stdout) == (78, "")
-    assert "inside a job that is locked in another directory" in done.stderr
+    assert "under a lock in another directory" in done.stderr
 
 
 def test_a_job_runs_on_when_there_is_no_thread_to_renew_in(lockctl, after):

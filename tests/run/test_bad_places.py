@@ -183,6 +183,6 @@ def test_a_system_call_that_is_refused_to_acquire_is_no_bug_of_ours(acquirer, ca
     ]
     done = launch(*words, env=acquirer.env)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (78, "", 1), done.stderr
-    assert f"{call} is refused here" in done.stderr
+    assert f"lockctl needs {call}, which is not permitted here" in done.stderr
     eventually(acquirer.free)
     assert not acquirer.remains()

@@ -198,7 +198,7 @@ def test_a_standby_that_is_refused_tries_again(lockctl, stock, locks):
     run = lockctl.start(
         "run", "-v", "-l", "a", "--restart", "--fence", str(stock), "--", "touch", str(locks / ".ran"), stderr=err
     )
-    eventually(lambda: "campaigning again" in (locks / ".err").read_text())
+    eventually(lambda: "waiting for the lock again" in (locks / ".err").read_text())
     put(stock, None)
     eventually((locks / ".ran").exists)
     run.send_signal(signal.SIGTERM)
@@ -253,7 +253,7 @@ def test_no_resource_of_several_is_left_without_a_fence(lockctl, locks):
     several = ["--fence", str(locks / ".one"), "--fence", str(locks / ".two")]
     done = lockctl("run", "-l", "a", *several, "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (64, "")
-    assert "--fence is for one resource" in done.stderr
+    assert "--fence takes one resource" in done.stderr
     assert not list(locks.glob(".*.fence"))
 
 

@@ -40,7 +40,7 @@ def test_a_revoked_holder_stops_its_command_and_exits_76(lockctl, locks):
     begin = time.monotonic()
     env = {"LOGNAME": "ada"}
     done = lockctl("force-release", "a", "--yes", "--reason", "repair\x1b[2J\nnow", env=env)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "lockctl: a was given back\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "lockctl: a was released\n")
     assert holder.wait(timeout=LIMIT) == 76
     assert time.monotonic() - begin < 5
     lines = (locks / ".said").read_text().splitlines()
@@ -202,7 +202,7 @@ time.sleep(60)
 def test_nobody_is_said_to_run_when_only_min_hold_keeps_the_lock(lockctl):
     assert lockctl("run", "-l", "a", "--min-hold", "1m", "--", "true").returncode == 0
     done = lockctl("force-release", "a", "--now", "--yes")
-    assert (done.returncode, done.stderr) == (0, "lockctl: a is free: only --min-hold kept it\n")
+    assert (done.returncode, done.stderr) == (0, "lockctl: a is free: it was held only by --min-hold\n")
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 
 
@@ -223,7 +223,7 @@ def test_a_look_that_fails_after_the_revocation_is_repeated(lockctl, locks, redi
         eventually(lambda: proxy.accepted)
     proxy.mode = "pass"
     (locks / ".end").touch()
-    assert asking.communicate(timeout=LIMIT)[1] == "lockctl: a was given back\n"
+    assert asking.communicate(timeout=LIMIT)[1] == "lockctl: a was released\n"
     assert asking.returncode == 0
     assert holder.wait(timeout=LIMIT) == 76
 
@@ -232,8 +232,8 @@ def test_a_look_that_fails_after_the_revocation_is_repeated(lockctl, locks, redi
     ("lost", "status", "said"),
     [
         (1, 0, "a is free. The old holder may still be running until it notices"),  # sent again, and answered
-        (2, 0, "a is free by now. If its holder did not leave by itself, it may be running until it notices"),
-        (99, 69, "whether the lock was freed is not known: look at the lock, and ask again"),
+        (2, 0, "a is free now. If its holder did not release it, the old holder may still be running until it notices"),
+        (99, 69, "it is not known whether the lock was freed: inspect the lock and try again"),
     ],
 )
 def test_a_lock_whose_taking_away_was_not_answered_is_looked_at_again(lockctl, consul_server, lost, status, said):

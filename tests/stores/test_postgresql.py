@@ -679,6 +679,6 @@ def test_several_locks_that_are_one_are_refused_at_once(
     words = ("run", "-b", f"{postgres_server.url}?key=4711", "-w", "forever", "-l", "a", "-l", "b", "--")
     done = lockctl(*words, "touch", str(ran))
     assert (done.returncode, done.stderr.count("\n")) == (78, 1)
-    assert "every name is the same lock" in done.stderr
+    assert "all names are the same lock" in done.stderr
     assert not ran.exists()
     assert lockctl("run", "-b", f"{postgres_server.url}?key=4711", "-l", "a", "-l", "a", "--", "true").returncode == 0

@@ -105,12 +105,12 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
             ":4: [locks.a*] shared: min_hold and shared contradict each other",
         ),
         ('[defaults]\nttl = "500ms"\n', "it must be at least 1s (ttl: "),
-        ('[locks."a*"]\nttl = "10s"\nkill_after = "9s"\n', "kill-after 9s does not fit into a ttl of 10s"),
-        ('[locks.a]\nbackend = "y"\n', "no backend profile 'y'"),
+        ('[locks."a*"]\nttl = "10s"\nkill_after = "9s"\n', "kill-after 9s is too long for a ttl of 10s"),
+        ('[locks.a]\nbackend = "y"\n', "'y' is neither a URL nor a backend profile"),
         ('[locks."a*"]\nlock = "b"\n', ":2: [locks.a*] lock: unknown key"),
         ("[locks]\na = 1\n", ":2: [locks] a: must be a table"),
         ("[default]\n", ":1: default: unknown"),
-        ('[backends.x]\nuri = "file:///x"\n', ":2: [backends.x] uri: in a backend without url"),
+        ('[backends.x]\nuri = "file:///x"\n', ":2: [backends.x] uri: this backend has no url"),
         ('[backends.x]\nurl = "x"\n', ":2: [backends.x] url: must be a URL"),
         ('[backends.x]\nurl = "banana://x"\n', ":2: [backends.x] url: no backend for 'banana' URLs"),
         (
@@ -127,15 +127,15 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
             '[backends.x]\nurl = "redis://h"\npassword_command = "exit 3"\n',
             ":3: [backends.x] password_command: the command failed with status 3",
         ),
-        ('[backends.x]\nurl = "redis://h"\nca = "a\\u0000"\n', ":3: [backends.x] ca: it has a NUL character"),
-        ('[backends.x]\nurl = "redis://h/%00"\n', ":2: [backends.x] url: a backend URL cannot have a NUL"),
+        ('[backends.x]\nurl = "redis://h"\nca = "a\\u0000"\n', ":3: [backends.x] ca: must not contain a NUL character"),
+        ('[backends.x]\nurl = "redis://h/%00"\n', ":2: [backends.x] url: a backend URL must not contain a NUL"),
         ("[defaults]\nttl = " + "1" * 5000 + "\n", "not valid TOML: a number is too long"),
         ('[defaults]\nttl = "banana"\nreport = """\na = ' + "1" * 5000 + '"""\n', ":2: [defaults] ttl: 'banana'"),
         (
             '[defaults]\nreport = """\na = ' + "1" * 5000 + '"""\nttl = "banana"\n',
             ":4: [defaults] ttl: 'banana'",
         ),
-        ('[defaults]\nbackend = "y"\n', "no backend profile 'y'"),
+        ('[defaults]\nbackend = "y"\n', "'y' is neither a URL nor a backend profile"),
         ("[defaults\n", "not valid TOML"),
         (b"[defaults]\n# \xff\xfe\n", ":2: not UTF-8 text"),
         (b"\0" * 2_000_000, "larger than"),
@@ -238,9 +238,9 @@ def test_a_password_that_everybody_can_read_is_told(lockctl: Lockctl, write: Wri
     done = lockctl("config", "check", env={"LOCKCTL_BACKEND": ""})
     assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
     first, second, third = done.stderr.splitlines()
-    assert f"{path}:2: [defaults] backend: everybody can read this password" in first
-    assert f"{path}:5: [backends.one] password: everybody can read this password" in second
-    assert f"{path}:8: [backends.two] password_file: everybody can read {locks}/.secret" in third
+    assert f"{path}:2: [defaults] backend: every user can read this password" in first
+    assert f"{path}:5: [backends.one] password: every user can read this password" in second
+    assert f"{path}:8: [backends.two] password_file: every user can read {locks}/.secret" in third
     assert SECRET not in done.stderr
     path.chmod(0o600)
     (locks / ".secret").chmod(0o600)

@@ -125,8 +125,8 @@ def test_inside_a_job_what_the_outer_run_says_of_itself_is_no_setting() -> None:
     [
         ("[defaults]\ntll = '5s'\n", r":2: \[defaults\] tll: unknown key; there are: backend, ttl, "),
         ("[defaults]\nlock = 'a'\n", r":2: \[defaults\] lock: unknown key"),
-        ("\n[default]\nttl = '5s'\n", r":2: default: unknown; there are the tables defaults, locks, backends"),
-        ("ttl = '5s'\n", r":1: ttl: unknown; there are the tables"),
+        ("\n[default]\nttl = '5s'\n", r":2: default: unknown table; there are: defaults, locks, backends"),
+        ("ttl = '5s'\n", r":1: ttl: unknown table; there are:"),
         ("[defaults]\nttl = true\n", r":2: \[defaults\] ttl: must be a duration"),
         ("[defaults]\nttl = ['5s']\n", r":2: \[defaults\] ttl: must be a duration"),
         ("[defaults]\n# more\nttl = 'banana'\n", r":3: \[defaults\] ttl: 'banana' is not a duration"),
@@ -251,7 +251,7 @@ def test_a_configuration_comes_through_a_pipe_and_one_that_never_ends_is_given_u
     monkeypatch.setattr("lockctl.config_file.LIMIT", 0.2)
     os.mkfifo(tmp_path / "fifo", 0o600)
     holder = os.open(tmp_path / "fifo", os.O_RDWR)
-    with pytest.raises(ConfigError, match=r"it did not end within 0\.2 s"):
+    with pytest.raises(ConfigError, match=r"no end of file within 0\.2 s"):
         read_config(str(tmp_path / "fifo"))
     os.close(holder)
 
@@ -275,13 +275,15 @@ def test_a_backend_is_a_url_or_a_profile_and_an_unknown_profile_names_those_ther
     assert url("main") == "file:///srv/locks"
     assert url("file:///other") == "file:///other"
     assert url("file:") == url("file://") == url(None) == default_url({"HOME": "/home/a"})
-    with pytest.raises(ConfigError, match=r"--backend: no backend profile 'mian' \(main\)"):
+    with pytest.raises(
+        ConfigError, match=r"--backend: 'mian' is neither a URL nor a backend profile \(configured: main\)"
+    ):
         url("mian")
 
 
 def test_inside_a_job_on_a_backend_for_many_hosts_local_files_are_not_taken_silently() -> None:
     outer = {"LOCKCTL_OWNER": "x", "LOCKCTL_BACKEND": "etcd", "HOME": "/home/a"}
-    with pytest.raises(ConfigError, match="inside a job that is locked on etcd"):
+    with pytest.raises(ConfigError, match="under a lock of etcd"):
         backend_url(Effective("backend", None, "built-in"), outer, None)
 
 
@@ -291,7 +293,7 @@ def test_inside_a_job_on_files_of_another_directory_the_default_directory_is_not
     same = {**environ, "LOCKCTL_TOKEN_DOMAIN": f"file:{os.uname().nodename}:{there.removeprefix('file://')}"}
     assert str(backend_url(Effective("backend", None, "built-in"), same, None)) == there
     for domain in ({}, {"LOCKCTL_TOKEN_DOMAIN": f"file:{os.uname().nodename}:/srv/locks"}):
-        with pytest.raises(ConfigError, match="inside a job that is locked in another directory"):
+        with pytest.raises(ConfigError, match="under a lock in another directory"):
             backend_url(Effective("backend", None, "built-in"), {**environ, **domain}, None)
     assert str(backend_url(Effective("backend", "file:", "--backend"), environ, None)) == there
 
@@ -327,7 +329,7 @@ def test_a_user_is_told_of_a_lock_of_the_same_name_that_is_roots_and_another(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert apart_from_root(default, "nightly") is None
     (tmp_path / "nightly").touch()
-    assert f"root's nightly in {tmp_path} is another lock" in (apart_from_root(default, "nightly") or "")
+    assert f"root's lock nightly in {tmp_path} is a different one" in (apart_from_root(default, "nightly") or "")
     assert apart_from_root(named, "nightly") is None
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert apart_from_root(default, "nightly") is None

@@ -57,8 +57,8 @@ def test_a_url_without_such_a_parameter_stays_as_it_is() -> None:
         ("password_command=echo p4ss; exit 3", "password_command: the command failed with status 3"),
         ("password_command=kill -9 $$", "status 137"),
         ("password_command=yes", "did not end within|printed too much"),
-        ("password_command=true&password_file=/dev/null", "one place"),
-        ("password_command=: p4ss", "password_command: must give one line"),
+        ("password_command=true&password_file=/dev/null", "given only once"),
+        ("password_command=: p4ss", "password_command: the password must be one line"),
     ],
 )
 def test_what_gives_no_password_is_named_without_it(params: str, said: str) -> None:
@@ -110,7 +110,7 @@ def test_a_pipe_may_give_the_password_in_pieces(tmp_path: Path) -> None:
 def test_a_pipe_that_nobody_writes_to_does_not_hold_us_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(secret, "LIMIT", 0.3)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="gave no password within"):
+    with pytest.raises(ConfigError, match="no password within"):
         secret.resolve(parse_url(f"redis://h?password_file={quoted(tmp_path / 'pipe')}"))
 
 

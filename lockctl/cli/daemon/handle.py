@@ -61,7 +61,7 @@ def parse(text: str, place: str) -> Handle:
         content = None
     if isinstance(content, dict) and all(_fits(name, content.get(name)) for name in _FIELDS):
         return Handle(**{name: content[name] for name in _FIELDS})
-    raise UsageError(f"{printable(place)} is not a handle: give what `lockctl acquire` wrote")
+    raise UsageError(f"{printable(place)} is not a handle written by `lockctl acquire`")
 
 
 def _fits(name: str, content: object) -> bool:
@@ -107,7 +107,7 @@ def read(word: str | None, environ: Mapping[str, str]) -> tuple[Handle, str]:
     """The handle that ``--handle`` or ``$LOCKCTL_HANDLE`` means, and its file (``-``: stdin)."""
     place = word or environ.get("LOCKCTL_HANDLE", "")
     if not place:
-        raise UsageError("no handle: give --handle FILE, or set LOCKCTL_HANDLE to it")
+        raise UsageError("no handle: give --handle FILE, or set LOCKCTL_HANDLE")
     try:
         if place == "-" and sys.stdin is None:  # it was closed before lockctl started
             raise UsageError("there is no stdin to read the handle from")

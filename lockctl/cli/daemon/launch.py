@@ -95,7 +95,7 @@ class Daemon:
             if signum is not None:
                 raise Interrupted(signum)
             if order.bound in ready:
-                raise LockctlError(f"process {order.bound_pid}, to which {order.name} was to be bound, has ended")
+                raise LockctlError(f"process {order.bound_pid} (--bind-pid) ended before {order.name} was acquired")
             granted = self._granted() if self._link.fileno() in ready else None
             if granted is not None:
                 return granted
@@ -136,7 +136,9 @@ class Daemon:
 
     def _not_taken(self) -> LockctlError:
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # when it has ended, its report is there
-        return LockctlError(f"not held any more, before its handle was taken: {reason(self._remains.report())}")
+        return LockctlError(
+            f"the lock is not held any more, and its handle was not delivered: {reason(self._remains.report())}"
+        )
 
     def _granted(self) -> dict[str, str] | None:
         try:

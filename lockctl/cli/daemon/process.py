@@ -33,7 +33,7 @@ ENDS = {
     RELEASED: "it was released",
     TIME_OVER: "its time (--for) was over",
     BOUND_ENDED: "the process that it was bound to (--bind-pid) had ended",
-    NOT_TAKEN: "nobody took its handle",
+    NOT_TAKEN: "its handle was not delivered",
 }
 LARGEST = 4096  # bytes of a request
 MOST_CALLERS = 8

@@ -180,7 +180,7 @@ def read_bounded(path: str) -> str:
         data = b""
         while True:
             if not poll.poll(max(0.0, until - time.monotonic()) * 1000):  # a pipe whose other end writes nothing
-                raise ValueError(f"it did not end within {PATIENCE:g} s")
+                raise ValueError(f"no end of file within {PATIENCE:g} s")
             piece = os.read(descriptor, LARGEST)
             data += piece
             if not piece:

@@ -49,7 +49,9 @@ def ask(handle: Handle, request: Mapping[str, object]) -> dict[str, Any]:
             finally:
                 os.close(place)
             if os.geteuid() not in (0, peer_user(end)):
-                raise UsageError(f"{handle.name}: what listens at {printable(handle.socket)} belongs to another user")
+                raise UsageError(
+                    f"{handle.name}: the process that listens at {printable(handle.socket)} belongs to another user"
+                )
             end.send(json.dumps(request).encode(), _socket.MSG_NOSIGNAL)
             data = _receive(end)
         except BlockingIOError:
@@ -85,7 +87,7 @@ def ended(handle: Handle, remains: Remains) -> int:
         Talk()("error", f"{handle.name} {NOT_HELD}")
         return exit_status.HELD
     if not remains.await_end(handle.ttl + GIVE_BACK):
-        raise BackendUnavailable(f"{handle.name}: the daemon (pid {handle.pid}) is ending, and has not ended yet")
+        raise BackendUnavailable(f"{handle.name}: the daemon (pid {handle.pid}) is ending, but has not ended yet")
     report = remains.report()
     if report is not None and report.get("outcome") == "exited" and report.get("exit_code") == RELEASED:
         Talk()("error", f"{handle.name} is not held by this handle any more: it was released")

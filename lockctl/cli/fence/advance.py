@@ -17,5 +17,5 @@ from lockctl.cli.options import AS_JSON
 @TIMEOUT
 @AS_JSON
 def command(**given: Any) -> int:
-    """Show the token at the start of a tenure, before the first read: older ones are refused from then on."""
+    """Register the token at the resource before the first read: from then on it refuses older tokens."""
     return show_token(Order(**given))

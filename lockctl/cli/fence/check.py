@@ -17,5 +17,5 @@ from lockctl.cli.options import AS_JSON
 @TIMEOUT
 @AS_JSON
 def command(**given: Any) -> int:
-    """Show the token again, right before a write: 0 if it is still the newest, 77 if not."""
+    """Check the token right before a write: exits 0 if it is still the newest, 77 if not."""
     return show_token(Order(**given))

@@ -50,10 +50,10 @@ def command(words: tuple[str, ...], **given: Any) -> NoReturn:
     if not words:
         raise UsageError("no command: lockctl fence exec [OPTIONS] RESOURCE -- COMMAND [ARG]...")
     if words[0].startswith("-"):
-        raise UsageError("options stand before RESOURCE: lockctl fence exec [OPTIONS] RESOURCE -- COMMAND [ARG]...")
+        raise UsageError("options must come before RESOURCE: lockctl fence exec [OPTIONS] RESOURCE -- COMMAND [ARG]...")
     mark, place = order.mark(os.environ), order.place()
     if not place.store.lockable:
-        message = f"{order.scheme}: this store cannot hold a mark while a command runs: use check in the command"
+        message = f"{order.scheme}: this store cannot hold a mark while a command runs: use fence check in the command"
         raise ConfigError(message)
     talk = Talk()
     hold_standard_descriptors()
@@ -87,7 +87,7 @@ def _run(words: tuple[str, ...], mark: Mark, place: Place, limit: float, signals
         try:
             hold.__exit__(None, None, None)
         except LockctlError as lost:
-            talk("error", f"the mark was not held until the command had ended: {lost}")
+            talk("error", f"the mark was lost before the command ended: {lost}")
             status = exit_status.LOST
         return status
     finally:

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 TOKEN, DOMAIN = Parsed(parse_token), Parsed(parse_domain)
 RESOURCE = click.argument("resource", type=click.Path())
-STORE = click.option("--store", metavar="URL", help="Where the mark is; RESOURCE is then a name in it.")
+STORE = click.option("--store", metavar="URL", help="The store of the mark; RESOURCE is then a name in it.")
 TIMEOUT = click.option(
     "--timeout",
     metavar="DURATION",
     type=Parsed(positive_duration("5s")),
     default="10s",
     show_default=True,
-    help="How long the store may take.",
+    help="Time limit for the store.",
 )
 
 
@@ -41,7 +41,7 @@ def own_token(function: Command) -> Command:
     function = click.option(
         "--domain", metavar="TEXT", type=DOMAIN, help="The domain of the token; without it: $LOCKCTL_TOKEN_DOMAIN."
     )(function)
-    return click.option("--token", metavar="N", type=TOKEN, help="The token to show; without it: $LOCKCTL_TOKEN.")(
+    return click.option("--token", metavar="N", type=TOKEN, help="The fencing token; without it: $LOCKCTL_TOKEN.")(
         function
     )
 
@@ -73,7 +73,7 @@ class Order(Value):
         if self.token is not None:
             given["LOCKCTL_TOKEN"] = str(self.token)
             if self.domain is None and "LOCKCTL_TOKEN_DOMAIN" not in environ:
-                raise UsageError("--token without --domain, and there is no LOCKCTL_TOKEN_DOMAIN: say both")
+                raise UsageError("--token requires --domain, because LOCKCTL_TOKEN_DOMAIN is not set")
         if self.domain is not None:
             given["LOCKCTL_TOKEN_DOMAIN"] = self.domain
         return own_mark(given)

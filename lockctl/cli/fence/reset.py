@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @TIMEOUT
 @AS_JSON
 def command(**given: Any) -> int:
-    """Set or remove the mark without a comparison: when a lock has moved to another backend for good."""
+    """Set or remove the mark without comparing tokens, after a lock has moved to another backend for good."""
     order = Order(**given)
     mark, place = _new_mark(order), order.place()
     try:
@@ -51,7 +51,7 @@ def _new_mark(order: Order) -> Mark | None:
     if order.token is None and order.domain is None:
         return None
     if order.token is None or order.domain is None:
-        raise UsageError("--token and --domain: say both, to set the mark, or none, to remove it")
+        raise UsageError("give both --token and --domain to set the mark, or neither to remove it")
     return Mark(order.domain, order.token)
 
 
@@ -79,4 +79,4 @@ def _confirm(place: Place, has: str, mark: Mark | None) -> None:
     shown = printable(place.resource)
     wish = "Remove the mark? Then any token is accepted." if mark is None else f"Set it to {printable(str(mark))}?"
     if not ask_person(f"{shown} {has}", f"{shown} {printable(has)}", wish):
-        raise UsageError("not reset")
+        raise UsageError("the mark was not reset")

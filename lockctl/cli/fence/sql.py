@@ -15,11 +15,11 @@ from lockctl.fence import sql
     metavar="postgresql|sqlite|mysql",
     required=True,
     type=click.Choice(list(sql.DIALECTS)),
-    help="Which SQL.",
+    help="The dialect of SQL.",
 )
-@click.option("--resource", metavar="NAME", help=f"The resource in the statements.  [default: {sql.EXAMPLE}]")
+@click.option("--resource", metavar="NAME", help=f"Name of the resource in the statements.  [default: {sql.EXAMPLE}]")
 @click.option("--schema", metavar="NAME", help=f"The schema of the marks in PostgreSQL.  [default: {sql.SCHEMA}]")
 def command(dialect: str, resource: str | None, schema: str | None) -> int:
-    """Print the table of the marks, and what a database needs to check tokens by itself."""
+    """Print the SQL of the table of marks, and of the triggers with which a database checks tokens itself."""
     print_data(sql.text(dialect, resource, schema))
     return exit_status.OK

@@ -36,7 +36,7 @@ OWNERSHIP = (errno.EPERM, errno.EINVAL)  # of what cannot be as it was; the last
 @own_token
 @TIMEOUT
 def command(**given: Any) -> int:
-    """Replace FILE with stdin, whole or not at all, and only if the token is the newest."""
+    """Replace FILE with stdin, atomically, and only if the token is the newest."""
     # The token is shown before stdin is read, too; the lock is taken for the moment of the replacement alone, however
     # slowly stdin comes. Compare and replace are one step of that lock. 0: it is on the disk.
     order = Order(store=None, **given)
@@ -49,10 +49,12 @@ def command(**given: Any) -> int:
         store.put(place.resource, b"".join(_pieces()), mark, timeout=order.timeout)
         return exit_status.OK
     if not isinstance(store, SidecarStore):
-        raise UsageError("FILE is a path or an object: for another resource, check in a transaction of its own")
+        raise UsageError(
+            "FILE must be a path or an object: for another resource, check the token in its own transaction"
+        )
     with store.resolved(place.resource) as resource:
         if resource.name.endswith(SUFFIX):
-            message = f"{printable(resource.path)} is the mark of a file: name that file"
+            message = f"{printable(resource.path)} is the mark of a file: give the path of that file"
             raise UsageError(message)
         try:
             _write(resource, mark, order.timeout)

@@ -39,13 +39,13 @@ SAYING = ("log_format", "verbose", "quiet", "config")
 @click.command("acquire")
 @click.argument("name", type=LockWord())
 @click.option("--for", "span", metavar="DURATION", required=True, help="Hold the lock for at most this long.")
-@click.option("--bind-pid", metavar="PID", help="Give the lock back when this process ends, such as $$ in a shell.")
+@click.option("--bind-pid", metavar="PID", help="Release the lock when this process ends, such as $$ in a shell.")
 @click.option(
     "--handle", "file", metavar="FILE", type=click.Path(), help="Write the handle to this file; - for stdout."
 )
 @click.option("--export", type=click.Choice(["sh"]), metavar="sh", help="Print assignments for eval in a POSIX shell.")
 def command(name: str, *, span: str, bind_pid: str | None, file: str | None, export: str | None, **given: Any) -> int:
-    """Take a lock that a detached process holds, across the steps of a CI job, and print its handle."""
+    """Acquire a lock and hold it in the background, across the steps of a CI job; print its handle."""
     # what is wrong with the words is found here, not by click: a shell that evaluates what we print must fail, too
     settings = {name: content for name, content in given.items() if content is not None}
     for_shell = export is not None
@@ -85,7 +85,7 @@ def _wanted(name: str, span: str, bind_pid: str | None, file: str | None, *, for
 
 def _living(text: str) -> tuple[int, int]:
     if not (text.isascii() and text.isdigit()) or not 0 < len(text) < 10 or not int(text):
-        raise UsageError(f"--bind-pid: {printable(text[:30])!r} is not the number of a process, such as $$ in a shell")
+        raise UsageError(f"--bind-pid: {printable(text[:30])!r} is not a process ID, such as $$ in a shell")
     try:
         return int(text), kernel.process_descriptor(int(text))
     except ProcessLookupError:

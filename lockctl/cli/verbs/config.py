@@ -34,7 +34,7 @@ def command() -> None:
 
 @with_settings("backend", "config")
 @command.command("show")
-@click.option("-l", "--lock", metavar="NAME", type=LockName(), help="As they are for this lock.")
+@click.option("-l", "--lock", metavar="NAME", type=LockName(), help="Show the settings for this lock.")
 @AS_JSON
 def show(lock: str | None, *, as_json: bool, config: str | None, backend: str | None) -> int:
     """Print every setting, its value and where it came from."""
@@ -67,7 +67,7 @@ def show(lock: str | None, *, as_json: bool, config: str | None, backend: str | 
 @command.command("check")
 @AS_JSON
 def check(*, as_json: bool, config: str | None, backend: str | None) -> int:
-    """Check the configuration file: every key, every value."""
+    """Check every key and value of the configuration file."""
     # raises ``ConfigError`` for the first mistake, and prints nothing then
     place = settings_files.config_path(config, os.environ)
     file = settings_files.read_config(place)
@@ -83,7 +83,7 @@ def check(*, as_json: bool, config: str | None, backend: str | None) -> int:
         _check_profiles(file)
         for warning in readable_secrets(file):
             Talk()("warning", warning)
-    said = f"{printable(place)}: ok" if place else "no configuration file: built-in settings count"
+    said = f"{printable(place)}: ok" if place else "no configuration file: the built-in settings apply"
     print_data(_path_document(place) if as_json else said)
     return exit_status.OK
 
@@ -105,7 +105,7 @@ def _check_profiles(file: ConfigFile) -> None:
 @command.command("path")
 @AS_JSON
 def path(*, as_json: bool, config: str | None) -> int:
-    """Print the path of the configuration file that counts; nothing if there is none."""
+    """Print the path of the configuration file in use; nothing if there is none."""
     found = settings_files.config_path(config, os.environ)
     if as_json:
         print_data(_path_document(found))

@@ -11,4 +11,4 @@ VERBS = ("advance", "check", "exec", "reset", "show", "sql", "write")
 
 @click.group("fence", cls=Group, commands=Verbs("lockctl.cli.fence", VERBS))
 def command() -> None:
-    """Have a resource refuse the tokens of holders that have been replaced."""
+    """Make a resource refuse the fencing tokens of earlier holders."""

@@ -46,7 +46,7 @@ class Order(Value):
 
 def _token(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 20:
-        raise ValueError(f"{text[:30]!r} is not a token: a decimal number as in LOCKCTL_TOKEN")
+        raise ValueError(f"{text[:30]!r} is not a token: it must be a decimal number, as in LOCKCTL_TOKEN")
     return int(text)
 
 
@@ -59,7 +59,7 @@ def _token(text: str) -> int:
 @YES
 @AS_JSON
 def command(*, backend: str | None, config: str | None, **given: Any) -> int:
-    """Ask the holder of a lock to stop its command and give the lock back, and wait until it has."""
+    """Ask the holder of a lock to stop its command and release the lock, and wait until it has."""
     # 0: it is free or was, 75: another holds it by now, or the holder has not stopped yet
     order = Order(**given, where=where_options({"config": config or "", "backend": backend or ""}))
     opened = open_backend(backend, config, order.name)
@@ -106,9 +106,9 @@ def _tell(backend: Backend, order: Order, holders: list[Holder], talk: Talk) -> 
 
 def _freed(backend: Backend, order: Order, lock: LockInfo, told: list[Holder], floor: int, talk: Talk) -> int:
     others = _still_inside(backend, order, [holder for holder in lock.holders if holder not in told])
-    what = f"a place in {order.name} is free, {others} more hold it" if others else f"{order.name} is free"
+    what = f"one holder of {order.name} was removed, {others} more hold it" if others else f"{order.name} is free"
     if all(holder.ended_at is not None for holder in told):
-        return _answer(order, talk, "released", f"{what}: only --min-hold kept it", floor)
+        return _answer(order, talk, "released", f"{what}: it was held only by --min-hold", floor)
     risk = "The old holder may still be running until it notices"
     text = f"{what}. {risk}: resources that check tokens must be advanced to at least {floor}"
     return _answer(order, talk, "released", text, floor)
@@ -127,8 +127,8 @@ def _revoke(backend: Backend, order: Order, holder: Holder, by: str, *, now: boo
     try:
         return ask()
     except BackendUnavailable as failure:
-        unknown = "the lock was freed" if now else "the holder was told"
-        message = f"{failure}: whether {unknown} is not known: look at the lock, and ask again"
+        unknown = "the lock was freed" if now else "the holder was asked"
+        message = f"{failure}: it is not known whether {unknown}: inspect the lock and try again"
         raise BackendUnavailable(message) from None
 
 
@@ -137,14 +137,14 @@ def _already_gone(backend: Backend, order: Order, seen: list[Holder], talk: Talk
     lock = backend.inspect(order.name, timeout=REQUEST_TIMEOUT)
     floor = 1 + max([holder.token or 0 for holder in seen]) if order.now else None
     risk = (
-        f". If its holder did not leave by itself, it may be running until it notices:"
+        f". If its holder did not release it, the old holder may still be running until it notices:"
         f" resources that check tokens must be advanced to at least {floor}"
         if floor
         else ""
     )
     if lock.state == "free":
-        return _answer(order, talk, "free", f"{order.name} is free by now{risk}", floor)
-    text = f"{order.name}: the holder that was seen is gone, it is {held_by(lock, order.where)} by now{risk}"
+        return _answer(order, talk, "free", f"{order.name} is free now{risk}", floor)
+    text = f"{order.name}: the holder has changed: now {held_by(lock, order.where)}{risk}"
     return _answer(order, talk, "other_holder", text, floor)
 
 
@@ -179,24 +179,24 @@ def _remember(backend: Backend, order: Order, holder: Holder, by: str, talk: Tal
     try:
         backend.remember(order.name, run, timeout=REMEMBER_TIMEOUT)
     except (BackendUnavailable, ConfigError) as failure:
-        talk("warning", f"this is missing in the history: {failure}")
+        talk("warning", f"this was not recorded in the history: {failure}")
 
 
 def _await_release(backend: Backend, order: Order, told: list[Holder], talk: Talk) -> int:
     until = time.monotonic() + max(holder.ttl or SILENT_HOLDER for holder in told) + LONGEST_STOP
     gone = {(holder.owner, holder.token) for holder in told}
-    state, pause = "it has not given it back yet", POLL
+    state, pause = "it has not released the lock yet", POLL
     while time.monotonic() < until:
         try:
             lock = backend.inspect(order.name, timeout=REQUEST_TIMEOUT)
         except BackendUnavailable as failure:  # what was asked for is done: only the looking fails
-            state, pause = f"whether it has given it back is not known: {failure}", min(2 * pause, LONGEST_PAUSE)
+            state, pause = f"it is not known whether it has released the lock: {failure}", min(2 * pause, LONGEST_PAUSE)
         else:
             if not any((holder.owner, holder.token) in gone and holder.ended_at is None for holder in lock.holders):
-                return _answer(order, talk, "released", f"{order.name} was given back")
-            state, pause = "it has not given it back yet", POLL
+                return _answer(order, talk, "released", f"{order.name} was released")
+            state, pause = "it has not released the lock yet", POLL
         time.sleep(pause)
-    return _answer(order, talk, "told", f"{order.name}: the holder was told; {state}")
+    return _answer(order, talk, "told", f"{order.name}: the holder was asked to stop; {state}")
 
 
 def _answer(order: Order, talk: Talk, result: str, text: str, floor: int | None = None) -> int:
@@ -209,6 +209,6 @@ def _answer(order: Order, talk: Talk, result: str, text: str, floor: int | None 
 
 def _confirm(order: Order, lock: LockInfo) -> None:
     held = held_by(lock, order.where)
-    risk = " The old holder is not stopped first: two may run at once." if order.now else ""
+    risk = " The old holder is not stopped first: two commands may run at once." if order.now else ""
     if not order.yes and not ask_person(f"{order.name}: {held}", f"{order.name} is {held}", f"Release it?{risk}"):
-        raise LockctlError("not released")
+        raise LockctlError("the lock was not released")

@@ -23,7 +23,7 @@ HEADING = ("WHEN", "OUTCOME", "DURATION", "TOKEN", "WHERE", "COMMAND")
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) < 1:
-        raise ValueError(f"{printable(text[:30])!r} is not a number of runs: 1 or more")
+        raise ValueError(f"{printable(text[:30])!r} is not a number of runs: it must be at least 1")
     return int(text)
 
 

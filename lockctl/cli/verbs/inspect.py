@@ -19,7 +19,7 @@ from lockctl.clock import utc
 @click.argument("name", type=LockName())
 @AS_JSON
 def command(name: str, *, as_json: bool, backend: str | None, config: str | None) -> int:
-    """Show one lock in full: holder, waiters in order, the place that other tools must be given."""
+    """Show one lock in full: its holder, the waiters in order, and the key that other tools use."""
     lock = open_backend(backend, config, name).inspect(name, timeout=REQUEST_TIMEOUT)
     if as_json:
         print_data(json.dumps(lock_document(lock), indent=2))

@@ -26,14 +26,14 @@ HEADING = ("NAME", "LAST USED")
     metavar="DURATION",
     type=Parsed(parse_duration),
     required=True,
-    help="Only what nobody has used for this long.",
+    help="Only names that have not been used for this long.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be forgotten, and forget nothing.")
 @AS_JSON
 def command(
     pattern: str, *, older_than: float, dry_run: bool, as_json: bool, backend: str | None, config: str | None
 ) -> int:
-    """Forget names that nobody uses any more: their history, successes and counters, never the order of tokens."""
+    """Forget lock names that are no longer used: their history, successes and counters. Tokens still only rise."""
     opened = open_backend(backend, config)
     found = list(opened.unused(pattern, older_than=older_than, timeout=REQUEST_TIMEOUT))
     outcomes: list[tuple[str, float, bool]] = []

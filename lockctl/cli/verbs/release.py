@@ -19,7 +19,7 @@ from lockctl.names import printable
 @click.command("release")
 @HANDLE
 def command(*, file: str | None) -> int:
-    """Give an acquired lock back, and wait until it is free. Releases only what this handle acquired."""
+    """Release an acquired lock, and wait until it is free. An old handle releases nothing."""
     # 75: this handle holds nothing any more, 76: the lock was lost
     handle, _ = read(file, os.environ)
     remains = Remains(handle.socket.removesuffix(".sock"))
@@ -31,14 +31,16 @@ def command(*, file: str | None) -> int:
             remains.remove()
         return status
     if not remains.await_end(handle.ttl + GIVE_BACK):
-        raise BackendUnavailable(f"{handle.name}: the daemon (pid {handle.pid}) has not given the lock back yet")
+        raise BackendUnavailable(f"{handle.name}: the daemon (pid {handle.pid}) has not released the lock yet")
     report = remains.report()
     remains.remove()
     if report is None or report.get("outcome") not in ("exited", "signaled"):
         return say_end(handle, report)
     failure = report.get("not_released")
     if failure:
-        text = f"{handle.name}: could not release the lock, it ends with its lease: {printable(str(failure))}"
+        text = (
+            f"{handle.name}: could not release the lock; it becomes free when its lease ends: {printable(str(failure))}"
+        )
         Talk()("warning", text)
         return exit_status.UNAVAILABLE
     return exit_status.OK

@@ -29,7 +29,9 @@ def command(words: tuple[str, ...], **given: Any) -> int:
     if locks:
         settings["lock"] = locks[0]
     if len(resources) > 1:  # elsewhere the last one counts; here another one would be left without a fence
-        raise UsageError("--fence is for one resource: advance the others in the command, with lockctl fence advance")
+        raise UsageError(
+            "--fence takes one resource: register at the others in the command, with lockctl fence advance"
+        )
     if resources:
         settings["fence"] = resources[0]
     if not words:

@@ -49,7 +49,7 @@ def _interval(text: str) -> float:
     type=Parsed(_interval),
     default="2s",
     show_default=True,
-    help="How long to wait between two looks.",
+    help="Time between two requests to the backend.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each change, in a line of its own.")
 def command(pattern: str, *, interval: float, as_json: bool, backend: str | None, config: str | None) -> int:

@@ -26,6 +26,6 @@ def test_a_run_that_is_refused_for_a_waiter_that_died_is_told_who_that_is(
     holder.release(grant, timeout=LIMIT)
     done = lockctl("run", "-n", "-l", "nightly", "--", "true")
     assert done.returncode == 75
-    assert f"free by now, but web3 pid {os.getpid()} (ops) waited before and comes first" in done.stderr
+    assert f"free now, but web3 pid {os.getpid()} (ops) is first in the queue" in done.stderr
     holder.close()
     dead.close()

@@ -190,9 +190,9 @@ def test_a_lease_that_the_server_cuts_short_has_a_schedule_of_its_own_or_is_refu
     assert lease is not None
     assert lease.schedule == plan(4.0, None, MemoryBackend.capabilities)
     Stingy(server).release(lease.grant, timeout=1)
-    with pytest.raises(ConfigError, match=r"cuts the lease of 30s short: kill-after"):
+    with pytest.raises(ConfigError, match=r"shortens the lease of 30s: kill-after"):
         lease_of(Stingy(server), claim(), wait=20.0, schedule=plan(30.0, 4.5, MemoryBackend.capabilities))
-    with pytest.raises(ConfigError, match="shorten --kill-after, or have the server allow longer leases") as wrong:
+    with pytest.raises(ConfigError, match="shorten --kill-after, or allow longer leases on the server") as wrong:
         lease_of(Stingy(server), claim(), schedule=plan(30.0, 3.5, MemoryBackend.capabilities))
     assert "or a longer ttl" not in str(wrong.value)
     assert untouched(server)

@@ -121,7 +121,7 @@ def test_a_renewal_reports_a_deadline_that_counts_from_its_sending(
 def test_without_a_thread_nothing_is_started_and_a_later_call_tries_again(renewer: Renewer, backend: Scripted) -> None:
     before = _thread.stack_size(NO_STACK)
     try:
-        with pytest.raises(BackendUnavailable, match="no thread to renew in"):
+        with pytest.raises(BackendUnavailable, match="no thread can be started"):
             renewer.renew_now()
     finally:
         _thread.stack_size(before)

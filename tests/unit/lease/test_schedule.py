@@ -88,9 +88,7 @@ def test_the_deadline_goes_by_what_the_server_confirmed_not_by_what_was_asked() 
 
 
 def test_the_message_about_the_grace_says_what_would_fit() -> None:
-    with pytest.raises(
-        ValueError, match=r"^kill-after 9s does not fit into a ttl of 10s beside the renewals: at most 3s"
-    ):
+    with pytest.raises(ValueError, match=r"^kill-after 9s is too long for a ttl of 10s and its renewals: at most 3s"):
         plan(10.0, 9.0, LEASED)
 
 
