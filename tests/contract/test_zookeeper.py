@@ -67,8 +67,8 @@ class ZooKeeperHarness(Harness):
 
     def expire(self, grant: Grant) -> None:
         for client in self.clients:
-            if grant.claim.owner in client._candidates:
-                session = client._candidates[grant.claim.owner]._session
+            if grant.claim.owner in client._attempts:
+                session = client._attempts[grant.claim.owner]._session
                 assert session is not None
                 self.end(session)
 

@@ -5,7 +5,7 @@ second line (:func:`with_revocation`): it is gone with the node, and can hit nob
 
 A holder's session lasts twice its lease. Who waits has none to rely on, so its session lasts only one: if it is
 killed, it holds up those behind it for no longer. When its turn comes, one transaction deletes its node and makes
-another one with the same number, and so at the same place, in a new session. The token is the number of that
+another one with the same number, and so at the same position, in a new session. The token is the number of that
 transaction, and so newer than all tokens before it, whoever queued up first.
 """
 
@@ -36,7 +36,7 @@ SAFE_PART = 0.5  # of the session timeout: see `session`
 BY_CURATOR = b"__REVOKE__"  # what Curator's Revoker writes into the node of a holder
 
 
-class Candidate:
+class Attempt:
     """One claim, from its first request until its session has ended."""
 
     def __init__(self, place: Place, claim: Claim) -> None:
@@ -50,7 +50,7 @@ class Candidate:
         self._session: Session | None = None
         self._stem = ""
         self._queues = False  # whether the session is that of a waiter
-        self._heir: tuple[Session, str] | None = None  # the session to hold the lock in, and the stem of its node
+        self._next: tuple[Session, str] | None = None  # the session to hold the lock in, and the stem of its node
         self._version = -1
         self._data = b""
         self._acquired_at: float | None = None
@@ -89,9 +89,9 @@ class Candidate:
 
     def end(self, deadline: Deadline) -> None:
         """Leave nothing at the server. Raises ``BackendUnavailable``, ``ConfigError``; may be repeated."""
-        if self._heir is not None:
-            self._heir[0].end(deadline)
-            self._heir = None
+        if self._next is not None:
+            self._next[0].end(deadline)
+            self._next = None
         if self._session is not None:
             self._session.end(deadline)
             self._forget()
@@ -105,9 +105,9 @@ class Candidate:
 
     def abandon(self) -> None:
         """Tell nobody: what there is ends with the session."""
-        if self._heir is not None:
-            self._heir[0].abandon()
-            self._heir = None
+        if self._next is not None:
+            self._next[0].abandon()
+            self._next = None
         if self._session is not None:
             self._session.abandon()
             self._forget()
@@ -125,17 +125,17 @@ class Candidate:
             session.abandon()
             self._forget()
         if self._session is None:
-            self._session, self._stem = self._new_heir()
-            self._heir = None
+            self._session, self._stem = self._next_session()
+            self._next = None
         return self._session
 
-    def _new_heir(self) -> tuple[Session, str]:
+    def _next_session(self) -> tuple[Session, str]:
         """A session for a holder, with the stem of its node; that of an earlier attempt if it is still alive."""
-        if self._heir is None or self._heir[0].expired:
-            if self._heir is not None:
-                self._heir[0].abandon()
-            self._heir = Session(self.place, self.claim.ttl / SAFE_PART), self._new_stem()
-        return self._heir
+        if self._next is None or self._next[0].expired:
+            if self._next is not None:
+                self._next[0].abandon()
+            self._next = Session(self.place, self.claim.ttl / SAFE_PART), self._new_stem()
+        return self._next
 
     def _new_stem(self) -> str:
         # new for each session, so that a node by this name is ours and no other's
@@ -153,8 +153,8 @@ class Candidate:
 
     def _inherit(self, deadline: Deadline) -> Session:
         """Go on in the session to hold the lock in; the one before it is ended, with what it has in the queue."""
-        before, (self._session, self._stem) = self._session, self._new_heir()
-        self._heir, self._queues = None, False
+        before, (self._session, self._stem) = self._session, self._next_session()
+        self._next, self._queues = None, False
         if before is not None:
             before.leave(deadline)
         return self._session
@@ -177,8 +177,8 @@ class Candidate:
             calls.append(self.ask_record)  # it has waited: now may be its turn
         names, root, *record = session.ask(deadline, *calls)
         line = [] if isinstance(names, NoNodeError) else queue.in_order(names)
-        if not self.find(line) and self._heir is not None and queue.mine(line, self._heir[1]):
-            # our place was handed over, and the answer was lost
+        if not self.find(line) and self._next is not None and queue.mine(line, self._next[1]):
+            # our position was handed over, and the answer was lost
             session = self._inherit(deadline)
             self.find(line)
         ahead = self.ahead(line)
@@ -226,7 +226,7 @@ class Candidate:
         """
         from kazoo.exceptions import BadVersionError, InvalidACLError, NoAuthError, NoNodeError
 
-        heir, stem = self._new_heir()
+        session, stem = self._next_session()
         number = (self.node or "")[len(self._stem) :]
         old, new = f"{self.parent}/{self.node}", f"{self.parent}/{stem}{number}"
 
@@ -240,7 +240,7 @@ class Candidate:
         if self._asked is not None:
             self._data = with_revocation(self._data, self.claim.owner, *self._asked)
         while True:
-            answers, stat = heir.ask(deadline, commit, lambda client: client.exists_async(new))
+            answers, stat = session.ask(deadline, commit, lambda client: client.exists_async(new))
             if isinstance(answers, Exception):
                 raise session.strange(answers, new)
             if isinstance(stat, Exception):
@@ -266,7 +266,7 @@ class Candidate:
         return share.admits(ahead, self.claim)
 
     def ahead(self, line: list[str]) -> list[str]:
-        """Those before us in a queue; all, if we have no place in it."""
+        """Those before us in a queue; all, if we have no position in it."""
         return line if self.node is None else line[: line.index(self.node)]
 
     def ask_record(self, client: Any) -> Any:
@@ -322,7 +322,7 @@ class Candidate:
         return [] if isinstance(names, NoNodeError) else queue.in_order(names)
 
     def find(self, line: list[str]) -> bool:
-        """Whether we have a place in a queue."""
+        """Whether we have a position in a queue."""
         self.node = queue.mine(line, self._stem)
         return self.node is not None
 

@@ -1,21 +1,21 @@
-"""Locks as an operator sees them, and taking one away."""
+"""Locks as an operator sees them."""
 
 from __future__ import annotations
 
 from lockctl import documents
 from lockctl.clock import wall
-from lockctl.errors import LockctlError
-from lockctl.model import SHARED, LockInfo, Waiter
-from lockctl.names import check_name, printable
+from lockctl.locks.inspect import lock_info, matching
+from lockctl.model import SHARED, Waiter
+from lockctl.names import printable
 from lockctl.stores.zookeeper import hold, queue, records, share
-from lockctl.stores.zookeeper.claim import with_revocation
 from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.model import Capabilities, Holder
+    from lockctl.model import Holder, LockInfo
     from lockctl.stores.zookeeper.address import Place
     from lockctl.stores.zookeeper.session import Session
     from lockctl.wire.deadline import Deadline
@@ -25,23 +25,42 @@ MOST_WAITERS = 1000  # of one lock that are shown
 LONGEST_IDENTIFIER = 128  # characters of what another tool says about itself
 
 
-def names_below(session: Session, place: Place, deadline: Deadline) -> list[str]:
-    """The names of all locks that anybody ever took."""
-    _, names = session.ask(
-        deadline, lambda client: client.sync_async(place.root), lambda client: client.get_children_async(place.root)
+def inspect(session: Session, name: str, deadline: Deadline) -> LockInfo:
+    """One lock as it is now, with its last run."""
+    runs = records.container(session, name)
+    (sight,), (names,) = see(session, [name], deadline, beside=(runs,))
+    lock = sight.lock(name, session.place)
+    started = records.in_order(names, records.STARTED)
+    for node in reversed(started[-2:]):  # the second if somebody removed the newest meanwhile, or spoilt it
+        path = f"{runs}/{node}"
+        (found,) = session.ask(deadline, lambda client: client.get_async(path))  # noqa: B023
+        last = records.read(found)
+        if last is not None:
+            return replace(lock, last_run=last)
+    return lock
+
+
+def list_locks(session: Session, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:
+    """The locks that anybody ever took and that match, as they are now, without their last runs."""
+    names = matching(children(session, deadline), pattern)
+    found: list[LockInfo] = []
+    for start in range(0, len(names), AT_ONCE):
+        some = names[start : start + AT_ONCE]
+        sights, _ = see(session, some, deadline)
+        found += [sight.lock(name, session.place) for name, sight in zip(some, sights, strict=True)]
+    return iter(found)
+
+
+def children(session: Session, deadline: Deadline) -> list[str]:
+    """The nodes below the root: those of locks, and what else is there."""
+    root = session.place.root
+    _, found = session.ask(
+        deadline, lambda client: client.sync_async(root), lambda client: client.get_children_async(root)
     )
-    if isinstance(names, Exception):
-        return []
-    found = []
-    for name in names:
-        try:
-            found.append(check_name(name))
-        except ValueError:
-            continue  # another tool's node: no lock of ours can have this name
-    return sorted(found)
+    return [] if isinstance(found, Exception) else found
 
 
-class _Sight:
+class Sight:
     """One lock as it was found: who holds it, who waits, and the record of a hold."""
 
     def __init__(self, line: list[str], nodes: dict[str, Any], record: tuple[bytes, Any] | None) -> None:
@@ -61,103 +80,26 @@ class _Sight:
         self.inside = [each for each in there if each[0] in inside]
         self.waiting = [each for each in there if each[0] not in inside]
 
-    def lock(self, name: str, place: Place, promised: Capabilities) -> LockInfo:
+    def lock(self, name: str, place: Place) -> LockInfo:
         """As an operator sees it."""
-        holders = [_holder(*each) for each in self.inside]
+        holders = [holder(*each) for each in self.inside]
         if self.kept is not None:
             holders.insert(0, self.kept)
-        state = "free" if not holders else "foreign" if any(each.owner is None for each in holders) else "held"
         slots = 1 if self.kept is not None or not self.inside else max(share.kind(self.inside[0][0]), 1)
-        waiters = tuple(_waiter(data, stat) for _, data, stat in self.waiting)
-        key = place.key(name)
-        return LockInfo(name, promised.scheme, key, state, promised.fencing, slots, tuple(holders), waiters, None)
+        waiters = [_waiter(data, stat) for _, data, stat in self.waiting]
+        return lock_info("zookeeper", "strict", name, place.key(name), holders, waiters, slots=slots)
 
 
-def look(
-    session: Session, place: Place, names: list[str], promised: Capabilities, deadline: Deadline
-) -> list[LockInfo]:
-    """The locks of these names as they are now, without their last runs."""
-    found = []
-    for start in range(0, len(names), AT_ONCE):
-        some = names[start : start + AT_ONCE]
-        sights, _ = _see(session, place, some, deadline)
-        found += [sight.lock(name, place, promised) for name, sight in zip(some, sights, strict=True)]
-    return found
-
-
-def look_closely(session: Session, place: Place, name: str, promised: Capabilities, deadline: Deadline) -> LockInfo:
-    """One lock as it is now, with its last run."""
-    runs = records.container(session, name)
-    (sight,), (names,) = _see(session, place, [name], deadline, beside=(runs,))
-    lock = sight.lock(name, place, promised)
-    started = records.in_order(names, records.STARTED)
-    for node in reversed(started[-2:]):  # the second if somebody removed the newest meanwhile, or spoilt it
-        path = f"{runs}/{node}"
-        (found,) = session.ask(deadline, lambda client: client.get_async(path))  # noqa: B023
-        last = records.read(found)
-        if last is not None:
-            return replace(lock, last_run=last)
-    return lock
-
-
-def take_away(
-    session: Session, place: Place, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
-) -> int | None:
-    """See ``Backend.revoke``."""
-    from kazoo.exceptions import BadVersionError, NoNodeError
-
-    while True:
-        (sight,), _ = _see(session, place, [name], deadline, waiters=1)
-        if sight.changed:
-            continue
-        floor = session.last_zxid + 1  # a token is the number of the transaction that grants it
-        if sight.kept is not None and _same(sight.kept, seen) and sight.record is not None:
-            if not now:
-                message = f"the job of {name} has ended, and --min-hold keeps the lock: nobody can be told; use --now"
-                raise LockctlError(message)
-            if hold.end(session, place.kept(name), sight.record[1], deadline):
-                return floor
-            continue
-        held = next((each for each in sight.inside if _same(_holder(*each), seen)), None)
-        if held is None:
-            return None
-        node, data, stat = held
-        path, holder = f"{place.key(name)}/{node}", _holder(*held)
-        if now:
-            # the path is of this holder alone, so this compares and deletes; its renewals change the version
-            (answer,) = session.ask(deadline, lambda client: client.delete_async(path))  # noqa: B023
-        elif holder.owner is None:
-            message = f"{name} is held by another program, which cannot be told: end it, or use --now"
-            raise LockctlError(message)
-        else:
-            asked = with_revocation(data, holder.owner, by, reason)
-            (answer,) = session.ask(deadline, lambda client: client.set_async(path, asked, stat.version))  # noqa: B023
-        if isinstance(answer, NoNodeError):
-            return None
-        if isinstance(answer, BadVersionError):
-            continue  # it renewed meanwhile
-        if isinstance(answer, Exception):
-            raise session.strange(answer, path)
-        return floor
-
-
-def _same(holder: Holder, seen: Holder) -> bool:
-    """Whether it is the holder that was seen; another program is known by when it came."""
-    if holder.owner is None:
-        return (seen.owner, seen.token, seen.acquired_at) == (None, None, holder.acquired_at)
-    return (holder.owner, holder.token) == (seen.owner, seen.token)
-
-
-def _see(
+def see(
     session: Session,
-    place: Place,
     names: list[str],
     deadline: Deadline,
     *,
     waiters: int = MOST_WAITERS,
     beside: tuple[str, ...] = (),
-) -> tuple[list[_Sight], list[list[str]]]:
+) -> tuple[list[Sight], list[list[str]]]:
     """Some locks, in two round trips, and the names below the nodes *beside*, which are read with the first."""
+    place = session.place
     lines = [place.key(name) for name in names]
     kept = [place.kept(name) for name in names]
     # a record after the queue, or a holder that makes way for a hold could be missing in both
@@ -173,7 +115,7 @@ def _see(
     paths = [f"{path}/{node}" for path, line in zip(lines, shown, strict=True) for node in line]
     nodes = _read(session, deadline, paths)
     sights = [
-        _Sight(line, {node: nodes[f"{path}/{node}"] for node in line}, record or None)
+        Sight(line, {node: nodes[f"{path}/{node}"] for node in line}, record or None)
         for path, line, record in zip(lines, shown, found[len(lines) + len(beside) :], strict=True)
     ]
     return sights, found[len(lines) : len(lines) + len(beside)]
@@ -196,7 +138,8 @@ def _document(data: bytes) -> dict[str, Any] | None:
     return documents.read(data.partition(b"\n")[0])
 
 
-def _holder(name: str, data: bytes, stat: Any) -> Holder:
+def holder(name: str, data: bytes, stat: Any) -> Holder:
+    """Who has made a node that holds the lock."""
     document = _document(data)
     if document is None:
         found = documents.foreign_holder(host=_identifier(data), acquired_at=stat.ctime / 1000)

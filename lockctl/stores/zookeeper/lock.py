@@ -6,28 +6,33 @@ ensemble counts them, so it rises even when the lock's node was deleted and made
 
 from __future__ import annotations
 
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, RequestInterrupted
-from lockctl.model import Capabilities
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost
+from lockctl.locks.native import NativeBackend
+from lockctl.model import Capabilities, Grant
 from lockctl.stores.zookeeper.address import USUAL, Place, read_url
-from lockctl.stores.zookeeper.claim import Candidate
+from lockctl.stores.zookeeper.claim import Attempt
 from lockctl.stores.zookeeper.session import Session, SessionLost, client_class
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import ClassVar, TypeVar
 
-    from lockctl.model import Claim, Grant, Holder, LockInfo, Run
+    from lockctl.locks.native import Files
+    from lockctl.model import Claim
+    from lockctl.stores.zookeeper import inspect, records, retire, revoke
     from lockctl.url import Url
 
     T = TypeVar("T")
+    FILES: Files[Session] = (inspect, revoke, records, retire)
 
-LOOK_TIMEOUT = 6.0  # seconds: of the session of one look, should it not be ended
+INSPECT_TIMEOUT = 6.0  # seconds: of a session for one operation, should it not be ended
+WHILE_HELD = ("last_success", "note_success", "remember")  # operations of a run that has the lock
 
 
-class ZooKeeperBackend:
-    """See ``Backend``. Every claim has a session of its own, and so has every look."""
+class ZooKeeperBackend(NativeBackend):
+    """See ``Backend``. Every claim has a session of its own, and so has every operation without one."""
 
     parameters: ClassVar[dict[str, str]] = USUAL
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -60,7 +65,7 @@ class ZooKeeperBackend:
     def __init__(self, place: Place) -> None:
         """Locks below *place*; nothing is sent yet."""
         self._place = place
-        self._candidates: dict[str, Candidate] = {}
+        self._attempts: dict[str, Attempt] = {}
 
     @classmethod
     def from_url(cls, url: Url) -> ZooKeeperBackend:
@@ -69,157 +74,75 @@ class ZooKeeperBackend:
         client_class()  # now: loading it takes a part of a short lease that would else be counted
         return cls(place)
 
-    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
-        """See ``Backend``."""
-        return self._candidate(claim).take(Deadline(timeout, interrupt))
+    def _take(self, claim: Claim, deadline: Deadline) -> Grant | None:
+        return self._attempt(claim).take(deadline)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``."""
-        candidate = self._candidates.get(grant.claim.owner)
-        if candidate is None:
+        attempt = self._attempts.get(grant.claim.owner)
+        if attempt is None:
             raise LeaseLost("the lock was given back")
         try:
-            return candidate.renew(grant, Deadline(timeout))
+            return attempt.renew(grant, Deadline(timeout))
         except ConfigError as refusal:
             raise BackendUnavailable(str(refusal)) from None  # not a word about whose the lock is
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         """See ``Backend``."""
-        candidate = self._candidates.get(grant.claim.owner)
-        if candidate is not None and candidate.token == grant.token:
+        attempt = self._attempts.get(grant.claim.owner)
+        if attempt is not None and attempt.token == grant.token:
             deadline = Deadline(timeout)
             if hold:
-                candidate.hold(grant, hold, deadline)
-            candidate.end(deadline)
-            del self._candidates[grant.claim.owner]
+                attempt.hold(grant, hold, deadline)
+            attempt.end(deadline)
+            del self._attempts[grant.claim.owner]
 
-    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``."""
-        deadline = Deadline(timeout, interrupt)
-        try:
-            deadline.check(str(self._place))
-            from lockctl.stores.zookeeper.wait import wait
+    def _wait(self, claim: Claim, deadline: Deadline) -> None:
+        deadline.check(str(self._place))
+        from lockctl.stores.zookeeper.wait import wait
 
-            wait(self._candidate(claim), deadline)
-        except RequestInterrupted:
-            return
-        except BackendUnavailable:
-            if deadline.left() > 0:
-                raise
+        wait(self._attempt(claim), deadline)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
-        candidate = self._candidates.get(claim.owner)
-        if candidate is not None:
-            candidate.end(Deadline(timeout))  # unknown: then it is kept, to be ended at the next call
-            del self._candidates[claim.owner]
-
-    def inspect(self, name: str, *, timeout: float) -> LockInfo:
-        """See ``Backend``."""
-        from lockctl.stores.zookeeper import inspect
-
-        def ask(session: Session, deadline: Deadline) -> LockInfo:
-            return inspect.look_closely(session, self._place, name, self.capabilities, deadline)
-
-        return self._look(ask, timeout)
-
-    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """See ``Backend``."""
-        from fnmatch import fnmatchcase
-
-        from lockctl.stores.zookeeper import inspect
-
-        def ask(session: Session, deadline: Deadline) -> list[LockInfo]:
-            names = inspect.names_below(session, self._place, deadline)
-            wanted = [name for name in names if fnmatchcase(name, pattern)]
-            return inspect.look(session, self._place, wanted, self.capabilities, deadline)
-
-        return iter(self._look(ask, timeout))
-
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
-        """See ``Backend``."""
-        from lockctl.stores.zookeeper import inspect
-
-        def ask(session: Session, deadline: Deadline) -> int | None:
-            return inspect.take_away(session, self._place, name, seen, deadline, now=now, by=by, reason=reason)
-
-        return self._look(ask, timeout)
-
-    def last_success(self, name: str, *, timeout: float) -> float | None:
-        """See ``Backend``."""
-        from lockctl.stores.zookeeper import records
-
-        return self._beside(name, lambda session, deadline: records.last_success(session, name, deadline), timeout)
-
-    def note_success(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``."""
-        from lockctl.stores.zookeeper import records
-
-        self._beside(
-            grant.claim.name, lambda session, deadline: records.note_success(session, grant, deadline), timeout
-        )
-
-    def remember(self, name: str, run: Run, *, timeout: float) -> None:
-        """See ``Backend``."""
-        from lockctl.stores.zookeeper import records
-
-        self._beside(name, lambda session, deadline: records.remember(session, name, run, deadline), timeout)
-
-    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
-        """See ``Backend``."""
-        from lockctl.stores.zookeeper import records
-
-        return self._look(lambda session, deadline: records.runs_of(session, name, deadline), timeout)
-
-    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``. A lock of which no run was remembered counts as used when its node was made."""
-        from lockctl.stores.zookeeper import retire
-
-        def ask(session: Session, deadline: Deadline) -> list[tuple[str, float]]:
-            return retire.unused(session, self._place, pattern, older_than, deadline)
-
-        return iter(self._look(ask, timeout))
-
-    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``."""
-        from lockctl.stores.zookeeper import retire
-
-        def ask(session: Session, deadline: Deadline) -> bool:
-            return retire.forget(session, self._place, name, older_than, deadline)
-
-        return self._look(ask, timeout)
+        attempt = self._attempts.get(claim.owner)
+        if attempt is not None:
+            attempt.end(Deadline(timeout))  # unknown: then it is kept, to be ended at the next call
+            del self._attempts[claim.owner]
 
     def close(self) -> None:
         """See ``Backend``."""
-        while self._candidates:
-            self._candidates.popitem()[1].abandon()
+        while self._attempts:
+            self._attempts.popitem()[1].abandon()
 
-    def _candidate(self, claim: Claim) -> Candidate:
-        return self._candidates.setdefault(claim.owner, Candidate(self._place, claim))
+    def _attempt(self, claim: Claim) -> Attempt:
+        return self._attempts.setdefault(claim.owner, Attempt(self._place, claim))
 
-    def _beside(self, name: str, ask: Callable[[Session, Deadline], T], timeout: float) -> T:
-        """The answer of *ask* in the session that holds this lock, which saves another one; else as :meth:`_look`."""
-        for candidate in tuple(self._candidates.values()):
-            if candidate.claim.name == name and candidate.held_in is not None:
-                deadline = Deadline(timeout)
-                try:
-                    candidate.held_in.refresh(deadline)
-                    return ask(candidate.held_in, deadline)
-                except SessionLost:
-                    raise self._ended() from None
-        return self._look(ask, timeout)
-
-    def _ended(self) -> BackendUnavailable:
-        return BackendUnavailable(f"{self._place}: the server ended the session")
-
-    def _look(self, ask: Callable[[Session, Deadline], T], timeout: float) -> T:
-        """The answer of *ask* in a session that is ended afterwards, so that looking leaves nothing."""
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
+        """In the session that holds the lock, where that saves another one; else in one that is ended afterwards."""
+        session = None
+        if operation.__name__ in WHILE_HELD:
+            subject = arguments[0]
+            session = self._holding(subject.claim.name if isinstance(subject, Grant) else subject)
         deadline = Deadline(timeout)
-        session = Session(self._place, LOOK_TIMEOUT)
         try:
-            return ask(session, deadline)
+            if session is not None:
+                session.refresh(deadline)
+                return operation(session, *arguments, deadline, **more)
+            return self._do_alone(operation, timeout, *arguments, **more)
         except SessionLost:
-            raise self._ended() from None
+            raise BackendUnavailable(f"{self._place}: the server ended the session") from None
+
+    def _holding(self, name: object) -> Session | None:
+        """The session that holds the lock of this name."""
+        found = (each.held_in for each in tuple(self._attempts.values()) if each.claim.name == name)
+        return next(filter(None, found), None)
+
+    def _do_alone(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
+        """In a session that is ended afterwards, so that nothing is left. Raises ``SessionLost``."""
+        session = Session(self._place, INSPECT_TIMEOUT)
+        try:
+            return operation(session, *arguments, Deadline(timeout), **more)
         finally:
             if session.connected:
                 session.leave(Deadline(timeout))

@@ -101,7 +101,7 @@ def in_order(names: list[str], stem: str) -> list[str]:
     return queue.in_order([name for name in names if name.startswith(stem)])
 
 
-def runs_of(session: Session, name: str, deadline: Deadline) -> tuple[Run, ...]:
+def read_history(session: Session, name: str, deadline: Deadline) -> tuple[Run, ...]:
     """See ``Backend.history``; raises as ``Session.ask``."""
     from kazoo.exceptions import NoNodeError
 

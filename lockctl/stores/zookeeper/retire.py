@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from lockctl.clock import wall
 from lockctl.history import KEPT as RUNS_KEPT
-from lockctl.names import is_name
+from lockctl.locks.inspect import matching
 from lockctl.stores.zookeeper import hold, inspect, records
 from lockctl.stores.zookeeper.address import KEPT, MADE_BY_US
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from lockctl.stores.zookeeper.address import Place
@@ -50,27 +51,22 @@ class _Traces(Value):
         return self.lock is not None and self.lock[0] == MADE_BY_US
 
 
-def unused(
-    session: Session, place: Place, pattern: str, older_than: float, deadline: Deadline
-) -> list[tuple[str, float]]:
+def unused(session: Session, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
     """See ``Backend``; a look tells no time, so it is by our clock which the leader's is taken for."""
-    from fnmatch import fnmatchcase
-
-    names = set(inspect.names_below(session, place, deadline))
+    place, names = session.place, inspect.children(session, deadline)
     (kept,) = session.ask(deadline, lambda client: client.get_children_async(f"{place.root}/{KEPT}"))
-    names.update([] if isinstance(kept, Exception) else filter(is_name, kept))
-    wanted = sorted(name for name in names if fnmatchcase(name, pattern))
-    now, found = wall(), []
+    wanted = matching(names if isinstance(kept, Exception) else [*names, *kept], pattern)
+    now, found = wall(), list[tuple[str, float]]()
     for start in range(0, len(wanted), NAMES_AT_ONCE):
         some = wanted[start : start + NAMES_AT_ONCE]
         traces = _traces(session, place, some, deadline)
         found += [
             (name, each.used_at) for name, each in zip(some, traces, strict=True) if each.is_unused(older_than, now)
         ]
-    return found
+    return iter(found)
 
 
-def forget(session: Session, place: Place, name: str, older_than: float, deadline: Deadline) -> bool:
+def forget(session: Session, name: str, older_than: float, deadline: Deadline) -> bool:
     """See ``Backend``: one transaction, which does nothing once a node has changed or has got another child."""
     from kazoo.exceptions import (
         BadVersionError,
@@ -81,6 +77,7 @@ def forget(session: Session, place: Place, name: str, older_than: float, deadlin
         NotEmptyError,
     )
 
+    place = session.place
     path = f"{place.root}/{CLOCK}"
     session.ask(deadline, lambda client: client.sync_async(place.root))
     (seen,) = _traces(session, place, [name], deadline)

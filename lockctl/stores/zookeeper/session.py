@@ -61,22 +61,22 @@ class SessionLost(Exception):
     """The server has ended the session, and with it all its nodes."""
 
 
-class Bell:
-    """Wakes whoever polls :attr:`descriptor`; may be rung from any thread, also after it was closed."""
+class Notifier:
+    """Wakes whoever polls :attr:`descriptor`; may be used from any thread, also after it was closed."""
 
     def __init__(self) -> None:
         """A descriptor of its own."""
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._mutex = threading.Lock()
 
-    def ring(self, *_: object) -> None:
+    def notify(self, *_: object) -> None:
         """Make it readable."""
         with self._mutex:  # or a late call would write to whatever has got the number meanwhile
             if self.descriptor >= 0:
                 os.eventfd_write(self.descriptor, 1)
 
     def wait(self, deadline: Deadline, where: str) -> None:
-        """Return when it was rung; raises as ``Deadline.wait``."""
+        """Return when it was notified; raises as ``Deadline.wait``."""
         deadline.wait(self.descriptor, READABLE, where)
         os.eventfd_read(self.descriptor)
 
@@ -97,7 +97,7 @@ class Session:
         """
         self.place = place
         self._asked = min(math.ceil(timeout * 1000) / 1000, LONGEST)
-        self._bells: set[Bell] = set()
+        self._notifiers: set[Notifier] = set()
         self._mutex = threading.Lock()
         self._abandoned = False
         context: Callable[[], SSLContext] | None = None
@@ -133,18 +133,18 @@ class Session:
         """Whether the session lives on while nothing is asked."""
         self._client.link.pinging = wanted
 
-    def bell(self) -> Bell:
-        """A bell that is rung at every change of the connection; to be closed with :meth:`unhang`."""
-        bell = Bell()
+    def notifier(self) -> Notifier:
+        """A notifier of every change of the connection; to be closed with :meth:`remove`."""
+        notifier = Notifier()
         with self._mutex:
-            self._bells.add(bell)
-        return bell
+            self._notifiers.add(notifier)
+        return notifier
 
-    def unhang(self, bell: Bell) -> None:
-        """Close a bell."""
+    def remove(self, notifier: Notifier) -> None:
+        """Close a notifier."""
         with self._mutex:
-            self._bells.discard(bell)
-        bell.close()
+            self._notifiers.discard(notifier)
+        notifier.close()
 
     @property
     def connected(self) -> bool:
@@ -172,23 +172,23 @@ class Session:
             SessionExpiredError,
         )
 
-        bell = self.bell()
+        notifier = self.notifier()
         try:
-            self._await_connection(deadline, bell)
+            self._await_connection(deadline, notifier)
             sent = boottime()
             results = [call(self._client) for call in calls]
             try:
                 for result in reversed(results):  # they come in order: one that is waited for is enough
                     if not result.ready():
-                        result.rawlink(bell.ring)
+                        result.rawlink(notifier.notify)
                     while not result.ready():
-                        bell.wait(deadline, str(self.place))
+                        notifier.wait(deadline, str(self.place))
             except BaseException:
                 # a late answer must never be taken for one to a later request
                 self._client.link.drop()
                 raise
         finally:
-            self.unhang(bell)
+            self.remove(notifier)
         answers = []
         for result in results:
             failure = result.exception
@@ -234,12 +234,12 @@ class Session:
         link = self._client.link
         silent = link.had_gap or boottime() - link.heard > self.timeout * LONGEST_SILENCE
         if self._client.connected and silent:
-            bell = self.bell()
+            notifier = self.notifier()
             try:
                 link.drop(avoid=False)
-                self._await_connection(deadline, bell)
+                self._await_connection(deadline, notifier)
             finally:
-                self.unhang(bell)
+                self.remove(notifier)
 
     def is_outlived(self, deadline: Deadline) -> bool:
         """Whether the servers refuse this session and take new ones: their data are older than what it has seen.
@@ -293,11 +293,11 @@ class Session:
 
     def _tell(self) -> None:
         with self._mutex:
-            bells = list(self._bells)
-        for bell in bells:
-            bell.ring()
+            notifiers = list(self._notifiers)
+        for notifier in notifiers:
+            notifier.notify()
 
-    def _await_connection(self, deadline: Deadline, bell: Bell) -> None:
+    def _await_connection(self, deadline: Deadline, notifier: Notifier) -> None:
         while True:
             if self._client.expired:
                 raise SessionLost
@@ -316,7 +316,7 @@ class Session:
                 message = f"{self.place}: {self._in_words(failures)}"
                 raise BackendUnavailable(message)
             try:
-                bell.wait(deadline, str(self.place))
+                notifier.wait(deadline, str(self.place))
             except BackendUnavailable as late:
                 failures = dict(self._client.link.failures)
                 raise BackendUnavailable(f"{late}: {self._in_words(failures)}" if failures else str(late)) from None

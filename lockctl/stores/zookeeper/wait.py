@@ -20,103 +20,103 @@ from lockctl.stores.zookeeper.session import SessionLost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.stores.zookeeper.claim import Candidate
-    from lockctl.stores.zookeeper.session import Bell, Call, Session
+    from lockctl.stores.zookeeper.claim import Attempt
+    from lockctl.stores.zookeeper.session import Call, Notifier, Session
     from lockctl.wire.deadline import Deadline
 
 TICK = 0.002  # seconds: more than what is lost when the end of a hold is rounded to milliseconds
 
 
-def wait(candidate: Candidate, deadline: Deadline) -> None:
+def wait(attempt: Attempt, deadline: Deadline) -> None:
     """See ``Backend.wait``; returns early, or when the deadline has passed."""
     try:
-        session = candidate.queue_up(deadline)
+        session = attempt.queue_up(deadline)
     except SessionLost:
         return
     session.keep_alive(wanted=True)
-    bell = session.bell()
+    notifier = session.notifier()
     try:
-        _until_turn(candidate, session, deadline, bell)
+        _until_turn(attempt, session, deadline, notifier)
     except (SessionLost, Vanished):
-        pass  # a new place in the queue is needed: the next attempt sees to it
+        pass  # a new position in the queue is needed: the next attempt sees to it
     finally:
-        session.unhang(bell)
+        session.remove(notifier)
         session.keep_alive(wanted=False)
 
 
-def _until_turn(candidate: Candidate, session: Session, deadline: Deadline, bell: Bell) -> None:
+def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier: Notifier) -> None:
     """Return when it is our turn; raises as ``Session.ask``, and ``Vanished``."""
-    if not candidate.find(candidate.line(session, deadline)):
-        candidate.create(session, deadline, granted=False)
+    if not attempt.find(attempt.line(session, deadline)):
+        attempt.create(session, deadline, granted=False)
     while True:
-        line = candidate.line(session, deadline)
-        if not candidate.find(line):
+        line = attempt.line(session, deadline)
+        if not attempt.find(line):
             raise Vanished
-        ahead = candidate.ahead(line)
-        if candidate.is_open(ahead):
-            if _hold_is_over(candidate, session, deadline, bell):
+        ahead = attempt.ahead(line)
+        if attempt.is_open(ahead):
+            if _hold_is_over(attempt, session, deadline, notifier):
                 return
-        elif not _watch(candidate, ahead, session, deadline, bell):
+        elif not _watch(attempt, ahead, session, deadline, notifier):
             continue
         else:
-            bell.wait(deadline, str(candidate.place))
-        _outlast(session, deadline, bell, str(candidate.place))
+            notifier.wait(deadline, str(attempt.place))
+        _outlast(session, deadline, notifier, str(attempt.place))
 
 
-def _watch(candidate: Candidate, ahead: list[str], session: Session, deadline: Deadline, bell: Bell) -> bool:
-    """Have the bell rung when something changes for us; false: it has changed already."""
+def _watch(attempt: Attempt, ahead: list[str], session: Session, deadline: Deadline, notifier: Notifier) -> bool:
+    """Be notified when something changes for us; false: it has changed already."""
     last: str | None = ahead[-1]
-    if candidate.claim.mode != EXCLUSIVE:
+    if attempt.claim.mode != EXCLUSIVE:
         from lockctl.stores.zookeeper import share
 
-        last = share.last_of_others(ahead, candidate.claim)
+        last = share.last_of_others(ahead, attempt.claim)
     if last is not None:
         # nobody has children here: such a watch shows the end of the node, and is silent at each renewal of a holder
-        path = f"{candidate.parent}/{last}"
-        (found,) = session.ask(deadline, lambda client: client.get_children_async(path, watch=bell.ring))
+        path = f"{attempt.parent}/{last}"
+        (found,) = session.ask(deadline, lambda client: client.get_children_async(path, watch=notifier.notify))
         return not isinstance(found, Exception)
-    return _watch_slots(candidate, ahead, session, deadline, bell)
+    return _watch_slots(attempt, ahead, session, deadline, notifier)
 
 
-def _watch_slots(candidate: Candidate, ahead: list[str], session: Session, deadline: Deadline, bell: Bell) -> bool:
+def _watch_slots(attempt: Attempt, ahead: list[str], session: Session, deadline: Deadline, notifier: Notifier) -> bool:
     """As :func:`_watch`, when only others who want a slot are before us."""
     from lockctl.stores.zookeeper import queue
 
-    before = f"{candidate.parent}/{ahead[-1]}"
-    calls: list[Call] = [lambda client: client.get_children_async(candidate.parent, watch=bell.ring)]
-    if len(ahead) > candidate.claim.slots:
+    before = f"{attempt.parent}/{ahead[-1]}"
+    calls: list[Call] = [lambda client: client.get_children_async(attempt.parent, watch=notifier.notify)]
+    if len(ahead) > attempt.claim.slots:
         calls = [
-            lambda client: client.get_async(before, watch=bell.ring),
-            lambda client: client.get_children_async(candidate.parent),
+            lambda client: client.get_async(before, watch=notifier.notify),
+            lambda client: client.get_children_async(attempt.parent),
         ]
     answers = session.ask(deadline, *calls)
     if any(isinstance(answer, Exception) for answer in answers):
         return False
-    # somebody may have left before the watch was set, and then nothing would ever ring
+    # somebody may have left before the watch was set, and then no notification would come
     line = queue.in_order(answers[-1])
-    return candidate.find(line) and candidate.ahead(line) == ahead
+    return attempt.find(line) and attempt.ahead(line) == ahead
 
 
-def _hold_is_over(candidate: Candidate, session: Session, deadline: Deadline, bell: Bell) -> bool:
-    """Whether no hold keeps us out; else false, when it may have ended, or when the bell rang."""
-    (record,) = session.ask(deadline, lambda client: client.get_async(candidate.record, watch=bell.ring))
-    left = candidate.kept_out(session, deadline, record)
+def _hold_is_over(attempt: Attempt, session: Session, deadline: Deadline, notifier: Notifier) -> bool:
+    """Whether no hold keeps us out; else false, when it may have ended, or at a notification."""
+    (record,) = session.ask(deadline, lambda client: client.get_async(attempt.record, watch=notifier.notify))
+    left = attempt.kept_out(session, deadline, record)
     if not left:
         return True
     try:
-        bell.wait(deadline.sooner(left + TICK), str(candidate.place))
+        notifier.wait(deadline.sooner(left + TICK), str(attempt.place))
     except BackendUnavailable:
         if deadline.left() <= 0:
             raise
     return False
 
 
-def _outlast(session: Session, deadline: Deadline, bell: Bell, where: str) -> None:
+def _outlast(session: Session, deadline: Deadline, notifier: Notifier, where: str) -> None:
     """Wait until there is a connection again, for as long as the session may still be there."""
     if session.connected or session.expired:
         return
     patience = deadline.sooner(session.timeout)
     while not session.connected and not session.expired:
-        bell.wait(patience, where)
+        notifier.wait(patience, where)
         if session.is_outlived(patience):
             raise SessionLost

@@ -27,7 +27,7 @@ def line_up(client: ZooKeeperBackend, claim: Claim) -> None:
 
 def session_of(client: ZooKeeperBackend, claim: Claim) -> Session:
     """The session that a claim has now."""
-    found = client._candidates[claim.owner]._session
+    found = client._attempts[claim.owner]._session
     assert found is not None
     return found
 

@@ -11,7 +11,7 @@ from kazoo.security import make_acl
 
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.model import SHARED, SLOT
-from lockctl.stores.zookeeper import claim as candidate
+from lockctl.stores.zookeeper import claim as attempts
 from lockctl.stores.zookeeper import hold, inspect
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.url import parse_url
@@ -46,7 +46,7 @@ def end_with_a_hold(client: ZooKeeperBackend, claim: Claim, seconds: float) -> i
 def test_a_hold_ends_by_the_leaders_clock_whatever_our_own_says(
     harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
-    for module in (candidate, hold, inspect):
+    for module in (attempts, hold, inspect):
         monkeypatch.setattr(module, "wall", lambda: time.time() + wrong)
     client, other, mine = harness.client(), harness.client(), harness.claim(ttl=5.0)
     began = time.monotonic()

@@ -12,7 +12,7 @@ import pytest
 
 from lockctl.errors import ConfigError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
-from lockctl.stores.zookeeper import claim as candidate
+from lockctl.stores.zookeeper import claim as attempts
 from lockctl.stores.zookeeper import queue, share
 from lockctl.stores.zookeeper.session import Session
 from tests.contract.harness import LIMIT, Background, queue_up, refused, take
@@ -164,9 +164,9 @@ def test_a_slot_that_is_given_back_wakes_two_waiters_and_no_more(
     harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: dict[str, int] = {}
-    original = candidate.Candidate.line
+    original = attempts.Attempt.line
 
-    def line(self: candidate.Candidate, *words: Any) -> list[str]:
+    def line(self: attempts.Attempt, *words: Any) -> list[str]:
         looks[self.claim.owner] = looks.get(self.claim.owner, 0) + 1
         return original(self, *words)
 
@@ -179,7 +179,7 @@ def test_a_slot_that_is_given_back_wakes_two_waiters_and_no_more(
     ]
     for client, grant in zip(clients[:2], grants, strict=True):
         client.renew(grant, timeout=LIMIT)
-    monkeypatch.setattr(candidate.Candidate, "line", line)
+    monkeypatch.setattr(attempts.Attempt, "line", line)
     clients[1].release(grants[1], timeout=LIMIT)
     waits[0].result()
     third = take(clients[2], claims[2])
@@ -214,9 +214,9 @@ def test_a_waiter_sleeps_while_the_holder_before_it_renews(
     harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
-    original = candidate.Candidate.line
+    original = attempts.Attempt.line
 
-    def line(self: candidate.Candidate, *words: Any) -> list[str]:
+    def line(self: attempts.Attempt, *words: Any) -> list[str]:
         looks.append(self.claim.mode)
         return original(self, *words)
 
@@ -230,7 +230,7 @@ def test_a_waiter_sleeps_while_the_holder_before_it_renews(
         for number, (client, claim) in enumerate(zip(clients, claims, strict=True))
     ]
     eventually(lambda: watches(harness.server) - before == 2)
-    monkeypatch.setattr(candidate.Candidate, "line", line)
+    monkeypatch.setattr(attempts.Attempt, "line", line)
     for _ in range(10):
         holder.renew(grant, timeout=LIMIT)
     assert looks == []

@@ -1,0 +1,63 @@
+"""Asking the holder of a lock for it, or taking it away."""
+
+from __future__ import annotations
+
+from lockctl.errors import LockctlError
+from lockctl.stores.zookeeper import hold
+from lockctl.stores.zookeeper.claim import with_revocation
+from lockctl.stores.zookeeper.inspect import holder, see
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Holder
+    from lockctl.stores.zookeeper.session import Session
+    from lockctl.wire.deadline import Deadline
+
+
+def revoke(
+    session: Session, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
+) -> int | None:
+    """See ``Backend``. Raises as ``Session.ask``."""
+    from kazoo.exceptions import BadVersionError, NoNodeError
+
+    place = session.place
+    while True:
+        (sight,), _ = see(session, [name], deadline, waiters=1)
+        if sight.changed:
+            continue
+        floor = session.last_zxid + 1  # a token is the number of the transaction that grants it
+        if sight.kept is not None and _same(sight.kept, seen) and sight.record is not None:
+            if not now:
+                message = f"the job of {name} has ended, and --min-hold keeps the lock: nobody can be told; use --now"
+                raise LockctlError(message)
+            if hold.end(session, place.kept(name), sight.record[1], deadline):
+                return floor
+            continue
+        held = next((each for each in sight.inside if _same(holder(*each), seen)), None)
+        if held is None:
+            return None
+        node, data, stat = held
+        path, current = f"{place.key(name)}/{node}", holder(*held)
+        if now:
+            # the path is of this holder alone, so this compares and deletes; its renewals change the version
+            (answer,) = session.ask(deadline, lambda client: client.delete_async(path))  # noqa: B023
+        elif current.owner is None:
+            message = f"{name} is held by another program, which cannot be told: end it, or use --now"
+            raise LockctlError(message)
+        else:
+            asked = with_revocation(data, current.owner, by, reason)
+            (answer,) = session.ask(deadline, lambda client: client.set_async(path, asked, stat.version))  # noqa: B023
+        if isinstance(answer, NoNodeError):
+            return None
+        if isinstance(answer, BadVersionError):
+            continue  # it renewed meanwhile
+        if isinstance(answer, Exception):
+            raise session.strange(answer, path)
+        return floor
+
+
+def _same(current: Holder, seen: Holder) -> bool:
+    """Whether it is the holder that was seen; another program is known by when it came."""
+    if current.owner is None:
+        return (seen.owner, seen.token, seen.acquired_at) == (None, None, current.acquired_at)
+    return (current.owner, current.token) == (seen.owner, seen.token)
