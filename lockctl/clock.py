@@ -5,6 +5,8 @@ A lease at a server runs on while this machine is suspended, so its deadline is 
 its watch is kept on ``CLOCK_MONOTONIC``, or every laptop lid would stop jobs that hold their lock.
 """
 
+from __future__ import annotations
+
 import time
 
 BOOTTIME = 7  # CLOCK_BOOTTIME of <linux/time.h>, also the clock id that timerfd_create takes
@@ -32,6 +34,16 @@ monotonic = Clock(MONOTONIC)
 def wall() -> float:
     """Seconds since the epoch: for people and for the floor of tokens, never for a deadline."""
     return time.time()
+
+
+def pause(seconds: float, interrupt: int | None = None) -> bool:
+    """Let so many *seconds* pass; whether the descriptor *interrupt* became readable, which ends it at once."""
+    import select  # few have to
+
+    poll = select.poll()
+    if interrupt is not None:
+        poll.register(interrupt, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def utc(seconds: float) -> str:

@@ -36,7 +36,8 @@ def cannot(harness: Harness, claim: Claim) -> bool:
     if harness.capabilities.shared if claim.mode == SHARED else harness.capabilities.slots:
         return False
     client = harness.client()
-    with pytest.raises(ConfigError):
+    lacking = "--shared" if claim.mode == SHARED else "--slots"
+    with pytest.raises(ConfigError, match=f"backend does not have {lacking}: lockctl backends shows which ones do$"):
         client.try_acquire(claim, timeout=LIMIT)
     client.release(take(client, harness.claim()), timeout=LIMIT)
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import time
 
 import pytest
@@ -40,3 +41,17 @@ def test_a_clock_is_the_one_of_the_kernel_that_its_name_says(ours: clock.Clock, 
     assert ours.clock_id == kernels
     before = time.clock_gettime(kernels)
     assert before <= ours() <= time.clock_gettime(kernels)
+
+
+def test_a_pause_lasts_as_long_as_it_was_asked_for_unless_it_is_interrupted() -> None:
+    reading, writing = os.pipe()
+    try:
+        before = clock.boottime()
+        assert clock.pause(0.02, reading) is False
+        assert clock.pause(0.01) is False
+        assert clock.boottime() - before >= 0.03
+        os.write(writing, b".")
+        assert clock.pause(3600.0, reading) is True
+    finally:
+        os.close(reading)
+        os.close(writing)

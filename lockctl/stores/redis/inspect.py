@@ -1,9 +1,10 @@
-"""Looking at the locks of one server: nothing is written, and a large database is read in pieces."""
+"""The locks of one server as an operator sees them: nothing is written, and a large database is read in pieces."""
 
 from __future__ import annotations
 
 from lockctl import documents, history
-from lockctl.model import EXCLUSIVE, LockInfo
+from lockctl.locks.inspect import lock_info, matching
+from lockctl.model import EXCLUSIVE
 from lockctl.stores.redis import entry
 from lockctl.stores.redis import layout as names
 from lockctl.stores.redis.entry import Seen
@@ -12,9 +13,9 @@ from lockctl.wire.stream import in_parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from lockctl.model import Capabilities, Holder
+    from lockctl.model import Holder, LockInfo
     from lockctl.stores.redis.session import Session, Words
     from lockctl.wire.deadline import Deadline
     from lockctl.wire.resp import Reply
@@ -23,40 +24,51 @@ SCANNED = 1000  # keys of the database for one step of SCAN: less than a millise
 INSPECTED = 200  # locks for one request
 
 
-def names_of(
-    session: Session, prefix: str, pattern: str, deadline: Deadline, words: tuple[str, ...] = names.SHOWN_BY
-) -> set[str]:
-    """The names that match a glob, of every lock that is held, waited for, or has a companion that is one of *words*.
+def inspect(session: Session, name: str, deadline: Deadline) -> LockInfo:
+    """One lock as it is now, with its last run."""
+    (seen,) = read_locks(session, [name], deadline, with_run=True)
+    return shown("redis", session.prefix + name, name, seen)
 
-    By default: that was ever held.
+
+def list_locks(session: Session, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:
+    """All locks that match, by SCAN, so that those of other programs under our prefix are found, too."""
+    found = names_of(session, pattern, deadline)
+    for start in range(0, len(found), INSPECTED):
+        part = found[start : start + INSPECTED]
+        for name, seen in zip(part, read_locks(session, part, deadline), strict=True):
+            yield shown("redis", session.prefix + name, name, seen)
+
+
+def names_of(session: Session, pattern: str, deadline: Deadline, words: tuple[str, ...] = names.SHOWN_BY) -> list[str]:
+    """The names that match a glob, in order, of all locks that are held, waited for, or have one of these companions.
+
+    By default: that were ever held.
     """
-    from fnmatch import fnmatchcase
-
     found: set[str] = set()
     cursor: bytes = b"0"
     while True:
-        reply = session.call("SCAN", cursor, "MATCH", names.match_all(prefix), "COUNT", SCANNED, deadline=deadline)
+        reply = session.call(
+            "SCAN", cursor, "MATCH", names.match_all(session.prefix), "COUNT", SCANNED, deadline=deadline
+        )
         following, keys = entry.answer(reply, session.where, 2)
         if not isinstance(following, bytes) or not isinstance(keys, list):
             raise entry.no_answer(session.where)
         for key in keys:
-            name = names.name_in(key, prefix, words) if isinstance(key, bytes) else None
-            if name is not None and fnmatchcase(name, pattern):
+            name = names.name_in(key, session.prefix, words) if isinstance(key, bytes) else None
+            if name is not None:
                 found.add(name)
         cursor = following
         if cursor == b"0":
-            return found
+            return matching(found, pattern)
         deadline.check(session.where)
 
 
-def look(
-    session: Session, prefix: str, wanted: Iterable[str], deadline: Deadline, *, with_run: bool = False
-) -> list[Seen]:
+def read_locks(session: Session, wanted: Iterable[str], deadline: Deadline, *, with_run: bool = False) -> list[Seen]:
     """What the server says about some locks, in the order of their names as given; with their last runs if asked."""
     calls: list[tuple[tuple[str, ...], Words]] = []
     for name in wanted:
-        keys = names.keys_of(prefix, name)
-        calls.append(((*keys, names.remembered(prefix, name, names.RUNS)) if with_run else keys, []))
+        keys = names.keys_of(session.prefix, name)
+        calls.append(((*keys, names.remembered(session.prefix, name, names.RUNS)) if with_run else keys, []))
     found: list[Seen] = []
     for start in range(0, len(calls), INSPECTED):
         piece = calls[start : start + INSPECTED]
@@ -106,17 +118,7 @@ def holders(seen: Seen) -> tuple[Holder, ...]:
     return (documents.holder(document, token=found.token, expires_in=seen.left),)
 
 
-def info(capabilities: Capabilities, prefix: str, name: str, seen: Seen) -> LockInfo:
+def shown(scheme: str, key: str, name: str, seen: Seen) -> LockInfo:
     """One lock as an operator sees it."""
-    inside = holders(seen)
-    return LockInfo(
-        name=name,
-        backend=capabilities.scheme,
-        key=prefix + name,
-        state="free" if not inside else "foreign" if inside[0].owner is None else "held",
-        fencing=capabilities.fencing,
-        slots=entry.slots_of(seen.kind),
-        holders=inside,
-        waiters=seen.waiters,
-        last_run=history.read(seen.last_run),
-    )
+    slots, last_run = entry.slots_of(seen.kind), history.read(seen.last_run)
+    return lock_info(scheme, "durable-storage", name, key, holders(seen), seen.waiters, slots=slots, last_run=last_run)

@@ -7,7 +7,7 @@ What is remembered of a lock is among them, so that nothing takes it for one.
 
 from __future__ import annotations
 
-from lockctl.names import check_name
+from lockctl.names import is_name
 
 FENCE, QUEUE, LIVE, WHO, REVOKE, HOLDERS = "fence", "queue", "live", "who", "revoke", "holders"
 COMPANIONS = (FENCE, QUEUE, LIVE, WHO, REVOKE, HOLDERS)
@@ -42,10 +42,7 @@ def name_in(key: bytes, prefix: str, words: tuple[str, ...] = SHOWN_BY) -> str |
     if not text.startswith(prefix):
         return None
     name = text[len(prefix) :]
-    try:
-        return check_name(name)
-    except ValueError:
-        return None
+    return name if is_name(name) else None
 
 
 def match_all(prefix: str) -> str:

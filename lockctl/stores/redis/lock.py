@@ -10,6 +10,7 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.locks.native import NativeBackend
 from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable
 from lockctl.stores.redis import entry, scripts
@@ -20,19 +21,22 @@ from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import ClassVar
+    from collections.abc import Callable
+    from typing import ClassVar, TypeVar
 
-    from lockctl.model import Claim, Holder, LockInfo, Run
+    from lockctl.locks.native import Files
+    from lockctl.model import Claim
+    from lockctl.stores.redis import inspect, records, retire, revoke
     from lockctl.stores.redis.address import Address
     from lockctl.stores.redis.session import Words
     from lockctl.stores.redis.wait import Queue
     from lockctl.url import Url
 
-LISTED = 200  # locks that a list reads ahead
+    T = TypeVar("T")
+    FILES: Files[Session] = (inspect, revoke, records, retire)
 
 
-class RedisBackend:
+class RedisBackend(NativeBackend):
     """One client of one primary."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -62,7 +66,7 @@ class RedisBackend:
         """Nothing is opened yet."""
         self._address = address
         self._prefix = address.prefix
-        self._session = Session(address.place, address.login)
+        self._session = Session(address.place, address.login, address.prefix)
         self._queue: Queue | None = None
         self._doubted: set[str] = set()  # owners of which a request may still be on its way
 
@@ -71,8 +75,8 @@ class RedisBackend:
         """A client for a ``redis``, ``rediss``, ``redis+unix`` or ``redis+sentinel`` URL; raises ``ConfigError``."""
         return cls(from_url(url))
 
-    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
-        """See ``Backend``: one round trip, also on a new connection."""
+    def _take(self, claim: Claim, deadline: Deadline) -> Grant | None:
+        """One round trip, also on a new connection."""
         keys = keys_of(self._prefix, claim.name, claim.owner)
         ttl, where = milliseconds(claim.ttl), self._session.where
         script = scripts.ACQUIRE
@@ -83,7 +87,7 @@ class RedisBackend:
 
             script, words = share.acquiring(claim, ttl, wall())
         try:
-            reply = self._session.run(script, keys, words, Deadline(timeout, interrupt))
+            reply = self._session.run(script, keys, words, deadline)
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
@@ -153,80 +157,19 @@ class RedisBackend:
     def _refuse_for(self, claim: Claim) -> int:
         return milliseconds(claim.ttl) if claim.owner in self._doubted else 0
 
-    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``."""
+    def _wait(self, claim: Claim, deadline: Deadline) -> None:
         if self._queue is None:
             from lockctl.stores.redis.wait import Queue
 
-            self._queue = Queue(self._session, self._prefix)
+            self._queue = Queue(self._session)
         try:
-            self._queue.wait(claim, timeout, interrupt)
+            self._queue.wait(claim, deadline)
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
 
-    def inspect(self, name: str, *, timeout: float) -> LockInfo:
-        """See ``Backend``."""
-        from lockctl.stores.redis.inspect import info, look
-
-        (seen,) = look(self._session, self._prefix, [name], Deadline(timeout), with_run=True)
-        return info(self.capabilities, self._prefix, name, seen)
-
-    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """See ``Backend``: by SCAN, so that the locks of other programs under our prefix are found, too."""
-        from lockctl.stores.redis.inspect import info, look, names_of
-
-        deadline = Deadline(timeout)
-        names = sorted(names_of(self._session, self._prefix, pattern, deadline))
-        for start in range(0, len(names), LISTED):
-            part = names[start : start + LISTED]
-            for name, seen in zip(part, look(self._session, self._prefix, part, deadline), strict=True):
-                yield info(self.capabilities, self._prefix, name, seen)
-
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
-        """See ``Backend``."""
-        from lockctl.stores.redis.revoke import revoke
-
-        return revoke(self._session, self._prefix, name, seen, Deadline(timeout), now=now, by=by, reason=reason)
-
-    def last_success(self, name: str, *, timeout: float) -> float | None:
-        """See ``Backend``."""
-        from lockctl.stores.redis.records import last_success
-
-        return last_success(self._session, self._prefix, name, Deadline(timeout))
-
-    def note_success(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``: as durable as a write to this server is."""
-        from lockctl.stores.redis.records import note_success
-
-        note_success(self._session, self._prefix, grant.claim.name, grant.at, Deadline(timeout))
-
-    def remember(self, name: str, run: Run, *, timeout: float) -> None:
-        """See ``Backend``."""
-        from lockctl.stores.redis.records import remember
-
-        remember(self._session, self._prefix, name, run, Deadline(timeout))
-
-    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
-        """See ``Backend``."""
-        from lockctl import history
-        from lockctl.stores.redis.records import runs
-
-        found = runs(self._session, self._prefix, name, Deadline(timeout))
-        return history.in_order(filter(None, map(history.read, found)))
-
-    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``."""
-        from lockctl.stores.redis.retire import last_uses
-
-        uses = last_uses(self._session, self._prefix, pattern, Deadline(timeout))
-        return ((name, use[0]) for name, use in sorted(uses.items()) if use is not None and use[1] >= older_than)
-
-    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``. Without its counter, the server's clock alone keeps the tokens in their order."""
-        from lockctl.stores.redis.retire import forget
-
-        return forget(self._session, self._prefix, name, older_than, Deadline(timeout))
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
+        return operation(self._session, *arguments, Deadline(timeout), **more)
 
     def close(self) -> None:
         """See ``Backend``."""

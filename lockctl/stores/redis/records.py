@@ -9,7 +9,7 @@ from lockctl.stores.redis.scripts import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.model import Run
+    from lockctl.model import Grant, Run
     from lockctl.stores.redis.session import Session
     from lockctl.wire.deadline import Deadline
 
@@ -27,23 +27,23 @@ return 1
 """)
 
 
-def last_success(session: Session, prefix: str, name: str, deadline: Deadline) -> float | None:
+def last_success(session: Session, name: str, deadline: Deadline) -> float | None:
     """See ``Backend.last_success``; what is no time counts as never."""
-    text = session.call("GET", remembered(prefix, name, SUCCESS), deadline=deadline)
+    text = session.call("GET", remembered(session.prefix, name, SUCCESS), deadline=deadline)
     try:
         return documents.seconds(float(text)) if isinstance(text, bytes) else None
     except ValueError:
         return None
 
 
-def note_success(session: Session, prefix: str, name: str, at: float, deadline: Deadline) -> None:
-    """See ``Backend.note_success``; *at* in seconds since the epoch. It is forgotten a year after the last note."""
-    session.run(NOTE, (remembered(prefix, name, SUCCESS),), [f"{at:.6f}"], deadline)
+def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
+    """See ``Backend.note_success``. It is as durable as a write to this server, and forgotten a year later."""
+    session.run(NOTE, (remembered(session.prefix, grant.claim.name, SUCCESS),), [f"{grant.at:.6f}"], deadline)
 
 
-def remember(session: Session, prefix: str, name: str, run: Run, deadline: Deadline) -> None:
+def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
     """See ``Backend.remember``. A run that is sent twice is remembered once."""
-    key = remembered(prefix, name, RUNS if run.started else REFUSED)
+    key = remembered(session.prefix, name, RUNS if run.started else REFUSED)
     document = history.describe(run)
     session.calls(
         [
@@ -56,9 +56,14 @@ def remember(session: Session, prefix: str, name: str, run: Run, deadline: Deadl
     )
 
 
-def runs(session: Session, prefix: str, name: str, deadline: Deadline) -> list[bytes]:
+def read_history(session: Session, name: str, deadline: Deadline) -> tuple[Run, ...]:
+    """See ``Backend.history``."""
+    return history.in_order(filter(None, map(history.read, runs(session, name, deadline))))
+
+
+def runs(session: Session, name: str, deadline: Deadline) -> list[bytes]:
     """The documents of the runs that this server remembers, of both kinds."""
-    keys = [remembered(prefix, name, word) for word in (RUNS, REFUSED)]
+    keys = [remembered(session.prefix, name, word) for word in (RUNS, REFUSED)]
     replies = session.calls([("LRANGE", key, 0, history.KEPT - 1) for key in keys], deadline)
     if not all(isinstance(reply, list) for reply in replies):
         raise entry.no_answer(session.where)

@@ -13,6 +13,8 @@ from lockctl.stores.redis.scripts import FENCE_KEPT, script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lockctl.stores.redis.session import Session, Words
     from lockctl.wire.deadline import Deadline
 
@@ -60,13 +62,19 @@ return {1}
 )
 
 
-def last_uses(session: Session, prefix: str, pattern: str, deadline: Deadline) -> dict[str, tuple[float, float] | None]:
+def unused(session: Session, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
+    """See ``Backend``."""
+    uses = last_uses(session, pattern, deadline)
+    return ((name, use[0]) for name, use in uses.items() if use is not None and use[1] >= older_than)
+
+
+def last_uses(session: Session, pattern: str, deadline: Deadline) -> dict[str, tuple[float, float] | None]:
     """Every name that matches, with when it was last used and how long ago, in seconds; ``None``: it is in use."""
-    found = sorted(inspect.names_of(session, prefix, pattern, deadline, FOUND_BY))
+    found = inspect.names_of(session, pattern, deadline, FOUND_BY)
     uses: dict[str, tuple[float, float] | None] = {}
     for start in range(0, len(found), inspect.INSPECTED):
         piece = found[start : start + inspect.INSPECTED]
-        calls: list[tuple[tuple[str, ...], Words]] = [(_keys(prefix, name), []) for name in piece]
+        calls: list[tuple[tuple[str, ...], Words]] = [(_keys(session.prefix, name), []) for name in piece]
         for name, reply in zip(piece, session.run_many(UNUSED, calls, deadline), strict=True):
             said = entry.answer(reply, session.where, 0) if not reply else entry.answer(reply, session.where, 2)
             at, ago = (entry.token(text, session.where) / 1000 for text in said) if said else (None, None)
@@ -74,9 +82,9 @@ def last_uses(session: Session, prefix: str, pattern: str, deadline: Deadline) -
     return uses
 
 
-def forget(session: Session, prefix: str, name: str, older_than: float, deadline: Deadline) -> bool:
-    """Remove all that this server keeps of a lock that nobody used for so many seconds; whether it did."""
-    reply = session.run(FORGET, _keys(prefix, name), [int(older_than * 1000 + 0.999)], deadline)
+def forget(session: Session, name: str, older_than: float, deadline: Deadline) -> bool:
+    """See ``Backend``. Without its counter, the server's clock alone keeps the tokens in their order."""
+    reply = session.run(FORGET, _keys(session.prefix, name), [int(older_than * 1000 + 0.999)], deadline)
     return bool(entry.answer(reply, session.where, 1)[0] == 1)
 
 

@@ -6,7 +6,7 @@ from lockctl import documents
 from lockctl.errors import LockctlError
 from lockctl.model import SHARED, SLOT
 from lockctl.stores.redis import entry, scripts
-from lockctl.stores.redis.inspect import look
+from lockctl.stores.redis.inspect import read_locks
 from lockctl.stores.redis.layout import keys_of
 
 TYPE_CHECKING = False
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 def revoke(
-    session: Session, prefix: str, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
+    session: Session, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
 ) -> int | None:
     """See ``Backend.revoke``, for one server."""
     if seen.mode in (SHARED, SLOT):
         from lockctl.stores.redis import share
 
-        return share.revoke(session, prefix, name, seen, deadline, now=now, by=by, reason=reason)
+        return share.revoke(session, name, seen, deadline, now=now, by=by, reason=reason)
     refuse_to_tell_the_ended(name, seen, now=now)
     if seen.owner is not None and seen.token is not None:
         expected = entry.beginning(seen.owner, seen.token).encode()
-        return ask(session, prefix, name, seen, expected, deadline, now=now, by=by, reason=reason)
-    (present,) = look(session, prefix, [name], deadline)
+        return ask(session, name, seen, expected, deadline, now=now, by=by, reason=reason)
+    (present,) = read_locks(session, [name], deadline)
     if present.value is None or present.record is not None:
         return None
     refuse_to_tell(name, now=now)
-    return ask(session, prefix, name, seen, present.value, deadline, now=True, by=by, reason=reason)
+    return ask(session, name, seen, present.value, deadline, now=True, by=by, reason=reason)
 
 
 def refuse_to_tell(name: str, *, now: bool) -> None:
@@ -49,7 +49,6 @@ def refuse_to_tell_the_ended(name: str, seen: Holder, *, now: bool) -> None:
 
 def ask(
     session: Session,
-    prefix: str,
     name: str,
     seen: Holder,
     expected: bytes,
@@ -64,7 +63,7 @@ def ask(
     floor = (seen.token or 0) + 1
     document = documents.describe_revocation(seen.owner or "", by, reason)
     words: Words = [expected, int(foreign), int(now), document, floor]
-    reply = session.run(scripts.REVOKE, keys_of(prefix, name), words, deadline)
+    reply = session.run(scripts.REVOKE, keys_of(session.prefix, name), words, deadline)
     if entry.answer(reply, session.where, 1)[0] != 1:
         return None
     return entry.token(entry.answer(reply, session.where, 2)[1], session.where) if now else floor

@@ -26,8 +26,9 @@ class Session:
     A request whose connection turns out to have been closed while it was idle is sent again once.
     """
 
-    def __init__(self, place: Endpoint | Watched, login: Login) -> None:
-        """Nothing is opened yet."""
+    def __init__(self, place: Endpoint | Watched, login: Login, prefix: str = "") -> None:
+        """Nothing is opened yet. *prefix* is that of the keys of locks."""
+        self.prefix = prefix
         self.where = place.where
         self._place = place
         self._login = login

@@ -53,17 +53,17 @@ def leaving(claim: Claim, refuse_for: int) -> tuple[Script, Words]:
 
 
 def joining(claim: Claim, life: int, document: bytes) -> tuple[Script, Words]:
-    """What to run to keep a place in the queue for *life* milliseconds."""
+    """What to run to keep a position in the queue for *life* milliseconds."""
     return share_scripts.JOIN, [claim.owner, life, document, kind(claim)]
 
 
 def revoke(
-    session: Session, prefix: str, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
+    session: Session, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
 ) -> int | None:
     """See ``Backend.revoke``, for one of several holders."""
     owner, token = seen.owner or "", "" if seen.token is None else seen.token
     words: Words = [owner, token, int(now), documents.describe_revocation(owner, by, reason)]
-    reply = session.run(share_scripts.REVOKE, keys_of(prefix, name), words, deadline)
+    reply = session.run(share_scripts.REVOKE, keys_of(session.prefix, name), words, deadline)
     if entry.answer(reply, session.where, 1)[0] != 1:
         return None
     floor = entry.token(entry.answer(reply, session.where, 2)[1], session.where)

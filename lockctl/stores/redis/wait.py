@@ -1,4 +1,4 @@
-"""Waiting for one's turn: a place in the queue, a channel on which the server tells, and naps between looks.
+"""Waiting for one's turn: a position in the queue, a channel on which the server tells, and pauses between looks.
 
 Only the waiter at the head is told of a release, so that one wakes and not all; who gets in beside others tells the
 next that may go in, too. The head also looks by itself every second and when the holder's lease ends, because a
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lockctl.stores.redis.session import Session, Words
     from lockctl.wire.resp import Connection
 
-LONGEST_LIFE = 9.0  # seconds that a place in the queue lives without being refreshed
+LONGEST_LIFE = 9.0  # seconds that a position in the queue lives without being refreshed
 LIFE_PER_TTL = 0.75  # so that a dead waiter holds up the next for less than a ttl
 LOOKS_PER_LIFE = 3
 HEAD_LOOKS = 1.0  # seconds between two looks of the waiters near the head
@@ -37,47 +37,42 @@ ROOM = 1000  # bytes of the document of a waiter
 
 
 class Queue:
-    """The places of one client in the queues of one server."""
+    """The positions of one client in the queues of one server."""
 
-    def __init__(self, session: Session, prefix: str) -> None:
+    def __init__(self, session: Session) -> None:
         """Nothing is opened yet."""
         self._session = session
-        self._prefix = prefix
         self._owner = ""  # whose channel is subscribed to
         self._channel: Connection | None = None
 
-    def wait(self, claim: Claim, timeout: float, interrupt: int | None) -> None:
-        """Return when it is the turn of *claim*, after *timeout*, or when *interrupt* is readable."""
-        until = Deadline(timeout, interrupt)
+    def wait(self, claim: Claim, deadline: Deadline) -> None:
+        """Return when it is the turn of *claim*, or at the deadline; raises as requests do."""
         try:
-            while until.left() > 0:
-                self._subscribe(claim, until.sooner(ONE_REQUEST))
-                nap = self._look(claim, until.sooner(ONE_REQUEST))
-                if nap is None or self._told(min(nap, until.left()), interrupt):
+            while deadline.left() > 0:
+                self._subscribe(claim, deadline.sooner(ONE_REQUEST))
+                pause = self._refresh(claim, deadline.sooner(ONE_REQUEST))
+                if pause is None or self._is_told(min(pause, deadline.left()), deadline.interrupt):
                     return
-        except RequestInterrupted:
+        except (BackendUnavailable, RequestInterrupted):
             self.close()
-        except BackendUnavailable:
-            self.close()
-            if until.left() > 0:
-                raise
+            raise
 
     def _subscribe(self, claim: Claim, deadline: Deadline) -> None:
         if self._channel is not None and self._owner == claim.owner:
             return
         self.close()
-        channel = names.wake_channel(self._prefix + claim.name, claim.owner)
+        channel = names.wake_channel(self._session.prefix + claim.name, claim.owner)
         connection, (reply,) = self._session.open([("SUBSCRIBE", channel)], deadline)
         if isinstance(reply, ReplyError):
             connection.close()  # not permitted: looking every second serves, too
             return
         self._channel, self._owner = connection, claim.owner
 
-    def _look(self, claim: Claim, deadline: Deadline) -> float | None:
-        """Keep our place; ``None``: it is our turn, else how many seconds to wait for a message."""
+    def _refresh(self, claim: Claim, deadline: Deadline) -> float | None:
+        """Keep our position; ``None``: it is our turn, else how many seconds to wait for a message."""
         life = min(LIFE_PER_TTL * claim.ttl, LONGEST_LIFE)
         document = documents.describe(claim, {"since": wall()}, ROOM)
-        keys = names.keys_of(self._prefix, claim.name, claim.owner)
+        keys = names.keys_of(self._session.prefix, claim.name, claim.owner)
         script = JOIN
         words: Words = [claim.owner, int(life * 1000), document]
         if claim.mode != EXCLUSIVE:
@@ -91,20 +86,20 @@ class Queue:
         if turn:
             return None
         # spread, so that many who came in the same second do not look in the same one for ever
-        nap = life / LOOKS_PER_LIFE * (0.8 + 0.2 * os.urandom(1)[0] / 255)
+        pause = life / LOOKS_PER_LIFE * (0.8 + 0.2 * os.urandom(1)[0] / 255)
         if self._channel is None or before < NEAR:
-            nap = min(nap, HEAD_LOOKS)
+            pause = min(pause, HEAD_LOOKS)
         if before < NEAR and left >= 0:
-            nap = min(nap, left / 1000 + 0.001)
-        return nap
+            pause = min(pause, left / 1000 + 0.001)
+        return pause
 
-    def _told(self, nap: float, interrupt: int | None) -> bool:
-        """Whether to stop waiting: a message or an interrupt came within *nap* seconds."""
+    def _is_told(self, pause: float, interrupt: int | None) -> bool:
+        """Whether to stop waiting: a message or an interrupt came within *pause* seconds."""
         poll = select.poll()
         for descriptor in (self._channel.fileno() if self._channel else None, interrupt):
             if descriptor is not None:
                 poll.register(descriptor, READABLE)
-        ready = [descriptor for descriptor, _ in poll.poll(nap * 1000 + 1)]
+        ready = [descriptor for descriptor, _ in poll.poll(pause * 1000 + 1)]
         if interrupt in ready:
             return True
         if not ready or self._channel is None:
@@ -117,7 +112,7 @@ class Queue:
         return True
 
     def close(self) -> None:
-        """Close the channel; places in the queue end with their lives."""
+        """Close the channel; positions in the queue end with their lives."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None

@@ -11,38 +11,42 @@ from __future__ import annotations
 
 import _thread
 import os
-import select
 
-from lockctl import documents
+from lockctl import clock, documents
 from lockctl.clock import boottime, wall
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
-from lockctl.model import EXCLUSIVE, Capabilities, Grant
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.locks.native import NativeBackend
+from lockctl.model import Capabilities, Grant
 from lockctl.names import printable
 from lockctl.stores.redis import entry
 from lockctl.stores.redis.address import TCP_PARAMETERS
 from lockctl.stores.redis.lock import milliseconds
 from lockctl.stores.redlock import tally
 from lockctl.stores.redlock.nodes import Attempt, Node, Patience, ask_all, from_url
-from lockctl.wire.deadline import READABLE, Deadline
+from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import ClassVar
+    from collections.abc import Callable
+    from typing import ClassVar, TypeVar
 
-    from lockctl.model import Claim, Holder, LockInfo, Run
+    from lockctl.locks.native import Files
+    from lockctl.model import Claim
     from lockctl.stores.redis.entry import Seen
+    from lockctl.stores.redlock import inspect, records, retire, revoke
     from lockctl.stores.redlock.nodes import Members
     from lockctl.url import Url
 
+    T = TypeVar("T")
+    FILES: Files[tally.Majority] = (inspect, revoke, records, retire)
+
 LONGEST_ROUND = 2.0  # seconds that a majority has for one step of an attempt
 ROUNDS_PER_TTL = 4  # an attempt has two, and what is left of its ttl must be worth the trouble
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.8  # seconds between two looks of a waiter
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.8  # seconds between two attempts of a waiter to see whether it is free
 GIVE_BACK = 0.5  # seconds for giving back what a lost attempt was granted
-LISTED = 200  # locks that a list reads ahead
 
 
-class RedlockBackend:
+class RedlockBackend(NativeBackend):
     """One client of all nodes."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -84,14 +88,8 @@ class RedlockBackend:
         """A client for a ``redlock`` or ``redlocks`` URL; raises ``ConfigError``."""
         return cls(from_url(url))
 
-    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
-        """See ``Backend``: one attempt. Who loses it gives back at once what it got."""
-        if claim.mode != EXCLUSIVE:
-            raise ConfigError(
-                "redlock: a majority of independent servers cannot count readers or slots: for --shared and --slots"
-                " use one server (redis://) or another backend"
-            )
-        deadline = Deadline(timeout, interrupt)
+    def _take(self, claim: Claim, deadline: Deadline) -> Grant | None:
+        """One attempt. Who loses it gives back at once what it got."""
         started = boottime()
         document = documents.describe(claim, {"acquired_at": wall(), "nodes": self._identity})
         self._wanted[claim.owner] = document
@@ -263,36 +261,29 @@ class RedlockBackend:
         if len(tally.usable(answers)) < self._quorum:
             raise tally.too_few(answers, "gave the lock back", self._quorum)
 
-    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``. There is no queue: everybody looks again after a random time."""
-        until = Deadline(timeout, interrupt)
+    def _wait(self, claim: Claim, deadline: Deadline) -> None:
+        """There is no queue: everybody looks again after a random time."""
         longest = min(max(claim.ttl / 4, 2 * SHORTEST_PAUSE), LONGEST_PAUSE)
         draws = self._draws.get(claim.name, 0)
         # who drew with others must not come back at the same moment as they
         pause = min(SHORTEST_PAUSE * 2 ** min(draws, 10), longest) * _random(0.5, 1.5) if draws else 0.0
-        try:
-            while until.left() > 0:
-                if _nap(min(pause, until.left()), interrupt) or until.left() <= 0:
-                    return
-                left = self._free_in(claim, until.sooner(_round(claim.ttl)))
-                if left is None:
-                    return
-                pause = min(left + 0.001, _random(SHORTEST_PAUSE, longest))
-        except RequestInterrupted:
-            return
-        except BackendUnavailable:
-            if until.left() > 0:
-                raise
+        while deadline.left() > 0:
+            if clock.pause(min(pause, deadline.left()), deadline.interrupt) or deadline.left() <= 0:
+                return
+            left = self._free_in(claim, deadline.sooner(_round(claim.ttl)))
+            if left is None:
+                return
+            pause = min(left + 0.001, _random(SHORTEST_PAUSE, longest))
 
     def _free_in(self, claim: Claim, deadline: Deadline) -> float | None:
         """Seconds until the lock ends on a majority, if nobody renews it; ``None``: it is free there."""
         from lockctl.stores.redis import inspect
 
-        def look(node: Node, until: Deadline) -> list[Seen]:
+        def read(node: Node, until: Deadline) -> list[Seen]:
             node.settle(until)  # what an earlier attempt of ours has there is nothing to wait for
-            return inspect.look(node.session, self._prefix, [claim.name], until)
+            return inspect.read_locks(node.session, [claim.name], until)
 
-        seen = ask_all(self._nodes, look, deadline, lambda so_far: 0.0 if len(so_far) >= self._quorum else None)
+        seen = ask_all(self._nodes, read, deadline, lambda so_far: 0.0 if len(so_far) >= self._quorum else None)
         if len(tally.usable(seen)) < self._quorum:
             raise tally.too_few(seen, "answered", self._quorum)
         present = [each[0] for each in tally.usable(seen)]
@@ -302,67 +293,8 @@ class RedlockBackend:
         left = lives[self._quorum - 1]
         return left if left > 0 else None
 
-    def inspect(self, name: str, *, timeout: float) -> LockInfo:
-        """See ``Backend``."""
-        from lockctl.stores.redlock.inspect import inspect
-
-        until = Deadline(timeout)
-        (info,) = inspect(self._nodes, self._prefix, [name], until, self._quorum, self.capabilities, with_run=True)
-        return info
-
-    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """See ``Backend``."""
-        from lockctl.stores.redlock.inspect import inspect, names_of
-
-        deadline = Deadline(timeout)
-        names = names_of(self._nodes, self._prefix, pattern, deadline, self._quorum)
-        for start in range(0, len(names), LISTED):
-            part = names[start : start + LISTED]
-            yield from inspect(self._nodes, self._prefix, part, deadline, self._quorum, self.capabilities)
-
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
-        """See ``Backend``."""
-        from lockctl.stores.redlock.revoke import revoke
-
-        return revoke(
-            self._nodes, self._prefix, name, seen, Deadline(timeout), self._quorum, now=now, by=by, reason=reason
-        )
-
-    def last_success(self, name: str, *, timeout: float) -> float | None:
-        """See ``Backend``: the latest that a majority knows."""
-        from lockctl.stores.redlock.records import last_success
-
-        return last_success(self._nodes, self._prefix, name, Deadline(timeout), self._quorum)
-
-    def note_success(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``."""
-        from lockctl.stores.redlock.records import note_success
-
-        note_success(self._nodes, self._prefix, grant.claim.name, grant.at, Deadline(timeout), self._quorum)
-
-    def remember(self, name: str, run: Run, *, timeout: float) -> None:
-        """See ``Backend``."""
-        from lockctl.stores.redlock.records import remember
-
-        remember(self._nodes, self._prefix, name, run, Deadline(timeout), self._quorum)
-
-    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
-        """See ``Backend``: what any node of a majority remembers."""
-        from lockctl.stores.redlock.records import history
-
-        return history(self._nodes, self._prefix, name, Deadline(timeout), self._quorum)
-
-    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``."""
-        from lockctl.stores.redlock.records import unused
-
-        return iter(unused(self._nodes, self._prefix, pattern, older_than, Deadline(timeout), self._quorum))
-
-    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``. Each node compares for itself; what one that is away still has, it forgets after a year."""
-        from lockctl.stores.redlock.records import forget
-
-        return forget(self._nodes, self._prefix, name, older_than, Deadline(timeout), self._quorum)
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
+        return operation(tally.Majority(self._nodes, self._prefix, self._quorum), *arguments, Deadline(timeout), **more)
 
     def close(self) -> None:
         """See ``Backend``."""
@@ -377,11 +309,3 @@ def _round(ttl: float) -> float:
 
 def _random(least: float, most: float) -> float:
     return least + (most - least) * int.from_bytes(os.urandom(2), "little") / 0xFFFF
-
-
-def _nap(seconds: float, interrupt: int | None) -> bool:
-    """Whether *interrupt* became readable within that time."""
-    poll = select.poll()
-    if interrupt is not None:
-        poll.register(interrupt, READABLE)
-    return bool(poll.poll(seconds * 1000 + (1 if seconds else 0)))

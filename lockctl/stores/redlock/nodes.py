@@ -89,7 +89,7 @@ class Node:
 
     def __init__(self, place: Endpoint, login: Login, prefix: str) -> None:
         """Nothing is opened yet."""
-        self.session = Session(place, login)
+        self.session = Session(place, login, prefix)
         self.where = place.where
         self.closed = False
         self.lacks: str | None = None  # owner of a lock that this node did not have when it was renewed, but could

@@ -5,32 +5,24 @@ from __future__ import annotations
 from lockctl.stores.redis.revoke import refuse_to_tell, refuse_to_tell_the_ended
 from lockctl.stores.redis.revoke import revoke as revoke_one
 from lockctl.stores.redlock import tally
-from lockctl.stores.redlock.inspect import look_at
+from lockctl.stores.redlock.inspect import read_locks
 from lockctl.stores.redlock.nodes import PATIENCE, ask_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Holder
-    from lockctl.stores.redlock.nodes import Node
+    from lockctl.stores.redlock.tally import Majority
     from lockctl.wire.deadline import Deadline
 
 
 def revoke(
-    nodes: list[Node],
-    prefix: str,
-    name: str,
-    seen: Holder,
-    deadline: Deadline,
-    quorum: int,
-    *,
-    now: bool,
-    by: str,
-    reason: str,
+    majority: Majority, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
 ) -> int | None:
     """See ``Backend.revoke``; each node compares before it acts."""
+    nodes, quorum = majority.nodes, majority.size
     refuse_to_tell_the_ended(name, seen, now=now)
     if seen.owner is None:
-        answers = look_at(nodes, prefix, [name], deadline, quorum)
+        answers = read_locks(majority, [name], deadline)
         present = tally.combine([answer[0] if isinstance(answer, list) else None for answer in answers], quorum)
         if present.value is None or present.record is not None:
             return None
@@ -38,7 +30,7 @@ def revoke(
     # each node's answer is a token, or 0 for "not the one that was seen"
     said = ask_all(
         nodes,
-        lambda node, until: revoke_one(node.session, prefix, name, seen, until, now=now, by=by, reason=reason) or 0,
+        lambda node, until: revoke_one(node.session, name, seen, until, now=now, by=by, reason=reason) or 0,
         deadline,
         lambda so_far: PATIENCE if sum(floor > 0 for floor in so_far) >= quorum else None,
     )

@@ -4,15 +4,46 @@ from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.stores.redis.entry import ENDED, Seen
+from lockctl.stores.redlock.nodes import PATIENCE, ask_all
+from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
+    from lockctl.stores.redlock.nodes import Node
+    from lockctl.wire.deadline import Deadline
+
     T = TypeVar("T")
 
 FOR_EVER = float("inf")
+
+
+class Majority(Value):
+    """All nodes, the prefix of the keys there, and how many of them are a majority."""
+
+    nodes: list[Node]
+    prefix: str
+    size: int
+
+    def answers(
+        self,
+        ask: Callable[[Node, Deadline], T],
+        deadline: Deadline,
+        what: str = "answered",
+        *,
+        wait_for_all: bool = False,
+    ) -> list[T | LockctlError | None]:
+        """What each node answers; raises when less than a majority did *what*.
+
+        When a majority has, the others are waited for shortly, or with *wait_for_all* for half of the time.
+        """
+        patience = deadline.timeout / 2 if wait_for_all else PATIENCE
+        found = ask_all(self.nodes, ask, deadline, lambda so_far: patience if len(so_far) >= self.size else None)
+        if len(usable(found)) < self.size:
+            raise too_few(found, what, self.size)
+        return found
 
 
 def usable(answers: Sequence[T | LockctlError | None]) -> list[T]:
