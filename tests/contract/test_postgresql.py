@@ -11,8 +11,8 @@ import psycopg2
 import pytest
 
 from lockctl.registry import open_backend
-from lockctl.stores.postgresql.inspect import mark
 from lockctl.stores.postgresql.lock import PostgresqlBackend
+from lockctl.stores.postgresql.queue import mark
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Harness, take
 from tests.contract.suite import BackendContract

@@ -14,7 +14,7 @@ import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.model import Claim
-from lockctl.stores.postgresql import inspect, layout, scope, wait
+from lockctl.stores.postgresql import layout, queue, scope, wait
 from lockctl.stores.postgresql.address import from_url
 from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.stores.postgresql.tokens import DURABLE
@@ -508,7 +508,7 @@ def test_a_pooler_that_gives_each_client_a_connection_is_as_good_as_none(
 
 
 def server_process(client: PostgresqlBackend, grant: Grant) -> int:
-    return client._tenures[grant.claim.owner].session.pid
+    return client._attempts[grant.claim.owner].session.pid
 
 
 def test_a_release_that_is_repeated_behind_a_pooler_leaves_the_successor_its_server_process(
@@ -558,7 +558,7 @@ def test_who_waits_keeps_no_snapshot_that_vacuum_and_indexes_would_wait_for(
 
     calls = [Background(functools.partial(turn, waiter, mine)) for waiter, mine in zip(waiters, claims, strict=True)]
     eventually(lambda: len(holder.inspect("nightly", timeout=LIMIT).waiters or ()) == 3)
-    marks = " or ".join(f"application_name like '{inspect.mark(mine.owner)}%'" for mine in claims)
+    marks = " or ".join(f"application_name like '{queue.mark(mine.owner)}%'" for mine in claims)
     # within a short statement there is one for a moment
     pinned = f"select count(*) from pg_stat_activity where backend_xmin is not null and ({marks})"
     assert postgres_server.command(f"select count(*) from pg_stat_activity where {marks}").strip() == "3"

@@ -141,10 +141,10 @@ def test_a_short_lease_does_not_end_the_wait_for_a_long_hold(place: Place, scope
     assert waiter.try_acquire(mine, timeout=LIMIT) is None
     waiter.wait(mine, timeout=1.0, interrupt=None)  # in the queue
     assert waiter.try_acquire(mine, timeout=LIMIT) is None
-    in_queue = waiter._tenures[mine.owner].session.pid
+    in_queue = waiter._attempts[mine.owner].session.pid
     waiter.wait(mine, timeout=LIMIT, interrupt=None)
     take(waiter, mine)
-    assert waiter._tenures[mine.owner].session.pid == in_queue
+    assert waiter._attempts[mine.owner].session.pid == in_queue
 
 
 @SCOPES
@@ -239,7 +239,7 @@ def test_a_holder_that_is_ended_as_it_begins_a_hold_does_not_leave_one(place: Pl
     client = place.client()
     grant = take(client, claim())
     seen = held_by(client)
-    client._tenures[grant.claim.owner].begin_rest(grant, 60.0, Deadline(LIMIT))
+    client._attempts[grant.claim.owner].begin_hold(grant, 60.0, Deadline(LIMIT))
     other = place.client()
     assert other.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is not None
     take(other, claim())
@@ -374,7 +374,7 @@ def test_four_who_remember_at_the_same_time_keep_the_table_small_and_never_wait_
 def test_a_run_costs_no_second_connection_for_its_history(place: Place) -> None:
     client = place.client()
     grant = take(client, claim())
-    pid = client._tenures[grant.claim.owner].session.pid
+    pid = client._attempts[grant.claim.owner].session.pid
     client.release(grant, timeout=LIMIT)
     client.remember("nightly", a_run(), timeout=LIMIT)
     assert client._observer._session is not None

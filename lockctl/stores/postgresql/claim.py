@@ -7,10 +7,10 @@ from lockctl.documents import read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import SHARED
 from lockctl.names import token_domain
-from lockctl.stores.postgresql import inspect, pooler, scope
+from lockctl.stores.postgresql import pooler, queue, scope
 from lockctl.stores.postgresql.protocol import connect
 from lockctl.stores.postgresql.session import SessionGone, SqlError
-from lockctl.stores.postgresql.tokens import Resting
+from lockctl.stores.postgresql.tokens import OnHold
 from lockctl.wire.deadline import READABLE, Deadline
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 APPLICATION = "lockctl"  # what the server shows for a connection that holds no lock
 TABLE_PATIENCE = 0.1  # seconds that a renewal waits for a table that somebody locked
 LOCK_TIMEOUT = "55P03"
-LOOK = 1.0  # seconds between two looks whether an operator ended the rest of a lock
+LOOK = 1.0  # seconds between two looks whether an operator ended the hold of a lock
 PATIENCE = 10.0  # seconds without an acknowledgement until the kernel gives such a connection up
 
 
@@ -37,7 +37,7 @@ def open_side(address: Address, deadline: Deadline) -> Opened:
     return connect(address, deadline, APPLICATION, PATIENCE)
 
 
-class Tenure:
+class Attempt:
     """The sessions of one claim, and what is known of its lock.
 
     Every method raises ``SessionGone`` when the session has ended, and with it the lock if it had it;
@@ -59,7 +59,7 @@ class Tenure:
         self._fence = fence
         self._claim = claim
         self._shares = claim.mode == SHARED or claim.slots > 1
-        self._rest: Deadline | None = None  # until when the lock rests that we were given
+        self._hold: Deadline | None = None  # until when the lock is on hold that we were given
         self._place: Place | None = None  # in the queue of those who wait
         self._slot: object = None  # which one, if the lock has several
         self._table_is_locked = False  # as the last renewal found
@@ -83,7 +83,7 @@ class Tenure:
                 other = connect(address, deadline, APPLICATION, PATIENCE, identify=False)
                 pooler.check_owns_process(session, other, deadline)
             self.domain = _domain(session, address.schema, deadline)
-            scope.prepare(self._scope, session, claim.ttl, inspect.application(claim), deadline)
+            scope.prepare(self._scope, session, claim.ttl, queue.application(claim), deadline)
         except BaseException:
             session.close()
             raise
@@ -124,10 +124,10 @@ class Tenure:
 
         if self._place is None:
             self._place = Place(self.session, self._scope, self._ways, (self.key, self._queue), self._claim)
-        if self.rests_for() > 0:
+        if self.held_for() > 0:
             self._place.join(deadline)
             self._sit_out(deadline)
-            if self.rests_for() > 0:
+            if self.held_for() > 0:
                 return
         self._granted(self._place.stand(deadline))
         self._leave_no_key(deadline)
@@ -136,13 +136,13 @@ class Tenure:
         """Sleep until the lock that we were given has rested. Raises as its methods, and ``RequestInterrupted``."""
         while deadline.left() > 0:
             try:
-                self.look_at_rest(deadline)
+                self.read_hold(deadline)
             except SessionGone:
                 raise
             except BackendUnavailable:
                 if deadline.left() > 0:
                     raise
-            left = self.rests_for()
+            left = self.held_for()
             if left <= 0:
                 return
             # the server ends a session that is silent for a lease
@@ -155,7 +155,7 @@ class Tenure:
     def draw(self, deadline: Deadline) -> bool:
         """Draw the token of the lock, which is ours; the lease counts anew.
 
-        False if the lock rests; it is given back then.
+        False if the lock is on hold; it is given back then.
         """
         self._collect(deadline)
         if self.token is not None:
@@ -163,8 +163,8 @@ class Tenure:
             return True
         try:
             drawn = self._drawn(deadline)
-        except Resting as resting:
-            self._rest = Deadline(resting.seconds)
+        except OnHold as found:
+            self._hold = Deadline(found.seconds)
             self._give_back(deadline)
             return False
         except ConfigError:
@@ -177,18 +177,18 @@ class Tenure:
             self._expect(drawn.pid)
         else:
             self._check(deadline)
-        self.token, self.at, self._rest = drawn.token, drawn.at, None
+        self.token, self.at, self._hold = drawn.token, drawn.at, None
         if self._place is not None:
             self.session.send(self._place.leaving())  # nothing depends on the answer, which the next request collects
             self._place = None
         return True
 
-    def rests_for(self) -> float:
-        """Seconds for which the lock rests that we were given, as far as we know."""
-        return 0.0 if self._rest is None else self._rest.left()
+    def held_for(self) -> float:
+        """Seconds for which the lock is on hold that we were given, as far as we know."""
+        return 0.0 if self._hold is None else self._hold.left()
 
-    def look_at_rest(self, deadline: Deadline) -> None:
-        """See for how long the lock still rests, and keep the server from ending a session that is silent."""
+    def read_hold(self, deadline: Deadline) -> None:
+        """See for how long the lock is still on hold, and keep the server from ending a session that is silent."""
         from lockctl.stores.postgresql import hold
 
         self._collect(deadline)
@@ -200,10 +200,10 @@ class Tenure:
         except BackendUnavailable:
             self._close_side()
             raise
-        self._rest = Deadline(left)
+        self._hold = Deadline(left)
 
-    def begin_rest(self, grant: Grant, hold: float, deadline: Deadline) -> None:
-        """Have the lock rest for *hold* seconds after *grant*, if it is still ours. Raises ``ConfigError`` too."""
+    def begin_hold(self, grant: Grant, hold: float, deadline: Deadline) -> None:
+        """Keep the lock on hold for *hold* seconds after *grant*, if it is still ours. Raises ``ConfigError`` too."""
         if not self.locked:
             return
         from lockctl.stores.postgresql.hold import begin

@@ -1,7 +1,7 @@
-"""Locks that rest after their holder (--min-hold): a point of time in the fence's row, which a grant compares.
+"""Locks on hold after their holder (--min-hold): a point of time in the fence's row, which a grant compares.
 
 The advisory lock itself is free then, so nothing has to stay connected. Who waits and is given it keeps it as the
-first place in the queue, sleeps until the rest is over, and is granted the lock only then.
+first place in the queue, sleeps until the hold is over, and is granted the lock only then.
 """
 
 # ruff: noqa: S608 - names of tables and numbers of keys cannot be parameters of a statement
@@ -28,7 +28,7 @@ LONGEST = 1e9  # seconds: thirty years
 def begin(
     fence: Fence, session: Session, key: Key, name: str | None, grant: Grant, hold: float, deadline: Deadline
 ) -> None:
-    """Have the lock rest for *hold* seconds from now, if *grant* is its last one. Durable; the first time counts.
+    """Keep the lock on hold for *hold* seconds from now, if *grant* is its last one. Durable; the first time counts.
 
     Raises ``ConfigError``, and as ``Session.ask``.
     """
@@ -46,7 +46,7 @@ def begin(
 
 
 def end(fence: Fence, session: Session, key: Key, seen: Holder, deadline: Deadline) -> int | None:
-    """End the rest after the holder that was *seen*, and raise the token; the new one, ``None`` if there is no rest."""
+    """End the hold after the holder that was *seen*, and raise the token; the new one, ``None`` if there is no hold."""
     sql = (
         f"{DURABLE}UPDATE {fence.quoted} SET rests_until = NULL, token = token + 1 WHERE key = %s AND owner = %s"
         " AND token = %s AND rests_until > pg_catalog.clock_timestamp() RETURNING token"
@@ -61,7 +61,7 @@ def end(fence: Fence, session: Session, key: Key, seen: Holder, deadline: Deadli
 
 
 def still(fence: Fence, session: Session, key: Key, who: str, deadline: Deadline) -> float:
-    """Seconds for which the lock still rests; *who* is a comment that says who asks. Raises as ``Session.ask``."""
+    """Seconds for which the lock is still on hold; *who* is a comment that says who asks. Raises as ``Session.ask``."""
     sql = f"{who.replace('%', '%%')}SELECT {RESTS_FOR} FROM {fence.quoted} WHERE key = %s"
     try:
         rows = session.ask(sql, deadline, (key.text,))

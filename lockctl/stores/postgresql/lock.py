@@ -8,10 +8,11 @@ at the next renewal. Only a connection that the server has ended is a lost lock,
 from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
+from lockctl.locks.native import NativeBackend
 from lockctl.model import Capabilities, Grant
 from lockctl.names import printable
 from lockctl.stores.postgresql.address import PARAMETERS, from_url
-from lockctl.stores.postgresql.claim import Tenure
+from lockctl.stores.postgresql.claim import Attempt
 from lockctl.stores.postgresql.observer import Observer
 from lockctl.stores.postgresql.session import SessionGone, SqlError
 from lockctl.stores.postgresql.tokens import Fence
@@ -20,17 +21,22 @@ from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import ClassVar
+    from collections.abc import Callable
+    from typing import ClassVar, TypeVar
 
-    from lockctl.model import Claim, Holder, LockInfo, Run
+    from lockctl.locks.native import Files
+    from lockctl.model import Claim
+    from lockctl.stores.postgresql import inspect, records, retire, revoke
     from lockctl.stores.postgresql.address import Address
     from lockctl.url import Url
+
+    T = TypeVar("T")
+    FILES: Files[Observer] = (inspect, revoke, records, retire)
 
 OPENING_LIMIT = 10.0  # seconds for a connection, inside a wait that may be longer
 
 
-class PostgresqlBackend:
+class PostgresqlBackend(NativeBackend):
     """Locks in one database."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -66,7 +72,7 @@ class PostgresqlBackend:
         self._address = address
         self._fence = Fence(address.schema)
         self._observer = Observer(address, self._fence)
-        self._tenures: dict[str, Tenure] = {}
+        self._attempts: dict[str, Attempt] = {}
         self._doubtful: set[str] = set()  # owners whose old session may still hold or await a lock at the server
 
     @classmethod
@@ -74,11 +80,9 @@ class PostgresqlBackend:
         """For a ``postgresql`` URL; raises ``ConfigError``."""
         return cls(from_url(url))
 
-    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
-        """See ``Backend``."""
-        deadline = Deadline(timeout, interrupt)
+    def _take(self, claim: Claim, deadline: Deadline) -> Grant | None:
         try:
-            if claim.owner in self._tenures:
+            if claim.owner in self._attempts:
                 try:
                     return self._grant(claim, deadline)
                 except SessionGone:
@@ -91,11 +95,11 @@ class PostgresqlBackend:
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``. An answer that did not come in time is waited for at the next call."""
         owner = grant.claim.owner
-        tenure = self._tenures.get(owner)
-        if tenure is None:
+        attempt = self._attempts.get(owner)
+        if attempt is None:
             raise LeaseLost("the session that held the lock was closed")
         try:
-            asked = tenure.renew(Deadline(timeout))
+            asked = attempt.renew(Deadline(timeout))
         except SessionGone as gone:
             self._give_up(owner)
             raise LeaseLost(f"the session that held the lock has ended: {gone}") from None
@@ -107,10 +111,10 @@ class PostgresqlBackend:
         """See ``Backend``. Where the hold cannot be written down, the lock is freed and the reason is raised."""
         deadline = Deadline(timeout)
         refusal: LockctlError | None = None
-        tenure = self._tenures.get(grant.claim.owner)
-        if hold > 0 and tenure is not None:
+        attempt = self._attempts.get(grant.claim.owner)
+        if hold > 0 and attempt is not None:
             try:
-                tenure.begin_rest(grant, hold, deadline.sooner(deadline.left() * 0.7))
+                attempt.begin_hold(grant, hold, deadline.sooner(deadline.left() * 0.7))
             except SessionGone:
                 pass  # the lock is not ours any more
             except (SqlError, ConfigError) as failure:
@@ -119,23 +123,18 @@ class PostgresqlBackend:
         if refusal is not None:
             raise refusal
 
-    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``. The lock is taken when this returns because of it."""
-        deadline = Deadline(timeout, interrupt)
+    def _wait(self, claim: Claim, deadline: Deadline) -> None:
+        """The lock is taken when this returns because of it."""
         try:
-            if timeout <= 0:
-                return
-            tenure = self._tenures.get(claim.owner)
-            if tenure is None:
-                tenure = self._open(claim, deadline.sooner(OPENING_LIMIT))
-            if not tenure.locked:
-                tenure.wait(deadline)
-        except RequestInterrupted:
-            return
+            attempt = self._attempts.get(claim.owner)
+            if attempt is None:
+                attempt = self._open(claim, deadline.sooner(OPENING_LIMIT))
+            if not attempt.locked:
+                attempt.wait(deadline)
         except (BackendUnavailable, ConfigError) as failure:
-            tenure = self._tenures.get(claim.owner)
+            attempt = self._attempts.get(claim.owner)
             late = isinstance(failure, BackendUnavailable) and deadline.left() <= 0
-            if late and tenure is not None and tenure.session.pending:
+            if late and attempt is not None and attempt.session.pending:
                 return  # the answer is waited for at the next call
             self._give_up(claim.owner)
             raise
@@ -143,139 +142,65 @@ class PostgresqlBackend:
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``. What the claim's own session cannot free is ended from another one."""
         deadline = Deadline(timeout)
-        tenure = self._tenures.pop(claim.owner, None)
-        if tenure is not None:
+        attempt = self._attempts.pop(claim.owner, None)
+        if attempt is not None:
             spare = None
             try:
-                tenure.free(deadline.sooner(deadline.left() / 2))
-                spare = tenure.spare()
+                attempt.free(deadline.sooner(deadline.left() / 2))
+                spare = attempt.spare()
             except SessionGone:
                 pass  # and with it whatever it held
             except BackendUnavailable:
                 self._doubtful.add(claim.owner)
             finally:
-                tenure.close(spare)
+                attempt.close(spare)
             if spare is not None:
                 self._observer.adopt(spare)
-        self._bury(claim, deadline)
+        self._end_doubtful(claim, deadline)
 
-    def inspect(self, name: str, *, timeout: float) -> LockInfo:
-        """See ``Backend``."""
-        return self._observer.inspect(name, Deadline(timeout))
-
-    def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """See ``Backend``. A lock that lockctl never took is not known by name, and not listed."""
-        return iter(self._observer.matching(pattern, Deadline(timeout)))
-
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
-        """See ``Backend``. With *now* the server ends the holder's session."""
-        deadline = Deadline(timeout)
-        if now:
-            ended = self._observer.end(name, seen, deadline)
-        elif seen.owner is None:
-            raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
-        else:
-            ended = self._observer.ask(name, seen, printable(by), printable(reason), deadline)
-        if ended is None and seen.owner is not None:
-            ended = self._observer.end_rest(name, seen, now=now, deadline=deadline)
-        return ended
-
-    def last_success(self, name: str, *, timeout: float) -> float | None:
-        """See ``Backend``."""
-        from lockctl.stores.postgresql import records
-
-        deadline, key = Deadline(timeout), self._address.key_of(name)
-        return self._observer.with_session(
-            lambda session: records.last_success(self._fence, session, key, deadline), deadline
-        )
-
-    def note_success(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``. The session of the lock is left to its renewals."""
-        from lockctl.stores.postgresql import records
-
-        deadline, name = Deadline(timeout), grant.claim.name
-        key, full_name = self._address.key_of(name), self._address.full_name(name)
-        self._observer.with_session(
-            lambda session: records.note_success(self._fence, session, key, full_name, grant, deadline), deadline
-        )
-
-    def remember(self, name: str, run: Run, *, timeout: float) -> None:
-        """See ``Backend``."""
-        from lockctl.stores.postgresql import records
-
-        deadline = Deadline(timeout)
-        key, full_name = self._address.key_of(name), self._address.full_name(name)
-        self._observer.with_session(
-            lambda session: records.remember(self._fence, session, key, full_name, run, deadline), deadline
-        )
-
-    def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
-        """See ``Backend``."""
-        from lockctl.stores.postgresql import records
-
-        deadline, key = Deadline(timeout), self._address.key_of(name)
-        return self._observer.with_session(lambda session: records.runs(self._fence, session, key, deadline), deadline)
-
-    def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``."""
-        from lockctl.stores.postgresql import retire
-
-        deadline = Deadline(timeout)
-        where = (self._address, self._fence)
-        return iter(
-            self._observer.with_session(
-                lambda session: retire.unused(*where, session, pattern, older_than, deadline), deadline
-            )
-        )
-
-    def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``."""
-        from lockctl.stores.postgresql import retire
-
-        deadline = Deadline(timeout)
-        where = (self._address, self._fence)
-        return self._observer.with_session(
-            lambda session: retire.forget(*where, session, name, older_than, deadline), deadline
-        )
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
+        return operation(self._observer, *arguments, Deadline(timeout), **more)
 
     def close(self) -> None:
         """See ``Backend``: the server frees what was held as soon as it sees the connections end."""
-        while self._tenures:
-            self._tenures.popitem()[1].close()
+        while self._attempts:
+            self._attempts.popitem()[1].close()
         self._observer.close()
 
     def _grant(self, claim: Claim, deadline: Deadline) -> Grant | None:
-        tenure = self._tenures.get(claim.owner) or self._open(claim, deadline)
-        if not tenure.take(deadline) or not tenure.draw(deadline):
+        attempt = self._attempts.get(claim.owner) or self._open(claim, deadline)
+        if not attempt.take(deadline) or not attempt.draw(deadline):
             return None
-        assert tenure.token is not None
+        assert attempt.token is not None
         return Grant(
             claim=claim,
-            token=tenure.token,
-            domain=tenure.domain,
-            key=tenure.key.text,
+            token=attempt.token,
+            domain=attempt.domain,
+            key=attempt.key.text,
             ttl=claim.ttl,
-            at=tenure.at,
-            descriptor=tenure.session.fileno(),
+            at=attempt.at,
+            descriptor=attempt.session.fileno(),
         )
 
-    def _open(self, claim: Claim, deadline: Deadline) -> Tenure:
-        self._bury(claim, deadline)
-        tenure = Tenure(self._address, self._fence, claim)
-        tenure.open(deadline)
-        self._tenures[claim.owner] = tenure
-        return tenure
+    def _open(self, claim: Claim, deadline: Deadline) -> Attempt:
+        self._end_doubtful(claim, deadline)
+        attempt = Attempt(self._address, self._fence, claim)
+        attempt.open(deadline)
+        self._attempts[claim.owner] = attempt
+        return attempt
 
     def _give_up(self, owner: str) -> None:
         """Close the sessions of a claim; what they may hold is in doubt until it was looked for."""
-        tenure = self._tenures.pop(owner, None)
-        if tenure is not None:
-            if tenure.is_in_doubt:
+        attempt = self._attempts.pop(owner, None)
+        if attempt is not None:
+            if attempt.is_in_doubt:
                 self._doubtful.add(owner)
-            tenure.close()
+            attempt.close()
 
-    def _bury(self, claim: Claim, deadline: Deadline) -> None:
+    def _end_doubtful(self, claim: Claim, deadline: Deadline) -> None:
         """End what an earlier session of this claim may have left at the server."""
         if claim.owner in self._doubtful:
-            self._observer.bury(claim.owner, claim.name, deadline)
+            from lockctl.stores.postgresql.revoke import end_sessions
+
+            end_sessions(self._observer, claim.owner, claim.name, deadline)
             self._doubtful.discard(claim.owner)

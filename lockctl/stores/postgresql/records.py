@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Grant, Run
     from lockctl.stores.postgresql.layout import Key
+    from lockctl.stores.postgresql.observer import Observer
     from lockctl.stores.postgresql.session import Session
     from lockctl.stores.postgresql.tokens import Fence
     from lockctl.wire.deadline import Deadline
@@ -26,31 +27,42 @@ def table(fence: Fence) -> str:
     return fence.named("lockctl_history").replace("%", "%%")
 
 
-def last_success(fence: Fence, session: Session, key: Key, deadline: Deadline) -> float | None:
+def last_success(observer: Observer, name: str, deadline: Deadline) -> float | None:
     """When the run began that was noted last, if any was. Raises as ``Session.ask``."""
+    fence, key = observer.fence, observer.address.key_of(name)
     sql = f"SELECT success FROM {fence.quoted} WHERE key = %s"
-    try:
-        rows = session.ask(sql, deadline, (key.text,))
-    except SqlError as error:
-        if error.code in (NO_TABLE, NO_COLUMN):
-            return None
-        raise fence.explained(error, session, sql) from None
-    return documents.seconds(rows[0][0]) if rows else None
+
+    def ask(session: Session) -> float | None:
+        try:
+            rows = session.ask(sql, deadline, (key.text,))
+        except SqlError as error:
+            if error.code in (NO_TABLE, NO_COLUMN):
+                return None
+            raise fence.explained(error, session, sql) from None
+        return documents.seconds(rows[0][0]) if rows else None
+
+    return observer.with_session(ask, deadline)
 
 
-def note_success(fence: Fence, session: Session, key: Key, name: str | None, grant: Grant, deadline: Deadline) -> None:
-    """Note that a run under *grant* succeeded; durable when this returns. Raises ``ConfigError`` and as ``ask``."""
+def note_success(observer: Observer, grant: Grant, deadline: Deadline) -> None:
+    """Note that a run under *grant* succeeded; durable when this returns. Raises ``ConfigError`` and as ``ask``.
+
+    The session of the lock is left to its renewals.
+    """
+    address, fence, name = observer.address, observer.fence, grant.claim.name
     sql = (
         f"{DURABLE}INSERT INTO {fence.quoted} AS fence (key, name, token, success) VALUES (%s, %s, %s, %s)"
         " ON CONFLICT (key) DO UPDATE SET success = EXCLUDED.success WHERE fence.success IS NULL"
         " OR fence.success < EXCLUDED.success OR fence.success >"  # what is no number is greater than all
         f" {SINCE_EPOCH.format('pg_catalog.clock_timestamp()')} + {documents.FAR_AHEAD}"
     )
-    fence.ask(session, sql, deadline, (key.text, name, grant.token, grant.at))
+    values = (address.key_of(name).text, address.full_name(name), grant.token, grant.at)
+    observer.with_session(lambda session: fence.ask(session, sql, deadline, values), deadline)
 
 
-def remember(fence: Fence, session: Session, key: Key, name: str | None, run: Run, deadline: Deadline) -> None:
+def remember(observer: Observer, name: str, run: Run, deadline: Deadline) -> None:
     """Add a run, and remove what is too many; who removes at the same time passes by what another removes."""
+    fence, key = observer.fence, observer.address.key_of(name)
     runs = table(fence)
     sql = (
         f"{FRESH}INSERT INTO {runs} (key, started, document) VALUES (%s, %s, %s);"
@@ -61,12 +73,21 @@ def remember(fence: Fence, session: Session, key: Key, name: str | None, run: Ru
     )
     which = (key.text, run.started)
     values = (*which, history.describe(run).decode(), *which, *which, *which, key.text)
-    if not fence.ask(session, sql, deadline, values):
-        fence.know(session, key, name, deadline)
+
+    def write(session: Session) -> None:
+        if not fence.ask(session, sql, deadline, values):
+            fence.know(session, key, observer.address.full_name(name), deadline)
+
+    observer.with_session(write, deadline)
 
 
-def runs(fence: Fence, session: Session, key: Key, deadline: Deadline) -> tuple[Run, ...]:
-    """All runs that are kept, the newest first. Raises as ``Session.ask``."""
+def read_history(observer: Observer, name: str, deadline: Deadline) -> tuple[Run, ...]:
+    """See ``Backend.history``. Raises as ``Session.ask``."""
+    fence, key = observer.fence, observer.address.key_of(name)
+    return observer.with_session(lambda session: _runs(fence, session, key, deadline), deadline)
+
+
+def _runs(fence: Fence, session: Session, key: Key, deadline: Deadline) -> tuple[Run, ...]:
     found = []
     for started in (True, False):
         try:

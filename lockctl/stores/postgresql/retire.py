@@ -10,18 +10,19 @@ just now: other versions of lockctl, which do not know the floor, begin at the c
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 from lockctl import documents
-from lockctl.names import is_name
-from lockctl.stores.postgresql import inspect
+from lockctl.locks.inspect import is_match
+from lockctl.stores.postgresql import inspect, queue
 from lockctl.stores.postgresql.layout import text
 from lockctl.stores.postgresql.scope import LOCKS
 from lockctl.stores.postgresql.tokens import DURABLE, FLOOR, FRESH, PAGE, SINCE_EPOCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lockctl.stores.postgresql.address import Address
+    from lockctl.stores.postgresql.observer import Observer
     from lockctl.stores.postgresql.session import Session
     from lockctl.stores.postgresql.tokens import Fence
     from lockctl.wire.deadline import Deadline
@@ -33,12 +34,19 @@ RESTS_UNTIL = SINCE_EPOCH.format("(pg_catalog.to_jsonb(f)->>'rests_until')::time
 RECORDS = ("lockctl_history", "lockctl_holder")  # what else has rows of a key
 
 
-def unused(
+def unused(observer: Observer, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
+    """See ``Backend``; raises as ``Session.ask``, and ``ConfigError``."""
+    address, fence = observer.address, observer.fence
+    return iter(
+        observer.with_session(lambda session: _unused(address, fence, session, pattern, older_than, deadline), deadline)
+    )
+
+
+def _unused(
     address: Address, fence: Fence, session: Session, pattern: str, older_than: float, deadline: Deadline
 ) -> list[tuple[str, float]]:
-    """See ``Backend``; raises as ``Session.ask``, and ``ConfigError``."""
     used = _last_use(fence, _records(fence, session, deadline))
-    busy = {which for seat in inspect.seats(session, None, deadline) for which in (seat.key, f"{seat.queue},")}
+    busy = {which for each in queue.lock_rows(session, None, deadline) for which in (each.key, f"{each.queue},")}
     old = f"{used} <= {NOW} - %s"
 
     def is_free(name: str) -> bool:
@@ -48,7 +56,7 @@ def unused(
         only = inspect.name_in(fence.read(session, address.key, deadline))
         sql = f"SELECT {used} FROM {fence.quoted} AS f WHERE f.key = %s AND {old}"
         rows = fence.select(session, sql, (address.key.text, older_than), deadline)
-        wanted = rows and only is not None and fnmatchcase(only, pattern) and is_free(only)
+        wanted = rows and only is not None and is_match(only, pattern) and is_free(only)
         return [(str(only), float(rows[0][0]))] if wanted else []
     sql = (
         f"SELECT f.key, f.name, {used} FROM {fence.quoted} AS f WHERE left(f.name, %s) = %s"
@@ -60,24 +68,25 @@ def unused(
         for key, full_name, at in rows:
             after = text(full_name) or ""
             name = after.removeprefix(address.prefix)
-            if (
-                is_name(name)
-                and fnmatchcase(name, pattern)
-                and address.key_of(name).text == text(key)
-                and is_free(name)
-            ):
+            if is_match(name, pattern) and address.key_of(name).text == text(key) and is_free(name):
                 found.append((name, float(at)))
     return found
 
 
-def forget(address: Address, fence: Fence, session: Session, name: str, older_than: float, deadline: Deadline) -> bool:
+def forget(observer: Observer, name: str, older_than: float, deadline: Deadline) -> bool:
     """See ``Backend``; raises as ``Session.ask``, and ``ConfigError`` where we may not delete."""
-    key, queue, full_name = address.key_of(name), address.queue_of(name), address.full_name(name)
+    address, fence = observer.address, observer.fence
+    return observer.with_session(lambda session: _forget(address, fence, session, name, older_than, deadline), deadline)
+
+
+def _forget(address: Address, fence: Fence, session: Session, name: str, older_than: float, deadline: Deadline) -> bool:
+    key, full_name = address.key_of(name), address.full_name(name)
+    both = (key, address.queue_of(name))
     records = _records(fence, session, deadline)
     which = (
         "f.key = %s AND (f.name IS NULL OR %s IS NULL OR f.name = %s)"
         f" AND {_last_use(fence, records)} <= {NOW} - %s"
-        f" AND NOT EXISTS (SELECT FROM {LOCKS} l WHERE {inspect.is_one_of((key, queue))})"
+        f" AND NOT EXISTS (SELECT FROM {LOCKS} l WHERE {queue.is_one_of(both)})"
     )
     values = (key.text, full_name, full_name, older_than)
     raising = (

@@ -15,11 +15,11 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.errors import ConfigError
 from lockctl.model import SHARED
-from lockctl.stores.postgresql import inspect, scope
+from lockctl.stores.postgresql import queue, scope
 from lockctl.stores.postgresql.layout import MOST_SLOTS, bigint, text
 from lockctl.stores.postgresql.scope import Ways, is_key
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import FRESH, SHORT, SINCE_EPOCH, UPSERT, Drawn, Entry, Resting
+from lockctl.stores.postgresql.tokens import FRESH, SHORT, SINCE_EPOCH, UPSERT, Drawn, Entry, OnHold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,20 +88,20 @@ def join(
 ) -> Drawn:
     """A new token for one more who shares *key*, and a row that says so; durable when this returns.
 
-    Raises ``Resting``, ``ConfigError`` also when those inside say another number of slots, and as ``Session.ask``.
+    Raises ``OnHold``, ``ConfigError`` also when those inside say another number of slots, and as ``Session.ask``.
     """
     document = documents.describe(claim, {"name": claim.name, "acquired_at": wall}).decode()
     holders, who = table(fence), (key.text, claim.owner, claim.slots)
     alive = (
         "SELECT split_part(a.application_name, ':', 2) FROM pg_catalog.pg_locks l"
         " JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
-        f" WHERE {is_key(key)} AND l.granted AND left(a.application_name, {len(inspect.OURS)}) = '{inspect.OURS}'"
+        f" WHERE {is_key(key)} AND l.granted AND left(a.application_name, {len(queue.OURS)}) = '{queue.OURS}'"
     )
     sql = (
         f"{FRESH}{UPSERT.format(fence.quoted)};"
         # whose session has ended, or gave it back
         f" DELETE FROM {holders} WHERE key = %s AND owner <> ALL (ARRAY({alive}));"
-        # the document says whether the row is ours: if not, a name was in the way, or the lock rests
+        # the document says whether the row is ours: if not, a name was in the way, or the lock is on hold
         f" WITH mine AS (SELECT token, taken_at FROM {fence.quoted} WHERE key = %s AND document = %s),"
         f" other AS (SELECT slots FROM {holders} WHERE key = %s AND owner <> %s AND slots <> %s LIMIT 1),"
         f" joined AS (INSERT INTO {holders} AS holder (key, owner, token, slots, document, taken_at)"
@@ -124,7 +124,7 @@ def join(
             return Drawn(int(token), int(pid), float(at))
         try:
             fence.check_open(session, key, name, claim, deadline)
-        except Resting:
+        except OnHold:
             wrong = documents.disagreement(claim.name, 1, claim)
             if wrong:
                 raise ConfigError(wrong) from None
@@ -145,9 +145,9 @@ def leave(fence: Fence, session: Session, free: str, mine: tuple[str, str], dead
 
 def check_agrees(fence: Fence, session: Session, key: Key, claim: Claim, deadline: Deadline) -> None:
     """Raise ``ConfigError`` if those of lockctl who hold *key* are known to say other slots than *claim*."""
-    seats = [seat for seat in inspect.seats(session, (key,), deadline) if seat.granted and seat.owner is not None]
-    shared = {seat.owner for seat in seats if seat.mode == inspect.TOGETHER}
-    theirs = [1 for seat in seats if seat.mode == inspect.ALONE and seat.owner != claim.owner]
+    held = [each for each in queue.lock_rows(session, (key,), deadline) if each.granted and each.owner is not None]
+    shared = {each.owner for each in held if each.mode == queue.TOGETHER}
+    theirs = [1 for each in held if each.mode == queue.ALONE and each.owner != claim.owner]
     if shared:
         sql = f"SELECT {SHORT.format('owner')}, slots FROM {table(fence)} WHERE key = %s"
         rows = _known(session, sql, (key.text,), deadline)
@@ -166,7 +166,7 @@ def entries(fence: Fence, session: Session, keys: list[str], deadline: Deadline)
     """What those who share these keys say of themselves, by key and owner."""
     sql = (
         f"SELECT key, {SHORT.format('owner')}, token, {SHORT.format('document')}, {SINCE_EPOCH.format('taken_at')}"
-        f" FROM {table(fence)} WHERE key = ANY (%s) LIMIT {inspect.MANY}"
+        f" FROM {table(fence)} WHERE key = ANY (%s) LIMIT {queue.MANY}"
     )
     found: dict[tuple[str, str], Entry] = {}
     for row in _known(session, sql, (keys,), deadline):
@@ -179,7 +179,7 @@ def entries(fence: Fence, session: Session, keys: list[str], deadline: Deadline)
                 owner=text(owner),
                 document=bytes(document) if document is not None else None,
                 taken_at=documents.seconds(taken_at),
-                rests_for=None,
+                held_for=None,
             )
     return found
 

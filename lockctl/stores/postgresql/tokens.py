@@ -3,7 +3,7 @@
 A token is one more than the last, and never below the server's clock in microseconds, so that it rises
 also when the table was lost. It is written while the lock is held and committed to disk before the grant.
 A sequence would not do: its values are drawn outside the order of the locks. The row also says until when
-the lock rests after its holder (--min-hold), and which successful run was the last (--once-per).
+the lock is on hold after its holder (--min-hold), and which successful run was the last (--once-per).
 """
 
 # ruff: noqa: S608 - names of tables and numbers of keys cannot be parameters of a statement
@@ -36,7 +36,7 @@ DURABLE = (
 )
 # each statement of several sees what was committed before it, whatever is usual here
 FRESH = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; "
-# a name that has the key of another would exclude it, and nobody gets a lock that rests: no row comes back then
+# a name that has the key of another would exclude it, and nobody gets a lock that is on hold: no row comes back then
 UPSERT = (
     DURABLE
     + "INSERT INTO {0} AS fence (key, name, token, owner, document, taken_at)"
@@ -49,7 +49,7 @@ UPSERT = (
 SINCE_EPOCH = "extract(epoch FROM {})::float8"
 TAKE = f"{UPSERT} RETURNING token, pg_catalog.pg_backend_pid(), {SINCE_EPOCH.format('taken_at')}"
 SHORT = f"CASE WHEN octet_length({{0}}) <= {documents.LARGEST} THEN {{0}} END"
-# seconds for which a lock still rests, or NULL
+# seconds for which a lock is still on hold, or NULL
 RESTS_FOR = (
     "CASE WHEN rests_until > pg_catalog.clock_timestamp() THEN LEAST(1e10, "
     f"{SINCE_EPOCH.format('rests_until')} - {SINCE_EPOCH.format('pg_catalog.clock_timestamp()')}) END"
@@ -72,7 +72,7 @@ class Entry(Value):
     owner: str | None
     document: bytes | None
     taken_at: float | None  # wall clock of the server, seconds since the epoch
-    rests_for: float | None  # seconds for which nobody gets the lock; None: it does not rest
+    held_for: float | None  # seconds for which nobody gets the lock; None: it is not on hold
 
 
 class Drawn(Value):
@@ -83,12 +83,12 @@ class Drawn(Value):
     at: float  # wall clock of the server, seconds since the epoch
 
 
-class Resting(Exception):
-    """No token: the lock rests for so many more *seconds* after its last holder."""
+class OnHold(Exception):
+    """No token: the lock is on hold for so many more *seconds* after its last holder."""
 
     def __init__(self, seconds: float) -> None:
         """Keep the time."""
-        super().__init__(f"it rests for {seconds:g} s")
+        super().__init__(f"it is on hold for {seconds:g} s")
         self.seconds = seconds
 
 
@@ -100,7 +100,7 @@ class Fence(Names):
     ) -> Drawn:
         """A new token for who holds *key*, durable when this returns. Makes the table if there is none.
 
-        Raises ``Resting``, ``ConfigError``, and as ``Session.ask``.
+        Raises ``OnHold``, ``ConfigError``, and as ``Session.ask``.
         """
         document = documents.describe(claim, {"name": claim.name, "acquired_at": wall}).decode()
         while True:
@@ -111,14 +111,14 @@ class Fence(Names):
             self.check_open(session, key, name, claim, deadline)
 
     def check_open(self, session: Session, key: Key, name: str | None, claim: Claim, deadline: Deadline) -> None:
-        """Raise ``Resting`` or ``ConfigError`` if *claim* cannot have a token; after a refusal it may, by now."""
+        """Raise ``OnHold`` or ``ConfigError`` if *claim* cannot have a token; after a refusal it may, by now."""
         entry = self.read(session, key, deadline)
         if entry is not None and None not in (entry.name, name) and entry.name != name:
             raise ConfigError(
                 f"{session.where}: another lock has the advisory key {key.text} of {claim.name!r}: rename one of them"
             )
-        if entry is not None and entry.rests_for is not None:
-            raise Resting(entry.rests_for)
+        if entry is not None and entry.held_for is not None:
+            raise OnHold(entry.held_for)
 
     def ask(self, session: Session, sql: str, deadline: Deadline, values: tuple[Any, ...]) -> list[Row]:
         """The answer to a statement that writes; tables and columns that it misses are made.
@@ -161,7 +161,7 @@ class Fence(Names):
     ) -> list[Row]:
         """End the session that the query *holder* finds (its pid) and raise the token of *key*, both or neither.
 
-        A rest that *owner* has just begun ends with it.
+        A hold that *owner* has just begun ends with it.
         Pid and new token, or no row if it finds none. Raises ``SqlError`` when that session may not be ended, and as
         :meth:`ask`.
         """
@@ -207,12 +207,12 @@ class Fence(Names):
                 return []
             if error.code != NO_COLUMN:
                 raise self.explained(error, session, self.quoted) from None
-        # a table from before locks could rest
+        # a table from before locks could be on hold
         return self.select(session, f"SELECT {OLD_COLUMNS}, NULL FROM {self.quoted} {which}", values, deadline)
 
 
 def _entry(row: Row) -> Entry:
-    key, name, token, owner, document, taken_at, rests_for = row
+    key, name, token, owner, document, taken_at, held_for = row
     return Entry(
         key=text(key) or "",
         name=text(name),
@@ -220,5 +220,5 @@ def _entry(row: Row) -> Entry:
         owner=text(owner),
         document=bytes(document) if document is not None else None,
         taken_at=documents.seconds(taken_at),
-        rests_for=documents.seconds(rests_for),
+        held_for=documents.seconds(held_for),
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable
-from lockctl.stores.postgresql import inspect
+from lockctl.stores.postgresql import queue
 from lockctl.stores.postgresql.scope import LOCKS, SESSION, is_key, wake
 from lockctl.stores.postgresql.session import SqlError
 from lockctl.wire.deadline import READABLE
@@ -50,7 +50,7 @@ class Place:
 
     def __init__(self, session: Session, kind: Scope, ways: Ways, keys: tuple[Key, Key], claim: Claim) -> None:
         """Nothing is asked yet. *keys* are the lock's, and that of its queue."""
-        self.who = inspect.comment(claim, wall())  # before every statement: who looks at the lock sees it
+        self.who = queue.comment(claim, wall())  # before every statement: who looks at the lock sees it
         self._session = session
         self._is_session = kind is SESSION
         self._ways = ways
