@@ -1,12 +1,14 @@
 """The channel between keeper and guard: whole frames over a socket pair, and descriptors beside them.
 
-A frame is one letter and a payload. The kernel keeps frames whole and in order; the end of one side
-is seen by the other as an empty frame, however that side ended.
+A frame is its kind and the values of ``SHAPES``, encoded by ``marshal``: both ends are forks of one interpreter. The
+kernel keeps frames whole and in order; the end of one side is seen by the other as an empty frame, however that side
+ended. Only the two ends can write there, which the command does not inherit, so what is not a frame is a bug.
 """
 
 from __future__ import annotations
 
 import _socket
+import marshal
 import os
 import sys
 
@@ -15,26 +17,53 @@ if TYPE_CHECKING:
     import select
     from _socket import socket
     from collections.abc import Iterable
+    from typing import Any
+
+    Frame = tuple[str, tuple[Any, ...], tuple[int, ...]]  # kind, values, descriptors
 
 MOST_DESCRIPTORS = 200  # beside one frame; the kernel's limit is 253
 ROOM_BESIDE = 64 + 4 * MOST_DESCRIPTORS
+LARGEST = 1 << 20  # bytes of a frame: the kernel's usual limit for one is 208 KiB
 
 # keeper to guard
-START = b"S"  # environment, NUL-separated; the descriptors of the locks beside it, if they have any
-DEADLINE = b"D"  # nanoseconds
-STOP = b"X"  # cause, and "!" before it when without grace
-SIGNAL = b"F"  # number, and how many stops of the command its sender knew of
-DISMISSED = b"Q"  # the guard is not needed any more: the keeper is awake and releases the lock itself
+START = "start"  # orders, spans of the lease, variables; the descriptors of the locks beside it, if they have any
+DEADLINE = "deadline"  # seconds
+STOP = "stop"  # cause, and whether at once: without grace
+SIGNAL = "signal"  # number, and how many stops of the command its sender knew of
+DISMISSED = "dismissed"  # the guard is not needed any more: the keeper is awake and releases the lock itself
 # guard to keeper
-STARTED = b"P"  # pid of the command
-FAILED = b"E"  # errno of the exec that failed
-ACK = b"A"  # nanoseconds: this deadline is now the guard's
-HALTED = b"T"  # the command was stopped: the signal, and how often it was stopped by now
-LEFTOVERS = b"L"  # how many processes outlived the command and are being stopped
-UNHELD = b"U"  # the connection that held the lock has ended: the job is being stopped
-CAUSE = b"C"  # why the job is being stopped, said before the first signal; the last one counts
-ENDED = b"W"  # status of the command
-FINISHED = b"G"  # no process of the job is left
+STARTED = "started"  # pid of the command
+FAILED = "failed"  # errno of the exec that failed
+ACK = "ack"  # seconds: this deadline is now the guard's
+HALTED = "halted"  # the command was stopped: the signal, and how often it was stopped by now
+LEFTOVERS = "leftovers"  # how many processes outlived the command and are being stopped
+UNHELD = "unheld"  # the connection that held the lock has ended: the job is being stopped
+CAUSE = "cause"  # why the job is being stopped, said before the first signal; the last one counts
+ENDED = "ended"  # status of the command
+FINISHED = "finished"  # no process of the job is left
+# guard to the process that becomes the command
+GO = "go"  # variables; the descriptors of the locks beside it, if the command is to have them
+
+REAL = frozenset((int, float))
+VARIABLES = [bytes]  # any number of NAME=content
+# the types of the values of each kind: a type or several; a list for any number of one, a tuple for one of each
+SHAPES: dict[str, tuple[object, ...]] = {
+    START: ((int, str, REAL | {type(None)}, bool, bool, bool), [REAL], VARIABLES),
+    DEADLINE: (REAL,),
+    STOP: (str, bool),
+    SIGNAL: (int, int),
+    DISMISSED: (),
+    STARTED: (int,),
+    FAILED: (int,),
+    ACK: (REAL,),
+    HALTED: (int, int),
+    LEFTOVERS: (int,),
+    UNHELD: (),
+    CAUSE: (str,),
+    ENDED: (int,),
+    FINISHED: (),
+    GO: (VARIABLES,),
+}
 
 
 class Channel:
@@ -46,25 +75,30 @@ class Channel:
         self.fileno = end.fileno()
         self.open = True
 
-    def send(self, kind: bytes, payload: bytes = b"", descriptors: tuple[int, ...] = ()) -> bool:
+    def send(self, kind: str, *values: Any, descriptors: tuple[int, ...] = ()) -> bool:
         """Send one frame; ``False`` when the other side is gone or does not read."""
         beside = []
         if descriptors:
             numbers = b"".join([descriptor.to_bytes(4, sys.byteorder) for descriptor in descriptors])
             beside.append((_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers))
         try:
-            self._end.sendmsg([kind + payload], beside, _socket.MSG_NOSIGNAL)
+            self._end.sendmsg([marshal.dumps((kind, *values))], beside, _socket.MSG_NOSIGNAL)
         except OSError:
             return False
         return True
 
-    def receive(self) -> list[tuple[bytes, bytes, tuple[int, ...]]]:
-        """All waiting frames as (kind, payload, descriptors); :attr:`open` turns false at the end."""
-        frames = []
+    def receive(self) -> list[Frame]:
+        """All waiting frames as (kind, values, descriptors); :attr:`open` turns false at the end.
+
+        Raises ``ValueError`` for what is not a frame.
+        """
+        frames: list[Frame] = []
         while self.open:
             try:
                 # its length first: room for the largest would take longer to get than all the rest
                 length = self._end.recv_into(bytearray(1), 1, _socket.MSG_PEEK | _socket.MSG_TRUNC)
+                if length > LARGEST:
+                    raise ValueError(f"a frame of {length} bytes, but at most {LARGEST} are allowed")
                 data, beside, _, _ = self._end.recvmsg(length, ROOM_BESIDE, _socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 break
@@ -76,7 +110,7 @@ class Channel:
             numbers = beside[0][2] if beside else b""
             starts = range(0, len(numbers) // 4 * 4, 4)
             descriptors = tuple([int.from_bytes(numbers[start : start + 4], sys.byteorder) for start in starts])
-            frames.append((data[:1], data[1:], descriptors))
+            frames.append((*_decoded(data), descriptors))
         return frames
 
     def close(self) -> None:
@@ -94,14 +128,30 @@ def pair() -> tuple[Channel, Channel]:
     return Channel(one), Channel(other)
 
 
-def number(value: float) -> bytes:
-    """A time or count as a payload: seconds become whole nanoseconds."""
-    return b"%d" % int(value * 1_000_000_000)
+def _decoded(data: bytes) -> tuple[str, tuple[Any, ...]]:
+    """Kind and values of a frame; raises ``ValueError``."""
+    try:
+        content = marshal.loads(data)  # noqa: S302 - from the other end, which is this program
+    except (EOFError, MemoryError, TypeError, ValueError):
+        content = None
+    if type(content) is not tuple or not content or type(content[0]) is not str:
+        raise ValueError(f"not a frame: {len(data)} bytes")
+    kind, *values = content
+    if kind not in SHAPES or not _fits(tuple(values), SHAPES[kind]):
+        raise ValueError(f"not a frame: {kind[:20]!r} with {len(values)} values of wrong types")
+    return kind, tuple(values)
 
 
-def seconds(payload: bytes) -> float:
-    """The time in a payload."""
-    return int(payload) / 1_000_000_000
+def _fits(value: object, shape: object) -> bool:
+    if isinstance(shape, frozenset):
+        return type(value) in shape
+    if isinstance(shape, list):
+        return isinstance(value, tuple) and all(_fits(each, shape[0]) for each in value)
+    if isinstance(shape, tuple):
+        if not isinstance(value, tuple) or len(value) != len(shape):
+            return False
+        return all(_fits(*pair) for pair in zip(value, shape, strict=True))
+    return type(value) is shape
 
 
 def watch_ends(poll: select.poll, connections: Iterable[int]) -> None:

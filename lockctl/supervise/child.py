@@ -13,7 +13,7 @@ from lockctl.supervise import channel as wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.supervise.channel import Channel
+    from lockctl.supervise.channel import Channel, Frame
     from lockctl.supervise.signals import Signals
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -44,13 +44,13 @@ class Child:
         other.close()
         os.close(failed_write)
 
-    def go(self, variables: list[bytes], lock_descriptors: tuple[int, ...]) -> None:
+    def go(self, variables: tuple[bytes, ...], lock_descriptors: tuple[int, ...]) -> None:
         """Have it executed, with these variables (``NAME=content``) added. Raises ``OSError``.
 
         The command inherits *lock_descriptors*: the locks of the file backend then outlive even a guard and
         a keeper that were both killed. From here on signals that are sent to it are for the command.
         """
-        if not self._link.send(wire.START, b"\0".join(variables), lock_descriptors):
+        if not self._link.send(wire.GO, variables, descriptors=lock_descriptors):
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     def error(self) -> int | None:
@@ -89,11 +89,10 @@ def _become_command(
         frames = _await_word(link, signals)
         if not frames:
             return 0
-        _, payload, lock_descriptors = frames[0]
-        for pair in payload.split(b"\0"):
-            name, equals, content = os.fsdecode(pair).partition("=")
-            if equals:
-                environment[name] = content
+        _, (variables,), lock_descriptors = frames[0]
+        for pair in variables:
+            name, _, content = os.fsdecode(pair).partition("=")
+            environment[name] = content
         for descriptor in lock_descriptors:
             _pass_on(descriptor)
         signals.restore_for_command()
@@ -105,7 +104,7 @@ def _become_command(
     return errno.EINVAL
 
 
-def _await_word(link: Channel, signals: Signals) -> list[tuple[bytes, bytes, tuple[int, ...]]]:
+def _await_word(link: Channel, signals: Signals) -> list[Frame]:
     """The frames of the word to go; none if it will not come.
 
     What is sent before is not for the command, and is taken away. What is sent after stays, and waits until the

@@ -45,14 +45,13 @@ class GuardProcess:
 
     def tell_deadline(self, deadline: float) -> None:
         """The lease is ours until then; it answers with an ACK."""
-        self.link.send(wire.DEADLINE, wire.number(deadline))
+        self.link.send(wire.DEADLINE, deadline)
 
-    def start(self, orders: bytes, environment: list[str], descriptors: tuple[int, ...]) -> None:
+    def start(self, orders: tuple[object, object], environment: list[str], descriptors: tuple[int, ...]) -> None:
         """Have it start the command, with these variables and these descriptors of the locks beside it."""
         self.job = RUNNING
-        payload = b"\0".join((orders, *map(os.fsencode, environment)))
         self.ordered = True
-        self.link.send(wire.START, payload, descriptors)
+        self.link.send(wire.START, *orders, tuple(map(os.fsencode, environment)), descriptors=descriptors)
 
     def kill(self) -> None:
         """End it at once; what it has forked then becomes this process's child."""
@@ -123,9 +122,9 @@ def fork_guard(
 
             guard = Guard(link, signals, words, keeper_group, note, on_terminal=on_terminal)
         except OSError as failure:  # no more descriptors
-            link.send(wire.FAILED, b"%d" % (failure.errno or EAGAIN))
+            link.send(wire.FAILED, failure.errno or EAGAIN)
         except ConfigError:
-            link.send(wire.FAILED, b"%d" % EPERM)
+            link.send(wire.FAILED, EPERM)
         else:
             guard.run(environment, eager=eager)
         status = 0

@@ -23,10 +23,11 @@ from lockctl.supervise.orders import decode_orders
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from lockctl.clock import Clock
     from lockctl.events import Action, WatchEvent
-    from lockctl.supervise.channel import Channel
+    from lockctl.supervise.channel import Channel, Frame
     from lockctl.supervise.signals import Signals
 
 AFTERWARDS = 1.0  # seconds past the deadline that a silent keeper gets before its lock is freed for it
@@ -68,7 +69,7 @@ class Guard:
         self._child: Child | None = None  # until it is known whether the command could be executed
         self._failed = False  # it could not
         self._told_start = False
-        self._behind: list[tuple[bytes, bytes, tuple[int, ...]]] = []  # frames that came with the order to start
+        self._behind: list[Frame] = []  # frames that came with the order to start
         self._orphaned = False  # the keeper is gone
         self._poll = select.poll()
         self._deadline = 0.0
@@ -131,35 +132,41 @@ class Guard:
         while self._link.open:
             poll.poll()
             frames = self._link.receive()
-            for position, (kind, payload, descriptors) in enumerate(frames):
+            for position, (kind, values, descriptors) in enumerate(frames):
                 if kind == wire.DEADLINE:
-                    deadline = wire.seconds(payload)
-                    self._link.send(wire.ACK, payload)
+                    (deadline,) = values
+                    self._link.send(wire.ACK, deadline)
                 elif kind == wire.START:
                     self._lock_descriptors = descriptors
                     self._deadline = deadline
                     self._behind = frames[position + 1 :]
-                    return self._is_wanted() and self._start(environment, payload)
+                    return self._is_wanted() and self._start(environment, *values)
         return False
 
     def _is_wanted(self) -> bool:
         """Whether the keeper is there, and did not take the order to start back meanwhile."""
-        for kind, payload, _ in self._behind:
+        for kind, values, _ in self._behind:
             if kind == wire.STOP:
-                self._link.send(wire.CAUSE, payload.lstrip(b"!"))
+                cause, _ = values
+                self._link.send(wire.CAUSE, cause)
                 self._link.send(wire.FINISHED)
                 return False
         return self._link.open
 
-    def _start(self, environment: dict[str, str], payload: bytes) -> bool:
-        line, *variables = payload.split(b"\0")
-        orders, schedule = decode_orders(line)
+    def _start(
+        self,
+        environment: dict[str, str],
+        ordered: tuple[Any, ...],
+        spans: tuple[float, ...],
+        variables: tuple[bytes, ...],
+    ) -> bool:
+        orders, schedule = decode_orders(ordered, spans)
         self._kernel_held = orders.kernel_held
         self._kill_on_loss = orders.kill_on_loss
         self._clock = clocks.monotonic if orders.kernel_held else clocks.boottime
         now = self._clock()
         if now >= schedule.signal_at(self._deadline):
-            self._link.send(wire.CAUSE, events.LOST.encode())
+            self._link.send(wire.CAUSE, events.LOST)
             self._link.send(wire.FINISHED)
             return False
         try:
@@ -168,7 +175,7 @@ class Guard:
             # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
             child.go(variables, self._lock_descriptors if orders.kernel_held else ())
         except OSError as failure:  # no more processes or descriptors
-            self._link.send(wire.FAILED, b"%d" % (failure.errno or errno.EAGAIN))
+            self._link.send(wire.FAILED, failure.errno or errno.EAGAIN)
             return False
         self._child = child
         self._poll.register(child.failed, select.POLLIN)
@@ -186,28 +193,28 @@ class Guard:
         self._child = None
         if error:
             self._failed = True
-            self._link.send(wire.FAILED, b"%d" % error)
+            self._link.send(wire.FAILED, error)
         else:
             self._tell_start()
 
     def _tell_start(self) -> None:
         if not self._told_start:
             self._told_start = True
-            self._link.send(wire.STARTED, b"%d" % self._pid)
+            self._link.send(wire.STARTED, self._pid)
 
     def _take_frames(self) -> None:
         frames, self._behind = self._behind, []
-        for kind, payload, _ in frames + self._link.receive():
+        for kind, values, _ in frames + self._link.receive():
             if kind == wire.DEADLINE:
-                self._deadline = max(self._deadline, wire.seconds(payload))
-                self._feed(events.Renewed(wire.seconds(payload)))
-                self._link.send(wire.ACK, payload)
+                (deadline,) = values
+                self._deadline = max(self._deadline, deadline)
+                self._feed(events.Renewed(deadline))
+                self._link.send(wire.ACK, deadline)
             elif kind == wire.STOP:
-                at_once = payload.startswith(b"!")
-                self._feed(events.StopJob(payload.lstrip(b"!").decode(), at_once))
+                self._feed(events.StopJob(*values))
             elif kind == wire.SIGNAL:
                 self._reap()  # what the command did in the meantime decides where the signal goes
-                self._pass(*map(int, payload.split()))
+                self._pass(*values)
         if not (self._link.open or self._orphaned):
             self._orphaned = True
             self._feed(events.KeeperGone())
@@ -243,7 +250,7 @@ class Guard:
             if os.WIFSTOPPED(status):
                 self._halted = True
                 self._halts += 1
-                self._link.send(wire.HALTED, b"%d %d" % (os.WSTOPSIG(status), self._halts))
+                self._link.send(wire.HALTED, os.WSTOPSIG(status), self._halts)
                 self._feed(events.CommandStopped(os.WSTOPSIG(status)))
             elif os.WIFCONTINUED(status):
                 self._halted = False
@@ -251,7 +258,7 @@ class Guard:
             else:
                 self._pid = 0
                 actions = self._decide(events.CommandEnded(status))
-                self._link.send(wire.ENDED, b"%d" % status)
+                self._link.send(wire.ENDED, status)
                 self._act(actions)
 
     def _feed(self, event: WatchEvent) -> None:
@@ -264,7 +271,7 @@ class Guard:
         cause = self._watch.cause
         if cause is not None and cause != self._cause:  # said before anything is done: then we may be stopped ourselves
             self._cause = cause
-            self._link.send(wire.CAUSE, cause.encode())
+            self._link.send(wire.CAUSE, cause)
         return actions
 
     def _act(self, actions: list[Action]) -> None:
@@ -278,7 +285,7 @@ class Guard:
             if self._pid:
                 tree.send(self._pid, action.signum)
         elif isinstance(action, events.TellLeftovers):
-            self._link.send(wire.LEFTOVERS, b"%d" % len(tree.descendants(os.getpid())))
+            self._link.send(wire.LEFTOVERS, len(tree.descendants(os.getpid())))
         elif isinstance(action, events.Finish):
             self._link.send(wire.FINISHED)
 

@@ -142,28 +142,28 @@ class Keeper:
 
     def _take_frames(self) -> None:
         halted = 0
-        for kind, payload, _beside in self._link.receive():
+        for kind, values, _ in self._link.receive():
             self._live.heard()
             if kind == wire.ACK:
-                self._live.confirmed(self._clock(), wire.seconds(payload))
+                self._live.confirmed(self._clock(), *values)
             elif kind == wire.STARTED:
                 if self._take_signals():  # while it counts that they may have come before the command was there
                     self._live.held_up(self._clock())
-                self._command = int(payload)
+                (self._command,) = values
                 self._note("debug", f"started as pid {self._command}")
             elif kind == wire.FAILED:
-                self._error = int(payload)
+                (self._error,) = values
                 self._finished = True
             elif kind == wire.HALTED:
-                halted, self._halts = map(int, payload.split())
+                halted, self._halts = values
             elif kind == wire.LEFTOVERS:
-                self._leftovers = int(payload)
+                (self._leftovers,) = values
             elif kind == wire.UNHELD:
                 self._do(self._live.lose(self._clock(), UNHELD))
             elif kind == wire.ENDED:
-                self._status = int(payload)
+                (self._status,) = values
             elif kind == wire.CAUSE:
-                self._cause = payload.decode()
+                (self._cause,) = values
             elif kind == wire.FINISHED:
                 self._finished = True
                 self._link.send(wire.DISMISSED)  # it ends while we release the lock
@@ -195,7 +195,7 @@ class Keeper:
                 self._reap()
             elif self._is_ours_alone(signum, code, sender):
                 continue
-            elif self._link.send(wire.SIGNAL, b"%d %d" % (signum, self._halts)):
+            elif self._link.send(wire.SIGNAL, signum, self._halts):
                 self._note("debug", f"passing on signal {signum}")
         return continued
 
@@ -235,7 +235,7 @@ class Keeper:
             if isinstance(action, events.TellDeadline):
                 self._guard.tell_deadline(action.deadline)
             elif isinstance(action, events.StopJob):
-                self._link.send(wire.STOP, (b"!" if action.at_once else b"") + action.cause.encode())
+                self._link.send(wire.STOP, action.cause, action.at_once)
             elif isinstance(action, events.RenewNow):
                 self._renew_now()
             elif isinstance(action, events.TakeOver):

@@ -1,9 +1,13 @@
-"""What a keeper orders its guard to do, as one line over their channel."""
+"""What a keeper orders its guard to do, over their channel."""
 
 from __future__ import annotations
 
 from lockctl.lease.schedule import Schedule
 from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Orders(Value):
@@ -16,25 +20,14 @@ class Orders(Value):
     on_terminal: bool
     kill_on_loss: bool  # a certain loss leaves no time for the first signal
 
-    def encode(self, schedule: Schedule) -> bytes:
-        """These and the spans of the lease as one line, for :func:`decode_orders`."""
+    def encode(self, schedule: Schedule) -> tuple[tuple[object, ...], tuple[float, ...]]:
+        """These and the spans of the lease as values of a frame, for :func:`decode_orders`."""
+        own = (self.first_signal, self.leftover, self.max_runtime)
+        switches = (self.kernel_held, self.on_terminal, self.kill_on_loss)
         spans = (schedule.ttl, schedule.grace, schedule.margin, schedule.interval)
-        words = (
-            str(self.first_signal),
-            self.leftover,
-            "-" if self.max_runtime is None else repr(self.max_runtime),
-            str(int(self.kernel_held)),
-            str(int(self.on_terminal)),
-            str(int(self.kill_on_loss)),
-            *map(repr, (*spans, schedule.request_timeout, schedule.rate_error)),
-        )
-        return " ".join(words).encode()
+        return (*own, *switches), (*spans, schedule.request_timeout, schedule.rate_error)
 
 
-def decode_orders(line: bytes) -> tuple[Orders, Schedule]:
-    """What :meth:`Orders.encode` wrote."""
-    signum, leftover, runtime, kernel_held, on_terminal, kill_on_loss, *spans = line.decode().split(" ")
-    max_runtime = None if runtime == "-" else float(runtime)
-    switches = (word == "1" for word in (kernel_held, on_terminal, kill_on_loss))
-    orders = Orders(int(signum), leftover, max_runtime, *switches)
-    return orders, Schedule(*map(float, spans))
+def decode_orders(orders: tuple[Any, ...], spans: tuple[float, ...]) -> tuple[Orders, Schedule]:
+    """What :meth:`Orders.encode` gave."""
+    return Orders(*orders), Schedule(*spans)

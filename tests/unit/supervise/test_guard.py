@@ -41,7 +41,7 @@ def answers(guard):
     found = {}
     while guard.link.open and wire.FINISHED not in found and wire.FAILED not in found:
         assert poll.poll(15000), found
-        found.update({kind: payload for kind, payload, _ in guard.link.receive()})
+        found.update({kind: values for kind, values, _ in guard.link.receive()})
     return found
 """
 
@@ -51,23 +51,23 @@ def answers(guard):
     [
         """
 guard = give("sleep", "60", eager={eager})
-guard.link.send(wire.SIGNAL, b"15 0")
+guard.link.send(wire.SIGNAL, 15, 0)
 found = answers(guard)
-assert os.waitstatus_to_exitcode(int(found[wire.ENDED])) == -15, found
+assert os.waitstatus_to_exitcode(*found[wire.ENDED]) == -15, found
 assert wire.CAUSE not in found, found
 """,
         """
 guard = give("touch", MARK, eager={eager})
-guard.link.send(wire.STOP, b"!lost")
+guard.link.send(wire.STOP, "lost", True)
 found = answers(guard)
-assert found[wire.CAUSE] == b"lost" and wire.STARTED not in found, found
+assert found[wire.CAUSE] == ("lost",) and wire.STARTED not in found, found
 assert not os.path.exists(MARK)
 """,
         """
 guard = give("touch", MARK, eager={eager})
-guard.link.send(wire.STOP, b"revoked")
+guard.link.send(wire.STOP, "revoked", False)
 found = answers(guard)
-assert found[wire.CAUSE] == b"revoked" and wire.STARTED not in found, found
+assert found[wire.CAUSE] == ("revoked",) and wire.STARTED not in found, found
 assert not os.path.exists(MARK)
 """,
         # the keeper has died in the meantime
@@ -80,9 +80,9 @@ assert not os.path.exists(MARK)
 """,
         """
 guard = give("/no/such/program", eager={eager})
-guard.link.send(wire.SIGNAL, b"28 0")
+guard.link.send(wire.SIGNAL, 28, 0)
 found = answers(guard)
-assert found[wire.FAILED] == b"2" and wire.ENDED not in found, found
+assert found[wire.FAILED] == (2,) and wire.ENDED not in found, found
 """,
     ],
     ids=["signal", "loss", "revocation", "end of the keeper", "not found"],
