@@ -4,8 +4,6 @@ The import system asks every finder, lists folders, looks for extension modules,
 several layers. For the forty small modules of ``run`` that takes longer than to load what is in them. Here a module's
 place follows from its name. What makes a compiled file valid is as ever (PEP 3147; PEP 552: version of the
 interpreter, kind, time and size of the source), and whatever is not as expected is left to Python's own way.
-
-What is not needed for the start is left until a run waits, or its job is running: see :func:`load_rest`.
 """
 
 from __future__ import annotations
@@ -24,13 +22,6 @@ if TYPE_CHECKING:
 
 HEADER = MAGIC_NUMBER + bytes(4)  # of a file that is valid while its source has the time and size that follow
 HEADER_SIZE = 16
-LEASE = "lockctl.lease"
-STORES = "lockctl.stores."
-LOCKS, DRIVER = (
-    "lockctl.locks",
-    "cell",
-)  # for locks over cells, which load it at the start; others need it for marks alone
-LATER = ("lockctl.supervise.keeper", "lockctl.cli.output", "lockctl.cli.report", "lockctl.cli.campaign")
 WORD = 0xFFFFFFFF
 
 
@@ -100,33 +91,3 @@ def install() -> None:
     """From here on load the modules of this package so, unless compiled files have other names or places."""
     if not (sys.flags.optimize or sys.pycache_prefix):
         sys.meta_path.insert(0, Finder(__name__.partition(".")[0]))
-
-
-def load_rest() -> None:
-    """Load what the rest of a run may need, as far as it is there.
-
-    A program may be replaced or removed while it waits for a lock or its job runs. What it has loaded by then stays
-    as it was, and must be enough to renew, to release and to report. From an archive (``zipapp``) nothing is loaded.
-    """
-    modules = list(sys.modules.items())  # threads of a client library may load something just now
-    used = [name for name, module in modules if name.startswith(STORES) and hasattr(module, "__path__")]
-    if f"{LOCKS}.{DRIVER}" in sys.modules:
-        used.append(LOCKS)
-    for package in (LEASE, *used):
-        try:
-            files = os.listdir(sys.modules[package].__path__[0])
-        except OSError:
-            return
-        for file in files:
-            name, _, ending = file.partition(".")
-            if ending == "py" and name not in ("__init__", DRIVER):
-                _try_to_load(f"{package}.{name}")
-    for name in LATER:
-        _try_to_load(name)
-
-
-def _try_to_load(name: str) -> None:
-    try:
-        __import__(name)
-    except Exception:  # noqa: BLE001 - it is told when it is needed, and most runs never need it
-        return

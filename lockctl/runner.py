@@ -132,6 +132,7 @@ def _under_lock(
             now=clock,
             interrupt=signals.descriptor,
             ending_signal=signals.ending,
+            before_wait=_load_rest,
         )
         taken_at = clock()
         if lease is not None and request.once_per is not None:
@@ -295,6 +296,13 @@ def _look(backend: Backend, name: str) -> LockInfo | None:
         return backend.inspect(name, timeout=LOOK_TIMEOUT)
     except (BackendUnavailable, ConfigError):
         return None
+
+
+def _load_rest() -> None:
+    """The wait may last longer than this program is there."""
+    from lockctl.supervise.preload import load_rest
+
+    load_rest()
 
 
 def _sleep(splay: float, signals: Signals) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lockctl import clock, loading
+from lockctl import clock
 from lockctl.durations import format_duration
 from lockctl.errors import (
     BackendUnavailable,
@@ -52,10 +52,12 @@ def acquire(
     now: Callable[[], float],
     interrupt: int | None,
     ending_signal: Callable[[], int | None],
+    before_wait: Callable[[], None] = lambda: None,
 ) -> Lease | None:
     """The lease, or ``None`` when the lock was held by another until *wait* seconds had passed.
 
     *interrupt* is readable when a signal came; *ending_signal* then says which one ends the wait.
+    *before_wait* is called once, when the lock was refused for the first time and is waited for.
     A failing backend is asked again for up to ``ACQUIRE_TIMEOUT`` seconds, if *wait* is that long.
     Raises ``Interrupted`` (nothing is held, no queue entry is left), ``BackendUnavailable``,
     ``ConfigError``.
@@ -92,7 +94,7 @@ def acquire(
                     return None
                 unreachable_at, pause, refused = None, RETRY_PAUSE, True
                 if not complete:
-                    loading.load_rest()  # the wait may last longer than this program is there
+                    before_wait()
                     complete = True
                 attempts.wait(left, interrupt)
             except RequestInterrupted:

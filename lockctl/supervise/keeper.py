@@ -12,13 +12,14 @@ import os
 import select
 from _signal import SIGCHLD, SIGCONT, SIGHUP, SIGKILL
 
-from lockctl import events, kernel, loading
+from lockctl import events, kernel
 from lockctl.errors import BackendUnavailable
 from lockctl.lease.schedule import HELD_UP
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
 from lockctl.supervise.fork import OVER, WAITING
 from lockctl.supervise.liveness import NEVER, Liveness
+from lockctl.supervise.preload import load_rest
 from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, suspend
 from lockctl.value import Value
 
@@ -227,7 +228,7 @@ class Keeper:
         now = self._clock()
         if now >= self._load_at:
             self._load_at = NEVER
-            loading.load_rest()
+            load_rest()
         self._do(self._live.due(now))
 
     def _do(self, actions: list[KeeperAction]) -> None:

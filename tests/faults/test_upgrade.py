@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import lockctl as package
-from lockctl.loading import load_rest
 from lockctl.supervise.keeper import LOAD_AFTER
+from lockctl.supervise.preload import load_rest
 from tests.faults.backends import on_backends
 from tests.faults.scene import GRACE
 from tests.faults.waiting import await_waiting

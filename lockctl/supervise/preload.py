@@ -1,0 +1,42 @@
+"""Loading what is not needed for the start: when a run begins to wait, or its job has run for a moment."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+LEASE = "lockctl.lease"
+STORES = "lockctl.stores."
+LOCKS = "lockctl.locks"
+DRIVER = "cell"  # loaded from the start by those whose locks are over cells; the others need it for marks alone
+LATER = ("lockctl.supervise.keeper", "lockctl.cli.output", "lockctl.cli.report", "lockctl.cli.campaign")
+
+
+def load_rest() -> None:
+    """Load what the rest of a run may need, as far as it is there.
+
+    A program may be replaced or removed while it waits for a lock or its job runs. What it has loaded by then stays
+    as it was, and must be enough to renew, to release and to report. From an archive (``zipapp``) nothing is loaded.
+    """
+    modules = list(sys.modules.items())  # threads of a client library may load something just now
+    used = [name for name, module in modules if name.startswith(STORES) and hasattr(module, "__path__")]
+    if f"{LOCKS}.{DRIVER}" in sys.modules:
+        used.append(LOCKS)
+    for package in (LEASE, *used):
+        try:
+            files = os.listdir(sys.modules[package].__path__[0])
+        except OSError:
+            return
+        for file in files:
+            name, _, ending = file.partition(".")
+            if ending == "py" and name not in ("__init__", DRIVER):
+                _try_to_load(f"{package}.{name}")
+    for name in LATER:
+        _try_to_load(name)
+
+
+def _try_to_load(name: str) -> None:
+    try:
+        __import__(name)
+    except Exception:  # noqa: BLE001 - it is told when it is needed, and most runs never need it
+        return
