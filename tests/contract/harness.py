@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from lockctl.model import Claim
+from lockctl.model import SHARED, SLOT, Claim
 from lockctl.value import replace
 from tests.jobs import eventually
 
@@ -29,6 +29,16 @@ def claim(name: str = "nightly", **changes: Any) -> Claim:
     """A new claim of this process, with a lease that no test outlasts on any machine."""
     made = Claim(name, os.urandom(16).hex(), LONG, os.uname().nodename, os.getpid(), "ops", ("./nightly.sh",))
     return replace(made, **changes)
+
+
+def reader(**changes: Any) -> Claim:
+    """One that others of its kind may stand beside."""
+    return claim(mode=SHARED, **changes)
+
+
+def one_of(slots: int, **changes: Any) -> Claim:
+    """One for any of so many slots."""
+    return claim(mode=SLOT, slots=slots, **changes)
 
 
 class Harness(ABC):

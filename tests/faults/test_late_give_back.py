@@ -10,8 +10,8 @@ import pytest
 
 from lockctl import registry
 from lockctl.lease.together import Together
-from lockctl.model import Claim
 from lockctl.url import parse_url
+from tests.contract.harness import claim
 from tests.faults.backends import SERVED, Place, addresses_of, on_backends
 from tests.jobs import eventually
 from tests.servers.proxy import Proxy
@@ -27,10 +27,6 @@ LIMIT = 10.0  # seconds for a request that must succeed
 TTL = 40.0  # seconds: nothing of this test ends with its lease
 LATE = 4.0  # seconds that a give-back is on its way
 PATIENCE = 1.5  # seconds after which it counts as not answered
-
-
-def claim(name: str) -> Claim:
-    return Claim(name, os.urandom(16).hex(), TTL, "web3", os.getpid(), "ops", ("./nightly.sh",))
 
 
 @pytest.fixture
@@ -64,7 +60,7 @@ def test_a_give_back_that_comes_late_does_not_hit_the_next_attempt(
     # Redlock's clients must name the same nodes
     behind = backend_name == "redlock"
     other = opened(behind=behind)
-    held = other.try_acquire(claim("b"), timeout=LIMIT)
+    held = other.try_acquire(claim("b", ttl=TTL), timeout=LIMIT)
     assert held is not None
     clients: list[Backend] = []
 
@@ -72,7 +68,7 @@ def test_a_give_back_that_comes_late_does_not_hit_the_next_attempt(
         clients.append(opened(behind=True))
         return clients[-1]
 
-    together, asked = Together(("a", "b"), open_next, 0.1), claim("a")
+    together, asked = Together(("a", "b"), open_next, 0.1), claim("a", ttl=TTL)
     assert together.try_acquire(asked, timeout=LIMIT) is None
     together.inspect("a", timeout=LIMIT)  # what looks from another connection has it
     (seen,) = other.inspect("a", timeout=LIMIT).holders
@@ -104,7 +100,7 @@ def test_a_give_back_that_comes_late_does_not_hit_the_next_attempt(
     whole: Grant = eventually(again, limit=TTL / 2)
     assert time.monotonic() - given_back < TTL / 2, "it kept itself out"
     eventually(lambda: all(proxy.is_idle for proxy in proxies), limit=3 * LATE)
-    assert other.try_acquire(claim("a"), timeout=LIMIT) is None
+    assert other.try_acquire(claim("a", ttl=TTL), timeout=LIMIT) is None
     whole = together.renew(whole, timeout=LIMIT)
     together.release(whole, timeout=LIMIT)
     assert other.inspect("a", timeout=LIMIT).state == "free"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.model import EXCLUSIVE, SHARED, SLOT, Claim
+from lockctl.model import SHARED, SLOT
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
-from tests.contract.harness import Background, refused, take
+from tests.contract.harness import Background, claim, refused, take
 from tests.contract.remembering import a_run
 from tests.jobs import LIMIT, eventually
 from tests.servers import programs
@@ -73,10 +73,6 @@ def client(etcd_server: Etcd, prefix: str) -> Iterator[Backend]:
     made = open_backend(parse_url(f"etcd://{etcd_server.address}/?prefix={prefix}"))
     yield made
     made.close()
-
-
-def claim(mode: str = EXCLUSIVE, slots: int = 1) -> Claim:
-    return Claim("nightly", os.urandom(16).hex(), 30.0, "web3", 4121, "ops", ("./nightly.sh",), mode, slots)
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -203,12 +199,12 @@ def test_a_key_that_etcdctl_deletes_stops_the_job_within_a_second(
 def test_etcdctl_waits_for_the_last_of_several_holders_and_they_for_it(
     client: Backend, etcdctl_lock: Start, etcd_server: Etcd, prefix: str, mode: str, slots: int
 ) -> None:
-    grants = [take(client, claim(mode, slots)) for _ in range(2)]
+    grants = [take(client, claim(mode=mode, slots=slots)) for _ in range(2)]
     other = etcdctl_lock()
     assert other.stdout is not None
     eventually(lambda: len(queue(etcd_server, prefix)) == 3)
-    assert refused(client, claim(mode, slots)), "it came first"
-    mine = claim(mode, slots)
+    assert refused(client, claim(mode=mode, slots=slots)), "it came first"
+    mine = claim(mode=mode, slots=slots)
     waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
     eventually(lambda: len(queue(etcd_server, prefix)) == 4)
     client.release(grants[1], timeout=LIMIT)
@@ -218,7 +214,7 @@ def test_etcdctl_waits_for_the_last_of_several_holders_and_they_for_it(
     assert acquired(other) == queue(etcd_server, prefix)[0]
     assert waits.running
     assert client.inspect("nightly", timeout=LIMIT).state == "foreign"
-    assert refused(client, claim(mode, slots))
+    assert refused(client, claim(mode=mode, slots=slots))
     end(other)
     waits.result()
     assert take(client, mine).token > grants[1].token

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg2
 
-from lockctl.model import Claim
 from lockctl.stores.postgresql import layout
 from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.url import parse_url
-from lockctl.value import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,22 +23,6 @@ OLD_TABLE = (
     'create table {} (key text PRIMARY KEY, name text COLLATE "C", token bigint NOT NULL, owner text, document text,'
     " revocation text, taken_at timestamptz)"
 )  # of the first lockctl
-
-
-def claim(name: str = "nightly", **changes: Any) -> Claim:
-    """A new claim of this process, with a lease that outlives a test."""
-    made = Claim(name, os.urandom(16).hex(), 30.0, "web3", os.getpid(), "ops", ("./nightly.sh",))
-    return replace(made, **changes)
-
-
-def reader(**changes: Any) -> Claim:
-    """One that others of its kind may stand beside."""
-    return claim(mode="shared", **changes)
-
-
-def one_of(slots: int, **changes: Any) -> Claim:
-    """One of so many."""
-    return claim(mode="slot", slots=slots, **changes)
 
 
 class Place:

@@ -14,6 +14,7 @@ import pytest
 from lockctl.model import Claim
 from lockctl.stores.file import address, retire
 from lockctl.stores.file.lock import FileBackend
+from tests.contract.harness import claim
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -63,10 +64,6 @@ def backend(locks: Path) -> Iterator[FileBackend]:
     made = FileBackend(str(locks))
     yield made
     made.close()
-
-
-def claim(name: str = "nightly") -> Claim:
-    return Claim(name, os.urandom(16).hex(), 30.0, "web3", os.getpid(), "ops", ("x",))
 
 
 def use(backend: FileBackend, name: str = "nightly") -> int:

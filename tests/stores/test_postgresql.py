@@ -13,7 +13,6 @@ import psycopg2
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
-from lockctl.model import Claim
 from lockctl.stores.postgresql import layout, queue, scope, wait
 from lockctl.stores.postgresql.address import from_url
 from lockctl.stores.postgresql.lock import PostgresqlBackend
@@ -21,7 +20,7 @@ from lockctl.stores.postgresql.tokens import DURABLE
 from lockctl.url import parse_url
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, claim, refused, take
 from tests.jobs import eventually
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Postgres
@@ -30,16 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from lockctl.model import Grant
+    from lockctl.model import Claim, Grant
     from tests.jobs import Lockctl
     from tests.servers.proxy import Proxy
 
 NUMBERS = itertools.count()
 URL = "postgresql://ops@db.example/locks"
-
-
-def claim(name: str = "nightly", ttl: float = 5.0) -> Claim:
-    return Claim(name, os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",))
 
 
 @pytest.fixture
@@ -306,7 +301,7 @@ def test_another_user_sees_who_holds_a_lock_and_is_told_what_ending_it_needs(
         grant = take(open_client(), mine)
         client = open_client(user=reader)
         (holder,) = client.inspect("nightly", timeout=LIMIT).holders
-        assert (holder.owner, holder.host, holder.token) == (mine.owner, "web3", grant.token)
+        assert (holder.owner, holder.host, holder.token) == (mine.owner, mine.host, grant.token)
         assert refused(client, claim())
         with pytest.raises(ConfigError, match=f"GRANT pg_signal_backend TO {reader}"):
             client.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT)
@@ -498,8 +493,8 @@ def test_a_pooler_that_gives_each_client_a_connection_is_as_good_as_none(
 ) -> None:
     # it has two connections: one that holds, one that is refused, and none for the look whether they are lent
     client, other = open_client(pgbouncer_session.address), open_client(pgbouncer_session.address)
-    grant = take(client, claim())
-    late = claim()
+    grant = take(client, claim(ttl=5.0))
+    late = claim(ttl=5.0)
     assert other.try_acquire(late, timeout=2.0) is None
     other.withdraw(late, timeout=LIMIT)
     assert client.renew(grant, timeout=LIMIT).token == grant.token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,11 @@ from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.stores.postgresql.session import Session
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, claim, one_of, reader, refused, take
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
 from tests.servers.postgres import Postgres
-from tests.stores.postgresql_places import OLD_TABLE, Place, claim, one_of, reader
+from tests.stores.postgresql_places import OLD_TABLE, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,7 +108,7 @@ def test_who_waits_keeps_the_order_over_a_hold_and_is_listed_as_waiting(place: P
     while len(turns) < 3:
         turns.append(Background(functools.partial(turn, len(turns))))
         # who only looks whether the lock rests is at its place for a moment, too; who waits there says who it is
-        eventually(lambda: known() == ["web3"] * len(turns))
+        eventually(lambda: known() == [os.uname().nodename] * len(turns))
     lock = holder.inspect("nightly", timeout=LIMIT)
     assert lock.state == "held"
     assert lock.holders[0].ended_at is not None

@@ -14,10 +14,9 @@ import pytest
 import redis
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
-from lockctl.model import Claim
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Background, take
+from tests.contract.harness import LIMIT, Background, claim, take
 from tests.jobs import eventually
 from tests.servers.process import free_port
 from tests.servers.redis import Redis, RedisSentinel
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
     from tests.servers.proxy import Proxy
 
     StartServer = Callable[..., Any]
-
-
-def claim(name: str = "nightly", ttl: float = 5.0) -> Claim:
-    return Claim(name, os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",))
 
 
 def client(url: str) -> RedisBackend:

@@ -15,7 +15,7 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevo
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Claim
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Background, queue_up, refused, take
+from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
 from tests.jobs import eventually
 from tests.servers.redis import Redis
 
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 0.9  # seconds: sooner than a waiter looks by itself
 MODES = [(EXCLUSIVE, 1), (SHARED, 1), (SLOT, 3)]
-
-
-def claim(mode: str = SHARED, slots: int = 1, ttl: float = 30.0, user: str = "ops") -> Claim:
-    return Claim("nightly", os.urandom(16).hex(), ttl, "web3", os.getpid(), user, ("./nightly.sh",), mode, slots)
 
 
 @pytest.fixture
@@ -87,7 +83,7 @@ def test_other_programs_find_the_key_taken_until_the_last_holder_has_left(
     connect: Connect, peer: redis.Redis, key: str
 ) -> None:
     long, short = connect(), connect()
-    first, second = take(long, claim(ttl=60.0)), take(short, claim(ttl=20.0))
+    first, second = take(long, reader(ttl=60.0)), take(short, reader(ttl=20.0))
     assert peer.set(key, "theirs", nx=True, px=1000) is None
     assert not peer.lock(key, timeout=1.0).acquire(blocking=False)
     assert peer.type(key) == b"zset"
@@ -103,22 +99,22 @@ def test_other_programs_find_the_key_taken_until_the_last_holder_has_left(
 
 def test_each_lease_ends_for_itself(connect: Connect) -> None:
     silent, busy, writer = connect(), connect(), connect()
-    lost, kept = take(silent, claim(ttl=0.5)), take(busy, claim(ttl=30.0))
+    lost, kept = take(silent, reader(ttl=0.5)), take(busy, reader(ttl=30.0))
     eventually(lambda: len(writer.inspect("nightly", timeout=LIMIT).holders) == 1)
     with pytest.raises(LeaseLost):
         silent.renew(lost, timeout=LIMIT)
     assert busy.renew(kept, timeout=LIMIT)
-    assert refused(writer, claim(EXCLUSIVE))
+    assert refused(writer, claim())
     silent.release(lost, timeout=LIMIT)
     busy.release(kept, timeout=LIMIT)
-    take(writer, claim(EXCLUSIVE))
+    take(writer, claim())
 
 
 def test_a_slot_ends_for_itself_and_goes_to_who_waits(connect: Connect) -> None:
     clients = [connect() for _ in range(3)]
-    take(clients[0], claim(SLOT, 2, ttl=1.5))
-    take(clients[1], claim(SLOT, 2, ttl=30.0))
-    mine = claim(SLOT, 2)
+    take(clients[0], one_of(2, ttl=1.5))
+    take(clients[1], one_of(2, ttl=30.0))
+    mine = one_of(2)
     before = time.monotonic()
     wait = waiting(clients[2], mine, clients[0])
     wait.result()
@@ -130,8 +126,8 @@ def test_many_readers_behind_a_writer_get_in_one_after_the_other_without_looking
     connect: Connect,
 ) -> None:
     writer = connect()
-    grant = take(writer, claim(EXCLUSIVE))
-    claims = [claim() for _ in range(12)]
+    grant = take(writer, claim())
+    claims = [reader() for _ in range(12)]
     clients = [connect() for _ in claims]
     woken: list[int] = []
     inside: list[int] = []
@@ -159,57 +155,57 @@ def test_many_readers_behind_a_writer_get_in_one_after_the_other_without_looking
 
 
 def test_when_a_writer_gives_up_its_place_the_readers_behind_it_go_in_at_once(connect: Connect) -> None:
-    inside, writer, reader = connect(), connect(), connect()
-    take(inside, claim())
-    patient, late = claim(EXCLUSIVE), claim()
+    inside, writer, beside = connect(), connect(), connect()
+    take(inside, reader())
+    patient, late = claim(), reader()
     queue_up(writer, patient, inside)
     assert queued(inside) == 1
-    wait = waiting(reader, late, inside)
+    wait = waiting(beside, late, inside)
     assert wait.running
     left = time.monotonic()
     writer.withdraw(patient, timeout=LIMIT)
     wait.result()
     assert wait.ended_at - left < AT_ONCE
-    take(reader, late)
+    take(beside, late)
 
 
 def test_nobody_overtakes_who_could_not_be_let_in_beside_the_newcomer(connect: Connect) -> None:
     holder, waiter, newcomer = connect(), connect(), connect()
-    grant, mine = take(holder, claim(EXCLUSIVE)), claim(SLOT, 1)
+    grant, mine = take(holder, claim()), one_of(1)
     wait = waiting(waiter, mine, holder)
     holder.release(grant, timeout=LIMIT)
     wait.result()
     for mode, slots in (*MODES, (SLOT, 2)):
-        assert refused(newcomer, claim(mode, slots))
+        assert refused(newcomer, claim(mode=mode, slots=slots))
     got = take(waiter, mine)
     waiter.release(got, timeout=LIMIT)
-    take(newcomer, claim(SLOT, 2))
+    take(newcomer, one_of(2))
 
 
 def test_a_newcomer_takes_a_slot_that_is_left_when_all_who_wait_have_theirs(connect: Connect) -> None:
     holder, waiter, newcomer = connect(), connect(), connect()
-    grant, mine = take(holder, claim(EXCLUSIVE)), claim(SLOT, 2)
+    grant, mine = take(holder, claim()), one_of(2)
     wait = waiting(waiter, mine, holder)
     holder.release(grant, timeout=LIMIT)
     wait.result()
-    take(newcomer, claim(SLOT, 2))
-    assert refused(connect(), claim(SLOT, 2)), "the other one is for who waits"
+    take(newcomer, one_of(2))
+    assert refused(connect(), one_of(2)), "the other one is for who waits"
     take(waiter, mine)
 
 
 def test_who_waits_dead_keeps_nobody_out(connect: Connect) -> None:
     holder, dead, alive = connect(), connect(), connect()
-    grant = take(holder, claim())
-    dead.wait(claim(EXCLUSIVE, ttl=0.5), timeout=0.1, interrupt=None)
+    grant = take(holder, reader())
+    dead.wait(claim(ttl=0.5), timeout=0.1, interrupt=None)
     eventually(lambda: not queued(holder))
-    take(alive, claim())
+    take(alive, reader())
     holder.release(grant, timeout=LIMIT)
 
 
 def test_a_late_request_of_a_reader_that_gave_up_leaves_nothing(start_server: StartServer) -> None:
     server = start_server(Redis)
-    late, given_up = RedisBackend.from_url(parse_url(server.url)), claim()
-    late.release(take(late, claim()), timeout=LIMIT)
+    late, given_up = RedisBackend.from_url(parse_url(server.url)), reader()
+    late.release(take(late, reader()), timeout=LIMIT)
     server.pause()
     try:
         with pytest.raises(BackendUnavailable):
@@ -221,7 +217,7 @@ def test_a_late_request_of_a_reader_that_gave_up_leaves_nothing(start_server: St
     leaving.result()
     assert late.inspect("nightly", timeout=LIMIT).state == "free"
     assert late.try_acquire(given_up, timeout=LIMIT) is None
-    take(late, claim(EXCLUSIVE))
+    take(late, claim())
     late.close()
 
 
@@ -231,13 +227,13 @@ def test_a_server_whose_memory_is_full_keeps_renews_and_frees_what_is_held_and_g
 ) -> None:
     server = start_server(Redis)
     holder, other = (RedisBackend.from_url(parse_url(server.url)) for _ in range(2))
-    grant = take(holder, claim(mode, slots, ttl=5.0))
+    grant = take(holder, claim(mode=mode, slots=slots, ttl=5.0))
     server.ask("PEXPIRE", grant.key, "1000")
     server.ask("CONFIG", "SET", "maxmemory", "1")
     try:
         assert holder.renew(grant, timeout=LIMIT)
         assert server.ask("PTTL", grant.key) > 4000, "it was prolonged, and not only found"
-        for each in (claim(mode, slots), claim(SHARED), claim(EXCLUSIVE)):
+        for each in (claim(mode=mode, slots=slots), reader(), claim()):
             with contextlib.suppress(BackendUnavailable, ConfigError):
                 assert other.try_acquire(each, timeout=LIMIT) is None
         holder._doubted.add(grant.claim.owner)  # as if a request of it could still be on its way
@@ -245,28 +241,28 @@ def test_a_server_whose_memory_is_full_keeps_renews_and_frees_what_is_held_and_g
         assert server.ask("EXISTS", grant.key) == 0
         assert holder.try_acquire(grant.claim, timeout=LIMIT) is None, "what comes late is refused"
         with pytest.raises(BackendUnavailable, match="OOM"):
-            other.try_acquire(claim(mode, slots), timeout=LIMIT)
+            other.try_acquire(claim(mode=mode, slots=slots), timeout=LIMIT)
     finally:
         server.ask("CONFIG", "SET", "maxmemory", "0")
-    take(other, claim(mode, slots))
+    take(other, claim(mode=mode, slots=slots))
     holder.close()
     other.close()
 
 
 def test_what_a_waiter_calls_itself_does_not_change_what_it_waits_for(connect: Connect) -> None:
-    inside, waiter, reader = connect(), connect(), connect()
-    take(inside, claim())
-    sly = claim(EXCLUSIVE, user='","mode":"shared","slots":1,"x":"')
+    inside, waiter, beside = connect(), connect(), connect()
+    take(inside, reader())
+    sly = claim(user='","mode":"shared","slots":1,"x":"')
     queue_up(waiter, sly, inside)
     assert queued(inside) == 1
-    assert refused(reader, claim()), "a writer waits"
+    assert refused(beside, reader()), "a writer waits"
     waiter.withdraw(sly, timeout=LIMIT)
-    take(reader, claim())
+    take(beside, reader())
 
 
 def test_a_revocation_is_for_one_tenure_and_not_for_the_next_of_anybody(connect: Connect) -> None:
     first, second, operator = connect(), connect(), connect()
-    grant, other = take(first, claim()), take(second, claim())
+    grant, other = take(first, reader()), take(second, reader())
     seen = {holder.owner: holder for holder in operator.inspect("nightly", timeout=LIMIT).holders}
     asked = seen[grant.claim.owner]
     assert operator.revoke("nightly", asked, now=False, by="ops@web1", reason="\x1b[2J", timeout=LIMIT)
@@ -277,13 +273,13 @@ def test_a_revocation_is_for_one_tenure_and_not_for_the_next_of_anybody(connect:
     for now in (False, True):
         assert operator.revoke("nightly", asked, now=now, by="ops", reason="", timeout=LIMIT) is None
     assert second.renew(other, timeout=LIMIT)
-    again = take(first, claim())
+    again = take(first, reader())
     assert first.renew(again, timeout=LIMIT)
 
 
 def test_five_hundred_readers_are_renewed_and_shown_in_time(connect: Connect) -> None:
     client = connect()
-    grants: list[Grant] = [take(client, claim(ttl=60.0)) for _ in range(500)]
+    grants: list[Grant] = [take(client, reader(ttl=60.0)) for _ in range(500)]
     before = time.monotonic()
     for grant in grants:
         client.renew(grant, timeout=LIMIT)
@@ -292,4 +288,4 @@ def test_five_hundred_readers_are_renewed_and_shown_in_time(connect: Connect) ->
     assert [holder.token for holder in lock.holders] == [grant.token for grant in grants]
     for grant in grants:
         client.release(grant, timeout=LIMIT)
-    take(client, claim(EXCLUSIVE))
+    take(client, claim())

@@ -10,10 +10,10 @@ import pytest
 import redis
 
 from lockctl.errors import LeaseLost, LockctlError
-from lockctl.model import EXCLUSIVE, SHARED, SLOT, Claim
+from lockctl.model import EXCLUSIVE, SHARED, SLOT
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, refused, take
+from tests.contract.harness import LIMIT, claim, reader, refused, take
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     Connect = Callable[[], RedisBackend]
 
 MODES = [(EXCLUSIVE, 1), (SHARED, 1), (SLOT, 3)]
-
-
-def claim(mode: str = SHARED, slots: int = 1, ttl: float = 30.0, user: str = "ops") -> Claim:
-    return Claim("nightly", os.urandom(16).hex(), ttl, "web3", os.getpid(), user, ("./nightly.sh",), mode, slots)
 
 
 @pytest.fixture
@@ -91,8 +87,8 @@ def test_a_sorted_set_that_is_not_ours_is_another_programs_lock(
     assert (lock.state, lock.slots, lock.holders[0].owner) == ("foreign", 1, None)
     assert [each.state for each in backend.list("*", timeout=LIMIT)] == ["foreign"]
     for mode, slots in MODES:
-        assert refused(backend, claim(mode, slots))
-        backend.wait(claim(mode, slots), timeout=0.05, interrupt=None)
+        assert refused(backend, claim(mode=mode, slots=slots))
+        backend.wait(claim(mode=mode, slots=slots), timeout=0.05, interrupt=None)
     assert peer.zcard(key) == len(members)
     with pytest.raises(LockctlError, match="another program"):
         backend.revoke("nightly", lock.holders[0], now=False, by="ops", reason="", timeout=LIMIT)
@@ -122,7 +118,7 @@ def test_holders_of_whom_nothing_can_be_read_are_shown_and_can_be_taken_away(
     for holder in lock.holders:
         assert backend.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT)
     assert not peer.exists(key)
-    take(backend, claim(EXCLUSIVE))
+    take(backend, claim())
 
 
 def test_a_set_without_anybody_alive_keeps_nobody_out_even_if_it_never_ends(
@@ -130,10 +126,10 @@ def test_a_set_without_anybody_alive_keeps_nobody_out_even_if_it_never_ends(
 ) -> None:
     for mode, slots in MODES:
         client = connect()
-        take(client, claim(ttl=0.3))
+        take(client, reader(ttl=0.3))
         peer.persist(key)
         eventually(lambda: client.inspect("nightly", timeout=LIMIT).state == "free")  # noqa: B023
-        grant = take(client, claim(mode, slots))
+        grant = take(client, claim(mode=mode, slots=slots))
         assert 0 < peer.pttl(key) <= 30_000
         client.release(grant, timeout=LIMIT)
         assert not peer.exists(key)
@@ -143,15 +139,15 @@ def test_a_holder_whose_companion_is_gone_is_told_that_it_lost_and_can_be_remove
     connect: Connect, peer: redis.Redis, key: str
 ) -> None:
     holder, operator = connect(), connect()
-    grant = take(holder, claim())
+    grant = take(holder, reader())
     peer.delete(f"{{{key}}}:holders")
     (seen,) = operator.inspect("nightly", timeout=LIMIT).holders
     assert (seen.owner, seen.mode, seen.token, seen.host) == (grant.claim.owner, SHARED, None, None)
-    assert refused(operator, claim(EXCLUSIVE)), "it may still run"
+    assert refused(operator, claim()), "it may still run"
     with pytest.raises(LeaseLost):
         holder.renew(grant, timeout=LIMIT)
     assert operator.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT)
-    assert take(operator, claim(EXCLUSIVE)).token > grant.token
+    assert take(operator, claim()).token > grant.token
 
 
 def test_a_lock_that_says_another_mode_than_its_key_has_is_that_of_the_key(
@@ -160,6 +156,6 @@ def test_a_lock_that_says_another_mode_than_its_key_has_is_that_of_the_key(
     peer.set(key, b'x|5|{"owner":"x","mode":"shared","ended_at":5}', px=30_000)
     (seen,) = backend.inspect("nightly", timeout=LIMIT).holders
     assert (seen.mode, seen.ended_at) == (EXCLUSIVE, None)
-    assert refused(backend, claim())
+    assert refused(backend, reader())
     assert backend.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT)
-    take(backend, claim())
+    take(backend, reader())

@@ -10,13 +10,13 @@ import pytest
 
 from lockctl import history
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
-from lockctl.model import EXCLUSIVE, SHARED, SLOT, Claim
+from lockctl.model import SHARED, SLOT
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.stores.redlock import tally
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.url import parse_url
 from lockctl.value import replace
-from tests.contract.harness import LIMIT, refused, take
+from tests.contract.harness import LIMIT, claim, refused, take
 from tests.contract.keeping import holder_of, revoke
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.servers.redis import Redis
-
-
-def claim(ttl: float = 5.0, mode: str = EXCLUSIVE, slots: int = 1) -> Claim:
-    return Claim("nightly", os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",), mode, slots)
 
 
 class Scene:

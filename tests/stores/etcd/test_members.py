@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, claim, one_of, reader, refused, take
 from tests.jobs import best_of_a_few, eventually
-from tests.stores.etcd.claims import TTL, attempt, claim, holder_of, one_of, reader
+from tests.stores.etcd.claims import TTL, attempt, holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

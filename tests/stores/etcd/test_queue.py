@@ -10,9 +10,9 @@ import pytest
 from lockctl.errors import LeaseLost
 from lockctl.stores.etcd import wait
 from lockctl.wire.deadline import Deadline
-from tests.contract.harness import LIMIT, Background, take
+from tests.contract.harness import LIMIT, Background, claim, take
 from tests.jobs import eventually
-from tests.stores.etcd.claims import TTL, claim, holder_of
+from tests.stores.etcd.claims import TTL, holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,7 @@ class TestQueue:
         backend.wait(mine, timeout=2.5 * TTL, interrupt=None)
         shown = backend.inspect("nightly", timeout=LIMIT).waiters
         assert shown is not None
-        assert [waiter.pid for waiter in shown] == [4121]
+        assert [waiter.pid for waiter in shown] == [mine.pid]
         assert shown[0].since is not None
         assert shown[0].since < time.time() - 2 * TTL
         backend.release(grant, timeout=LIMIT)

@@ -13,12 +13,11 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
 from lockctl.stores.etcd import inspect, layout, records, retire
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, refused, take
+from tests.contract.harness import LIMIT, claim, one_of, reader, refused, take
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
 from tests.servers.etcd import Etcd
 from tests.servers.proxy import Proxy
-from tests.stores.etcd.claims import claim, one_of, reader
 from tests.stores.etcd.test_hostile_keys import HOSTILE, TestHostileKeys
 
 if TYPE_CHECKING:

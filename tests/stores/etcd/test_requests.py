@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, RequestInterrupted
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, claim, one_of, reader, refused, take
 from tests.jobs import eventually
-from tests.stores.etcd.claims import claim, holder_of, one_of, reader
+from tests.stores.etcd.claims import holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

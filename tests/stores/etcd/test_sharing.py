@@ -11,9 +11,8 @@ import pytest
 from lockctl.errors import ConfigError, LeaseLost
 from lockctl.model import EXCLUSIVE, SHARED
 from lockctl.stores.etcd import layout, share, wait
-from tests.contract.harness import LIMIT, Background, queue_up, refused, take
+from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
 from tests.jobs import eventually
-from tests.stores.etcd.claims import claim, one_of, reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

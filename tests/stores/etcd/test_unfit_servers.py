@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from tests.contract.harness import LIMIT, take
+from tests.contract.harness import LIMIT, claim, take
 from tests.servers.etcd import Etcd
-from tests.stores.etcd.claims import claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable

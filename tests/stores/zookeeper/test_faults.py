@@ -13,8 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from lockctl.errors import BackendUnavailable, LeaseLost, RequestInterrupted
-from lockctl.model import Claim
-from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
+from tests.contract.harness import LIMIT, UNHEARD, Background, claim, refused, take
 from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.jobs import eventually
 from tests.servers.proxy import Proxy
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 
     from lockctl.stores.zookeeper.lock import ZooKeeperBackend
     from tests.jobs import Lockctl
-
-
-def claim(ttl: float = 5.0, name: str = "nightly") -> Claim:
-    return Claim(name, os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",))
 
 
 def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harness: ZooKeeperHarness) -> None:

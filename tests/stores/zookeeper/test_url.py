@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.model import Claim
 from lockctl.stores.zookeeper import queue
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.url import parse_url
+from tests.contract.harness import claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-def claim(ttl: float = 5.0, name: str = "nightly") -> Claim:
-    return Claim(name, os.urandom(16).hex(), ttl, "web3", os.getpid(), "ops", ("./nightly.sh",))
 
 
 # URLs

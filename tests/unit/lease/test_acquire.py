@@ -14,17 +14,16 @@ from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, LeaseLo
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Attempts, Lease, acquire
 from lockctl.lease.schedule import plan
 from lockctl.locks.machine import Lock
-from lockctl.model import Claim
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 from lockctl.value import replace
-from tests.contract.harness import Background
+from tests.contract.harness import Background, claim
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lockctl.lease.schedule import Schedule
-    from lockctl.model import Grant
+    from lockctl.model import Claim, Grant
 
 SCHEDULE = plan(30.0, None, MemoryBackend.capabilities)
 
@@ -60,10 +59,6 @@ def holder(server: MemoryServer) -> Grant:
     grant = MemoryBackend(server).try_acquire(claim(), timeout=1)
     assert grant is not None
     return grant
-
-
-def claim() -> Claim:
-    return Claim("nightly", os.urandom(8).hex(), 30.0, "web3", os.getpid(), "ops", ("true",))
 
 
 def lease_of(
