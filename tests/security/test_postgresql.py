@@ -9,8 +9,7 @@ import pytest
 from tests.servers.postgres import Postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
     Start = Callable[..., Postgres]
 
 UNAVAILABLE, CONFIG = 69, 78
-
-
-@pytest.fixture(scope="module")
-def tls_server(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """Asks for TLS and a password."""
-    directory = tmp_path_factory.mktemp("postgres")
-    server = Postgres(directory, auth="scram-sha-256", tls=certificates, tls_only=True)
-    yield server.start()
-    server.stop()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,28 +33,7 @@ def run(lockctl: Lockctl, url: str, **env: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_the_right_authority_and_password_work(
-    lockctl: Lockctl, tls_server: Postgres, certificates: Certificates
-) -> None:
-    assert run(lockctl, f"{tls_server.url}?ca={certificates.ca}") == (0, "")
-    localhost = tls_server.url.replace("127.0.0.1", "localhost")
-    assert run(lockctl, f"{localhost}?ca={certificates.ca}") == (0, "")
-
-
-def test_a_password_can_come_from_a_file_or_the_environment(
-    lockctl: Lockctl, tls_server: Postgres, certificates: Certificates, tmp_path: Path
-) -> None:
-    url = f"{tls_server.url.replace(f':{tls_server.password}', '')}?ca={certificates.ca}"
-    status, says = run(lockctl, url, PGPASSFILE="/nonexistent")
-    assert status == CONFIG
-    assert "no password supplied" in says
-    secret = tmp_path / "secret"
-    secret.write_text(f"{tls_server.password}\n")
-    assert run(lockctl, f"{url}&password_file={secret}") == (0, "")
-    assert run(lockctl, url, LOCKCTL_PASSWORD=tls_server.password) == (0, "")
-
-
-@pytest.mark.parametrize("auth", ["scram-sha-256", "md5", "password"])
+@pytest.mark.parametrize("auth", ["md5", "password"])
 def test_a_wrong_password_is_refused_and_not_shown(lockctl: Lockctl, start_server: Start, auth: str) -> None:
     server = start_server(Postgres, auth=auth)
     assert run(lockctl, server.url) == (0, "")
@@ -73,39 +42,6 @@ def test_a_wrong_password_is_refused_and_not_shown(lockctl: Lockctl, start_serve
     assert status == CONFIG
     assert "password authentication failed" in says
     assert "hunter2" not in says
-
-
-def test_an_authority_that_did_not_sign_is_refused(
-    lockctl: Lockctl, tls_server: Postgres, certificates: Certificates
-) -> None:
-    status, says = run(lockctl, f"{tls_server.url}?ca={certificates.other_ca}")
-    assert status == CONFIG
-    assert "certificate verify failed" in says
-
-
-def test_the_authorities_of_the_system_count_where_none_is_named(lockctl: Lockctl, tls_server: Postgres) -> None:
-    status, says = run(lockctl, f"{tls_server.url}?tls=yes")
-    assert status == CONFIG
-    assert "certificate verify failed" in says or "no certificate authorities" in says
-
-
-def test_a_certificate_for_another_name_is_refused_unless_that_name_is_meant(
-    lockctl: Lockctl, tls_server: Postgres, certificates: Certificates
-) -> None:
-    status, says = run(lockctl, f"{tls_server.url}?ca={certificates.ca}&tls_name=elsewhere.example")
-    assert status == CONFIG
-    assert "elsewhere.example" in says
-    assert run(lockctl, f"{tls_server.url}?ca={certificates.ca}&tls_name=localhost") == (0, "")
-
-
-def test_nobody_is_verified_only_when_that_is_said(lockctl: Lockctl, tls_server: Postgres) -> None:
-    assert run(lockctl, f"{tls_server.url}?insecure=yes") == (0, "")
-
-
-def test_a_server_that_wants_tls_refuses_a_client_without(lockctl: Lockctl, tls_server: Postgres) -> None:
-    status, says = run(lockctl, f"{tls_server.url}?tls=no")
-    assert status == CONFIG
-    assert "no encryption" in says or "SSL off" in says
 
 
 def test_a_server_without_tls_is_refused_by_a_client_that_wants_it(
@@ -127,13 +63,6 @@ def test_a_client_certificate_is_who_we_are(lockctl: Lockctl, start_server: Star
         status, says = run(lockctl, wrong)
         assert status == CONFIG
         assert "certificate" in says
-
-
-@pytest.mark.parametrize("parameter", ["ca", "cert"])
-def test_a_file_that_cannot_be_read_is_named(lockctl: Lockctl, tls_server: Postgres, parameter: str) -> None:
-    status, says = run(lockctl, f"{tls_server.url}?{parameter}=/nonexistent/file.pem")
-    assert status == CONFIG
-    assert "/nonexistent/file.pem" in says
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,6 @@ def guarded(start_server: Start) -> Redis:
     return server
 
 
-@pytest.fixture
-def over_tls(start_server: Start, certificates: Certificates) -> Redis:
-    """A server that speaks TLS only."""
-    server: Redis = start_server(Redis, tls=certificates)
-    return server
-
-
 def refused(lockctl: Lockctl, url: str, said: str, statuses: tuple[int, ...] = (78,)) -> None:
     """A run is refused with a line that says why, and nothing secret in it."""
     done = lockctl("run", "-l", "nightly", "-b", url, "--", "true")
@@ -75,14 +68,6 @@ def test_a_password_for_a_server_without_one_is_named(lockctl: Lockctl, redis_se
     refused(lockctl, f"redis://:{WRONG}@{redis_server.address}/0", "the server has no password")
 
 
-def test_a_password_can_come_from_a_file(lockctl: Lockctl, guarded: Redis, tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    file.write_text(f"{PASSWORD}\n")
-    accepted(lockctl, f"redis://lockctl@{guarded.address}/0?password_file={file}")
-    file.write_text(f"{WRONG}\n")
-    refused(lockctl, f"redis://lockctl@{guarded.address}/0?password_file={file}", "does not accept")
-
-
 def test_a_user_who_may_not_use_the_keys_is_told_so(lockctl: Lockctl, start_server: Start) -> None:
     server = start_server(Redis, password=PASSWORD, extra=[f"user narrow on >{PASSWORD} ~other:* +@all"])
     refused(lockctl, f"redis://narrow:{PASSWORD}@{server.address}/0", "the user may not do what a lock needs")
@@ -109,23 +94,6 @@ def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, start_ser
     server = start_server(Redis, password=PASSWORD, extra=[f"user narrow on >{PASSWORD} {rights}"])
     url = f"redis://narrow:{PASSWORD}@{server.address}/0"
     check_everything(lockctl, url)
-
-
-def test_tls_is_verified_by_the_authority_that_the_url_names(
-    lockctl: Lockctl, over_tls: Redis, certificates: Certificates
-) -> None:
-    accepted(lockctl, f"rediss://{over_tls.address}/0?ca={certificates.ca}")
-    accepted(lockctl, f"rediss://{over_tls.address}/0?insecure=yes")
-    refused(lockctl, f"rediss://{over_tls.address}/0?ca={certificates.other_ca}", "certificate is not accepted")
-    refused(lockctl, f"rediss://{over_tls.address}/0", "certificate is not accepted")
-    refused(lockctl, f"rediss://{over_tls.address}/0?ca=/nowhere.pem", "/nowhere.pem")
-
-
-def test_tls_is_verified_by_the_name_of_the_server(
-    lockctl: Lockctl, over_tls: Redis, certificates: Certificates
-) -> None:
-    accepted(lockctl, f"rediss://{over_tls.address}/0?ca={certificates.ca}&tls_name=localhost")
-    refused(lockctl, f"rediss://{over_tls.address}/0?ca={certificates.ca}&tls_name=elsewhere.example", "not accepted")
 
 
 def test_a_client_certificate_is_shown_when_the_server_wants_one(
@@ -157,23 +125,6 @@ class MutualRedis(Redis):
         ):
             secured.sendall(b"PING\r\n")
             return secured.recv(5) == b"+PONG"
-
-
-def test_plain_words_to_a_tls_port_are_named(lockctl: Lockctl, over_tls: Redis) -> None:
-    refused(lockctl, f"redis://{over_tls.address}/0", "does it want TLS?", (69, 78))
-
-
-def test_redlock_logs_in_to_each_node_and_names_what_most_of_them_refuse(lockctl: Lockctl, start_server: Start) -> None:
-    nodes = ",".join(start_server(Redis, password=PASSWORD).address for _ in range(3))
-    accepted(lockctl, f"redlock://:{PASSWORD}@{nodes}/0")
-    refused(lockctl, f"redlock://:{WRONG}@{nodes}/0", "does not accept the user name or the password")
-    refused(lockctl, f"redlock://{nodes}/0", "the server wants a password")
-
-
-def test_redlock_speaks_tls_to_each_node(lockctl: Lockctl, start_server: Start, certificates: Certificates) -> None:
-    nodes = ",".join(start_server(Redis, tls=certificates).address for _ in range(3))
-    accepted(lockctl, f"redlocks://{nodes}/0?ca={certificates.ca}")
-    refused(lockctl, f"redlocks://{nodes}/0?ca={certificates.other_ca}", "certificate is not accepted")
 
 
 def test_sentinels_with_a_password_of_their_own(lockctl: Lockctl, start_server: Start, tmp_path: Path) -> None:

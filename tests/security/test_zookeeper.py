@@ -19,17 +19,10 @@ from tests.servers.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[ZooKeeper]:
-    """A server with TLS that asks clients for no certificate."""
-    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), tls=certificates) as server:
-        yield server
 
 
 @pytest.fixture
@@ -48,37 +41,6 @@ def run(lockctl: Lockctl) -> Callable[[str], subprocess.CompletedProcess[str]]:
         return done
 
     return start
-
-
-def test_a_server_with_the_right_certificate_is_used(
-    run: Callable[[str], subprocess.CompletedProcess[str]], secured: ZooKeeper, certificates: Certificates, root: str
-) -> None:
-    done = run(f"zookeepers://127.0.0.1:{secured.tls_port}{root}?ca={certificates.ca}")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize(
-    ("params", "said"),
-    [
-        ("ca={other_ca}", "certificate is not accepted: "),
-        ("", "certificate is not accepted: "),
-        ("ca={ca}&tls_name=elsewhere.example", "elsewhere.example"),
-        ("ca=/does/not/exist", "/does/not/exist"),
-        ("ca={ca}&cert={client_cert}&key={other_key}", "client certificate"),
-    ],
-    ids=["another authority", "no authority", "another name", "no file", "another key"],
-)
-def test_what_cannot_be_verified_is_refused_with_the_cause(
-    run: Callable[[str], subprocess.CompletedProcess[str]],
-    secured: ZooKeeper,
-    certificates: Certificates,
-    root: str,
-    params: str,
-    said: str,
-) -> None:
-    done = run(f"zookeepers://127.0.0.1:{secured.tls_port}{root}?{params.format(**vars(certificates))}")
-    assert done.returncode == 78
-    assert said in done.stderr
 
 
 def test_the_name_in_the_certificate_must_be_that_of_the_host_or_the_one_that_is_given(
@@ -120,12 +82,10 @@ def test_a_server_that_asks_for_a_certificate_gets_it(
         assert "the server refuses TLS with us" in done.stderr
 
 
-def test_the_wrong_one_of_the_two_ports_is_unavailable_with_a_hint(
-    secured: ZooKeeper, certificates: Certificates, root: str
+def test_tls_to_the_port_without_it_is_unavailable_with_a_hint(
+    zookeeper_server: ZooKeeper, certificates: Certificates, root: str
 ) -> None:
-    with pytest.raises(BackendUnavailable, match="zookeepers://"):
-        open_backend(parse_url(f"zookeeper://127.0.0.1:{secured.tls_port}{root}")).inspect("nightly", timeout=1.0)
-    url = f"zookeepers://{secured.address}{root}?ca={certificates.ca}"
+    url = f"zookeepers://{zookeeper_server.address}{root}?ca={certificates.ca}"
     with pytest.raises(BackendUnavailable, match=r"TLS|closed"):
         open_backend(parse_url(url)).inspect("nightly", timeout=1.0)
 

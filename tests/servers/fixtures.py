@@ -236,20 +236,27 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         _without(error)
 
 
-@pytest.fixture
-def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
-    """A call that starts a private server: ``start_server(Redis, password="x")``. It ends after the test."""
+@contextlib.contextmanager
+def private_servers(directories: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """A call that starts a private server, which ends after the block: ``start(Redis, password="x")``."""
     with contextlib.ExitStack() as ends:
 
         def start(kind: Callable[..., Started], *words: Any, **options: Any) -> Started:
             try:
-                server = kind(tmp_path_factory.mktemp(kind.__name__.lower()), *words, **options)
+                server = kind(directories.mktemp(kind.__name__.lower()), *words, **options)
                 ends.callback(server.discard)
                 server.start()
             except ProgramMissing as error:
                 _without(error)
             return server
 
+        yield start
+
+
+@pytest.fixture
+def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """A call that starts a private server: ``start_server(Redis, password="x")``. It ends after the test."""
+    with private_servers(tmp_path_factory) as start:
         yield start
 
 

@@ -1,0 +1,105 @@
+"""TLS and logins: what is right works, what is wrong is refused by the name of its cause, and no secret is shown."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.promises.secured import SECURED, WRONG, Secured
+from tests.servers.fixtures import private_servers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+    from tests.servers.certificates import Certificates
+
+MISCONFIGURED = 78
+NOT_ACCEPTED = "certificate is not accepted|certificate verify failed|no certificate authorities"
+RIGHT = "ca={ca}"
+TRUSTED = (RIGHT, "ca={ca}&tls_name=localhost", "insecure=yes")
+REFUSED = {
+    "ca={other_ca}": NOT_ACCEPTED,
+    "": NOT_ACCEPTED,
+    "ca={ca}&tls_name=elsewhere.example": "elsewhere.example|not accepted|match",
+    "ca=/nowhere.pem": "/nowhere.pem",
+    "ca={ca}&cert=/nowhere.pem&key=/nowhere.pem": "/nowhere.pem",
+    "ca={ca}&cert={client_cert}&key={other_key}": "client certificate|key values mismatch",
+}
+
+
+@pytest.fixture
+def backend_url() -> str:
+    """Each run names its place."""
+    return "file:///nonexistent"
+
+
+@pytest.fixture(scope="module", params=SECURED)
+def secured(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[Secured]:
+    """A server that speaks TLS only and wants a login."""
+    with private_servers(tmp_path_factory) as start:
+        yield SECURED[request.param](start, certificates)
+
+
+def attempt(lockctl: Lockctl, url: str, **env: str) -> tuple[int, str]:
+    """Status and message of a run."""
+    done = lockctl("run", "-b", url, "-l", "nightly", "--", "true", env=env)
+    assert len(done.stderr.splitlines()) <= 1, done.stderr
+    assert WRONG not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_a_server_is_verified_by_its_authority_and_its_name(
+    lockctl: Lockctl, secured: Secured, certificates: Certificates
+) -> None:
+    for parameters in TRUSTED:
+        assert attempt(lockctl, secured.place(parameters.format_map(vars(certificates)))) == (0, ""), parameters
+    for parameters, said in REFUSED.items():
+        place = secured.place((parameters or secured.of_the_system).format_map(vars(certificates)))
+        status, message = attempt(lockctl, place)
+        assert status == MISCONFIGURED, (parameters, message)
+        assert re.search(said, message), (parameters, message)
+
+
+def test_a_login_is_right_or_refused_and_can_come_from_elsewhere(
+    lockctl: Lockctl, secured: Secured, certificates: Certificates, tmp_path: Path
+) -> None:
+    login, parameters = secured.login, RIGHT.format_map(vars(certificates))
+    if login is None:
+        # everybody is let in, and the nodes that somebody makes are nobody else's
+        anybody = secured.place(parameters, f"ops:{WRONG}@").replace("/security", "/another")
+        assert attempt(lockctl, anybody) == (0, "")
+        return
+    file = tmp_path / "secret"
+    for login_part, said in ((login.without, login.told_without), (login.wrong, login.told_wrong)):
+        if said:
+            status, message = attempt(lockctl, secured.place(parameters, login_part), PGPASSFILE="/nonexistent")
+            assert status == MISCONFIGURED, message
+            assert said in message
+            assert login.secret not in message
+    file.write_text(f"{login.secret}\n")
+    for source in (f"{login.word}_file={file}", f"{login.word}_command=cat%20{file}"):
+        assert attempt(lockctl, secured.place(f"{parameters}&{source}", login.without)) == (0, ""), source
+    assert attempt(lockctl, secured.place(parameters, login.without), LOCKCTL_PASSWORD=login.secret) == (0, "")
+    file.write_text(f"{WRONG}\n")
+    status, message = attempt(lockctl, secured.place(f"{parameters}&{login.word}_file={file}", login.without))
+    assert (status, login.told_wrong in message) == (MISCONFIGURED, True), message
+
+
+def test_a_client_without_tls_is_told_that_it_is_wanted(secured: Secured) -> None:
+    plain = secured.url.replace("s://", "://", 1).replace("LOGIN", "").replace("PARAMETERS", "")
+    if plain.startswith("postgresql"):
+        plain = secured.place("tls=no")
+    client = open_backend(parse_url(plain))
+    said = r"want TLS\?|use etcds://|use consuls://|zookeepers://|no encryption|SSL off"
+    with pytest.raises((BackendUnavailable, ConfigError), match=said):
+        client.inspect("nightly", timeout=1.0)
+    client.close()
