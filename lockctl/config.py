@@ -7,7 +7,8 @@ import os
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import printable, token_domain
 from lockctl.registry import SCHEMES, load
-from lockctl.settings import BY_NAME, FLAG, PASSWORD, SETTINGS, check
+from lockctl.settings import BY_NAME, FLAG, PASSWORD, SETTINGS
+from lockctl.settings_values import check
 from lockctl.url import SECRETS, parse_url
 from lockctl.value import Value, replace
 

@@ -11,19 +11,8 @@ from lockctl import toml
 from lockctl.clock import monotonic
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.settings import (
-    BY_NAME,
-    CONTRADICTIONS,
-    COUNT,
-    DURATION,
-    FLAG,
-    NUMBER,
-    SETTINGS,
-    SPAN,
-    WAIT,
-    asks,
-    check,
-)
+from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, SETTINGS, SPAN, WAIT
+from lockctl.settings_values import CONTRADICTIONS, asks, check
 from lockctl.value import Value
 
 TABLES = ("defaults", "locks", "backends")

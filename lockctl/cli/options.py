@@ -33,7 +33,7 @@ def with_settings(*names: str) -> Callable[[click.Command], click.Command]:
 
 
 def _option(setting: Setting) -> click.Option:
-    """One setting as an option of click. Values stay text: ``lockctl.settings`` alone reads them."""
+    """One setting as an option of click. Values stay text: ``lockctl.settings_values`` alone reads them."""
     # not by show_default, which puts a default that only the settings know into parentheses
     help_text = setting.help + (f"  [default: {setting.default}]" if setting.default else "")
     if setting.kind == FLAG:

@@ -8,7 +8,7 @@ from lockctl import config, names, registry, runner
 from lockctl.cli import exit_status
 from lockctl.errors import ConfigError, UsageError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
-from lockctl.settings import CONTRADICTIONS, asks
+from lockctl.settings_values import CONTRADICTIONS, asks
 from lockctl.supervise.signals import signal_name
 
 TYPE_CHECKING = False

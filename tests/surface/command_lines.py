@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lockctl import settings
+from lockctl import settings, settings_values
 from lockctl.cli import fastpath
 from lockctl.cli.commands import cli
 from lockctl.names import check_name
@@ -68,10 +68,10 @@ def check_call(words: list[str]) -> None:
         assert parsed is not None, f"`run` does not accept {words}"
         given, command, more = parsed
         for name in more:
-            settings.check(settings.BY_NAME["lock"], name)
+            settings_values.check(settings.BY_NAME["lock"], name)
         for name, content in given.items():
             if isinstance(content, str):
-                settings.check(settings.BY_NAME[name], content)
+                settings_values.check(settings.BY_NAME[name], content)
         if command[0] == "lockctl":
             check_call(list(command[1:]))
         return

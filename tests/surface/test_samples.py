@@ -12,7 +12,8 @@ from lockctl.cli import fastpath
 from lockctl.durations import parse_duration
 from lockctl.lease.schedule import plan
 from lockctl.registry import SCHEMES, load
-from lockctl.settings import SETTINGS, check
+from lockctl.settings import SETTINGS
+from lockctl.settings_values import check
 from tests.surface.command_lines import calls_in_line, check_call
 
 if TYPE_CHECKING:

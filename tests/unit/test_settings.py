@@ -1,4 +1,4 @@
-"""lockctl.settings: one table, and one reader for flags, variables and files."""
+"""lockctl.settings and lockctl.settings_values: one table, and one reader for flags, variables and files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockctl.names import printable
-from lockctl.settings import BY_NAME, CHOICE, FLAG, SETTINGS, Setting, check, shown
+from lockctl.settings import BY_NAME, CHOICE, FLAG, SETTINGS, Setting
+from lockctl.settings_values import check, shown
 from lockctl.supervise.signals import NAMES
 
 

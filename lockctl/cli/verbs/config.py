@@ -19,7 +19,8 @@ from lockctl.cli.run import check_pairs, schedule_of
 from lockctl.config_file import at, readable_secrets
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.settings import BY_NAME, shown
+from lockctl.settings import BY_NAME
+from lockctl.settings_values import shown
 from lockctl.url import parse_url, without_secrets
 
 TYPE_CHECKING = False

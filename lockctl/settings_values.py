@@ -1,0 +1,117 @@
+"""The values of settings: how a text is read, how a value is shown, and which settings exclude each other."""
+
+from __future__ import annotations
+
+from lockctl.durations import format_duration, parse_duration, parse_wait
+from lockctl.names import check_name
+from lockctl.settings import CHOICE, COUNT, DURATION, FILE, FLAG, MOST_SLOTS, NAME, NUMBER, SIGNAL, SPAN, TEXT, WAIT
+from lockctl.supervise.signals import NAMES, parse_signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.settings import Setting
+
+# two settings that cannot both ask for something, and why
+CONTRADICTIONS = (
+    ("shared", "slots", "the number of shared holders is not limited"),
+    ("min_hold", "shared", "only an exclusive lock can be held after its job"),
+    ("min_hold", "slots", "only an exclusive lock can be held after its job"),
+    ("once_per", "shared", "several holders could run at once in the same period"),
+    ("once_per", "slots", "several holders could run at once in the same period"),
+    ("restart", "once_per", "a standby runs its command whenever it acquires the lock"),
+    ("fence", "on_unavailable", "without a lock there is no fencing token"),
+    ("fence", "shared", "each reader would make the resource refuse the tokens of earlier readers"),
+    ("fence", "slots", "each holder would make the resource refuse the tokens of earlier holders"),
+    ("restart", "on_unavailable", "if the backend is not reachable, two standbys would both run"),
+)
+NEUTRAL = {"slots": 1, "on_unavailable": "fail"}  # values that ask for nothing
+
+
+def asks(name: str, content: object) -> bool:
+    """Whether this value of a setting of ``CONTRADICTIONS`` asks for anything."""
+    return bool(content) and content != NEUTRAL.get(name)
+
+
+def check(setting: Setting, text: str) -> object:
+    """The value that *text* means for this setting; raises ``ValueError`` with one line."""
+    checks: dict[str, Callable[[str], object]] = {
+        DURATION: parse_duration,
+        SPAN: parse_span,
+        COUNT: parse_slots,
+        WAIT: parse_wait,
+        SIGNAL: parse_signal,
+        NAME: check_name,
+        FLAG: parse_flag,
+        TEXT: _not_empty,
+        FILE: _not_empty,
+    }
+    if setting.kind == CHOICE:
+        if text not in setting.choices:
+            message = f"{text!r} is not one of {', '.join(setting.choices)}"
+            raise ValueError(message)
+        return text
+    if setting.kind == NUMBER:
+        return parse_exit_code(text)
+    return checks[setting.kind](text)
+
+
+def parse_exit_code(text: str) -> int:
+    """An exit status; raises ``ValueError`` for one that a shell would not see as it is."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 3 or int(text) > 255:
+        message = f"{text[:30]!r} is not an exit status: 0 to 255"
+        raise ValueError(message)
+    return int(text)
+
+
+def parse_span(text: str) -> float | None:
+    """A span of at least a second, which the coarsest clock of a store can tell apart; 0 is none at all.
+
+    Raises ``ValueError``.
+    """
+    span = parse_duration(text)
+    if 0 < span < 1:
+        message = f"{text!r} is too short: at least 1s"
+        raise ValueError(message)
+    return span or None
+
+
+def parse_slots(text: str) -> int:
+    """How many may hold a lock at once; raises ``ValueError``."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= MOST_SLOTS:
+        message = f"{text[:30]!r} is not a number of slots: 1 to {MOST_SLOTS}"
+        raise ValueError(message)
+    return int(text)
+
+
+def parse_flag(text: str) -> bool:
+    """A yes or no, as a variable or a config file has it."""
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if text.lower() not in words:
+        message = f"{text!r} is not one of true, false"
+        raise ValueError(message)
+    return words[text.lower()]
+
+
+def shown(setting: Setting, content: object) -> str:
+    """A value as a user would write it."""
+    if content is None:
+        return "0" if setting.kind == SPAN else ""
+    if isinstance(content, bool):
+        return "true" if content else "false"
+    if setting.kind in (DURATION, SPAN, WAIT) and isinstance(content, float):
+        return format_duration(content)
+    if setting.kind == SIGNAL:
+        for name, number in NAMES.items():
+            if number == content:
+                return name
+    return str(content)
+
+
+def _not_empty(text: str) -> str:
+    if not text:
+        raise ValueError("must not be empty")
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    return text
