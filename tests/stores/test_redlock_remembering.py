@@ -158,18 +158,6 @@ def test_a_hold_that_only_a_minority_took_is_said(scene: Scene) -> None:
         client.release(grant, timeout=1.0, hold=60.0)
 
 
-def test_a_hold_of_a_lock_that_was_lost_leaves_the_successor_alone(scene: Scene) -> None:
-    client, other = scene.client(), scene.client()
-    lost = take(client, claim())
-    for server in scene.servers:
-        server.ask("DEL", scene.key)
-    successor = take(other, claim())
-    client.release(lost, timeout=LIMIT, hold=60.0)
-    assert other.renew(successor, timeout=LIMIT).token == successor.token
-    other.release(successor, timeout=LIMIT)
-    take(client, claim())
-
-
 def test_a_hold_frees_a_node_whose_lock_never_got_the_token(scene: Scene) -> None:
     client = scene.client()
     grant = take(client, claim(ttl=60.0))

@@ -9,7 +9,7 @@ import pytest
 
 from lockctl.errors import BackendUnavailable
 from lockctl.stores.etcd import hold, layout
-from tests.contract.harness import LIMIT, claim, reader, refused, take
+from tests.contract.harness import LIMIT, claim, refused, take
 from tests.jobs import eventually
 from tests.servers.etcd import Etcd
 from tests.stores.etcd.claims import holder_of
@@ -49,18 +49,6 @@ class TestHold:
         assert (shown.token, shown.acquired_at) == (grant.token, grant.at)
         assert 50.0 < left(backend) <= 60.0
         assert "already expired" in etcd_server.command("lease", "timetolive", key.rpartition("/")[2])
-
-    def test_a_second_release_changes_nothing(self, backend: EtcdBackend) -> None:
-        grant = take(backend, claim())
-        backend.release(grant, timeout=LIMIT, hold=60.0)
-        eventually(lambda: left(backend) <= 58.0)
-        backend.release(grant, timeout=LIMIT, hold=600.0)
-        assert left(backend) <= 58.0
-        backend.release(grant, timeout=LIMIT)
-        backend.withdraw(grant.claim, timeout=LIMIT)
-        assert refused(backend, claim())
-        assert refused(backend, grant.claim)
-        assert refused(backend, reader())
 
     def test_a_release_without_an_answer_is_done_again(
         self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, start_proxy: Callable[..., Proxy]

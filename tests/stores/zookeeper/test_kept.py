@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.security import make_acl
 
-from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
-from lockctl.model import SHARED, SLOT
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.zookeeper import claim as attempts
 from lockctl.stores.zookeeper import hold, inspect
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
@@ -60,18 +59,6 @@ def test_a_hold_ends_by_the_leaders_clock_whatever_our_own_says(
     assert holder.owner == mine.owner, "its node shows what time it is at the leader"
 
 
-def test_a_hold_keeps_out_claims_of_every_mode_also_those_who_wait(harness: ZooKeeperHarness) -> None:
-    end_with_a_hold(harness.client(), harness.claim(), 60.0)
-    claims = [harness.claim(mode=SHARED), harness.claim(mode=SLOT, slots=3), harness.claim()]
-    for claim in claims:
-        client = harness.client()
-        assert refused(client, claim)
-        client.wait(claim, timeout=0.1, interrupt=None)
-        assert client.try_acquire(claim, timeout=LIMIT) is None
-        client.withdraw(claim, timeout=LIMIT)
-    assert harness.line("nightly") == []
-
-
 def test_who_waits_when_the_hold_begins_gets_the_lock_at_its_end_in_the_order_of_the_queue(
     harness: ZooKeeperHarness,
 ) -> None:
@@ -102,22 +89,6 @@ def test_who_waits_when_the_hold_begins_gets_the_lock_at_its_end_in_the_order_of
         each.result()
     assert [number for number, _ in served] == [0, 1, 2]
     assert all(at - began >= 1.0 for _, at in served)
-
-
-def test_a_wait_ends_at_once_when_an_operator_ends_the_hold(harness: ZooKeeperHarness) -> None:
-    client, other, mine = harness.client(), harness.client(), harness.claim(ttl=5.0)
-    end_with_a_hold(client, harness.claim(), 60.0)
-    (seen,) = client.inspect("nightly", timeout=LIMIT).holders
-    waiting = Background(lambda: other.wait(mine, timeout=LIMIT, interrupt=None))
-    eventually(lambda: kept(harness) in harness.server.four_letters("wchp"))
-    with pytest.raises(LockctlError, match=r"--min-hold.*--now"):
-        client.revoke("nightly", seen, now=False, by="ops", reason="", timeout=LIMIT)
-    assert waiting.running
-    floor = client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT)
-    waiting.result(limit=LIMIT / 2)
-    assert floor is not None
-    assert take(other, mine).token >= floor
-    assert client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is None
 
 
 def test_a_hold_of_a_lock_that_was_taken_away_is_none(harness: ZooKeeperHarness) -> None:
