@@ -13,9 +13,9 @@ from lockctl import kernel, registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import acquire
 from lockctl.lease.schedule import LONGEST_PATIENCE
-from lockctl.model import Claim, Outcome
+from lockctl.model import Outcome
 from lockctl.supervise.orders import Orders
-from lockctl.value import Value, replace
+from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,50 +27,19 @@ if TYPE_CHECKING:
     from lockctl.lease.acquire import Lease
     from lockctl.lease.renew import Renewer
     from lockctl.lease.schedule import Schedule
-    from lockctl.model import Capabilities, Grant, LockInfo
+    from lockctl.model import Capabilities, LockInfo
+    from lockctl.request import Request
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.keeper import Ending, Keeper
     from lockctl.supervise.signals import Signals
-    from lockctl.url import Url
 
 LOOK_TIMEOUT = 2.0  # seconds for seeing who holds the lock: a refused run is not held up for a message
-
-
-class Request(Value):
-    """One run, as the command line and the configuration want it. Spans in seconds."""
-
-    locks: tuple[str, ...]  # in the order in which the user named them
-    words: tuple[str, ...]
-    url: Url
-    host: str
-    user: str
-    schedule: Schedule
-    wait: float
-    splay: float
-    first_signal: int
-    leftover: str
-    kill_on_loss: bool
-    max_runtime: float | None
-    correctness: bool
-    run_unlocked: bool  # when the backend is out of reach
-    mode: str
-    slots: int
-    min_hold: float
-    once_per: float | None
-    fence: str | None  # the resource that is shown the token before the command starts
-    pgoptions: str  # $PGOPTIONS as lockctl was given it
-
-    @property
-    def name(self) -> str:
-        """The lock that stands for all in messages, reports and ``$LOCKCTL_LOCK``."""
-        return self.locks[0]
 
 
 def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[[str, str], None]) -> Outcome:
     """Run the guard's command under one lock. Raises ``ConfigError``: then nothing ran."""
     capabilities = registry.capabilities_of(request.url)
-    _check_guarantee(request, capabilities)
-    _check_carried(request, capabilities)
+    request.check(capabilities)
     fence = None
     if request.fence is not None:
         from lockctl.fence.entrance import Entrance
@@ -123,7 +92,7 @@ def _under_lock(
         _sleep(request.splay, signals)
         started_waiting = clock()
         backend = _open(request)
-        claim = _claim(request)
+        claim = request.claim()
         lease = acquire(
             backend,
             claim,
@@ -165,7 +134,7 @@ def _under_lock(
     guard.tell_deadline(lease.deadline)
     held = [part.descriptor for part in grant.parts or (grant,)]
     descriptors = tuple([descriptor for descriptor in held if descriptor is not None])
-    variables = _environment(request, capabilities, grant)
+    variables = request.variables(capabilities, grant)
     if fence is not None:
         variables += fence.variables(grant.domain, grant.token, request.pgoptions)
     keeper = start(lease.schedule, variables, descriptors)
@@ -223,28 +192,6 @@ def _ended(outcome: Outcome, ending: Ending) -> Outcome:
     return replace(outcome, kind="exited" if exited else "signaled", detail=detail)
 
 
-def _check_guarantee(request: Request, capabilities: Capabilities) -> None:
-    if request.correctness:
-        refusals = {
-            f"the tokens of {capabilities.scheme} are not guaranteed to rise (fencing: {capabilities.fencing})": (
-                capabilities.fencing != "strict"
-            ),
-            "--leftover leave lets processes continue without the lock": request.leftover == "leave",
-            "--on-unavailable run starts the command without a lock": request.run_unlocked,
-        }
-        for reason, applies in refusals.items():
-            if applies:
-                message = f"--guarantee correctness is not met: {reason}"
-                raise ConfigError(message)
-
-
-def _check_carried(request: Request, capabilities: Capabilities) -> None:
-    """Raises ``ConfigError`` for what this backend does not have."""
-    refusal = capabilities.refusal(request.mode)
-    if refusal is not None:
-        raise ConfigError(refusal)
-
-
 def _open(request: Request) -> Backend:
     if len(request.locks) == 1:
         return registry.open_backend(request.url)
@@ -259,36 +206,6 @@ def _open(request: Request) -> Backend:
         message = "all names are the same lock with this URL: give --lock once, or remove key= from the URL"
         raise ConfigError(f"{together.capabilities.scheme}: {message}")
     return together  # type: ignore[return-value]
-
-
-def _environment(request: Request, capabilities: Capabilities, grant: Grant) -> list[str]:
-    environment = [
-        f"LOCKCTL_LOCK={request.name}",
-        f"LOCKCTL_TOKEN={grant.token}",
-        f"LOCKCTL_FENCING={capabilities.fencing}",
-        f"LOCKCTL_TOKEN_DOMAIN={grant.domain}",
-        f"LOCKCTL_OWNER={grant.claim.owner}",
-        f"LOCKCTL_BACKEND={capabilities.scheme}",
-        f"LOCKCTL_TTL={grant.ttl:g}",
-    ]
-    if grant.parts:
-        tokens = {part.claim.name: part.token for part in grant.parts}
-        environment.append("LOCKCTL_TOKENS=" + " ".join([f"{name}={tokens[name]}" for name in request.locks]))
-    return environment
-
-
-def _claim(request: Request) -> Claim:
-    return Claim(
-        name=request.name,
-        owner=os.urandom(16).hex(),
-        ttl=request.schedule.ttl,
-        host=request.host,
-        pid=os.getpid(),
-        user=request.user,
-        command=request.words,
-        mode=request.mode,
-        slots=request.slots,
-    )
 
 
 def _look(backend: Backend, name: str) -> LockInfo | None:

@@ -8,6 +8,7 @@ from lockctl import config, names, registry, runner
 from lockctl.cli import exit_status
 from lockctl.errors import ConfigError, UsageError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
+from lockctl.request import Request
 from lockctl.settings_values import CONTRADICTIONS, asks
 from lockctl.supervise.signals import signal_name
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from lockctl.config import Effective
     from lockctl.lease.schedule import Schedule
     from lockctl.model import Outcome
-    from lockctl.runner import Request
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.signals import Signals
     from lockctl.url import Url
@@ -74,7 +74,7 @@ def _request(
 ) -> Request:
     check_pairs(settings)
     content: dict[str, Any] = {name: setting.content for name, setting in settings.items()}
-    return runner.Request(
+    return Request(
         locks=locks,
         words=words,
         url=url,

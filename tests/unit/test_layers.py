@@ -51,7 +51,8 @@ LAYERS: dict[str, set[str]] = {
     "config": {"settings", "settings_values", "registry", "config_file"},
     "lease": set(),
     "supervise": {"lease"},
-    "runner": {"registry", "lease", "supervise", "fence"},
+    "request": {"lease"},
+    "runner": {"request", "registry", "lease", "supervise", "fence"},
     "cli": {
         "settings",
         "settings_values",
@@ -60,6 +61,7 @@ LAYERS: dict[str, set[str]] = {
         "config_file",
         "lease",
         "supervise",
+        "request",
         "runner",
         "fence",
     },
