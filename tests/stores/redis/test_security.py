@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.jobs import eventually
-from tests.security.rights import check_everything
+from tests.promises.rights import check_everything
 from tests.servers import resp
 from tests.servers.redis import Redis, RedisSentinel
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.security.rights import check_everything
+from tests.promises.rights import check_everything
 from tests.servers.etcd import Etcd
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, start_ser
     server.command("role", "delete", "lockctl")
     url = f"etcd://{server.user}:{server.password}@{server.address}/"
     assert lockctl("run", "-b", url, "-l", "nightly", "--", "true").returncode == 78
-    manual = (Path(__file__).parents[2] / "man/text/lockctl-backends.7.txt").read_text()
+    manual = (Path(__file__).parents[3] / "man/text/lockctl-backends.7.txt").read_text()
     commands = [line.split()[1:] for line in manual.splitlines() if line.startswith("    etcdctl ")]
     assert len(commands) == 3
     for words in commands:

@@ -14,7 +14,7 @@ from kazoo.security import make_acl
 from lockctl.errors import BackendUnavailable
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
-from tests.security.rights import check_everything
+from tests.promises.rights import check_everything
 from tests.servers.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def test_a_server_that_wants_another_kind_of_proof_says_so(
 
 
 def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, zookeeper_server: ZooKeeper, root: str) -> None:
-    manual = (Path(__file__).parents[2] / "man/text/lockctl-backends.7.txt").read_text()
+    manual = (Path(__file__).parents[3] / "man/text/lockctl-backends.7.txt").read_text()
     login, create = (line.split() for line in manual.splitlines() if line.startswith(("    addauth ", "    create ")))
     user = login[2].replace("USER", "least").replace("PASSWORD", "s3cret")
     scheme, _, letters = create[3].split(":")
