@@ -23,6 +23,7 @@ from tests.servers.proxy import Proxy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lockctl.model import Claim
     from tests.jobs import Lockctl
     from tests.servers.redis import Redis
 
@@ -346,3 +347,62 @@ def test_no_answer_of_a_node_is_taken_for_that_of_another_request(scene: Scene) 
         client.renew(grant, timeout=1.0)
         client.release(grant, timeout=LIMIT)
         assert client.inspect("nightly", timeout=LIMIT).state == "free"
+
+
+def scripts_of(servers: list[Redis]) -> int:
+    """How many scripts all of them have run."""
+    told = [server.command("INFO", "commandstats") for server in servers]
+    return sum(int(calls) for text in told for calls in re.findall(r"cmdstat_evalsha:calls=(\d+)", text))
+
+
+def queue_at(scene: Scene, number: int) -> int:
+    """How many wait at one node."""
+    return int(scene.servers[number].command("ZCARD", f"{{{scene.key}}}:queue"))
+
+
+def start_waiting(scene: Scene, mine: Claim) -> Background:
+    """A wait of a client of its own."""
+    client = scene.client()
+    return Background(lambda: client.wait(mine, timeout=60.0, interrupt=None))
+
+
+def test_a_release_wakes_the_first_of_those_who_wait_and_they_ask_seldom(scene: Scene) -> None:
+    client = scene.client()
+    grant = take(client, claim(ttl=60.0))
+    claims = {each.owner: each for each in (claim(ttl=30.0) for _ in range(4))}
+    waiting = [start_waiting(scene, each) for each in claims.values()]
+    eventually(lambda: queue_at(scene, 0) == 4)
+    before, began = scripts_of(scene.servers), time.monotonic()
+    time.sleep(3.0)
+    assert scripts_of(scene.servers) - before <= 20 * (time.monotonic() - began)
+    client.release(grant, timeout=LIMIT)
+    eventually(lambda: any(not each.running for each in waiting))
+    assert sum(each.running for each in waiting) == 3
+    for _ in waiting:  # each of those who were woken goes in and leaves, which wakes the next
+        (owner,) = scene.servers[0].ask("ZRANGE", f"{{{scene.key}}}:queue", 0, 0)
+        client.release(take(client, claims[owner.decode()]), timeout=LIMIT)
+    for each in waiting:
+        each.result()
+
+
+@pytest.mark.parametrize("mode", ["blackhole", "refuse", "reset"])
+def test_who_waits_goes_on_at_another_node_when_that_of_its_queue_is_away(scene: Scene, mode: str) -> None:
+    client = scene.client()
+    grant = take(client, claim(ttl=60.0))
+    waiting = start_waiting(scene, claim(ttl=30.0))
+    eventually(lambda: queue_at(scene, 0) == 1)
+    scene.cut(0, mode=mode)
+    eventually(lambda: queue_at(scene, 1) == 1)
+    client.release(grant, timeout=LIMIT)
+    waiting.result()
+
+
+def test_who_lost_an_attempt_leaves_no_position_behind(scene: Scene) -> None:
+    client, other = scene.client(), scene.client()
+    mine = claim(ttl=60.0)
+    grant = take(client, claim(ttl=60.0))
+    other.wait(mine, timeout=0.1, interrupt=None)
+    assert queue_at(scene, 0) == 1
+    assert other.try_acquire(mine, timeout=LIMIT) is None
+    assert queue_at(scene, 0) == 0
+    client.release(grant, timeout=LIMIT)

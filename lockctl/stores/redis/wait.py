@@ -43,19 +43,24 @@ class Queue:
         """Nothing is opened yet."""
         self._session = session
         self._owner = ""  # whose channel is subscribed to
+        self.is_first = False  # whether nobody was before us at the last look
         self._channel: Connection | None = None
 
     def wait(self, claim: Claim, deadline: Deadline) -> None:
         """Return when it is the turn of *claim*, or at the deadline; raises as requests do."""
         try:
             while deadline.left() > 0:
-                self._subscribe(claim, deadline.sooner(ONE_REQUEST))
-                pause = self._refresh(claim, deadline.sooner(ONE_REQUEST))
-                if pause is None or self._is_told(min(pause, deadline.left()), deadline.interrupt):
+                pause = self.look(claim, deadline.sooner(ONE_REQUEST))
+                if pause == 0.0 or self.is_told(min(pause, deadline.left()), deadline.interrupt):
                     return
         except (BackendUnavailable, RequestInterrupted):
             self.close()
             raise
+
+    def look(self, claim: Claim, deadline: Deadline) -> float:
+        """Keep our position; how many seconds to wait for a message until the next look; 0: it is our turn."""
+        self._subscribe(claim, deadline)
+        return self._refresh(claim, deadline)
 
     def _subscribe(self, claim: Claim, deadline: Deadline) -> None:
         if self._channel is not None and self._owner == claim.owner:
@@ -68,8 +73,7 @@ class Queue:
             return
         self._channel, self._owner = connection, claim.owner
 
-    def _refresh(self, claim: Claim, deadline: Deadline) -> float | None:
-        """Keep our position; ``None``: it is our turn, else how many seconds to wait for a message."""
+    def _refresh(self, claim: Claim, deadline: Deadline) -> float:
         life = min(LIFE_PER_TTL * claim.ttl, LONGEST_LIFE)
         document = documents.describe(claim, {"since": wall()}, ROOM)
         keys = names.keys_of(self._session.prefix, claim.name, claim.owner)
@@ -83,8 +87,9 @@ class Queue:
         turn, before, left = entry.answer(reply, self._session.where, 3)
         if not all(isinstance(each, int) for each in (turn, before, left)):
             raise entry.no_answer(self._session.where)
+        self.is_first = before == 0
         if turn:
-            return None
+            return 0.0
         # spread, so that many who came in the same second do not look in the same one for ever
         pause = life / LOOKS_PER_LIFE * (0.8 + 0.2 * os.urandom(1)[0] / 255)
         if self._channel is None or before < NEAR:
@@ -93,7 +98,7 @@ class Queue:
             pause = min(pause, left / 1000 + 0.001)
         return pause
 
-    def _is_told(self, pause: float, interrupt: int | None) -> bool:
+    def is_told(self, pause: float, interrupt: int | None) -> bool:
         """Whether to stop waiting: a message or an interrupt came within *pause* seconds."""
         poll = select.poll()
         for descriptor in (self._channel.fileno() if self._channel else None, interrupt):

@@ -10,9 +10,8 @@ of nodes is written into the lock, because clients that name different sets do n
 from __future__ import annotations
 
 import _thread
-import os
 
-from lockctl import clock, documents
+from lockctl import documents
 from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
 from lockctl.locks.native import NativeBackend
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from lockctl.stores.redis.entry import Seen
     from lockctl.stores.redlock import inspect, records, retire, revoke
     from lockctl.stores.redlock.nodes import Members
+    from lockctl.stores.redlock.wait import Waiting
     from lockctl.url import Url
 
     T = TypeVar("T")
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 LONGEST_ROUND = 2.0  # seconds that a majority has for one step of an attempt
 ROUNDS_PER_TTL = 4  # an attempt has two, and what is left of its ttl must be worth the trouble
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.8  # seconds between two attempts of a waiter to see whether it is free
 GIVE_BACK = 0.5  # seconds for giving back what a lost attempt was granted
 
 
@@ -81,6 +80,7 @@ class RedlockBackend(NativeBackend):
         self._nodes = [Node(place, members.login, members.prefix) for place in members.places]
         self._quorum = len(self._nodes) // 2 + 1
         self._wanted: dict[str, bytes] = {}  # owner of a claim that is tried or held -> its document in the lock
+        self._waiting: Waiting | None = None
         self._draws: dict[str, int] = {}  # name of a lock -> attempts in a row in which nobody got a majority
 
     @classmethod
@@ -132,6 +132,8 @@ class RedlockBackend(NativeBackend):
             self._give_back(claim)
             return None
         self._draws.pop(claim.name, None)
+        if self._waiting is not None:
+            self._waiting.close()
         at = tally.middle([answer.at for answer in tally.usable(answers) if answer.token is not None])
         grant = Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl, at)
         has_it = [node for node, answer in zip(given, confirmed, strict=True) if answer is True]
@@ -172,7 +174,8 @@ class RedlockBackend(NativeBackend):
 
     def _lose(self, claim: Claim, answers: list[Attempt | LockctlError | None], *, any_given: bool) -> None:
         self._wanted.pop(claim.owner, None)
-        if any_given or len(tally.usable(answers)) < len(answers):
+        has_position = self._waiting is not None and self._waiting.has_position(claim)
+        if any_given or has_position or len(tally.usable(answers)) < len(answers):
             self._give_back(claim)
         for answer in tally.usable(answers):
             found = entry.read(answer.value)
@@ -262,21 +265,15 @@ class RedlockBackend(NativeBackend):
             raise tally.too_few(answers, "gave the lock back", self._quorum)
 
     def _wait(self, claim: Claim, deadline: Deadline) -> None:
-        """There is no queue: everybody looks again after a random time."""
-        longest = min(max(claim.ttl / 4, 2 * SHORTEST_PAUSE), LONGEST_PAUSE)
-        draws = self._draws.get(claim.name, 0)
-        # who drew with others must not come back at the same moment as they
-        pause = min(SHORTEST_PAUSE * 2 ** min(draws, 10), longest) * _random(0.5, 1.5) if draws else 0.0
-        while deadline.left() > 0:
-            if clock.pause(min(pause, deadline.left()), deadline.interrupt) or deadline.left() <= 0:
-                return
-            left = self._free_in(claim, deadline.sooner(_round(claim.ttl)))
-            if left is None:
-                return
-            pause = min(left + 0.001, _random(SHORTEST_PAUSE, longest))
+        from lockctl.stores.redlock.wait import Waiting
 
-    def _free_in(self, claim: Claim, deadline: Deadline) -> float | None:
-        """Seconds until the lock ends on a majority, if nobody renews it; ``None``: it is free there."""
+        if self._waiting is None:
+            self._waiting = Waiting(self._nodes)
+        draws = self._draws.get(claim.name, 0)
+        self._waiting.wait(claim, lambda: self._is_free(claim, deadline.sooner(_round(claim.ttl))), draws, deadline)
+
+    def _is_free(self, claim: Claim, deadline: Deadline) -> bool:
+        """Whether the lock is free on a majority."""
         from lockctl.stores.redis import inspect
 
         def read(node: Node, until: Deadline) -> list[Seen]:
@@ -287,17 +284,15 @@ class RedlockBackend(NativeBackend):
         if len(tally.usable(seen)) < self._quorum:
             raise tally.too_few(seen, "answered", self._quorum)
         present = [each[0] for each in tally.usable(seen)]
-        lives = sorted(
-            0.0 if each.value is None else tally.FOR_EVER if each.left is None else each.left for each in present
-        )
-        left = lives[self._quorum - 1]
-        return left if left > 0 else None
+        return sum(each.value is None or each.left == 0 for each in present) >= self._quorum
 
     def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
         return operation(tally.Majority(self._nodes, self._prefix, self._quorum), *arguments, Deadline(timeout), **more)
 
     def close(self) -> None:
         """See ``Backend``."""
+        if self._waiting is not None:
+            self._waiting.close()
         for node in self._nodes:
             node.close()
 
@@ -305,7 +300,3 @@ class RedlockBackend(NativeBackend):
 def _round(ttl: float) -> float:
     """Seconds that a majority has for one step of an attempt."""
     return min(ttl / ROUNDS_PER_TTL, LONGEST_ROUND)
-
-
-def _random(least: float, most: float) -> float:
-    return least + (most - least) * int.from_bytes(os.urandom(2), "little") / 0xFFFF
