@@ -11,7 +11,8 @@ import time
 from lockctl import clock as clocks
 from lockctl import history  # noqa: F401 - backends need it afterwards, and now nobody waits
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT, GIVE_BACK_TIMEOUT, LONGEST_PAUSE, MINIMUM, RETRY_PAUSE
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT, RETRY_PAUSE
+from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, LONGEST_PAUSE, MINIMUM
 from lockctl.model import Run
 from lockctl.value import Value, replace
 

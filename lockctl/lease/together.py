@@ -12,7 +12,7 @@ import os
 import time
 
 from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked, LockctlError
-from lockctl.lease.acquire import Attempts
+from lockctl.lease.attempts import Attempts
 from lockctl.value import replace
 
 TYPE_CHECKING = False

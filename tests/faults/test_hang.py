@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT, GIVE_BACK_TIMEOUT
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from lockctl.lease.attempts import GIVE_BACK_TIMEOUT
 from lockctl.lease.schedule import plan
 from lockctl.registry import load
 from tests.faults.backends import SERVED, addresses_of, on_backends

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
-from lockctl.lease.acquire import Attempts
+from lockctl.lease.attempts import Attempts
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.url import parse_url

@@ -11,7 +11,8 @@ import pytest
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, LeaseLost, RequestInterrupted
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Attempts, Lease, acquire
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Lease, acquire
+from lockctl.lease.attempts import Attempts
 from lockctl.lease.schedule import plan
 from lockctl.locks.machine import Lock
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
