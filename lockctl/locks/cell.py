@@ -214,9 +214,9 @@ class CellBackend:
                 if seen.owner is not None:
                     return None
                 if not now:
-                    raise LockctlError(
-                        f"{name} is held by another program, which cannot be told: end it, or use --now"
-                    ) from None
+                    from lockctl.locks.revoke import another_program
+
+                    raise another_program(name) from None
                 lock = Lock()
                 lock.token = lock.next_token(foreign.seen.at, self._floor(deadline))
                 lock.used = foreign.seen.at

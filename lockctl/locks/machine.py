@@ -10,7 +10,7 @@ The order is that of the queue: nobody enters before those who came earlier, unl
 from __future__ import annotations
 
 from lockctl import documents, json_text
-from lockctl.errors import ConfigError, LeaseLost, LockctlError
+from lockctl.errors import ConfigError, LeaseLost
 from lockctl.model import SHARED
 
 TYPE_CHECKING = False
@@ -167,7 +167,9 @@ class Lock:
         if now:
             del self.holders[holder["owner"]]
         elif "ended_at" in holder:
-            raise LockctlError(f"{name} is kept by --min-hold, and its job has ended: use --now to free it")
+            from lockctl.locks.revoke import only_a_hold
+
+            raise only_a_hold(name)
         else:
             asked = documents.describe_revocation(holder["owner"], by, reason)
             holder["asked"] = json_text.parse(asked)

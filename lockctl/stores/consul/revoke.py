@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.errors import LockctlError
+from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.names import printable
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.inspect import sight
@@ -36,10 +36,10 @@ def _ask_back(agent: Agent, name: str, seen: Holder, request: tuple[str, str], d
         if entry is None:
             return None
         if entry.key == agent.prefix + HOLDS + name:
-            raise LockctlError(f"{name} is kept by --min-hold after its job, which cannot be told: use --now")
+            raise only_a_hold(name)
         record = entries.read_holder(entry)
         if record is None:
-            raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
+            raise another_program(name)
         value = encoded(entries.describe_revoked(entry, record, *request))
         # the session stays: only lock and unlock change it
         write = {"Verb": "cas", "Key": entry.key, "Index": entry.index, "Value": value, "Flags": entry.flags}

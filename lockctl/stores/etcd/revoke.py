@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.errors import BackendUnavailable, LockctlError
+from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.stores.etcd import layout
 from lockctl.stores.etcd.inspect import read_queues
 from lockctl.stores.etcd.protocol import LeaseGone
@@ -31,9 +32,9 @@ def revoke(
     if now:
         action = layout.delete(current.key)
     elif owner is None:
-        raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
+        raise another_program(name)
     elif documents.seconds((document or {}).get("ended_at")) is not None:
-        raise LockctlError(f"the job that held {name} has ended, only a hold is left: wait for its end, or use --now")
+        raise only_a_hold(name)
     elif not current.lease:
         raise LockctlError(f"the key of {name} was overwritten by another client and belongs to no lease: use --now")
     else:

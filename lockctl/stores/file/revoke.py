@@ -14,6 +14,7 @@ from errno import EISDIR, ENOSPC, EPERM
 
 from lockctl import documents
 from lockctl.errors import ConfigError, LockctlError
+from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.names import printable
 from lockctl.stores.file import address, layout, protocol
 from lockctl.stores.file.layout import Record
@@ -35,12 +36,9 @@ def ask(directory: int, file: str, key: str, name: str, holder: Holder, by: str,
     Raises ``LockctlError`` for a holder that nobody, or not this user, can ask for anything, and ``OSError``.
     """
     if holder.owner is None:
-        who = f"pid {holder.pid}" if holder.pid else "its process is not known"
-        message = f"{name} is held by another program ({who}), which cannot be told: end it, or use --now"
-        raise LockctlError(message)
+        raise another_program(name, f" (pid {holder.pid})" if holder.pid else " (its process is not known)")
     if holder.ended_at is not None:
-        message = f"{name} is kept after a job that has ended, and nobody is there to be told: wait, or use --now"
-        raise LockctlError(message)
+        raise only_a_hold(name)
     number, written = _written(key, holder)
     user = documents.whole(written.get("uid"))
     if user is not None and not _obeys(directory, user, os.geteuid()):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from lockctl.documents import describe_revocation
 from lockctl.errors import ConfigError, LockctlError
+from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.model import EXCLUSIVE
 from lockctl.names import printable
 from lockctl.stores.postgresql import queue
@@ -33,7 +34,7 @@ def revoke(
     if now:
         ended = _end(observer, name, seen, deadline)
     elif seen.owner is None:
-        raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
+        raise another_program(name)
     else:
         ended = _ask(observer, name, seen, printable(by), printable(reason), deadline)
     if ended is None and seen.owner is not None:
@@ -101,7 +102,7 @@ def _end_hold(observer: Observer, name: str, seen: Holder, *, now: bool, deadlin
         entry = observer.fence.read(session, key, deadline)
         if entry is None or entry.held_for is None or (entry.owner, entry.token) != (seen.owner, seen.token):
             return None
-        raise LockctlError(f"{name} is kept by --min-hold, and its job has ended: use --now to free it")
+        raise only_a_hold(name)
 
     return observer.with_session(ask, deadline)
 

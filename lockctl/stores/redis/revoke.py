@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.errors import LockctlError
+from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.model import SHARED, SLOT
 from lockctl.stores.redis import entry, scripts
 from lockctl.stores.redis.inspect import read_locks
@@ -24,27 +24,17 @@ def revoke(
         from lockctl.stores.redis import share
 
         return share.revoke(session, name, seen, deadline, now=now, by=by, reason=reason)
-    refuse_to_tell_the_ended(name, seen, now=now)
+    if seen.ended_at is not None and not now:
+        raise only_a_hold(name)
     if seen.owner is not None and seen.token is not None:
         expected = entry.beginning(seen.owner, seen.token).encode()
         return ask(session, name, seen, expected, deadline, now=now, by=by, reason=reason)
     (present,) = read_locks(session, [name], deadline)
     if present.value is None or present.record is not None:
         return None
-    refuse_to_tell(name, now=now)
-    return ask(session, name, seen, present.value, deadline, now=True, by=by, reason=reason)
-
-
-def refuse_to_tell(name: str, *, now: bool) -> None:
-    """Raise ``LockctlError``: another program's lock can only be taken away."""
     if not now:
-        raise LockctlError(f"{name} is held by another program, which cannot be told: end it, or use --now")
-
-
-def refuse_to_tell_the_ended(name: str, seen: Holder, *, now: bool) -> None:
-    """Raise ``LockctlError`` if nobody is there who could be told."""
-    if seen.ended_at is not None and not now:
-        raise LockctlError(f"{name} is only kept until its --min-hold ends, its job has ended: to free it, use --now")
+        raise another_program(name)
+    return ask(session, name, seen, present.value, deadline, now=True, by=by, reason=reason)
 
 
 def ask(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.stores.redis.revoke import refuse_to_tell, refuse_to_tell_the_ended
+from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.stores.redis.revoke import revoke as revoke_one
 from lockctl.stores.redlock import tally
 from lockctl.stores.redlock.inspect import read_locks
@@ -20,13 +20,15 @@ def revoke(
 ) -> int | None:
     """See ``Backend.revoke``; each node compares before it acts."""
     nodes, quorum = majority.nodes, majority.size
-    refuse_to_tell_the_ended(name, seen, now=now)
+    if seen.ended_at is not None and not now:
+        raise only_a_hold(name)
     if seen.owner is None:
         answers = read_locks(majority, [name], deadline)
         present = tally.combine([answer[0] if isinstance(answer, list) else None for answer in answers], quorum)
         if present.value is None or present.record is not None:
             return None
-        refuse_to_tell(name, now=now)
+        if not now:
+            raise another_program(name)
     # each node's answer is a token, or 0 for "not the one that was seen"
     said = ask_all(
         nodes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.errors import LockctlError
+from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.stores.zookeeper import hold
 from lockctl.stores.zookeeper.claim import with_revocation
 from lockctl.stores.zookeeper.inspect import holder, see
@@ -28,8 +28,7 @@ def revoke(
         floor = session.last_zxid + 1  # a token is the number of the transaction that grants it
         if sight.kept is not None and _same(sight.kept, seen) and sight.record is not None:
             if not now:
-                message = f"the job of {name} has ended, and --min-hold keeps the lock: nobody can be told; use --now"
-                raise LockctlError(message)
+                raise only_a_hold(name)
             if hold.end(session, place.kept(name), sight.record[1], deadline):
                 return floor
             continue
@@ -42,8 +41,7 @@ def revoke(
             # the path is of this holder alone, so this compares and deletes; its renewals change the version
             (answer,) = session.ask(deadline, lambda client: client.delete_async(path))  # noqa: B023
         elif current.owner is None:
-            message = f"{name} is held by another program, which cannot be told: end it, or use --now"
-            raise LockctlError(message)
+            raise another_program(name)
         else:
             asked = with_revocation(data, current.owner, by, reason)
             (answer,) = session.ask(deadline, lambda client: client.set_async(path, asked, stat.version))  # noqa: B023
