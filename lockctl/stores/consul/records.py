@@ -70,9 +70,7 @@ def remember(agent: Agent, name: str, run: Run, deadline: Deadline) -> None:
 
 def noted_at(entry: Entry) -> float:
     """When a run was remembered, by the clock of an agent; of what does not say so, 0: long ago."""
-    content = documents.an_object(entry.value) or {}
-    times = [documents.seconds(content.get(word)) for word in ("noted_at", "ended_at")]
-    return next((time for time in times if time is not None), 0.0)
+    return documents.time_in(entry.value, "noted_at", "ended_at") or 0.0
 
 
 def read_history(agent: Agent, name: str, deadline: Deadline, kind: str = "") -> tuple[Run, ...]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.model import Grant, Run
-    from lockctl.stores.etcd.layout import Entry
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
@@ -31,7 +30,7 @@ def last_success(backend: Client, name: str, deadline: Deadline) -> float | None
     """See ``Backend``. What is no time that we noted counts as none."""
     answer = backend.cluster.call("/v3/kv/range", layout.only(backend.layout.success(name)), deadline)
     found = layout.entries(answer)
-    return _time_in(found[0]) if found else None
+    return documents.time_in(found[0].value, "at") if found else None
 
 
 def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
@@ -46,7 +45,7 @@ def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
         found, mine = layout.steps(backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline), 2)
         if not mine or mine[0].created != grant.token:
             raise BackendUnavailable(f"{backend.cluster.where}: the lock is not ours any more: no success was noted")
-        if found and not documents.is_newer(grant.at, _time_in(found[0]), clock.wall()):
+        if found and not documents.is_newer(grant.at, documents.time_in(found[0].value, "at"), clock.wall()):
             return
         unchanged = layout.has_value(key, found[0].value) if found else layout.is_created_at(key, 0)
 
@@ -83,11 +82,6 @@ def read_history(backend: Client, name: str, deadline: Deadline) -> tuple[Run, .
     answer = backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline)
     started, refused = layout.steps(answer, len(steps))
     return history.in_order(filter(None, [history.read(entry.value) for entry in started + refused]))
-
-
-def _time_in(entry: Entry) -> float | None:
-    content = documents.an_object(entry.value)
-    return documents.seconds(content.get("at")) if content is not None else None
 
 
 def _write(

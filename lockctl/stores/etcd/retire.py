@@ -77,11 +77,6 @@ def _last_use(found: list[list[Entry]]) -> float | None:
     at_lock, *records = found
     if at_lock or not any(records):
         return None
-    return max((_time_in(entry) for record in records for entry in record), default=0.0)
-
-
-def _time_in(entry: Entry) -> float:
-    """When a record was written; of one that does not say so, as that of a stranger, 0: long ago."""
-    content = documents.an_object(entry.value) or {}
-    times = [documents.seconds(content.get(word)) for word in ("noted_at", "at", "ended_at")]
-    return next((time for time in times if time is not None), 0.0)
+    # of a record that does not say when it was written, as that of another program, it was long ago
+    fields = ("noted_at", "at", "ended_at")
+    return max((documents.time_in(entry.value, *fields) or 0.0 for record in records for entry in record), default=0.0)

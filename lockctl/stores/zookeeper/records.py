@@ -37,7 +37,7 @@ def last_success(session: Session, name: str, deadline: Deadline) -> float | Non
         return None
     if isinstance(found, Exception):
         raise session.strange(found, path)
-    return _time_in(found[0])
+    return documents.time_in(found[0], "at")
 
 
 def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
@@ -53,7 +53,7 @@ def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
             continue
         if isinstance(found, Exception):
             raise session.strange(found, path)
-        if not documents.is_newer(grant.at, _time_in(found[0]), clock.wall()):
+        if not documents.is_newer(grant.at, documents.time_in(found[0], "at"), clock.wall()):
             return
         # what was read may be old: then it has changed since, and is read again
         answer = _put(session, path, data, found[1].version, deadline)
@@ -66,11 +66,6 @@ def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
 def _put(session: Session, path: str, data: bytes, version: int, deadline: Deadline) -> Any:
     """The answer to writing a node that is still in this version."""
     return session.ask(deadline, lambda client: client.set_async(path, data, version))[0]
-
-
-def _time_in(data: bytes) -> float | None:
-    content = documents.an_object(data)
-    return documents.seconds(content.get("at")) if content is not None else None
 
 
 def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
