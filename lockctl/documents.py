@@ -164,13 +164,6 @@ def is_newer(at: float, noted: float | None, now: float) -> bool:
     return noted is None or at > noted or noted > now + FAR_AHEAD
 
 
-def time_in(data: bytes | None, *fields: str) -> float | None:
-    """The first point of time in these fields of a JSON object; ``None``: there is none, or *data* is no object."""
-    content = an_object(data) or {}
-    times = (seconds(content.get(field)) for field in fields)
-    return next((time for time in times if time is not None), None)
-
-
 def words(content: object) -> tuple[str, ...] | None:
     """*content* as the words of a command, if it is a list."""
     return tuple(str(word) for word in content) if isinstance(content, list) else None

@@ -1,4 +1,4 @@
-"""Runs of the past as JSON documents, which each backend keeps beside its locks.
+"""What each backend keeps beside its locks, as JSON documents: the runs of the past, and when something was noted.
 
 What is read is untrusted, as in :mod:`lockctl.documents`. Loaded when a run has ended.
 """
@@ -70,3 +70,10 @@ def in_order(runs: Iterable[Run]) -> tuple[Run, ...]:
         first_started = (started[0].ended_at or 0.0) >= (refused[0].ended_at or 0.0)
         merged.append((started if first_started else refused).pop(0))
     return (*merged, *started, *refused)
+
+
+def time_in(data: bytes | None, *fields: str) -> float | None:
+    """The first point of time in these fields of a JSON object; ``None``: there is none, or *data* is no object."""
+    content = documents.an_object(data) or {}
+    times = (documents.seconds(content.get(field)) for field in fields)
+    return next((time for time in times if time is not None), None)

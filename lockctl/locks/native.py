@@ -2,7 +2,7 @@
 
 Taking, renewing and releasing are in the ``lock.py`` of a store. Every other operation is a function in one file of the
 store, which is loaded when it is needed: ``forget`` of etcd is ``forget`` in ``stores/etcd/retire.py``. What each file
-has is below. The first argument is what the store works with (:meth:`NativeBackend._do`), the last one the deadline.
+has is in :mod:`lockctl.locks.files`.
 """
 
 from __future__ import annotations
@@ -13,58 +13,12 @@ from lockctl.wire.deadline import Deadline
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, ClassVar, Protocol, TypeVar
+    from typing import Any, ClassVar, TypeVar
 
+    from lockctl.locks.files import Inspect, Records, Retire, Revoke
     from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Run
 
     T = TypeVar("T")
-    C_contra = TypeVar("C_contra", contravariant=True)
-
-    class Inspect(Protocol[C_contra]):
-        """What ``inspect.py`` has."""
-
-        def inspect(self, client: C_contra, name: str, deadline: Deadline, /) -> LockInfo:
-            """See ``Backend.inspect``."""
-
-        def list_locks(self, client: C_contra, pattern: str, deadline: Deadline, /) -> Iterator[LockInfo]:
-            """See ``Backend.list``."""
-
-    class Revoke(Protocol[C_contra]):
-        """What ``revoke.py`` has."""
-
-        def revoke(
-            self, client: C_contra, name: str, seen: Holder, deadline: Deadline, /, *, now: bool, by: str, reason: str
-        ) -> int | None:
-            """See ``Backend.revoke``."""
-
-    class Records(Protocol[C_contra]):
-        """What ``records.py`` has."""
-
-        def last_success(self, client: C_contra, name: str, deadline: Deadline, /) -> float | None:
-            """See ``Backend.last_success``."""
-
-        def note_success(self, client: C_contra, grant: Grant, deadline: Deadline, /) -> None:
-            """See ``Backend.note_success``."""
-
-        def remember(self, client: C_contra, name: str, run: Run, deadline: Deadline, /) -> None:
-            """See ``Backend.remember``."""
-
-        def read_history(self, client: C_contra, name: str, deadline: Deadline, /) -> tuple[Run, ...]:
-            """See ``Backend.history``."""
-
-    class Retire(Protocol[C_contra]):
-        """What ``retire.py`` has."""
-
-        def unused(
-            self, client: C_contra, pattern: str, older_than: float, deadline: Deadline, /
-        ) -> Iterator[tuple[str, float]]:
-            """See ``Backend.unused``."""
-
-        def forget(self, client: C_contra, name: str, older_than: float, deadline: Deadline, /) -> bool:
-            """See ``Backend.forget``."""
-
-    # each ``lock.py`` has its own files checked against this
-    Files = tuple[Inspect[C_contra], Revoke[C_contra], Records[C_contra], Retire[C_contra]]
 
 
 class NativeBackend:

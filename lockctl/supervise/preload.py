@@ -7,8 +7,9 @@ import sys
 
 LEASE = "lockctl.lease"
 STORES = "lockctl.stores."
-LOCKS = "lockctl.locks"
 DRIVER = "cell"  # loaded from the start by those whose locks are over cells; the others need it for marks alone
+CELLS = "lockctl.locks.cell"
+FOR_CELLS = ("lockctl.locks.records", "lockctl.locks.inspect", "lockctl.locks.revoke")
 LATER = ("lockctl.supervise.keeper", "lockctl.cli.output", "lockctl.cli.report", "lockctl.cli.campaign")
 
 
@@ -20,8 +21,6 @@ def load_rest() -> None:
     """
     modules = list(sys.modules.items())  # threads of a client library may load something just now
     used = [name for name, module in modules if name.startswith(STORES) and hasattr(module, "__path__")]
-    if f"{LOCKS}.{DRIVER}" in sys.modules:
-        used.append(LOCKS)
     for package in (LEASE, *used):
         try:
             files = os.listdir(sys.modules[package].__path__[0])
@@ -31,7 +30,7 @@ def load_rest() -> None:
             name, _, ending = file.partition(".")
             if ending == "py" and name not in ("__init__", DRIVER):
                 _try_to_load(f"{package}.{name}")
-    for name in LATER:
+    for name in (*LATER, *(FOR_CELLS if CELLS in sys.modules else ())):
         _try_to_load(name)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, ClassVar, TypeVar
 
-    from lockctl.locks.native import Files
+    from lockctl.locks.files import Files
     from lockctl.model import Claim
     from lockctl.stores.consul import inspect, records, retire, revoke
     from lockctl.stores.consul.layout import Entry, HolderRecord

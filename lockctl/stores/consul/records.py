@@ -70,7 +70,7 @@ def remember(agent: Agent, name: str, run: Run, deadline: Deadline) -> None:
 
 def noted_at(entry: Entry) -> float:
     """When a run was remembered, by the clock of an agent; of what does not say so, 0: long ago."""
-    return documents.time_in(entry.value, "noted_at", "ended_at") or 0.0
+    return history.time_in(entry.value, "noted_at", "ended_at") or 0.0
 
 
 def read_history(agent: Agent, name: str, deadline: Deadline, kind: str = "") -> tuple[Run, ...]:

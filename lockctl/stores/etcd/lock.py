@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar
 
-    from lockctl.locks.native import Files
+    from lockctl.locks.files import Files
     from lockctl.model import Claim
     from lockctl.stores.etcd import inspect, records, retire, revoke
     from lockctl.url import Url

@@ -30,7 +30,7 @@ def last_success(backend: Client, name: str, deadline: Deadline) -> float | None
     """See ``Backend``. What is no time that we noted counts as none."""
     answer = backend.cluster.call("/v3/kv/range", layout.only(backend.layout.success(name)), deadline)
     found = layout.entries(answer)
-    return documents.time_in(found[0].value, "at") if found else None
+    return history.time_in(found[0].value, "at") if found else None
 
 
 def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
@@ -45,7 +45,7 @@ def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
         found, mine = layout.steps(backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline), 2)
         if not mine or mine[0].created != grant.token:
             raise BackendUnavailable(f"{backend.cluster.where}: the lock is not ours any more: no success was noted")
-        if found and not documents.is_newer(grant.at, documents.time_in(found[0].value, "at"), clock.wall()):
+        if found and not documents.is_newer(grant.at, history.time_in(found[0].value, "at"), clock.wall()):
             return
         unchanged = layout.has_value(key, found[0].value) if found else layout.is_created_at(key, 0)
 

@@ -6,7 +6,7 @@ runs out: whoever ended it could end it with a record that was attached to it a 
 
 from __future__ import annotations
 
-from lockctl import documents
+from lockctl import history
 from lockctl.locks.inspect import matching
 from lockctl.stores.etcd import layout
 from lockctl.stores.etcd.inspect import names_below
@@ -79,4 +79,4 @@ def _last_use(found: list[list[Entry]]) -> float | None:
         return None
     # of a record that does not say when it was written, as that of another program, it was long ago
     fields = ("noted_at", "at", "ended_at")
-    return max((documents.time_in(entry.value, *fields) or 0.0 for record in records for entry in record), default=0.0)
+    return max((history.time_in(entry.value, *fields) or 0.0 for record in records for entry in record), default=0.0)

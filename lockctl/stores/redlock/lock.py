@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import ClassVar, TypeVar
 
-    from lockctl.locks.native import Files
+    from lockctl.locks.files import Files
     from lockctl.model import Claim
     from lockctl.stores.redis.entry import Seen
     from lockctl.stores.redlock import inspect, records, retire, revoke

@@ -37,7 +37,7 @@ def last_success(session: Session, name: str, deadline: Deadline) -> float | Non
         return None
     if isinstance(found, Exception):
         raise session.strange(found, path)
-    return documents.time_in(found[0], "at")
+    return history.time_in(found[0], "at")
 
 
 def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
@@ -53,7 +53,7 @@ def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
             continue
         if isinstance(found, Exception):
             raise session.strange(found, path)
-        if not documents.is_newer(grant.at, documents.time_in(found[0], "at"), clock.wall()):
+        if not documents.is_newer(grant.at, history.time_in(found[0], "at"), clock.wall()):
             return
         # what was read may be old: then it has changed since, and is read again
         answer = _put(session, path, data, found[1].version, deadline)
