@@ -62,12 +62,12 @@ class Backend(Protocol):
         """Return when :meth:`try_acquire` may now succeed, after *timeout*, or when *interrupt* is readable.
 
         Raises ``BackendUnavailable``. *timeout* may be infinite.
-        *interrupt* is a descriptor, or ``None``. A place in a queue is kept
+        *interrupt* is a descriptor, or ``None``. A position in a queue is kept
         between calls until :meth:`withdraw` or a grant.
         """
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """Give up a place in the queue and whatever a wait or a lost answer may have been granted; idempotent."""
+        """Give up a position in the queue and whatever a wait or a lost answer may have been granted; idempotent."""
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """One lock as it is now; a lock that nobody ever took is ``free``. Reads only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lockctl import clock
 from lockctl.durations import format_duration
 from lockctl.errors import (
     BackendUnavailable,
@@ -99,7 +100,7 @@ def acquire(
                 left = min(unreachable_at, give_up) - now()
                 if left <= 0 and not refused:
                     raise
-                _sleep(min(pause, max(left, 0.0)), interrupt)  # the last attempt is made when the time is over
+                clock.pause(min(pause, max(left, 0.0)), interrupt)  # the last attempt is made when the time is over
                 pause = min(2 * pause, LONGEST_PAUSE)
             _stop_if_asked(ending_signal)
     except BaseException as error:
@@ -128,7 +129,7 @@ def _fresh(backend: Backend, lease: Lease, now: Callable[[], float]) -> Lease:
             raise BackendUnavailable(f"the lock was lost before the command could start: {lost}") from None
         except BackendUnavailable:
             late += 1
-            _sleep(MINIMUM, None)
+            clock.pause(MINIMUM)
             continue
         return Lease(grant, schedule.deadline(sent, grant.ttl), schedule)
     return lease
@@ -142,15 +143,6 @@ def _fitted(schedule: Schedule, grant: Grant) -> Schedule:
         asked = format_duration(grant.claim.ttl)
         remedy = "shorten --kill-after, or allow longer leases on the server"
         raise ConfigError(f"the server shortens the lease of {asked}: {wrong}; {remedy}") from None
-
-
-def _sleep(pause: float, interrupt: int | None) -> None:
-    import select  # few have to
-
-    poll = select.poll()
-    if interrupt is not None:
-        poll.register(interrupt, select.POLLIN)
-    poll.poll(pause * 1000 + 1)
 
 
 def _stop_if_asked(ending_signal: Callable[[], int | None]) -> None:

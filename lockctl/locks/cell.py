@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 LONGEST_STEP = 5.0  # seconds for one request of a wait, which may have no end itself
-REFRESHES_PER_TTL = 3  # how often a waiter's place is prolonged: two may fail
+REFRESHES_PER_TTL = 3  # how often a waiter's position is prolonged: two may fail
 LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
 DOMAIN = "domain:"  # the cell with the name of the store, which says where its tokens come from
 
@@ -119,7 +119,7 @@ class CellBackend:
         self._doubted.discard(claim.owner)
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``. A place in the queue lives as long as a lease, and is prolonged meanwhile."""
+        """See ``Backend``. A position in the queue lives as long as a lease, and is prolonged meanwhile."""
         if timeout <= 0:
             return
         whole = Deadline(timeout, interrupt)

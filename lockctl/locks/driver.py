@@ -7,10 +7,9 @@ or that arrives late, does no harm: its condition is not met any more.
 from __future__ import annotations
 
 import os
-import select
-import time
 from abc import ABC, abstractmethod
 
+from lockctl import clock
 from lockctl.errors import BackendUnavailable, RequestInterrupted
 from lockctl.names import printable
 from lockctl.value import Value
@@ -115,10 +114,5 @@ def looks(cells: Cells, key: str, deadline: Deadline) -> Iterator[Seen]:
 
 def sleep(pause: float, interrupt: int | None, where: str) -> None:
     """Wait so long; raises ``RequestInterrupted`` when the descriptor *interrupt* becomes readable."""
-    if interrupt is None:
-        time.sleep(pause)
-        return
-    poll = select.poll()
-    poll.register(interrupt, select.POLLIN)
-    if poll.poll(pause * 1000 + 0.999):
+    if clock.pause(pause, interrupt):
         raise RequestInterrupted(f"{where}: interrupted")

@@ -144,7 +144,7 @@ class Lock:
         return documents.text(asked.get("by")) or "an unknown operator", documents.text(asked.get("reason")) or ""
 
     def leave(self, owner: str, at: float, hold: float = 0.0) -> bool:
-        """Give up the lock and the place in the queue; with *hold*, keep others out for so many seconds more.
+        """Give up the lock and the position in the queue; with *hold*, keep others out for so many seconds more.
 
         Whether there was anything. A hold that has begun is not ended by this.
         """

@@ -463,7 +463,7 @@ def test_the_file_of_many_readers_stays_small_and_their_pages_are_used_again(har
         for client, grant in zip(clients, grants, strict=True):
             client.release(grant, timeout=LIMIT)
         sizes.append((harness.directory / "nightly").stat().st_size)
-    assert sizes == [layout.SIZE + 20 * layout.SLOT] * 3
+    assert sizes == [layout.SIZE + 20 * layout.PAGE] * 3
     assert b"owner" not in (harness.directory / "nightly").read_bytes()
 
 
@@ -471,7 +471,7 @@ def test_a_seat_that_cannot_be_written_down_is_not_held(harness: FileHarness) ->
     client, other = harness.client(), harness.client()
     take(client, reader(harness))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (layout.SIZE + layout.SLOT, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (layout.SIZE + layout.PAGE, limits[1]))
     try:
         with pytest.raises(BackendUnavailable):
             other.try_acquire(reader(harness), timeout=LIMIT)
@@ -517,9 +517,9 @@ def test_who_is_inside_loses_a_record_that_another_hand_changed_and_nobody_is_le
 
 PAGES = [
     b"",
-    b"x" * layout.SLOT,
+    b"x" * layout.PAGE,
     layout.MAGIC + b"\xff" * 100,
-    b"\0" * layout.SLOT,
+    b"\0" * layout.PAGE,
 ]
 
 
@@ -588,7 +588,7 @@ def test_a_look_needs_no_right_to_write(harness: FileHarness) -> None:
     for _ in range(2):
         take(harness.client(), one_of(harness, 3))
     descriptor = os.open(harness.directory / "nightly", os.O_RDONLY)
-    assert share.seats_taken(descriptor) == [0, 1]
+    assert share.slots_taken(descriptor) == [0, 1]
     assert not share.turned_away(descriptor)
     os.close(descriptor)
     assert len(client.inspect("nightly", timeout=LIMIT).holders) == 2

@@ -78,14 +78,14 @@ def _lock(agent: Agent, name: str, found: Sight) -> LockInfo:
 
 
 def _sight(
-    agent: Agent, place: str, entry: Entry | None, keeping: Entry | None, now: float, deadline: Deadline
+    agent: Agent, path: str, entry: Entry | None, keeping: Entry | None, now: float, deadline: Deadline
 ) -> Sight:
     slots, semaphore = 1, None
     holders: list[tuple[Holder, Entry]] = []
     if entry is not None and entry.session is not None:
         holders.append((_holder(agent, entry, deadline), entry))
     elif entry is not None and entry.flags == SEMAPHORE_FLAGS:
-        semaphore = share.read(agent, place, deadline)
+        semaphore = share.read(agent, path, deadline)
         for own in semaphore.living.values():
             holder = _holder(agent, own, deadline)
             holders.append((holder if holder.owner else replace(holder, mode=SLOT), own))

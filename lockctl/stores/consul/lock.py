@@ -89,7 +89,7 @@ class ConsulBackend(NativeBackend):
         """``consul://[:TOKEN@]HOST[:PORT]/?prefix=P&dc=D&...``; raises ``ConfigError``."""
         return cls(from_url(url, cls.parameters))
 
-    def _place(self, name: str) -> str:
+    def _key(self, name: str) -> str:
         """What ``consul lock`` must be given for the same lock."""
         return self._settings.prefix + name
 
@@ -108,7 +108,7 @@ class ConsulBackend(NativeBackend):
 
     def _try(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
         """One attempt for the whole lock: the grant, and whether that is the last word."""
-        key = self._place(claim.name) + SUFFIX
+        key = self._key(claim.name) + SUFFIX
         entry = self._agent.get(key, deadline)
         if entry is not None and entry.session is not None:
             return self._again(claim, entry.session, entries.read_holder(entry), deadline), True
@@ -116,7 +116,7 @@ class ConsulBackend(NativeBackend):
         if entry is not None and entry.flags == SEMAPHORE_FLAGS:
             from lockctl.stores.consul import share
 
-            semaphore = share.read(self._agent, self._place(claim.name), deadline)
+            semaphore = share.read(self._agent, self._key(claim.name), deadline)
             if semaphore.is_full(claim):
                 return None, True
         session = self._session(claim, deadline)
@@ -131,7 +131,7 @@ class ConsulBackend(NativeBackend):
         """The same for one of several slots."""
         from lockctl.stores.consul import share
 
-        semaphore = share.read(self._agent, self._place(claim.name), deadline)
+        semaphore = share.read(self._agent, self._key(claim.name), deadline)
         own = semaphore.own(claim)
         if own is not None:
             return self._again(claim, *own, deadline), True
@@ -206,7 +206,7 @@ class ConsulBackend(NativeBackend):
         session = self._sessions.get(claim.owner)
         if session is None or self._agent.renew_session(session, deadline) is None:
             ttl, delay = self._settings.terms(claim.ttl)
-            session = self._agent.create_session(f"lockctl: {self._place(claim.name)}", ttl, delay, deadline)
+            session = self._agent.create_session(f"lockctl: {self._key(claim.name)}", ttl, delay, deadline)
             self._sessions[claim.owner] = session
         return session
 
@@ -226,7 +226,7 @@ class ConsulBackend(NativeBackend):
         return f"consul:{name}"
 
     def _grant(self, claim: Claim, token: int, ttl: float, at: float) -> Grant:
-        return Grant(claim, token, str(self._domain), self._place(claim.name), ttl, at)
+        return Grant(claim, token, str(self._domain), self._key(claim.name), ttl, at)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``. The session first, then the key: what is seen is true of a lease that was prolonged."""
@@ -282,14 +282,14 @@ class ConsulBackend(NativeBackend):
         session = self._sessions.get(claim.owner)
         if session is None:
             return
-        place = self._place(claim.name)
+        path = self._key(claim.name)
         if claim.slots > 1:
             from lockctl.stores.consul.share import leave
 
-            leave(self._agent, place, session, deadline)
+            leave(self._agent, path, session, deadline)
         elif keeping or self._settings.lock_delay != 0:
             # a session that ends with its lock starts the delay, which is for holders that vanished
-            key = place + SUFFIX
+            key = path + SUFFIX
             held = {"Verb": "check-session", "Key": key, "Session": session}
             self._agent.transact([held, *keeping, {"Verb": "delete", "Key": key}], deadline)
         self._agent.destroy_session(session, deadline)

@@ -81,7 +81,7 @@ def forget(agent: Agent, name: str, older_than: float, deadline: Deadline) -> bo
 
 
 def _is_ours(entry: Entry) -> bool:
-    """Whether a key is one of ours, or what is left of a lock; at the place of one there may be something else."""
+    """Whether a key is one of ours, or what is left of a lock; another program may have put something else there."""
     return not entry.key.endswith(SUFFIX) or entry.flags in (LOCK_FLAGS, SEMAPHORE_FLAGS)
 
 

@@ -34,7 +34,7 @@ MOST = 1 << 31  # a limit beyond this is none
 class Semaphore(Value):
     """A semaphore as it was at one moment."""
 
-    place: str
+    path: str
     entry: Entry | None  # of the key that names the holders, whatever it is now
     limit: int  # 0: it does not say
     living: dict[str, Entry]  # session of a holder -> its own key
@@ -68,7 +68,7 @@ class Semaphore(Value):
         return claim.slots == 1 or len(self.living) >= claim.slots
 
     def _agree(self, theirs: int, claim: Claim) -> None:
-        wrong = documents.disagreement(self.place, theirs, claim)
+        wrong = documents.disagreement(self.path, theirs, claim)
         if wrong:
             raise ConfigError(wrong)
 
@@ -82,7 +82,7 @@ class Semaphore(Value):
 
     def key_of(self, session: str) -> str:
         """The key that a holder has for itself."""
-        return f"{self.place}/{session}"
+        return f"{self.path}/{session}"
 
     def closed(self, agent: Agent, session: str, deadline: Deadline) -> tuple[str, ...]:
         """Those who ended without leaving, and whose keys *session* cannot have: their lock delay is not over."""
@@ -99,7 +99,7 @@ class Semaphore(Value):
 
     def entering(self, claim: Claim, session: str, closed: tuple[str, ...], at: float) -> list[dict[str, Any]]:
         """The operations that let *session* in beside the living and those of *closed*, if nothing has changed."""
-        key = self.place + SUFFIX
+        key = self.path + SUFFIX
         value = _describe(claim.slots, [*self.living, *closed, session])
         return [
             entries.unchanged(key, self.entry),
@@ -129,49 +129,49 @@ class Semaphore(Value):
         return operations
 
 
-def read(agent: Agent, place: str, deadline: Deadline) -> Semaphore:
-    """The semaphore at *place* as it is now."""
-    found = semaphore(agent.tree(place + "/", deadline), place)
+def read(agent: Agent, path: str, deadline: Deadline) -> Semaphore:
+    """The semaphore at *path* as it is now."""
+    found = semaphore(agent.tree(path + "/", deadline), path)
     if found.ended:
         agent.get(found.key_of(found.ended[0]), deadline)  # refused without the right to read, by which all look ended
     return found
 
 
-def semaphore(found: list[Entry], place: str) -> Semaphore:
-    """The semaphore in all entries below *place*, as of one moment."""
+def semaphore(found: list[Entry], path: str) -> Semaphore:
+    """The semaphore in all entries below *path*, as of one moment."""
     there = {entry.key: entry for entry in found}
-    entry = there.get(place + SUFFIX)
+    entry = there.get(path + SUFFIX)
     if entry is None or entry.session is not None or entry.flags != SEMAPHORE_FLAGS:
-        return Semaphore(place, entry, 0, {}, ())
+        return Semaphore(path, entry, 0, {}, ())
     limit, named = _parse(entry.value)
     living: dict[str, Entry] = {}
     for session in named:
-        own = there.get(f"{place}/{session}")
+        own = there.get(f"{path}/{session}")
         if own is not None and own.session == session:
             living[session] = own
-    return Semaphore(place, entry, limit, living, tuple(session for session in named if session not in living))
+    return Semaphore(path, entry, limit, living, tuple(session for session in named if session not in living))
 
 
-def leave(agent: Agent, place: str, session: str, deadline: Deadline) -> None:
+def leave(agent: Agent, path: str, session: str, deadline: Deadline) -> None:
     """Give back what *session* may have. Its end would do: then `consul lock` cannot use the key until another has."""
     for _ in range(TRIES):
-        found = read(agent, place, deadline)
+        found = read(agent, path, deadline)
         operations = found.leaving(session, found.closed(agent, session, deadline))
         if not operations or agent.transact(operations, deadline).results is not None:
             return
 
 
-def keys_of_slot(place: str, session: str) -> tuple[str, str]:
+def keys_of_slot(path: str, session: str) -> tuple[str, str]:
     """The keys that say whether a holder is still inside: for :func:`slot`, looked at in this order.
 
     Who was left out never comes back, so that the two need not be of one moment.
     """
-    return f"{place}/{session}", place + SUFFIX
+    return f"{path}/{session}", path + SUFFIX
 
 
-def slot(found: list[Entry | None], place: str, session: str) -> Entry | None:
+def slot(found: list[Entry | None], path: str, session: str) -> Entry | None:
     """The key of a holder that is still inside; ``None``: it is not."""
-    return semaphore([entry for entry in found if entry is not None], place).living.get(session)
+    return semaphore([entry for entry in found if entry is not None], path).living.get(session)
 
 
 def _describe(limit: int, sessions: list[str]) -> bytes:

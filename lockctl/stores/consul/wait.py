@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 
 from lockctl import clock
 from lockctl.stores.consul.layout import HOLDS, SEMAPHORE_FLAGS, SUFFIX
@@ -22,12 +21,12 @@ def until_open(agent: Agent, claim: Claim, first: float, deadline: Deadline) -> 
     """Return when *claim* may get the lock, and no hold keeps it, after *first* seconds. Raises as requests do."""
     if first:
         pause(first, deadline)
-    place, hold = agent.prefix + claim.name, agent.prefix + HOLDS + claim.name
+    path, hold = agent.prefix + claim.name, agent.prefix + HOLDS + claim.name
     while True:
         if claim.slots > 1:
-            until_slot(agent, place, claim, deadline)
+            until_slot(agent, path, claim, deadline)
         else:
-            until_free(agent, place, claim, deadline)
+            until_free(agent, path, claim, deadline)
         from lockctl.stores.consul.hold import outwait
 
         if not outwait(agent, hold, deadline):
@@ -35,15 +34,15 @@ def until_open(agent: Agent, claim: Claim, first: float, deadline: Deadline) -> 
         pause(some(CROWD), deadline)
 
 
-def until_free(agent: Agent, place: str, claim: Claim, deadline: Deadline) -> None:
-    """Return when no session has the lock, and no semaphore at *place* has a living holder."""
+def until_free(agent: Agent, path: str, claim: Claim, deadline: Deadline) -> None:
+    """Return when no session has the lock, and no semaphore at *path* has a living holder."""
     index, waited = 0, False
     while True:
-        entry, index = agent.watch(place + SUFFIX, index, deadline)
+        entry, index = agent.watch(path + SUFFIX, index, deadline)
         if entry is not None and entry.session is not None:
             waited = True
         elif entry is not None and entry.flags == SEMAPHORE_FLAGS:
-            return until_slot(agent, place, claim, deadline)
+            return until_slot(agent, path, claim, deadline)
         elif waited:
             pause(some(CROWD), deadline)
             index, waited = 0, False  # the first of the crowd may have it by now
@@ -51,14 +50,14 @@ def until_free(agent: Agent, place: str, claim: Claim, deadline: Deadline) -> No
             return None
 
 
-def until_slot(agent: Agent, place: str, claim: Claim, deadline: Deadline) -> None:
+def until_slot(agent: Agent, path: str, claim: Claim, deadline: Deadline) -> None:
     """The same for a semaphore: its holders end with keys of their own, so all of them are watched."""
     from lockctl.stores.consul import share
 
     index, waited = 0, False
     while True:
-        found, index = agent.watch_tree(place + "/", index, deadline)
-        if not share.semaphore(found, place).is_open(claim):
+        found, index = agent.watch_tree(path + "/", index, deadline)
+        if not share.semaphore(found, path).is_open(claim):
             waited = True
         elif waited:
             pause(some(CROWD), deadline)
@@ -74,11 +73,5 @@ def some(seconds: float) -> float:
 
 def pause(seconds: float, deadline: Deadline) -> None:
     """Let time pass; raises as ``Deadline.check`` does when the deadline is over or the caller wants to stop."""
-    until = clock.boottime() + min(seconds, deadline.left())
-    poll = select.poll()
-    if deadline.interrupt is not None:
-        poll.register(deadline.interrupt, select.POLLIN)
-    while (left := until - clock.boottime()) > 0:
-        if poll.poll(left * 1000 + 1):
-            break
+    clock.pause(min(seconds, deadline.left()), deadline.interrupt)
     deadline.check("consul")

@@ -10,9 +10,7 @@ The watch is a hint: what counts is read anew after every hint, and now and then
 
 from __future__ import annotations
 
-import select
-
-from lockctl import json_text
+from lockctl import clock, json_text
 from lockctl.clock import boottime, wall
 from lockctl.documents import describe
 from lockctl.errors import BackendUnavailable
@@ -71,7 +69,7 @@ def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
         if _watch(backend, position, whole):
             pause = PAUSE
         else:
-            _sleep(min(pause, whole.left()), whole.interrupt)
+            clock.pause(min(pause, whole.left()), whole.interrupt)
             pause = min(2 * pause, LONGEST_PAUSE)
         whole.check(backend.cluster.where)
 
@@ -194,10 +192,3 @@ def _read(line: bytes | None, telling: set[bytes | None]) -> bool | None:
         if isinstance(entry, dict) and layout.decoded(entry.get("key")) in telling:
             return True
     return None
-
-
-def _sleep(pause: float, interrupt: int | None) -> None:
-    poll = select.poll()
-    if interrupt is not None:
-        poll.register(interrupt, select.POLLIN)
-    poll.poll(pause * 1000)

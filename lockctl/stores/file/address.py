@@ -45,7 +45,7 @@ def read_url(url: Url, parameters: dict[str, str]) -> tuple[str, str, bool]:
 
 
 def request_file(file: str, number: int | None) -> str:
-    """Where the holder of this lock file, alone or in this seat of several, is asked to give the lock back."""
+    """Where the holder of this lock file, alone or in this slot of several, is asked to give the lock back."""
     return f".revoked.{file}" if number is None else f".revoked-{number}.{file}"  # as no lock's name begins
 
 

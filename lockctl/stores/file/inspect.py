@@ -12,8 +12,8 @@ import time
 
 from lockctl import documents
 from lockctl.errors import ConfigError
+from lockctl.locks.inspect import is_match
 from lockctl.model import SHARED, Holder, LockInfo, Waiter
-from lockctl.names import ALLOWED
 from lockctl.stores.file import address, layout, protocol
 from lockctl.stores.file.layout import boot_id, pid_namespace
 from lockctl.stores.file.queue import Locks, LocksByInode, kernel_locks, of_inode
@@ -35,8 +35,6 @@ WAITER_NAME = b"lockctl-wait"  # what the helper process of a waiting lockctl is
 
 def find_all(directory: str, prefix: str, pattern: str) -> Iterator[LockInfo]:
     """The locks in a directory whose names match a glob, in the order of their names."""
-    from fnmatch import fnmatchcase
-
     descriptor = address.open_existing(directory)
     if descriptor is None:
         return
@@ -46,9 +44,7 @@ def find_all(directory: str, prefix: str, pattern: str) -> Iterator[LockInfo]:
         files = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
     for file in files:
         name = file[len(prefix) :]
-        if not file.startswith(prefix) or name[:1] in ("", ".", "-") or not ALLOWED.issuperset(name):
-            continue
-        if fnmatchcase(name, pattern):
+        if file.startswith(prefix) and is_match(name, pattern):
             found = find(name, f"{directory.rstrip('/')}/{file}", locks)
             if found is not None:
                 yield found
@@ -99,14 +95,14 @@ def _beside(name: str, key: str, descriptor: int, record: Record, there: Locks) 
     """A lock whose holders are not alone; ``None`` if there are none now."""
     from lockctl.stores.file import share
 
-    state, inside = share.state(record), share.seats_taken(descriptor)
+    state, inside = share.state(record), share.slots_taken(descriptor)
     if state is None or not inside:
         return None
     found = [(number, layout.read_page(descriptor, number)) for number in inside]
     pages = sorted((page.token, number, page.holder) for number, page in found if page and page.token >= state.first)
     holders = [documents.holder(written, token=token, expires_in=None) for token, _, written in pages if written]
     if not holders:
-        # the first of them has not written yet who it is, or another hand has taken the pages away
+        # the first of them has not written yet who it is, or another program has taken the pages away
         holders = [replace(documents.foreign_holder(), mode=state.mode)]
     elif len(holders) == len(inside) and not protocol.is_taken(descriptor, protocol.MUTEX, protocol.MUTEX + 1):
         written = [document for _, _, document in pages if document]

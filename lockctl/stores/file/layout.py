@@ -1,11 +1,11 @@
-r"""What is written in a lock file: two slots, the newer one with a valid checksum counts.
+r"""What is written in a lock file: two pages, the newer one with a valid checksum counts.
 
-A slot is one line of fixed width and a JSON document, filled up with blanks, so that ``cat`` shows it
+A page is one line of fixed width and a JSON document, filled up with blanks, so that ``cat`` shows it
 and a write never moves the end of the file::
 
     lockctl1 SEQUENCE TOKEN LENGTH CHECKSUM\n{"owner": ...}          \n
 
-Writes alternate between the slots: a torn one leaves the other, and with it the token, intact.
+Writes alternate between the pages: a torn one leaves the other, and with it the token, intact.
 
 Holders that are not alone have one more page each, of the same form, behind the two (see ``sharing``).
 """
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from lockctl.model import Claim
 
 MAGIC = b"lockctl1 "
-SLOT = 4096  # bytes: one page, so that a slot is written by one block write
-SIZE = 2 * SLOT
+PAGE = 4096  # bytes: what is written by one block write
+SIZE = 2 * PAGE
 HEAD = len(b"lockctl1 00000000000000000000 00000000000000000000 00000 00000000\n")
-ROOM = SLOT - HEAD - 1  # bytes for the JSON document
+ROOM = PAGE - HEAD - 1  # bytes for the JSON document
 ENDED = b'"ended_at":'  # in the document of a hold; in no other, for JSON escapes the quotes of a command
 SHARING = b'{"sharing":'  # how the document begins while holders that are not alone have pages of their own
 
@@ -59,14 +59,14 @@ class NotARecord(Exception):
 def read(descriptor: int) -> Record | None:
     """The newest valid record; ``None`` for a file that never had one. Raises ``NotARecord``."""
     data = os.pread(descriptor, SIZE, 0)
-    slots = (data[:SLOT], data[SLOT:])
+    pages = (data[:PAGE], data[PAGE:])
     best: Record | None = None
-    for slot in slots:
-        found = _parse(slot)
+    for page in pages:
+        found = _parse(page)
         if found is not None and (best is None or found.sequence > best.sequence):
             best = found
-    torn_first_write = MAGIC.startswith(data.removeprefix(bytes(SLOT)))
-    ours = torn_first_write or any(slot.startswith(MAGIC) for slot in slots)
+    torn_first_write = MAGIC.startswith(data.removeprefix(bytes(PAGE)))
+    ours = torn_first_write or any(page.startswith(MAGIC) for page in pages)
     if best is None and data.strip(b"\0") and not ours:
         raise NotARecord
     return best
@@ -105,26 +105,26 @@ def first_after(before: Record, key: str, now: int) -> int:
 
 
 def write(descriptor: int, record: Record, *, durable: bool) -> None:
-    """Write *record* over the older slot; *durable*: it has reached the disk when this returns."""
-    _put(descriptor, record, (record.sequence % 2) * SLOT)
+    """Write *record* over the older page; *durable*: it has reached the disk when this returns."""
+    _put(descriptor, record, (record.sequence % 2) * PAGE)
     if durable:
         os.fdatasync(descriptor)
 
 
 def read_page(descriptor: int, number: int) -> Record | None:
-    """What is written on one of the pages behind the two slots; ``None`` if nothing, or nothing whole."""
-    return _parse(os.pread(descriptor, SLOT, SIZE + number * SLOT))
+    """What is written on one of the pages behind the first two; ``None`` if nothing, or nothing whole."""
+    return _parse(os.pread(descriptor, PAGE, SIZE + number * PAGE))
 
 
 def write_page(descriptor: int, number: int, record: Record) -> None:
-    """Write one of the pages behind the two slots; it reaches the disk with the next durable record."""
-    _put(descriptor, record, SIZE + number * SLOT)
+    """Write one of the pages behind the first two; it reaches the disk with the next durable record."""
+    _put(descriptor, record, SIZE + number * PAGE)
 
 
 def _put(descriptor: int, record: Record, offset: int) -> None:
     head = b"%020d %020d %05d " % (record.sequence, record.token, len(record.document))
     line = MAGIC + head + b"%08x\n" % remainder(head + record.document)
-    view = memoryview((line + record.document).ljust(SLOT - 1) + b"\n")
+    view = memoryview((line + record.document).ljust(PAGE - 1) + b"\n")
     while view:
         written = os.pwrite(descriptor, view, offset)
         view, offset = view[written:], offset + written
@@ -146,7 +146,7 @@ def is_of(record: Record, owner: str, token: int) -> bool:
 
 
 def describe(claim: Claim, extra: dict[str, int | float | str | None]) -> bytes:
-    """The document of a holder, which fits into a slot."""
+    """The document of a holder, which fits into a page."""
     return documents.describe(claim, extra, ROOM)
 
 
@@ -182,10 +182,10 @@ def boot_id() -> str:
         return ""
 
 
-def _parse(slot: bytes) -> Record | None:
-    if not slot.startswith(MAGIC):
+def _parse(page: bytes) -> Record | None:
+    if not page.startswith(MAGIC):
         return None
-    line, newline, rest = slot.partition(b"\n")
+    line, newline, rest = page.partition(b"\n")
     fields = line[len(MAGIC) :].split(b" ")
     if not newline or len(fields) != 4 or not all(field.isdigit() for field in fields[:3]):
         return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.model import Claim, Holder, LockInfo, Run
-    from lockctl.stores.file.share import Seat
+    from lockctl.stores.file.share import Slot
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
@@ -73,7 +73,7 @@ class FileBackend:
         self._granted: dict[str, Grant] = {}  # owner -> what it holds
         self._helper: int | None = None  # pid of the last helper that waited for us
         self._waited: dict[str, int] = {}  # owner -> descriptor that a wait may have got the lock on
-        self._seats: dict[str, Seat] = {}  # owner -> what it was granted beside others, perhaps by a wait
+        self._slots: dict[str, Slot] = {}  # owner -> what it was granted beside others, perhaps by a wait
 
     @classmethod
     def from_url(cls, url: Url) -> FileBackend:
@@ -169,9 +169,9 @@ class FileBackend:
         from lockctl.stores.file import share
 
         address.check_ranges(self._path, self._open_directory(), key)
-        given = self._seats.get(claim.owner)
+        given = self._slots.get(claim.owner)
         if given is not None and not share.still_held(descriptor, given, claim.owner):
-            return None  # who waited was stopped for so long that its helper gave the seat up
+            return None  # who waited was stopped for so long that its helper gave the slot up
         if given is None and not share.turned_away(descriptor):
             given = share.enter(descriptor, key, claim, self._wall_us, self._helper, _deadline(timeout, interrupt))
         if given is None:
@@ -179,7 +179,7 @@ class FileBackend:
 
             inspect.object_to(claim.name, key, descriptor, claim)
             return None
-        self._seats[claim.owner] = given
+        self._slots[claim.owner] = given
         return self._grant(claim, key, given.token, given.at / 1e6, descriptor)
 
     def _grant(self, claim: Claim, key: str, token: int, at: float, descriptor: int) -> Grant:
@@ -200,7 +200,7 @@ class FileBackend:
             return address.try_flock(descriptor) and layout.owned_by(descriptor, owner, grant.token)
         from lockctl.stores.file import share
 
-        return share.still_held(descriptor, self._seats[owner], owner)
+        return share.still_held(descriptor, self._slots[owner], owner)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``: looks whether the path is still our file and nobody asked for it back."""
@@ -266,7 +266,7 @@ class FileBackend:
             message = f"file: no process to wait for {printable(key)} with: {failure.strerror}"
             raise BackendUnavailable(message) from failure
         if given is not None:
-            self._seats[claim.owner] = given
+            self._slots[claim.owner] = given
         elif claim.mode != EXCLUSIVE:
             self.withdraw(claim, timeout=timeout)
 
@@ -282,7 +282,7 @@ class FileBackend:
             if claim.mode == EXCLUSIVE:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 return
-            given = self._seats.pop(claim.owner, None)
+            given = self._slots.pop(claim.owner, None)
             from lockctl.stores.file import share
 
             share.leave(descriptor, given, claim.owner)
@@ -372,7 +372,7 @@ class FileBackend:
             os.close(_descriptor(grant))
         for owner, descriptor in self._waited.items():
             # a process that was forked meanwhile may have a copy
-            if owner in self._seats:
+            if owner in self._slots:
                 from lockctl.kernel import unlock
 
                 unlock(descriptor)
@@ -380,7 +380,7 @@ class FileBackend:
             os.close(descriptor)
         self._granted.clear()
         self._waited.clear()
-        self._seats.clear()
+        self._slots.clear()
         if self._directory is not None:
             os.close(self._directory)
             self._directory = None
@@ -406,7 +406,7 @@ class FileBackend:
             return  # another user's, in a sticky directory: it is for an owner that nobody will have again
 
     def _request_file(self, claim: Claim) -> str:
-        given = self._seats.get(claim.owner)
+        given = self._slots.get(claim.owner)
         return address.request_file(self._prefix + claim.name, None if given is None else given.number)
 
 

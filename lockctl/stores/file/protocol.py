@@ -7,9 +7,9 @@ that have inherited the descriptor, and freed by the kernel with the last of the
 from __future__ import annotations
 
 import fcntl
-import select
 import struct
 
+from lockctl import clock
 from lockctl.errors import BackendUnavailable, RequestInterrupted
 from lockctl.names import printable
 
@@ -32,7 +32,7 @@ MUTEX = START + 3  # who changes the record beside others
 SEATS = START + 16  # one byte for each holder that is not alone
 
 
-PAUSE = 2  # milliseconds: who has such a lock writes a page or two to the disk
+PAUSE = 0.002  # seconds: who has such a lock writes a page or two to the disk
 
 
 def take(descriptor: int, start: int) -> bool:
@@ -83,13 +83,10 @@ def tried_until(attempt: Callable[[], bool], key: str, deadline: Deadline) -> No
     Never waited for in the kernel: who is stopped while it has one would stop everybody else without end.
     Raises ``BackendUnavailable``, ``RequestInterrupted``, ``OSError``.
     """
-    poll = select.poll()
-    if deadline.interrupt is not None:
-        poll.register(deadline.interrupt, select.POLLIN)
     while not attempt():
         if deadline.left() <= 0:
             message = f"file: another process did not free {printable(key)} within {deadline.timeout:.3g} s"
             raise BackendUnavailable(message)
-        if poll.poll(PAUSE):
+        if clock.pause(PAUSE, deadline.interrupt):
             message = f"file: {printable(key)}: interrupted"
             raise RequestInterrupted(message)

@@ -182,7 +182,7 @@ def _read_lines(path: str) -> list[bytes]:
 
 
 def _tail(descriptor: int, size: int) -> list[bytes]:
-    """The last lines of a file, of which another hand may have made something huge."""
+    """The last lines of a file, of which another program may have made something huge."""
     return os.pread(descriptor, 2 * LONGEST, max(0, size - 2 * LONGEST)).split(b"\n")
 
 

@@ -16,10 +16,10 @@ import os
 import signal
 import stat
 import time
-from fnmatch import fnmatchcase
 
 from lockctl.errors import ConfigError
-from lockctl.names import ALLOWED, printable
+from lockctl.locks.inspect import is_match
+from lockctl.names import printable
 from lockctl.stores.file import address, hold, inspect, layout, records
 from lockctl.stores.file.layout import Record
 from lockctl.stores.file.queue import kernel_locks
@@ -48,9 +48,7 @@ def find(path: str, prefix: str, pattern: str, older_than: float) -> Iterator[tu
     now = time.time()
     for file in sorted(files):
         name = file[len(prefix) :]
-        if not file.startswith(prefix) or name[:1] in ("", ".", "-") or not ALLOWED.issuperset(name):
-            continue
-        at = _last_use(path, file) if fnmatchcase(name, pattern) else None
+        at = _last_use(path, file) if file.startswith(prefix) and is_match(name, pattern) else None
         if at is None or now - at < older_than:
             continue
         key = f"{path.rstrip('/')}/{file}"

@@ -77,7 +77,7 @@ def _obeys(directory: int, user: int, asking: int) -> bool:
 
 
 def _written(key: str, holder: Holder) -> tuple[int | None, dict[str, Any]]:
-    """In which seat of a lock file this holder is, if it is not alone, and what it wrote there about itself."""
+    """In which slot of a lock file this holder is, if it is not alone, and what it wrote there about itself."""
     from lockctl.stores.file import share
 
     descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)

@@ -1,9 +1,9 @@
 """Several holders of one lock file: readers, or so many at once. Loaded when a lock is not for one alone.
 
 Each has a shared flock(2), which keeps exclusive holders and ``flock(1)`` out and lets ``flock -s`` in, and one
-of the seats: a byte range that the same open file owns (see ``ranges``), and a page of the lock file that says who
-it is. The record says what the seats are good for, and has the counter of tokens; it is changed under a mutex.
-Only the kernel's locks decide whether a seat is held; what is written on the page of a free one means nothing.
+of the slots: a byte range that the same open file owns (see ``ranges``), and a page of the lock file that says who
+it is. The record says what the slots are good for, and has the counter of tokens; it is changed under a mutex.
+Only the kernel's locks decide whether a slot is held; what is written on the page of a free one means nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOBODY = Record(0, 0, b"null")
 
 
 class Sharing(Value):
-    """What the seats are good for, as the record says. Those who hold one have a token not below *first*."""
+    """What the slots are good for, as the record says. Those who hold one have a token not below *first*."""
 
     mode: str
     slots: int
@@ -42,8 +42,8 @@ class Sharing(Value):
         return layout.SHARING + b'"%s","slots":%d,"first":%d}' % (self.mode.encode(), self.slots, self.first)
 
 
-class Seat(Value):
-    """What a holder that is not alone was granted: a seat, its token, and when, in microseconds since the epoch."""
+class Slot(Value):
+    """What a holder that is not alone was granted: a slot, its token, and when, in microseconds since the epoch."""
 
     number: int
     token: int
@@ -51,7 +51,7 @@ class Seat(Value):
 
 
 def state(record: Record | None) -> Sharing | None:
-    """What a record says about the seats; ``None`` if its last holder was alone, or there was none."""
+    """What a record says about the slots; ``None`` if its last holder was alone, or there was none."""
     if record is None or not record.document.startswith(layout.SHARING):
         return None
     content = documents.an_object(record.document) or {}
@@ -62,14 +62,14 @@ def state(record: Record | None) -> Sharing | None:
     return Sharing(mode, slots, first) if 0 < slots <= MOST else None
 
 
-def seats_taken(descriptor: int) -> list[int]:
-    """The numbers of the seats that others hold. Takes nothing, and a descriptor for reading is enough."""
+def slots_taken(descriptor: int) -> list[int]:
+    """The numbers of the slots that others hold. Takes nothing, and a descriptor for reading is enough."""
     return [start - protocol.SEATS for start in protocol.taken(descriptor, protocol.SEATS, protocol.SEATS + MOST)]
 
 
 def find(descriptor: int, owner: str | None, token: int | None) -> int | None:
-    """The seat that this owner holds with this token."""
-    for number in seats_taken(descriptor):
+    """The slot that this owner holds with this token."""
+    for number in slots_taken(descriptor):
         page = layout.read_page(descriptor, number)
         if owner is not None and page is not None and page.token == token and (page.holder or {}).get("owner") == owner:
             return number
@@ -97,12 +97,12 @@ def passed_by(descriptor: int, claim: Claim, helper: int) -> bool:
 
 
 def idle(descriptor: int) -> int | None:
-    """By its number, the record of a lock that has no holder of a seat and is not kept after a job; else ``None``."""
+    """By its number, the record of a lock that has no holder of a slot and is not kept after a job; else ``None``."""
     try:
         record = layout.read(descriptor)
     except NotARecord:
         return None
-    if seats_taken(descriptor) or hold.left(record) > 0:
+    if slots_taken(descriptor) or hold.left(record) > 0:
         return None
     return record.sequence if record else 0
 
@@ -113,7 +113,7 @@ def looks_open(descriptor: int, claim: Claim) -> bool:
         sharing = state(layout.read(descriptor))
     except NotARecord:
         return True
-    inside = seats_taken(descriptor)
+    inside = slots_taken(descriptor)
     if not inside or sharing is None or sharing.slots != claim.slots:
         return True
     if sharing.mode != claim.mode:
@@ -123,33 +123,33 @@ def looks_open(descriptor: int, claim: Claim) -> bool:
 
 def enter(
     descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], helper: int | None, deadline: Deadline
-) -> Seat | None:
-    """Take a seat beside the others; ``None`` if there is none for this claim, and nothing is locked then.
+) -> Slot | None:
+    """Take a slot beside the others; ``None`` if there is none for this claim, and nothing is locked then.
 
     Raises ``ConfigError``, ``BackendUnavailable``, ``RequestInterrupted``, ``OSError``.
     """
     if claim.slots > MOST:
         message = f"file: a lock file has at most {MOST} slots, not {claim.slots}"
         raise ConfigError(message)
-    seat = None
+    slot = None
     try:
         protocol.tried_until(lambda: protocol.take(descriptor, protocol.MUTEX), key, deadline)
         # under the mutex: a crowd that waits for it does not keep out who wants the lock alone
         if address.try_flock(descriptor, fcntl.LOCK_SH):
-            seat = _enter(descriptor, key, claim, wall_us, helper)
-        return seat
+            slot = _enter(descriptor, key, claim, wall_us, helper)
+        return slot
     finally:
-        if seat is None:
+        if slot is None:
             unlock(descriptor)
         else:
             protocol.free(descriptor, protocol.MUTEX)
 
 
-def _enter(descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], helper: int | None) -> Seat | None:
+def _enter(descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], helper: int | None) -> Slot | None:
     before = layout.read_ours(descriptor, key)
     if hold.left(before) > 0:
         return None
-    inside, sharing = seats_taken(descriptor), state(before)
+    inside, sharing = slots_taken(descriptor), state(before)
     if inside:
         if sharing is None:
             return None  # another program wrote over the record: those inside will see it, and leave
@@ -172,33 +172,33 @@ def _enter(descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], 
     layout.write_page(descriptor, number, Record(0, token, page))
     document = Sharing(claim.mode, claim.slots, first).document()
     layout.write(descriptor, Record(before.sequence + 1, token, document), durable=True)
-    return Seat(number, token, now)
+    return Slot(number, token, now)
 
 
 def _take(descriptor: int, number: int) -> bool:
     return protocol.take(descriptor, protocol.SEATS + number)
 
 
-def still_held(descriptor: int, seat: Seat, owner: str) -> bool:
-    """Whether the seat is ours, and has been ever since it was granted."""
-    if not address.try_flock(descriptor, fcntl.LOCK_SH) or not _take(descriptor, seat.number):
+def still_held(descriptor: int, slot: Slot, owner: str) -> bool:
+    """Whether the slot is ours, and has been ever since it was granted."""
+    if not address.try_flock(descriptor, fcntl.LOCK_SH) or not _take(descriptor, slot.number):
         return False
     try:
         sharing = state(layout.read(descriptor))
     except NotARecord:
         return False
-    if sharing is None or sharing.first > seat.token:
+    if sharing is None or sharing.first > slot.token:
         return False  # freed for us, and others have come since
-    page = layout.read_page(descriptor, seat.number)
-    return page is not None and layout.is_of(page, owner, seat.token)
+    page = layout.read_page(descriptor, slot.number)
+    return page is not None and layout.is_of(page, owner, slot.token)
 
 
-def leave(descriptor: int, seat: Seat | None, owner: str) -> None:
-    """Give back the seat, if it still is ours, and all else that the open file has locked."""
+def leave(descriptor: int, slot: Slot | None, owner: str) -> None:
+    """Give back the slot, if it still is ours, and all else that the open file has locked."""
     try:
-        if seat is not None and still_held(descriptor, seat, owner):
-            layout.write_page(descriptor, seat.number, NOBODY)
+        if slot is not None and still_held(descriptor, slot, owner):
+            layout.write_page(descriptor, slot.number, NOBODY)
     except OSError:
-        pass  # the page of a free seat means nothing, whatever is on it
+        pass  # the page of a free slot means nothing, whatever is on it
     finally:
         unlock(descriptor)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.model import Claim
-    from lockctl.stores.file.share import Seat
+    from lockctl.stores.file.share import Slot
 
 RECHECK = 1.0  # seconds between two looks at the path, at a hold, and whether those in front make use of their turn
 ENTER = 5.0  # seconds to take the place of somebody in front who does not
@@ -45,11 +45,11 @@ def wait_for(
     queued: bool,
     timeout: float,
     interrupt: int | None,
-) -> tuple[int, Seat | None]:
+) -> tuple[int, Slot | None]:
     """Wait until the open file *descriptor* has the lock, or *path* is another file.
 
     *queued*: byte ranges can be locked; without them only the queue of flock(2) is there, to be alone.
-    Returns as well after *timeout* seconds and when *interrupt* is readable. The pid of the helper, and the seat
+    Returns as well after *timeout* seconds and when *interrupt* is readable. The pid of the helper, and the slot
     that was taken for a claim that is not alone. Raises ``OSError`` when there is no process to wait with, and what
     ``sharing.enter`` raises.
     """
@@ -84,7 +84,7 @@ def wait_for(
         os.close(readable)
     words = told.split()
     if len(words) == 3:
-        return helper, share.Seat(*map(int, words))
+        return helper, share.Slot(*map(int, words))
     if ours and not alone:
         kernel.unlock(descriptor)  # what the helper may have taken half
         deadline = Deadline(min(ENTER, timeout), interrupt)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lockctl.stores.postgresql.scope import Scope, Ways
     from lockctl.stores.postgresql.session import Row
     from lockctl.stores.postgresql.tokens import Drawn, Fence
-    from lockctl.stores.postgresql.wait import Place
+    from lockctl.stores.postgresql.wait import Position
 
 APPLICATION = "lockctl"  # what the server shows for a connection that holds no lock
 TABLE_PATIENCE = 0.1  # seconds that a renewal waits for a table that somebody locked
@@ -60,7 +60,7 @@ class Attempt:
         self._claim = claim
         self._shares = claim.mode == SHARED or claim.slots > 1
         self._hold: Deadline | None = None  # until when the lock is on hold that we were given
-        self._place: Place | None = None  # in the queue of those who wait
+        self._position: Position | None = None  # in the queue of those who wait
         self._slot: object = None  # which one, if the lock has several
         self._table_is_locked = False  # as the last renewal found
         self._queue = address.queue_of(claim.name)
@@ -97,7 +97,7 @@ class Attempt:
     @property
     def is_in_doubt(self) -> bool:
         """Whether the server may hold something for the session that its end has not freed yet."""
-        return self.locked or self._place is not None or self.session.pending
+        return self.locked or self._position is not None or self.session.pending
 
     def take(self, deadline: Deadline) -> bool:
         """Take the lock if it is free, or if it is our turn; whether it is ours now.
@@ -105,8 +105,8 @@ class Attempt:
         Raises ``ConfigError`` too, as :meth:`wait` and :meth:`draw` do: also when those who have it say another
         number of slots.
         """
-        if not self.locked and self._place is not None:
-            self._granted(self._place.look(deadline))
+        if not self.locked and self._position is not None:
+            self._granted(self._position.look(deadline))
             self._leave_no_key(deadline)
         elif not self.locked:
             rows = self.session.ask(self._ways.take, deadline)
@@ -115,21 +115,21 @@ class Attempt:
             if not self.locked and rows[0][2]:
                 from lockctl.stores.postgresql import share
 
-                share.check_agrees(self._fence, self._desk(deadline), self.key, self._claim, deadline)
+                share.check_agrees(self._fence, self._session_for_tables(deadline), self.key, self._claim, deadline)
         return self.locked
 
     def wait(self, deadline: Deadline) -> None:
-        """Take a place in the queue, and wait there until the lock is ours. The place is kept."""
-        from lockctl.stores.postgresql.wait import Place
+        """Take a position in the queue, and wait there until the lock is ours. The position is kept."""
+        from lockctl.stores.postgresql.wait import Position
 
-        if self._place is None:
-            self._place = Place(self.session, self._scope, self._ways, (self.key, self._queue), self._claim)
+        if self._position is None:
+            self._position = Position(self.session, self._scope, self._ways, (self.key, self._queue), self._claim)
         if self.held_for() > 0:
-            self._place.join(deadline)
+            self._position.join(deadline)
             self._sit_out(deadline)
             if self.held_for() > 0:
                 return
-        self._granted(self._place.stand(deadline))
+        self._granted(self._position.stand(deadline))
         self._leave_no_key(deadline)
 
     def _sit_out(self, deadline: Deadline) -> None:
@@ -178,9 +178,9 @@ class Attempt:
         else:
             self._check(deadline)
         self.token, self.at, self._hold = drawn.token, drawn.at, None
-        if self._place is not None:
-            self.session.send(self._place.leaving())  # nothing depends on the answer, which the next request collects
-            self._place = None
+        if self._position is not None:
+            self.session.send(self._position.leaving())  # the next request collects the answer: nothing depends on it
+            self._position = None
         return True
 
     def held_for(self) -> float:
@@ -192,11 +192,11 @@ class Attempt:
         from lockctl.stores.postgresql import hold
 
         self._collect(deadline)
-        who = "" if self._place is None else self._place.who
+        who = "" if self._position is None else self._position.who
         if self._scope is scope.TRANSACTION:
             self.session.ask(who + pooler.WHICH, deadline)
         try:
-            left = hold.still(self._fence, self._desk(deadline), self.key, who, deadline)
+            left = hold.still(self._fence, self._session_for_tables(deadline), self.key, who, deadline)
         except BackendUnavailable:
             self._close_side()
             raise
@@ -213,7 +213,7 @@ class Attempt:
             self._check(deadline)
         name = self._address.full_name(grant.claim.name)
         try:
-            begin(self._fence, self._desk(deadline), self.key, name, grant, hold, deadline)
+            begin(self._fence, self._session_for_tables(deadline), self.key, name, grant, hold, deadline)
         except SessionGone as gone:
             if self._scope is scope.SESSION:
                 raise
@@ -247,12 +247,12 @@ class Attempt:
 
     def free(self, deadline: Deadline) -> None:
         """Give the lock back if it is ours. Raises ``BackendUnavailable`` if that is not known, or may change."""
-        if self._place is not None and self._place.in_line:
+        if self._position is not None and self._position.in_line:
             raise BackendUnavailable(f"{self.session.where}: the lock may be granted at any moment")
         self._collect(deadline)
-        if self._place is not None:
-            self.session.ask(self._place.leaving(), deadline)
-            self._place = None
+        if self._position is not None:
+            self.session.ask(self._position.leaving(), deadline)
+            self._position = None
         free = self._ways.free
         if self._scope is scope.SESSION:
             free = f"{free}; {scope.wake(self._queue)}"
@@ -278,15 +278,15 @@ class Attempt:
 
     def _drawn(self, deadline: Deadline) -> Drawn:
         # what a long transaction writes nobody would see before its end, and the row would be locked until then
-        desk, claim = self._desk(deadline), self._claim
+        session, claim = self._session_for_tables(deadline), self._claim
         name = self._address.full_name(claim.name)
         if not self._shares:
-            return self._fence.take(desk, self.key, name, claim, wall(), deadline)
+            return self._fence.take(session, self.key, name, claim, wall(), deadline)
         from lockctl.stores.postgresql import share
 
-        return share.join(self._fence, desk, self.key, name, claim, wall(), deadline)
+        return share.join(self._fence, session, self.key, name, claim, wall(), deadline)
 
-    def _desk(self, deadline: Deadline) -> Opened:
+    def _session_for_tables(self, deadline: Deadline) -> Opened:
         """The connection for statements on tables."""
         if self._scope is scope.SESSION:
             return self.session
@@ -294,7 +294,7 @@ class Attempt:
         return self._side
 
     def _give_back(self, deadline: Deadline) -> None:
-        """Hold the lock no more; a place in the queue is kept."""
+        """Hold the lock no more; a position in the queue is kept."""
         self.session.ask(self._ways.undo.format(self._slot), deadline)
         self.locked = False
 
@@ -317,8 +317,8 @@ class Attempt:
 
     def _collect(self, deadline: Deadline) -> None:
         """Wait for the late answer to an earlier renewal, which counts for nothing now, or for that to a waiter."""
-        if self.session.pending and self._place is not None:
-            self._granted(self._place.settle(deadline))
+        if self.session.pending and self._position is not None:
+            self._granted(self._position.settle(deadline))
         if self.session.pending:
             try:
                 self.session.finish(deadline)
@@ -347,9 +347,9 @@ class Attempt:
     def _asked_back(self, deadline: Deadline) -> tuple[str, str] | None:
         """Whether somebody asked for the lock. What cannot be read now is read at the next renewal."""
         try:
-            desk = self._desk(deadline)
+            session = self._session_for_tables(deadline)
             sql = f"{_bounded(deadline)}SELECT {self._revocation_column()}"
-            rows = self._fence.select(desk, sql, self._mine, deadline)
+            rows = self._fence.select(session, sql, self._mine, deadline)
             return read_revocation(rows[0][0], self._claim.owner) if rows else None
         except SqlError as error:
             if error.code != LOCK_TIMEOUT:

@@ -1,7 +1,7 @@
 """Locks on hold after their holder (--min-hold): a point of time in the fence's row, which a grant compares.
 
 The advisory lock itself is free then, so nothing has to stay connected. Who waits and is given it keeps it as the
-first place in the queue, sleeps until the hold is over, and is granted the lock only then.
+first position in the queue, sleeps until the hold is over, and is granted the lock only then.
 """
 
 # ruff: noqa: S608 - names of tables and numbers of keys cannot be parameters of a statement

@@ -42,8 +42,8 @@ LOCK_TIMEOUT = "55P03"
 JOIN, PLACE, TURN, CONTEST, LINE = "join", "place", "turn", "contest", "line"
 
 
-class Place:
-    """A place in the queue for a lock.
+class Position:
+    """A position in the queue for a lock.
 
     Methods raise as ``Session.finish``; an answer that did not come in time is waited for at the next call.
     """

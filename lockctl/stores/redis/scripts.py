@@ -24,7 +24,7 @@ LONGEST_QUEUE_SHOWN = 1000  # waiters
 MOST_HOLDERS_SHOWN = 1000
 NEVER = "9e15"  # milliseconds since the epoch: no lease ends then, and scripts can still count so far
 FENCE_KEPT = 366 * 86400  # seconds after the last grant for which a counter is kept, as a history is
-QUEUE_KEPT = 60_000  # milliseconds: longer than any place in the queue lives without being refreshed
+QUEUE_KEPT = 60_000  # milliseconds: longer than any position in the queue lives without being refreshed
 
 
 class Script(Value):

@@ -172,7 +172,7 @@ class SqliteBackend(CellBackend):
 
 
 def _bytes(data: object) -> bytes | None:
-    """The content of a cell; what another hand wrote as text or number is no lock."""
+    """The content of a cell; what another program wrote as text or number is no lock."""
     return data if data is None or isinstance(data, bytes) else str(data).encode("utf-8", "replace")
 
 

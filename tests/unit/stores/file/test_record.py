@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lockctl.model import Claim
 from lockctl.stores.file import layout
-from lockctl.stores.file.layout import MAGIC, ROOM, SIZE, SLOT, NotARecord, Record
+from lockctl.stores.file.layout import MAGIC, PAGE, ROOM, SIZE, NotARecord, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,16 +78,16 @@ def test_the_newest_of_the_two_slots_counts(tokens: list[int]) -> None:
         assert len(file.content) <= SIZE
 
 
-@given(st.integers(min_value=2, max_value=5), st.integers(min_value=0, max_value=SLOT), st.binary(max_size=SLOT))
+@given(st.integers(min_value=2, max_value=5), st.integers(min_value=0, max_value=PAGE), st.binary(max_size=PAGE))
 def test_a_write_torn_at_any_byte_leaves_the_token_before_it_or_its_own(writes: int, at: int, garbage: bytes) -> None:
     with File() as file:
         file.write(*range(100, 100 + writes))
         before = file.content.ljust(SIZE, b"\0")
         file.write(100 + writes)
-        start = ((writes + 1) % 2) * SLOT
-        new, old = file.content[start : start + SLOT], before[start : start + SLOT]
-        torn = (new[:at] + garbage + old)[:SLOT] if garbage else new[:at] + old[at:]
-        file.content = before[:start] + torn + before[start + SLOT :]
+        start = ((writes + 1) % 2) * PAGE
+        new, old = file.content[start : start + PAGE], before[start : start + PAGE]
+        torn = (new[:at] + garbage + old)[:PAGE] if garbage else new[:at] + old[at:]
+        file.content = before[:start] + torn + before[start + PAGE :]
         found = file.read()
         assert found is not None
         assert found.token in {100 + writes - 1, 100 + writes}
@@ -97,20 +97,20 @@ def test_a_write_torn_at_any_byte_leaves_the_token_before_it_or_its_own(writes: 
         assert repaired.token == found.token + 1
 
 
-@given(st.integers(min_value=0, max_value=1), st.integers(min_value=0, max_value=SLOT - 1), st.integers(1, 255))
+@given(st.integers(min_value=0, max_value=1), st.integers(min_value=0, max_value=PAGE - 1), st.integers(1, 255))
 def test_a_flipped_bit_in_one_slot_leaves_the_other(slot: int, at: int, flip: int) -> None:
     with File() as file:
         file.write(100, 101, document=b'{"owner":"me"}' + b" " * (ROOM - 14))
         content = bytearray(file.content)
-        content[slot * SLOT + at] ^= flip
+        content[slot * PAGE + at] ^= flip
         file.content = bytes(content)
         found = file.read()
         assert found is not None
-        newest_is_whole = (found.sequence % 2) != slot or at == SLOT - 1
+        newest_is_whole = (found.sequence % 2) != slot or at == PAGE - 1
         assert found.token == (101 if newest_is_whole and found.sequence == 2 else 100)
 
 
-@given(st.integers(min_value=0, max_value=SLOT))
+@given(st.integers(min_value=0, max_value=PAGE))
 def test_a_file_cut_short_by_a_full_disk_leaves_what_is_whole(size: int) -> None:
     with File() as file:
         file.write(100, 101)
@@ -128,7 +128,7 @@ def test_the_content_of_another_program_is_not_written_over(content: bytes) -> N
         assert not layout.owned_by(file.descriptor, "me", 1)
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * SIZE, MAGIC, MAGIC + b"x" * (SLOT - len(MAGIC))])
+@pytest.mark.parametrize("content", [b"", b"\0" * SIZE, MAGIC, MAGIC + b"x" * (PAGE - len(MAGIC))])
 def test_an_empty_or_half_created_file_never_had_a_record(file: File, content: bytes) -> None:
     file.content = content
     assert file.read() is None
