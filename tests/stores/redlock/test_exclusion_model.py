@@ -103,7 +103,7 @@ class Redlock(RuleBasedStateMachine):
     def give_back(self, which: int) -> None:
         client = self.clients[which]
         self._send(LEAVE, which, set(range(NODES)))
-        client.holds, client.round = False, self._next()
+        client.holds, client.round, client.confirmed = False, self._next(), set()
 
     @rule(which=INDEX, again=st.booleans())
     def execute(self, which: int, *, again: bool) -> None:
@@ -148,12 +148,23 @@ class Redlock(RuleBasedStateMachine):
 
     @rule(nodes=st.sets(st.integers(0, NODES - 1), min_size=1))
     def lose_the_keys_of_nobody(self, nodes: set[int]) -> None:
-        """What belongs to no valid holder may end earlier: an operator, a restart."""
-        valid = {client.owner for client in self.clients if self._is_valid(client)}
+        """What belongs to nobody who holds the lock, or who may still get it, may end earlier: an operator, a restart.
+
+        What a node confirmed to an attempt must stay for its ttl: else the attempt counts a node that another has.
+        """
+        wanted = {client.owner for client in self.clients if self._is_valid(client) or client.confirmed}
         for node in nodes:
             key = self.keys[node]
-            if key is not None and key.owner not in valid:
+            if key is not None and key.owner not in wanted:
                 self.keys[node] = None
+
+
+class LosingWhatWasConfirmed(Redlock):
+    """A node comes back empty before the ttl of what it had is over."""
+
+    @rule(node=st.integers(0, NODES - 1))
+    def lose_a_key(self, node: int) -> None:
+        self.keys[node] = None
 
 
 class CountingFromTheArrival(Redlock):
@@ -198,6 +209,21 @@ def a_slow_answer(machine: Redlock) -> None:
     machine.execute(3, again=False)
 
 
+def a_node_that_forgets(machine: Redlock) -> None:
+    """A node confirms, forgets and gives the lock to another, before the first one has its majority."""
+    machine.go_on(0)
+    machine.execute(0, again=False)
+    if isinstance(machine, LosingWhatWasConfirmed):
+        machine.lose_a_key(0)
+    else:
+        machine.lose_the_keys_of_nobody({0})
+    machine.go_on(1)
+    machine.execute(2, again=False)
+    machine.execute(2, again=False)
+    machine.execute(1, again=False)
+    machine.execute(1, again=False)
+
+
 def a_late_join(machine: Redlock) -> None:
     """The request that joins a node to a lock arrives when another has the lock there."""
     machine.go_on(0)
@@ -217,7 +243,12 @@ def a_late_join(machine: Redlock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "history"), [(CountingFromTheArrival, a_slow_answer), (TakingFromOthers, a_late_join)]
+    ("wrong", "history"),
+    [
+        (CountingFromTheArrival, a_slow_answer),
+        (TakingFromOthers, a_late_join),
+        (LosingWhatWasConfirmed, a_node_that_forgets),
+    ],
 )
 def test_what_the_scheme_rests_on_is_what_keeps_two_out(
     wrong: type[Redlock], history: Callable[[Redlock], None]
