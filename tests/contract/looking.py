@@ -69,11 +69,9 @@ class Looking:
     ) -> None:
         third = harness.client()
         grant = take(backend, harness.claim(ttl=30.0))
-        first = start_waiting(other, harness.claim(ttl=0.5), backend, count=1)
+        first = start_waiting(other, harness.short(), backend, count=1)
         time.sleep(0.05)  # the kernel's clock of process starts ticks every 10 ms
-        second = start_waiting(
-            third, harness.claim(ttl=0.5), backend, count=2 if harness.capabilities.lists_waiters else 1
-        )
+        second = start_waiting(third, harness.short(), backend, count=2 if harness.capabilities.lists_waiters else 1)
         shown = backend.inspect("nightly", timeout=LIMIT).waiters
         backend.release(grant, timeout=LIMIT)
         first.result()

@@ -71,7 +71,7 @@ class ConsulHarness(Harness):
     def sessions(self, name: str = "nightly") -> int:
         """How many sessions there are that were made for this lock."""
         shown = json.loads(self.server.request("GET", "/v1/session/list"))
-        return sum(each["Name"] == f"lockctl: {self.prefix}{name}" for each in shown)
+        return sum(each["Name"].removesuffix(" (waiting)") == f"lockctl: {self.prefix}{name}" for each in shown)
 
     def below(self, name: str = "nightly") -> list[dict[str, Any]]:
         """What Consul has at and beside the key of a lock."""

@@ -175,9 +175,9 @@ def test_a_wait_for_the_end_of_a_hold_asks_seldom_and_ends_when_an_operator_ends
     client, operator, claim = harness.client(), harness.client(), harness.claim()
     asked = requests(client, monkeypatch)
     waiting = Background(lambda: client.wait(claim, timeout=30.0, interrupt=None))
-    eventually(lambda: len(asked) == 3)
+    eventually(lambda: len(asked) == 7)
     time.sleep(1.5)
-    assert len(asked) == 3, asked
+    assert len(asked) == 7, asked
     (seen,) = operator.inspect("nightly", timeout=LIMIT).holders
     with pytest.raises(LockctlError, match="use --now"):
         operator.revoke("nightly", seen, now=False, by="ops", reason="", timeout=LIMIT)

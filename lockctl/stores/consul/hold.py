@@ -53,13 +53,13 @@ def is_over(agent: Agent, key: str, deadline: Deadline) -> bool:
     return True
 
 
-def outwait(agent: Agent, key: str, deadline: Deadline) -> bool:
-    """Return when nobody keeps the lock; whether that took any time. Raises as the requests of *agent* do."""
-    index, span, waited = 0, LOOK, False
-    while True:
-        entry, index = agent.watch(key, index, deadline, span)
-        keeper = holder(entry, agent.now())
-        if keeper is None:
-            return waited
-        waited, left = True, keeper.expires_in or 0.0
-        span = max(left - RESOLUTION, LOOK)  # a blocking query lasts up to a sixteenth longer than asked for
+def is_kept(agent: Agent, key: str, span: float, deadline: Deadline) -> bool:
+    """Whether the lock is still kept after at most *span* seconds, or shortly before the end of the hold."""
+    entry, index = agent.watch(key, 0, deadline)
+    keeper = holder(entry, agent.now())
+    if keeper is None:
+        return False
+    left = keeper.expires_in or 0.0
+    # a blocking query lasts up to a sixteenth longer than asked for
+    entry, _ = agent.watch(key, index, deadline, min(span, max(left - RESOLUTION, LOOK)))
+    return holder(entry, agent.now()) is not None

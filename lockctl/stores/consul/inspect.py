@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.locks.inspect import lock_info, matching
 from lockctl.model import SLOT
-from lockctl.stores.consul import hold, records, share
+from lockctl.stores.consul import hold, queue, records, share
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.layout import DOMAIN, HOLDS, SEMAPHORE_FLAGS, SUFFIX
 from lockctl.stores.consul.protocol import MOST_OPERATIONS
@@ -36,7 +36,9 @@ def inspect(agent: Agent, name: str, deadline: Deadline) -> LockInfo:
         started = records.read_history(agent, name, deadline, "started/")
     except TooLarge:
         started = ()  # others wrote there; who has the lock can be known all the same
-    lock = _lock(agent, name, sight(agent, name, deadline))
+    found = sight(agent, name, deadline)
+    waiting = agent.tree(queue.folder(agent, name), deadline)
+    lock = _lock(agent, name, found, waiting)
     return replace(lock, last_run=started[0] if started else None)
 
 
@@ -55,10 +57,13 @@ def list_locks(agent: Agent, pattern: str, deadline: Deadline) -> Iterator[LockI
     folders = agent.keys(agent.prefix, deadline, "/")
     held = {key.removeprefix(agent.prefix + HOLDS) for key in agent.keys(agent.prefix + HOLDS, deadline)}
     there = {folder.removeprefix(agent.prefix).removesuffix("/") for folder in folders}
-    return _in_pieces(agent, matching(there | held, pattern), held, deadline)
+    waited_for = queue.all_queues(agent, deadline)
+    return _in_pieces(agent, matching(there | held, pattern), held, waited_for, deadline)
 
 
-def _in_pieces(agent: Agent, names: list[str], held: set[str], deadline: Deadline) -> Iterator[LockInfo]:
+def _in_pieces(
+    agent: Agent, names: list[str], held: set[str], waited_for: dict[str, list[Entry]], deadline: Deadline
+) -> Iterator[LockInfo]:
     for start in range(0, len(names), MOST_OPERATIONS // 2):
         piece = names[start : start + MOST_OPERATIONS // 2]
         keys = [agent.prefix + name + SUFFIX for name in piece]
@@ -69,12 +74,13 @@ def _in_pieces(agent: Agent, names: list[str], held: set[str], deadline: Deadlin
             entry, keeping = there.get(agent.prefix + name + SUFFIX), there.get(agent.prefix + HOLDS + name)
             found = _sight(agent, agent.prefix + name, entry, keeping, now, deadline)
             if entry is not None or found.holders:
-                yield _lock(agent, name, found)
+                yield _lock(agent, name, found, waited_for.get(name, []))
 
 
-def _lock(agent: Agent, name: str, found: Sight) -> LockInfo:
+def _lock(agent: Agent, name: str, found: Sight, waiting: list[Entry]) -> LockInfo:
     holders = [holder for holder, _ in found.holders]
-    return lock_info("consul", "strict", name, agent.prefix + name, holders, None, slots=found.slots)
+    waiters = [documents.waiter(documents.read(entry.value) or {}) for entry in queue.in_order(waiting)]
+    return lock_info("consul", "strict", name, agent.prefix + name, holders, waiters, slots=found.slots)
 
 
 def _sight(

@@ -27,6 +27,7 @@ LOCK_FLAGS = 3304740253564472344  # api.LockFlagValue: `consul lock` refuses a k
 SEMAPHORE_FLAGS = 16210313421097356768  # api.SemaphoreFlagValue: of `consul lock -n`
 SUFFIX = "/.lock"  # api.DefaultSemaphoreKey: the key below the prefix that `consul lock` is given
 DOMAIN = ".lockctl/domain"  # below the prefix, the name of the cluster: no lock's name begins with a dot
+QUEUE = ".lockctl/queue/"  # below it, by the name of a lock, those who wait for it
 HOLDS = ".lockctl/hold/"  # below it, by the name of a lock, who keeps it although its job has ended
 UNRESERVED = ALLOWED - frozenset("+") | frozenset("/~")
 

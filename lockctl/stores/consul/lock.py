@@ -16,7 +16,7 @@ from lockctl.model import Capabilities, Grant
 from lockctl.names import printable, read_domain_name
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.address import Settings, from_url
-from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX
+from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, QUEUE, SEMAPHORE_FLAGS, SUFFIX
 from lockctl.stores.consul.protocol import Agent, encoded, lock
 from lockctl.value import replace
 from lockctl.wire import tls_settings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lockctl.model import Claim
     from lockctl.stores.consul import inspect, records, retire, revoke
     from lockctl.stores.consul.layout import Entry, HolderRecord
+    from lockctl.stores.consul.queue import Queue
     from lockctl.url import Url
 
     T = TypeVar("T")
@@ -57,8 +58,8 @@ class ConsulBackend(NativeBackend):
         many_hosts=True,
         kernel_held=False,
         leased=True,
-        fair=False,
-        lists_waiters=False,
+        fair=True,
+        lists_waiters=True,
         revocable=True,
         rate_error=0.002,
         heartbeat=0.9,
@@ -81,6 +82,7 @@ class ConsulBackend(NativeBackend):
         self._sessions: dict[str, str] = {}  # owner -> the session that was made for it
         # owner that was refused although a slot is free -> how long to wait at least
         self._pauses: dict[str, float] = {}
+        self._queue: Queue | None = None
         self._domain: str | None = None
         self.closed_by = ""  # what kept the last attempt out if nobody holds the lock; empty: not known
 
@@ -109,7 +111,7 @@ class ConsulBackend(NativeBackend):
     def _try(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
         """One attempt for the whole lock: the grant, and whether that is the last word."""
         key = self._key(claim.name) + SUFFIX
-        entry = self._agent.get(key, deadline)
+        entry, waiting = self._agent.get_with_tree(key, self._queue_of(claim), deadline)
         if entry is not None and entry.session is not None:
             return self._again(claim, entry.session, entries.read_holder(entry), deadline), True
         semaphore = None
@@ -119,6 +121,8 @@ class ConsulBackend(NativeBackend):
             semaphore = share.read(self._agent, self._key(claim.name), deadline)
             if semaphore.is_full(claim):
                 return None, True
+        if self._is_behind(claim, waiting):
+            return None, True
         session = self._session(claim, deadline)
         if semaphore is not None and semaphore.closed(self._agent, session, deadline):
             self._delay(claim)
@@ -135,7 +139,7 @@ class ConsulBackend(NativeBackend):
         own = semaphore.own(claim)
         if own is not None:
             return self._again(claim, *own, deadline), True
-        if semaphore.is_full(claim):
+        if semaphore.is_full(claim) or self._is_behind(claim, self._agent.tree(self._queue_of(claim), deadline)):
             return None, True
         session = self._session(claim, deadline)
         closed = semaphore.closed(self._agent, session, deadline)
@@ -153,7 +157,7 @@ class ConsulBackend(NativeBackend):
         A transaction refused, because another was faster or what was missing is there now, is not the last word.
         """
         hold, domain = self._settings.prefix + HOLDS + claim.name, self._settings.prefix + DOMAIN
-        operations = [entries.unchanged(hold, None), *taking]
+        operations = [entries.unchanged(hold, None), *self._leaving_queue(claim), *taking]
         if self._domain is None:
             operations.append({"Verb": "get", "Key": domain})
         outcome = self._agent.transact(operations, deadline)
@@ -167,7 +171,29 @@ class ConsulBackend(NativeBackend):
         taken = found.get(taking[-1]["Key"])
         if taken is None:
             raise BackendUnavailable(f"{self._settings.endpoint.where}: an answer without the key that was taken")
+        if self._queue is not None:
+            self._queue.granted(claim)
         return self._grant(claim, taken.index, self._settings.terms(claim.ttl)[0], at), True
+
+    def _queue_of(self, claim: Claim) -> str:
+        """What the keys of those who wait begin with."""
+        return f"{self._settings.prefix}{QUEUE}{claim.name}/"
+
+    def _is_behind(self, claim: Claim, waiting: list[Entry]) -> bool:
+        """Whether another waits who came before *claim*."""
+        if not waiting:
+            return False
+        from lockctl.stores.consul.queue import before
+
+        if before(waiting, None if self._queue is None else self._queue.key_of(claim)) is None:
+            return False
+        self.closed_by = "nobody holds it: another waits for it, who came before"
+        return True
+
+    def _leaving_queue(self, claim: Claim) -> list[dict[str, Any]]:
+        """The operations that end the position of a claim that is granted."""
+        key = None if self._queue is None else self._queue.key_of(claim)
+        return [] if key is None else [{"Verb": "delete", "Key": key}]
 
     def _is_refused(self, claim: Claim, hold: str, refusals: dict[int, str], deadline: Deadline) -> bool:
         """Whether a transaction was refused for something that lasts: a hold or a lock delay."""
@@ -280,8 +306,12 @@ class ConsulBackend(NativeBackend):
         *keeping* are operations that go with the end of the lock, in one step, if it is still held.
         """
         session = self._sessions.get(claim.owner)
-        if session is None:
-            return
+        if session is not None:
+            self._free(claim, session, keeping, deadline)
+        if self._queue is not None:
+            self._queue.leave(claim, deadline)
+
+    def _free(self, claim: Claim, session: str, keeping: list[dict[str, Any]], deadline: Deadline) -> None:
         path = self._key(claim.name)
         if claim.slots > 1:
             from lockctl.stores.consul.share import leave
@@ -296,10 +326,15 @@ class ConsulBackend(NativeBackend):
         self._sessions.pop(claim.owner, None)
 
     def _wait(self, claim: Claim, deadline: Deadline) -> None:
-        """Nothing of a waiter is in Consul but a request that is answered when the key changes."""
         from lockctl.stores.consul import wait
+        from lockctl.stores.consul.queue import Queue
 
-        wait.until_open(self._agent, claim, self._pauses.pop(claim.owner, 0.0), deadline)
+        if self._queue is None:
+            self._queue = Queue(self._agent)
+        pause = self._pauses.pop(claim.owner, 0.0)
+        if pause:
+            wait.pause(pause, deadline)
+        wait.until_open(self._agent, self._queue, claim, lambda: self._session(claim, deadline), deadline)
 
     def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
         return operation(self._agent, *arguments, Deadline(timeout), **more)

@@ -69,14 +69,22 @@ class Agent:
         """The entry of a key as the leader has it now; ``None``: there is none."""
         return self._entry(self._ask("GET", f"/v1/kv/{quoted(key)}", deadline, "consistent"))
 
+    def get_with_tree(self, key: str, prefix: str, deadline: Deadline) -> tuple[Entry | None, list[Entry]]:
+        """As :meth:`get` and then :meth:`tree`, in one round trip."""
+        one = ("GET", f"/v1/kv/{quoted(key)}", "consistent", b"")
+        found, below = self._ask_all((one, ("GET", f"/v1/kv/{quoted(prefix)}", "recurse&consistent", b"")), deadline)
+        return self._entry(found), self._entries(below)
+
     def watch(self, key: str, index: int, deadline: Deadline, span: float = LONGEST_WAIT) -> tuple[Entry | None, int]:
         """The same, as soon as it has changed since *index*, or after *span* seconds; and the index it is of."""
         answer, index = self._watch(key, "consistent", index, deadline, span)
         return self._entry(answer), index
 
-    def watch_tree(self, prefix: str, index: int, deadline: Deadline) -> tuple[list[Entry], int]:
+    def watch_tree(
+        self, prefix: str, index: int, deadline: Deadline, span: float = LONGEST_WAIT
+    ) -> tuple[list[Entry], int]:
         """All entries whose keys begin with *prefix*, as soon as one has changed or gone; else as :meth:`watch`."""
-        answer, index = self._watch(prefix, "recurse&consistent", index, deadline, LONGEST_WAIT)
+        answer, index = self._watch(prefix, "recurse&consistent", index, deadline, span)
         return self._entries(answer), index
 
     def _watch(self, key: str, query: str, index: int, deadline: Deadline, span: float) -> tuple[Response, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.locks.inspect import matching
-from lockctl.stores.consul import hold, records, share
+from lockctl.stores.consul import hold, queue, records, share
 from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX, unchanged
 from lockctl.stores.consul.protocol import MOST_OPERATIONS
 from lockctl.value import Value
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
-READS = 4  # for one name
+READS = 5  # for one name
 RUNS_AT_ONCE = MOST_OPERATIONS - 3  # beside the lock, the hold and the success
 
 
@@ -34,11 +34,14 @@ class _Traces(Value):
     hold: Entry | None
     success: Entry | None
     runs: tuple[Entry, ...]  # the oldest first
+    waiting: tuple[Entry, ...]
     used_at: float  # seconds since the epoch
     now: float  # the agent's clock
 
     def is_unused(self, older_than: float) -> bool:
         """Whether there is something of ours, which nobody has used for so long."""
+        if any(entry.session is not None for entry in self.waiting):
+            return False
         lock = self.lock
         if lock is not None and (lock.session is not None or share.semaphore([lock], lock.key[: -len(SUFFIX)]).ended):
             return False  # who has a slot is named, also one that has vanished and whose job may run
@@ -97,6 +100,7 @@ def _traces(agent: Agent, names: list[str], deadline: Deadline) -> list[_Traces]
             agent.prefix + HOLDS + name,
             agent.prefix + records.SUCCESSES + name,
             f"{agent.prefix}{records.RUNS}{name}/",
+            queue.folder(agent, name),
         )
         for name in names
     ]
@@ -105,12 +109,13 @@ def _traces(agent: Agent, names: list[str], deadline: Deadline) -> list[_Traces]
     results = agent.transact(reads, deadline, "consistent").results or ()
     there = {entry.key: entry for entry in results if entry is not None}
     found = []
-    for *keys, folder in wanted:
+    for *keys, folder, line in wanted:
         lock, keeping, success = (there.get(key) for key in keys)
         runs = sorted((each for key, each in there.items() if key.startswith(folder)), key=lambda each: each.index)
+        waiting = tuple(each for key, each in there.items() if key.startswith(line))
         times = [records.noted_at(run) for run in runs]
         times += [records.time_in(success) or 0.0, documents.seconds(_document(keeping).get("until")) or 0.0]
-        found.append(_Traces(lock, keeping, success, tuple(runs), max(times), agent.now()))
+        found.append(_Traces(lock, keeping, success, tuple(runs), waiting, max(times), agent.now()))
     return found
 
 

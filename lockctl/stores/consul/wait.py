@@ -1,69 +1,62 @@
-"""Waiting for a key of Consul to become free: a request that is answered when the key changes, and nothing else."""
+"""Waiting for one's turn, and then for the lock: requests that are answered when a key changes."""
 
 from __future__ import annotations
 
 import os
 
 from lockctl import clock
-from lockctl.stores.consul.layout import HOLDS, SEMAPHORE_FLAGS, SUFFIX
+from lockctl.errors import ConfigError
+from lockctl.stores.consul import queue
+from lockctl.stores.consul.hold import is_kept
+from lockctl.stores.consul.layout import HOLDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lockctl.model import Claim
     from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
-CROWD = 0.1  # seconds: all waiters wake at one release, and look again at a random moment within this
+CROWD = 0.1  # seconds: who was slower than others again and again comes back at a random moment within this
 POLL = 1.0  # seconds between looks at what Consul does not tell: the end of a lock delay
 
 
-def until_open(agent: Agent, claim: Claim, first: float, deadline: Deadline) -> None:
-    """Return when *claim* may get the lock, and no hold keeps it, after *first* seconds. Raises as requests do."""
-    if first:
-        pause(first, deadline)
-    path, hold = agent.prefix + claim.name, agent.prefix + HOLDS + claim.name
-    while True:
-        if claim.slots > 1:
-            until_slot(agent, path, claim, deadline)
-        else:
-            until_free(agent, path, claim, deadline)
-        from lockctl.stores.consul.hold import outwait
+def until_open(
+    agent: Agent, positions: queue.Queue, claim: Claim, prepare: Callable[[], object], deadline: Deadline
+) -> None:
+    """Return when it is the turn of *claim* and it may get the lock. Raises as requests do.
 
-        if not outwait(agent, hold, deadline):
-            return
-        pause(some(CROWD), deadline)
-
-
-def until_free(agent: Agent, path: str, claim: Claim, deadline: Deadline) -> None:
-    """Return when no session has the lock, and no semaphore at *path* has a living holder."""
-    index, waited = 0, False
-    while True:
-        entry, index = agent.watch(path + SUFFIX, index, deadline)
-        if entry is not None and entry.session is not None:
-            waited = True
-        elif entry is not None and entry.flags == SEMAPHORE_FLAGS:
-            return until_slot(agent, path, claim, deadline)
-        elif waited:
-            pause(some(CROWD), deadline)
-            index, waited = 0, False  # the first of the crowd may have it by now
-        else:
-            return None
-
-
-def until_slot(agent: Agent, path: str, claim: Claim, deadline: Deadline) -> None:
-    """The same for a semaphore: its holders end with keys of their own, so all of them are watched."""
+    *prepare* is called when we are the first, and again whenever our session is renewed.
+    """
     from lockctl.stores.consul import share
 
-    index, waited = 0, False
+    path = agent.prefix + claim.name
+    position, ahead, is_first, index, prepared_at = None, None, False, 0, 0.0
     while True:
-        found, index = agent.watch_tree(path + "/", index, deadline)
-        if not share.semaphore(found, path).is_open(claim):
-            waited = True
-        elif waited:
-            pause(some(CROWD), deadline)
-            index, waited = 0, False
-        else:
-            return
+        kept = positions.keep(claim, deadline)
+        if kept is not position:  # else it is as it was
+            position, ahead, is_first, index = kept, None, False, 0
+        if not is_first:
+            if ahead is not None:
+                entry, index = agent.watch(ahead.key, index, deadline, position.span())
+                if entry is not None and entry.session == ahead.session:
+                    continue
+            ahead, index = queue.before(agent.tree(queue.folder(agent, claim.name), deadline), position.entry.key), 0
+            is_first = ahead is None
+            if not is_first:
+                continue
+        if prepared_at != position.renewed_at:
+            try:
+                prepare()
+            except ConfigError:
+                return  # an attempt says the same
+            prepared_at = position.renewed_at
+        found, index = agent.watch_tree(path + "/", index, deadline, position.span())
+        if share.semaphore(found, path).is_open(claim):
+            if not is_kept(agent, agent.prefix + HOLDS + claim.name, position.span(), deadline):
+                return
+            index = 0
 
 
 def some(seconds: float) -> float:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.stores.consul.protocol import Agent
 from tests.contract.harness import LIMIT, Background, take
 from tests.contract.test_consul import ConsulHarness
 from tests.faults.waiting import await_waiting
+from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,20 +29,20 @@ def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
     made.close()
 
 
-def test_waiters_leave_no_session_neither_served_nor_killed(lockctl: Lockctl, harness: ConsulHarness) -> None:
+def test_waiters_that_are_killed_end_with_their_sessions_and_hold_up_the_next_until_then(
+    lockctl: Lockctl, harness: ConsulHarness
+) -> None:
     lockctl.url = f"consul://{harness.server.address}/?prefix={harness.prefix}"
     client = harness.client()
     grant = take(client, harness.claim(ttl=10.0))
-    waiting = [lockctl.start("run", "-l", "nightly", "-w", "forever", "--", "true") for _ in range(3)]
+    waiting = [lockctl.start("run", "-l", "nightly", "-t", "2s", "-w", "forever", "--", "true") for _ in range(3)]
     await_waiting(lockctl, "nightly", waiting)
     for each in waiting:
         each.kill()
         each.wait(LIMIT)
     client.release(grant, timeout=LIMIT)
-    began = time.monotonic()
-    assert lockctl("run", "-l", "nightly", "-w", "10s", "--", "true").returncode == 0
-    assert time.monotonic() - began < 2.0
-    assert harness.sessions() == 0
+    assert lockctl("run", "-l", "nightly", "-w", "60s", "--", "true").returncode == 0
+    eventually(lambda: harness.sessions() == 0, limit=LIMIT)
 
 
 def test_a_wait_goes_on_when_the_key_changes_without_being_free(harness: ConsulHarness) -> None:
@@ -55,3 +57,60 @@ def test_a_wait_goes_on_when_the_key_changes_without_being_free(harness: ConsulH
     assert waiting.running
     client.release(grant, timeout=LIMIT)
     waiting.result()
+
+
+def position_keys(harness: ConsulHarness) -> list[dict[str, Any]]:
+    """The keys of those who wait."""
+    try:
+        answer = harness.server.request("GET", f"/v1/kv/{harness.prefix}.lockctl/queue/nightly/", recurse="true")
+    except OSError:
+        return []  # 404: there is none
+    return list(json.loads(answer))
+
+
+def test_a_release_costs_as_many_requests_whoever_waits_behind(
+    harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    original = Agent._ask_all
+
+    def counted(self: Agent, requests: Any, deadline: Any) -> Any:
+        asked.extend(requests)
+        return original(self, requests, deadline)
+
+    holder, claims = harness.client(), [harness.claim(ttl=60.0) for _ in range(20)]
+    clients = [harness.client() for _ in claims]
+    grant = take(holder, harness.claim(ttl=60.0))
+    waiting = []
+    for number, (client, mine) in enumerate(zip(clients, claims, strict=True)):
+        waiting.append(Background(lambda client=client, mine=mine: client.wait(mine, timeout=60.0, interrupt=None)))  # type: ignore[misc]
+        eventually(lambda number=number: len(position_keys(harness)) == number + 1)  # type: ignore[misc]
+    monkeypatch.setattr(Agent, "_ask_all", counted)
+    spent = []
+    for number in range(2):
+        before = len(asked)
+        holder.release(grant, timeout=LIMIT)
+        waiting[number].result()
+        holder, grant = clients[number], take(clients[number], claims[number])
+        spent.append(len(asked) - before)
+    assert all(each.running for each in waiting[2:])
+    assert max(spent) <= 15, spent
+
+
+def test_who_lost_its_position_with_its_session_takes_a_new_one(harness: ConsulHarness) -> None:
+    client, other, mine = harness.client(), harness.client(), harness.claim(ttl=2.0)
+    grant = take(client, harness.claim(ttl=60.0))
+    waiting = Background(lambda: other.wait(mine, timeout=60.0, interrupt=None))
+    (first,) = eventually(lambda: position_keys(harness))
+    harness.server.request("PUT", f"/v1/session/destroy/{first['Session']}")
+    eventually(lambda: [each for each in position_keys(harness) if each["Session"] != first["Session"]])
+    client.release(grant, timeout=LIMIT)
+    waiting.result()
+    take(other, mine)
+
+
+def test_a_key_in_the_queue_that_no_session_has_is_nobodys_position(harness: ConsulHarness) -> None:
+    harness.server.request("PUT", f"/v1/kv/{harness.prefix}.lockctl/queue/nightly/x", b"garbage")
+    client = harness.client()
+    assert client.inspect("nightly", timeout=LIMIT).waiters == ()
+    client.release(take(client, harness.claim()), timeout=LIMIT)
