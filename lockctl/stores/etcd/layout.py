@@ -123,6 +123,11 @@ def is_free(directory: bytes) -> dict[str, Any]:
     return {**below(directory), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
 
 
+def is_not_older(directory: bytes, revision: int) -> dict[str, Any]:
+    """The condition that no key that begins so was created before *revision*."""
+    return {**below(directory), "target": "CREATE", "result": "GREATER", "create_revision": str(revision - 1)}
+
+
 def is_unchanged_since(among: dict[str, Any], revision: int) -> dict[str, Any]:
     """The condition that no key of a range was written after *revision*."""
     return {**among, "target": "MOD", "result": "LESS", "mod_revision": str(revision + 1)}

@@ -69,6 +69,9 @@ class EtcdBackend(Client, NativeBackend):
             from lockctl.stores.etcd.share import enter
 
             return enter(self, claim, deadline)
+        grant = self.take_turn(claim, deadline)
+        if grant is not None:
+            return grant
         lease = self.lease_of(claim)
         directory, claim_key = self.layout.directory(claim.name), self.layout.claim_key(claim.name, lease)
         while True:

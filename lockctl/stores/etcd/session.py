@@ -5,7 +5,8 @@ A lease is used for one attempt of an owner alone, so that what ends it can neve
 
 from __future__ import annotations
 
-from lockctl.documents import read
+from lockctl.clock import wall
+from lockctl.documents import describe, read
 from lockctl.errors import BackendUnavailable
 from lockctl.model import Grant
 from lockctl.stores.etcd import layout
@@ -35,6 +36,7 @@ class Client:
         self._later: dict[tuple[str, int], int] = {}  # owner, token -> lease of an attempt that is not the first
         self.unended: dict[str, set[int]] = {}  # owner -> leases of which we do not know whether they ended
         self._granted: set[int] = set()  # leases that we have asked for
+        self.positions: dict[str, int] = {}  # owner that waits alone -> the revision that its key was created at
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``: whatever there is of this claim ends with its lease."""
@@ -73,6 +75,32 @@ class Client:
             raise BackendUnavailable(f"{self.cluster.where}: the answer is about another lease")
         return float(max(0, layout.whole(answer.get("TTL")))), layout.term(answer)
 
+    def take_turn(self, claim: Claim, deadline: Deadline) -> Grant | None:
+        """The grant of a claim that waits, if its key is the oldest by now; its lease is prolonged with it.
+
+        ``None``: it is not, or something has changed that a usual attempt finds out.
+        """
+        created = self.positions.pop(claim.owner, None)
+        if created is None:
+            return None
+        lease = self.lease_of(claim)
+        directory, claim_key = self.layout.directory(claim.name), self.layout.claim_key(claim.name, lease)
+        request = {
+            "compare": [layout.is_created_at(claim_key, created), layout.is_not_older(directory, created)],
+            "success": [layout.put(claim_key, describe(claim, {"acquired_at": wall()}), lease)],
+        }
+        try:
+            # in this order: the lease was prolonged by the leader that then found the key to be the oldest
+            requests = ((layout.KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))
+            kept, answer = self.cluster.call_beside(requests, deadline)
+        except LeaseGone:
+            self.lease_ended(lease)
+            return None
+        ttl, term = self.kept_alive(lease, kept)
+        if ttl <= 0 or answer.get("succeeded") is not True or term != layout.term(answer):
+            return None
+        return self.granted(claim, created, lease, ttl, answer)
+
     def lease_ended(self, lease: int) -> None:
         """Know that a lease that we had asked for is no more."""
         self._granted.discard(lease)
@@ -104,6 +132,7 @@ class Client:
 
     def end(self, owner: str, lease: int, deadline: Deadline) -> None:
         """End a lease with all its keys; one of which that is not known is ended again before the next attempt."""
+        self.positions.pop(owner, None)
         attempt = self._attempts.get(owner, 0)
         if lease == layout.lease_id(owner, attempt):
             self._attempts[owner] = attempt + 1

@@ -40,6 +40,7 @@ class View(Value):
     inside: tuple[bytes, ...]  # those who have all slots: the end of any of them is waited for
     writes: bool  # whether *before* makes way already when it is written, because its owner is inside then
     revision: int  # of the store, when that was read
+    is_next: bool = False  # whether nobody is before *before*: its end makes us the first
 
     @property
     def is_clear(self) -> bool:
@@ -66,7 +67,10 @@ def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
         position = _queue_up(backend, claim, whole)
         if position.view.is_clear:
             return
-        if _watch(backend, position, whole):
+        ended = _watch(backend, position, whole)
+        if ended is not None:
+            if position.view.is_next and ended == position.view.before:
+                return  # the attempt finds out in one step
             pause = PAUSE
         else:
             clock.pause(min(pause, whole.left()), whole.interrupt)
@@ -96,6 +100,8 @@ def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Position:
             if not found or not found[0]:
                 raise BackendUnavailable(f"{backend.cluster.where}: an answer without the key that is there")
             created = found[0][0].created
+        if claim.mode == EXCLUSIVE:
+            backend.positions[claim.owner] = created
         view = _look(backend, claim, created, whole.sooner(LONGEST_STEP))
         beat = max(ttl, 1.0) / BEATS_PER_TTL
         return Position(claim, key, lease, created, view, beat, sent + beat)
@@ -105,10 +111,10 @@ def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> Vi
     """Who is in the way of a key that was created then."""
     directory = backend.layout.directory(claim.name)
     if claim.mode == EXCLUSIVE:
-        request = layout.newest_before(layout.below(directory), created)
+        request = layout.newest_before(layout.below(directory), created, 2)
         answer = backend.cluster.call("/v3/kv/range", request, deadline)
         found = layout.entries(answer)
-        return View(found[0].key if found else None, (), False, layout.revision(answer))
+        return View(found[0].key if found else None, (), False, layout.revision(answer), len(found) == 1)
     group = layout.group(claim.mode, claim.slots)
     ranges = [layout.newest_before(each, created) for each in outside(directory, group)]
     if claim.mode == SLOT:
@@ -124,8 +130,8 @@ def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> Vi
     return View(None, tuple(ahead) if len(ahead) == claim.slots else (), False, now)
 
 
-def _watch(backend: Client, position: Position, whole: Deadline) -> bool:
-    """Return when the queue must be read again, ``False``: because the watch failed."""
+def _watch(backend: Client, position: Position, whole: Deadline) -> bytes | None:
+    """Return when the queue must be read again: the key that there is news of, or empty; ``None``: the watch failed."""
     cluster, view = backend.cluster, position.view
     next_beat = position.next_beat
     watches = [layout.ends_of(layout.only(position.key))]
@@ -139,7 +145,7 @@ def _watch(backend: Client, position: Position, whole: Deadline) -> bool:
     try:
         lines = cluster.watch(tuple(watches), view.revision + 1, whole.sooner(LONGEST_STEP))
     except BackendUnavailable:
-        return False
+        return None
     watched_at = cluster.turn
     try:
         while True:
@@ -147,18 +153,19 @@ def _watch(backend: Client, position: Position, whole: Deadline) -> bool:
             try:
                 line = lines.next(step)
             except Closed:
-                return False
+                return None
             except BackendUnavailable:
                 if step.left() > 0:
-                    return False
+                    return None
                 if whole.left() <= 0:
                     raise
                 next_beat = boottime() + position.beat
                 if not _beat(backend, position, whole) or cluster.turn != watched_at:
-                    return True  # a watch at a member that answers nothing else is worth nothing
+                    return b""  # a watch at a member that answers nothing else is worth nothing
                 continue
-            news = _read(line, telling)
-            if news is not None:
+            if line is None or (news := _read(line, telling)) is None:
+                return None
+            if news:
                 return news
     finally:
         lines.close()
@@ -173,22 +180,20 @@ def _beat(backend: Client, position: Position, whole: Deadline) -> bool:
     return (view.before, view.inside) == (position.view.before, position.view.inside)
 
 
-def _read(line: bytes | None, telling: set[bytes | None]) -> bool | None:
-    """``True``: there is news of one of the keys *telling*; ``False``: the watch has ended (compaction, no leader)."""
-    if line is None:
-        return False
+def _read(line: bytes, telling: set[bytes | None]) -> bytes | None:
+    """The key of those *telling* that there is news of, or empty; ``None``: the watch has ended (compaction)."""
     if not line:
-        return None
+        return b""
     try:
         content = json_text.parse(line)
     except ValueError:
-        return False
+        return None
     result = content.get("result") if isinstance(content, dict) else None
     if not isinstance(result, dict) or result.get("canceled"):
-        return False
+        return None
     events = result.get("events")
     for event in events if isinstance(events, list) else ():
         entry = event.get("kv") if isinstance(event, dict) else None
-        if isinstance(entry, dict) and layout.decoded(entry.get("key")) in telling:
-            return True
-    return None
+        if isinstance(entry, dict) and (key := layout.decoded(entry.get("key"))) in telling:
+            return key
+    return b""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -35,7 +35,7 @@ class TestQueue:
         key = backend.layout.claim_key("nightly", 1)
         view = wait.View(before=key, inside=(), writes=False, revision=2)
         late = wait.Position(claim(), key, 1, grant.token, view, beat=9.0, next_beat=time.monotonic() + 1e6)
-        assert wait._watch(backend, late, Deadline(5.0)) is False
+        assert wait._watch(backend, late, Deadline(5.0)) is None
 
     def test_a_waiter_whose_key_was_deleted_comes_to_the_end_of_the_queue(
         self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, prefix: str
@@ -51,6 +51,38 @@ class TestQueue:
         backend.release(grant, timeout=LIMIT)
         waits.result()
         assert take(client, mine).token > grant.token
+
+    def test_who_is_next_takes_its_turn_in_one_round_trip(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        grant, mine, behind = take(backend, claim()), claim(ttl=60.0), claim(ttl=60.0)
+        client, last = connect(etcd_server.address), connect(etcd_server.address)
+        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+        eventually(lambda: len(backend.inspect("nightly", timeout=LIMIT).waiters or ()) == 1)
+        follows = Background(lambda: last.wait(behind, timeout=20.0, interrupt=None))
+        eventually(lambda: len(backend.inspect("nightly", timeout=LIMIT).waiters or ()) == 2)
+        asked: list[str] = []
+
+        def counted(name: str) -> Callable[..., Any]:
+            original = getattr(client.cluster, name)
+
+            def call(*words: Any) -> Any:
+                asked.append(name)
+                return original(*words)
+
+            return call
+
+        for name in ("call", "call_beside"):
+            monkeypatch.setattr(client.cluster, name, counted(name))
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        granted = take(client, mine)
+        assert asked == ["call_beside"]
+        assert client.renew(granted, timeout=LIMIT).token == granted.token
+        assert follows.running
+        client.release(granted, timeout=LIMIT)
+        follows.result()
+        assert take(last, behind).token > granted.token
 
     def test_who_waited_is_shown_as_holder_since_the_grant(
         self, etcd_server: Etcd, backend: EtcdBackend, connect: Open
