@@ -19,7 +19,6 @@ from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
 from lockctl.supervise.fork import OVER, WAITING
 from lockctl.supervise.liveness import NEVER, Liveness
-from lockctl.supervise.preload import load_rest
 from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, suspend
 from lockctl.value import Value
 
@@ -228,6 +227,8 @@ class Keeper:
         now = self._clock()
         if now >= self._load_at:
             self._load_at = NEVER
+            from lockctl.supervise.preload import load_rest
+
             load_rest()
         self._do(self._live.due(now))
 

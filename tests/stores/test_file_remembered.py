@@ -145,7 +145,7 @@ def test_a_revocation_for_which_the_disk_has_no_room_leaves_nothing_and_changes_
 def test_nobody_is_there_to_be_asked_for_a_lock_that_is_kept(harness: FileHarness) -> None:
     keep(harness, 60.0)
     client = harness.client()
-    with pytest.raises(LockctlError, match="job that has ended"):
+    with pytest.raises(LockctlError, match="its job has ended"):
         revoke(client, holder_of(client))
     assert sorted(os.listdir(harness.directory)) == ["nightly"]
 

@@ -110,8 +110,8 @@ def test_a_restart_of_the_server_within_the_session_hurts_neither_holder_nor_wai
     harness = ZooKeeperHarness(server)
     try:
         client, other = harness.client(), harness.client()
-        grant = take(client, harness.claim(ttl=5.0))
-        mine = harness.claim(ttl=5.0)
+        grant = take(client, harness.claim(ttl=10.0))
+        mine = harness.claim(ttl=10.0)
 
         def get() -> Any:
             until = time.monotonic() + LIMIT
