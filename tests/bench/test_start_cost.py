@@ -1,0 +1,138 @@
+"""What a start loads and asks of the kernel, counted: a time that rises by a tenth is lost in the noise, a count is not.
+
+Counted is what ``lockctl run`` on files needs beyond ``python -c pass``. A test fails when that is more than a tenth
+above what is recorded here. If the rise is worth it, or to record a fall, run
+
+    .venv/bin/python -m pytest tests/bench/test_start_cost.py -rP
+
+which prints the numbers and the modules, and write them down here.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import importlib.util
+import marshal
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.bench import timing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+
+MORE = 1.1
+TRIES = 5  # half a second after its command has started, a run loads what it may need later: on a busy machine a few do
+# keeper and guard are two processes: what both load after the fork is loaded twice
+TWICE = "clock durations events lease lease.schedule supervise.orders"
+ONCE = """
+__main__ cli cli.exit_status cli.fastpath cli.main cli.messages cli.run cli.start config documents errors history
+kernel lease.acquire lease.afterwards lease.attempts loading model names registry request runner settings
+settings_values stores stores.file stores.file.address stores.file.layout stores.file.lock stores.file.records
+supervise supervise.channel supervise.child supervise.fork supervise.guard supervise.keeper supervise.liveness
+supervise.loop supervise.preload supervise.signals supervise.tree url value
+"""
+OTHERS = "__future__ _ctypes _socket errno fcntl gc select select"
+OURS = f"{ONCE} {TWICE} {TWICE}".split()
+RECORDED = collections.Counter(["lockctl", *(f"lockctl.{name}" for name in OURS), *OTHERS.split()])
+CODE = {
+    (3, 10): 288_217,
+    (3, 11): 469_149,
+    (3, 12): 424_234,
+    (3, 13): 433_320,
+}  # bytes of compiled code, by the version of Python
+CALLS = 700  # system calls, a few more where a process waited longer for the other one
+
+
+def environment(lockctl: Lockctl, **more: str) -> dict[str, str]:
+    measured = {name: "" for name in os.environ if name.startswith("COV")}
+    return timing.environment({**lockctl.environment(measured), "LOCKCTL_BACKEND": lockctl.url, **more})
+
+
+def loaded(lockctl: Lockctl, *words: str) -> collections.Counter[str]:
+    """How often each module is loaded."""
+    env = environment(lockctl, PYTHONPROFILEIMPORTTIME="1")
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=30, check=True)
+    told = done.stderr.splitlines()
+    lines = [line for line in told if line.startswith("import time:") and "[us]" not in line]
+    return collections.Counter(line.rpartition("|")[2].strip() for line in lines)
+
+
+def loaded_by_a_run(lockctl: Lockctl) -> collections.Counter[str]:
+    run = loaded(lockctl, lockctl.command, "run", "--", "true")
+    return run - loaded(lockctl, sys.executable, "-c", "pass")
+
+
+@functools.cache
+def code_of(module: str) -> int:
+    """Bytes; none for a module in C."""
+    spec = importlib.util.find_spec(module)
+    find = getattr(spec and spec.loader, "get_code", None)
+    code = find(module) if find else None
+    return len(marshal.dumps(code)) if code else 0
+
+
+def least(count: Callable[[], int], limit: float) -> int:
+    """The least of a few tries, until one is not above *limit*."""
+    counts = [count()]
+    while counts[-1] > limit and len(counts) < TRIES:
+        counts.append(count())
+    return min(counts)
+
+
+def test_a_run_loads_at_most_a_tenth_more_modules_than_recorded(lockctl: Lockctl) -> None:
+    found: list[collections.Counter[str]] = []
+
+    def count() -> int:
+        found.append(loaded_by_a_run(lockctl))
+        return found[-1].total()
+
+    limit = RECORDED.total() * MORE
+    fewest = least(count, limit)
+    modules = min(found, key=lambda each: each.total())
+    new, gone = sorted((modules - RECORDED).elements()), sorted((RECORDED - modules).elements())
+    print(f"modules: {fewest}, recorded {RECORDED.total()}; new: {new}; gone: {gone}")
+    assert fewest <= limit, new
+
+
+def test_a_run_loads_at_most_a_tenth_more_code_than_recorded(lockctl: Lockctl) -> None:
+    def count() -> int:
+        return sum(code_of(name) * times for name, times in loaded_by_a_run(lockctl).items())
+
+    recorded = CODE.get(sys.version_info[:2])
+    size = least(count, (recorded or 0) * MORE)
+    print(f"bytes of code: {size}, recorded for this Python: {recorded}")
+    if recorded is None:
+        pytest.skip("nothing is recorded for this version of Python")
+    assert size <= recorded * MORE
+
+
+def test_a_run_makes_at_most_a_tenth_more_system_calls_than_recorded(lockctl: Lockctl, tmp_path: Path) -> None:
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not installed")
+    table = tmp_path / "calls"
+
+    def calls(words: Sequence[str]) -> int:
+        traced = [strace, "-f", "-c", "-o", str(table), *words]
+        done = subprocess.run(traced, env=environment(lockctl), capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"strace may not trace here: {done.stderr.strip()}")
+        total = next(line for line in table.read_text().splitlines() if line.endswith("total"))
+        return int(total.split()[3])
+
+    def count() -> int:
+        return calls([lockctl.command, "run", "--", "true"]) - calls([sys.executable, "-c", "pass"])
+
+    fewest = least(count, CALLS * MORE)
+    print(f"system calls: {fewest}, recorded {CALLS}")
+    assert fewest <= CALLS * MORE
