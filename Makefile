@@ -36,8 +36,10 @@ format: $(VENV)/dev
 docs: $(VENV)/dev
 	$(BIN)/python man/generate.py
 
+# what a lock costs, beside other tools on the same servers; such as BENCH='--rounds 5 --only etcd --only start'
+BENCH :=
 bench: $(VENV)/dev tools
-	$(BIN)/python -m tests.bench.bench
+	$(BIN)/python -m tests.bench.bench --json dist/bench/bench.json --svg dist/bench/bench.svg $(BENCH)
 
 # how many acknowledged updates a paused holder destroys, with and without a fence: six minutes
 lostupdate: $(VENV)/dev tools

@@ -1,120 +1,166 @@
-"""``make bench``: what a lock costs, beside the tools that people use today. One table on stdout."""
+"""``make bench``: what a lock costs, beside the tools that people use today on the same servers.
+
+Everything is measured in turn, so that noise hits all alike, and what counts are the ratios: another machine has other
+times. Without a compiler, a server or a peer, the rest is measured.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import os
+import json
 import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tests.bench import memory, timing
-from tests.faults.backends import PLACES, addresses_of
+from tests.bench import commands, handoff, machine, memory, plot, timing
+from tests.bench.report import Row, Table, as_json, as_text
+from tests.bench.tools import BACKENDS, LOCKCTL, started
 from tests.jobs import guard_of
 from tests.places import local_directory
-from tests.servers import programs
-from tests.servers.consul import Consul
-from tests.servers.etcd import Etcd
-from tests.servers.fixtures import RedisServers
-from tests.servers.postgres import Postgres
-from tests.servers.redis import Redis
-from tests.servers.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from tests.servers.process import Group, Server
+    from tests.bench.commands import Commands
+    from tests.bench.tools import Measured, Tool
 
-ROUNDS = 20
-LOCKCTL = str(Path(sys.executable).parent / "lockctl")
 PYTHON = "python -c pass"
-SERVERS: dict[str, Callable[[Path], Server | Group]] = {
-    "redis": Redis,
-    "redlock": RedisServers,
-    "etcd": Etcd,
-    "consul": Consul,
-    "zookeeper": ZooKeeper,
-    "postgresql": Postgres,
-}
+WAITING_PYTHON = "python, os.spawnv"  # what an interpreter takes that does nothing but wait for a command
+SPAWN = "import os, sys; sys.exit(os.spawnvp(os.P_WAIT, sys.argv[1], sys.argv[1:]))"
+TABLES = ("start", "hand-off", "memory")
+ROUNDS = 20
+LONG_ROUNDS = 10  # at most: a hand-off takes seconds, since the waiter must wait
+MEMORY_ROUNDS = 3  # at most: it varies little
+RENEWED = 2.5  # seconds: with a lease of 10 s the first renewal is over, and has loaded what it needs
+MEGABYTE = 1024  # kilobytes
 
 
-def main() -> int:
-    """Measure and print."""
+class Bench(NamedTuple):
+    """What all tables are measured with."""
+
+    tools: Measured
+    programs: Commands
+    env: Mapping[str, str]
+    directory: Path
+    rounds: int
+
+    @property
+    def all_tools(self) -> list[Tool]:
+        """Peers first."""
+        return [*self.tools.peers.values(), *self.tools.backends.values()]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure, print, and write the files that are asked for."""
+    options = _parser().parse_args(words)
+    tables = [name for name in TABLES if name in options.only] or TABLES
+    backends = [name for name in BACKENDS if name in options.only] or BACKENDS
     directory = Path(tempfile.mkdtemp(prefix="lockctl-bench-", dir=local_directory()))
     try:
         with contextlib.ExitStack() as ends:
-            urls = dict(started(directory, ends))
-            peers: dict[str, Sequence[str]] = {}
-            if flock := shutil.which("flock"):
-                peers["flock FILE"] = (flock, str(directory / "flock"))
-            if "etcd" in urls:
-                peers["etcdctl lock"] = (programs.find("etcdctl"), "lock", "lockctl-bench", "--")
-            if "consul" in urls:
-                peers["consul lock"] = (programs.find("consul"), "lock", "lockctl-bench")
-            address = {name: url.partition("://")[2].partition("/")[0] for name, url in urls.items()}
-            env = timing.environment(
-                {
-                    "XDG_CONFIG_HOME": str(directory / "none"),
-                    "ETCDCTL_API": "3",
-                    "ETCDCTL_ENDPOINTS": address.get("etcd", ""),
-                    "CONSUL_HTTP_ADDR": address.get("consul", ""),
-                }
-            )
-            print(f"wall time, median of {ROUNDS}, run in turn on this machine")
-            print_times(urls, peers, env)
-            print("\nmemory of a holder (PSS: shared pages are divided among those who share them)")
-            print_memory(urls, peers, env)
+            tools = started(directory, backends, ends)
+            programs = commands.made(directory)
+            env = timing.environment(tools.variables)
+            bench = Bench(tools, programs, env, directory, options.rounds)
+            about = machine.about(tools.backends, options.rounds, programs.kind)
+            print(machine.as_text(about), flush=True)
+            measured = []
+            for name in tables:
+                measured.append(MEASURE[name](bench))
+                print("", *as_text(measured[-1]), sep="\n", flush=True)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+    if options.json:
+        _write(options.json, json.dumps(as_json(measured, about), indent=1) + "\n")
+    if options.svg:
+        place = about["machine"]
+        _write(options.svg, plot.as_svg(measured, f"{about['date']}, {place['cpu']}, {place['cores']} cores"))
     return 0
 
 
-def started(directory: Path, ends: contextlib.ExitStack) -> Iterator[tuple[str, str]]:
-    """Backend and URL, for every server that is on this machine."""
-    locks = directory / "locks"
-    locks.mkdir()
-    yield "file", PLACES["file"].url((), "", locks)
-    for name, kind in SERVERS.items():
-        try:
-            (directory / name).mkdir()
-            server = kind(directory / name)
-            ends.callback(server.stop)
-            server.start()
-        except programs.ProgramMissing as missing:
-            print(f"  {name}: {missing}")
-            continue
-        at = addresses_of(server.members if isinstance(server, RedisServers) else server)
-        yield name, PLACES[name].url(at, "bench", directory)
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench", description="Measure lockctl beside other tools.")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"how often each tool is measured (default {ROUNDS})"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="WORD",
+        choices=[*TABLES, *BACKENDS],
+        help="a table or a backend, repeatable: %(choices)s",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all samples to this file")
+    parser.add_argument("--svg", metavar="FILE", help="draw the ratios into this file")
+    return parser
 
 
-def print_times(urls: Mapping[str, str], peers: Mapping[str, Sequence[str]], env: Mapping[str, str]) -> None:
-    """One line for each command, with its ratio to an interpreter that does nothing."""
-    commands: dict[str, tuple[Sequence[str], int]] = {PYTHON: ((sys.executable, "-c", "pass"), 0)}
-    commands.update({f"{name} true": ((*words, "true"), 0) for name, words in peers.items()})
-    for name, url in urls.items():
-        commands[f"lockctl run, {name}"] = ((LOCKCTL, "run", "-b", url, "--", "true"), 0)
-    commands["lockctl run, file, refused"] = ((LOCKCTL, "run", "-b", urls["file"], "-l", "taken", "--", "true"), 75)
-    with memory.holding((LOCKCTL, "run", "-b", urls["file"], "-l", "taken", "--"), env, life=600):
-        took = timing.medians(commands, env, ROUNDS)
-    for name, measured in took.items():
-        print(f"  {name:28}{measured * 1000:8.1f} ms{measured / took[PYTHON]:8.2f} x python")
+def start(bench: Bench) -> Table:
+    """The whole of a run whose command ends at once."""
+    nothing = bench.programs.nothing
+    measured: dict[str, tuple[Sequence[str], int]] = {PYTHON: ((sys.executable, "-c", "pass"), 0)}
+    for tool in bench.all_tools:
+        measured[tool.name] = ((*tool.words("start", False), nothing), 0)
+    with contextlib.ExitStack() as ends:
+        if file := bench.tools.backends.get("file"):
+            words = file.words("taken", False)
+            ends.enter_context(memory.holding(words, bench.env, life=3600))
+            measured[f"{file.name}, refused"] = ((*words, nothing), 75)
+        times = timing.samples(measured, bench.env, bench.rounds)
+    rows = [Row(name, [1000 * each for each in taken], _peer(bench, name)) for name, taken in times.items()]
+    return Table("start", "start: the whole run of a command that does nothing", "ms", PYTHON, rows)
 
 
-def print_memory(urls: Mapping[str, str], peers: Mapping[str, Sequence[str]], env: Mapping[str, str]) -> None:
-    """One line for each tool: the processes that stay while a command runs, after they have renewed their lease."""
-    for name, words in peers.items():
-        with memory.holding(words, env) as holder:
+def hand_off(bench: Bench) -> Table:
+    """From the end of the holder's command to the start of the waiter's."""
+    rounds = min(bench.rounds, LONG_ROUNDS)
+    times = handoff.samples(bench.all_tools, bench.programs.stamp, bench.env, bench.directory, rounds)
+    rows = [Row(name, [1000 * each for each in taken], _peer(bench, name)) for name, taken in times.items()]
+    title = "hand-off: from the end of the holder's command to the start of the waiter's"
+    return Table("hand-off", title, "ms", "flock" if "flock" in times else rows[0].name, rows)
+
+
+def memory_of_holders(bench: Bench) -> Table:
+    """The processes that stay while a command runs, after they have renewed their lease."""
+    taken: dict[str, list[float]] = {}
+    for _ in range(min(bench.rounds, MEMORY_ROUNDS)):
+        for name, megabytes in _memory_in_turn(bench):
+            taken.setdefault(name, []).append(megabytes)
+    rows = [Row(name, samples, _peer(bench, name)) for name, samples in taken.items()]
+    return Table("memory", "memory of a holder: PSS of its processes", "MB", WAITING_PYTHON, rows)
+
+
+def _memory_in_turn(bench: Bench) -> Iterator[tuple[str, float]]:
+    with memory.holding((sys.executable, "-c", SPAWN), bench.env) as holder:
+        yield WAITING_PYTHON, memory.pss(holder.pid) / MEGABYTE
+    for tool in bench.tools.peers.values():
+        with memory.holding(tool.words("memory", False), bench.env, quiet=True) as holder:
             memory.let_it_renew(1.0)
-            print(f"  {name:28}{memory.pss(holder.pid) / 1024:8.1f} MB")
-    for name, url in urls.items():
-        with memory.holding((LOCKCTL, "run", "-b", url, "-t", "10s", "--"), env) as holder:
-            memory.let_it_renew(2.5)
-            keeper, guard = memory.pss(holder.pid) / 1024, memory.pss(guard_of(holder.pid)) / 1024
-            print(f"  {f'lockctl run, {name}':28}{keeper + guard:8.1f} MB  (keeper {keeper:.1f}, guard {guard:.1f})")
+            yield tool.name, memory.pss(holder.pid) / MEGABYTE
+    for tool in bench.tools.backends.values():
+        words = (LOCKCTL, "run", "-b", tool.url, "-l", "memory", "-t", "10s", "--")
+        with memory.holding(words, bench.env) as holder:
+            memory.let_it_renew(RENEWED)
+            yield tool.name, (memory.pss(holder.pid) + memory.pss(guard_of(holder.pid))) / MEGABYTE
+
+
+MEASURE = {"start": start, "hand-off": hand_off, "memory": memory_of_holders}
+
+
+def _peer(bench: Bench, name: str) -> str:
+    return next((tool.peer for tool in bench.tools.backends.values() if name.startswith(tool.name)), "")
+
+
+def _write(path: str, text: str) -> None:
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    print(f"written: {file}")
 
 
 if __name__ == "__main__":
-    os.chdir("/")
     sys.exit(main())

@@ -19,11 +19,19 @@ PATIENCE = 5.0  # seconds for a tool to end after its command
 
 
 @contextlib.contextmanager
-def holding(words: Sequence[str], env: Mapping[str, str], life: int = 60) -> Iterator[subprocess.Popen[str]]:
-    """A lock that is held for as long as the block lasts, at most *life* seconds; the process that was started."""
+def holding(
+    words: Sequence[str], env: Mapping[str, str], life: int = 60, *, quiet: bool = False
+) -> Iterator[subprocess.Popen[str]]:
+    """A lock that is held for as long as the block lasts, at most *life* seconds; the process that was started.
+
+    *quiet*: what it writes to stderr is not shown, such as a complaint about the end of its command.
+    """
     # not a program that reads stdin: consul lock gives its command none
     command = [*words, "sh", "-c", f"echo; exec sleep {life}"]
-    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    errors = subprocess.DEVNULL if quiet else None
+    process = subprocess.Popen(
+        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+    )
     assert process.stdout is not None
     process.stdout.readline()
     try:

@@ -46,14 +46,21 @@ def seconds(command: Sequence[str], env: Mapping[str, str], expected: int = 0) -
     return took
 
 
-def medians(
+def samples(
     commands: Mapping[str, tuple[Sequence[str], int]], env: Mapping[str, str], rounds: int = 20
-) -> dict[str, float]:
-    """The median time of each command (words and expected status), run in turn."""
+) -> dict[str, list[float]]:
+    """The times of each command (words and expected status), run in turn."""
     times: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(WARM_UP + rounds):
         for name, (words, expected) in commands.items():
             took = seconds(words, env, expected)
             if number >= WARM_UP:
                 times[name].append(took)
-    return {name: statistics.median(measured) for name, measured in times.items()}
+    return times
+
+
+def medians(
+    commands: Mapping[str, tuple[Sequence[str], int]], env: Mapping[str, str], rounds: int = 20
+) -> dict[str, float]:
+    """The median time of each command, see ``samples``."""
+    return {name: statistics.median(times) for name, times in samples(commands, env, rounds).items()}
