@@ -39,7 +39,7 @@ def as_svg(tables: Sequence[Table], heading: str) -> str:
     head = [start, f"<title>lockctl beside its peers</title><style>{STYLE}</style>"]
     head.append(f'<rect class="page" width="{WIDTH}" height="{y}"/>')
     head.append(_text(MARGIN, 24, "head", "lockctl beside its peers: ratios of medians, on a logarithmic scale"))
-    head.append(_text(MARGIN, 42, "small", heading))
+    head.append(_text(MARGIN, 42, "small", f"{heading}; blue: less than the peer, orange: more"))
     return "\n".join([*head, *parts, "</svg>", ""])
 
 

@@ -83,5 +83,10 @@ def test_bars_of_the_picture_go_left_and_right_of_one() -> None:
         assert float(bar.get("x", "0")) + float(bar.get("width", "0")) == pytest.approx(one, abs=0.2)
     assert float(bars["more"][0].get("x", "0")) == one
     texts = [text.text for text in root.iter(f"{SVG}text")]
-    assert {"start <of> a run", "a machine", "0.50 x tool & lock", "20.00 x python"} <= set(texts)
+    assert {
+        "start <of> a run",
+        "a machine; blue: less than the peer, orange: more",
+        "0.50 x tool & lock",
+        "20.00 x python",
+    } <= set(texts)
     assert "prefers-color-scheme: dark" in "".join(root.itertext())
