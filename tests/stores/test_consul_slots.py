@@ -179,7 +179,7 @@ def test_who_is_slower_than_another_who_takes_the_last_slot_is_refused(
 ) -> None:
     slow, fast = harness.client(), harness.client()
     take(harness.client(), one_of(harness, 2))
-    original = slow._agent.tree
+    original = slow._agent.renew_and_read
     taken: list[Grant] = []
 
     def delayed(*args: Any) -> Any:
@@ -188,7 +188,7 @@ def test_who_is_slower_than_another_who_takes_the_last_slot_is_refused(
             taken.append(take(fast, one_of(harness, 2)))
         return found
 
-    monkeypatch.setattr(slow._agent, "tree", delayed)
+    monkeypatch.setattr(slow._agent, "renew_and_read", delayed)
     assert refused(slow, one_of(harness, 2))
     assert taken[0].claim.owner in {each.owner for each in fast.inspect("nightly", timeout=LIMIT).holders}
     assert len(holders(harness)["Holders"]) == 2
@@ -198,7 +198,7 @@ def test_a_lock_for_one_that_is_taken_between_look_and_step_keeps_slots_out(
     harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, fast = harness.client(), harness.client()
-    original = slow._agent.tree
+    original = slow._agent.renew_and_read
     session = harness.session()
 
     def delayed(*args: Any) -> Any:
@@ -207,7 +207,7 @@ def test_a_lock_for_one_that_is_taken_between_look_and_step_keeps_slots_out(
             harness.write(b"", acquire=session, flags=LOCK_FLAGS)
         return found
 
-    monkeypatch.setattr(slow._agent, "tree", delayed)
+    monkeypatch.setattr(slow._agent, "renew_and_read", delayed)
     assert refused(slow, one_of(harness, 2))
     assert harness.entry()["Session"] == session
     assert refused(fast, harness.claim())

@@ -111,7 +111,8 @@ class ConsulBackend(NativeBackend):
     def _try(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
         """One attempt for the whole lock: the grant, and whether that is the last word."""
         key = self._key(claim.name) + SUFFIX
-        entry, waiting = self._agent.get_with_tree(key, self._queue_of(claim), deadline)
+        session, (there, waiting) = self._look(claim, (key, False), deadline)
+        entry = there[0] if there else None
         if entry is not None and entry.session is not None:
             return self._again(claim, entry.session, entries.read_holder(entry), deadline), True
         semaphore = None
@@ -123,7 +124,7 @@ class ConsulBackend(NativeBackend):
                 return None, True
         if self._is_behind(claim, waiting):
             return None, True
-        session = self._session(claim, deadline)
+        session = session or self._session(claim, deadline)
         if semaphore is not None and semaphore.closed(self._agent, session, deadline):
             self._delay(claim)
             return None, True
@@ -135,19 +136,27 @@ class ConsulBackend(NativeBackend):
         """The same for one of several slots."""
         from lockctl.stores.consul import share
 
-        semaphore = share.read(self._agent, self._key(claim.name), deadline)
+        path = self._key(claim.name)
+        session, (found, waiting) = self._look(claim, (path + "/", True), deadline)
+        semaphore = share.checked(self._agent, share.semaphore(found, path), deadline)
         own = semaphore.own(claim)
         if own is not None:
             return self._again(claim, *own, deadline), True
-        if semaphore.is_full(claim) or self._is_behind(claim, self._agent.tree(self._queue_of(claim), deadline)):
+        if semaphore.is_full(claim) or self._is_behind(claim, waiting):
             return None, True
-        session = self._session(claim, deadline)
+        session = session or self._session(claim, deadline)
         closed = semaphore.closed(self._agent, session, deadline)
         if len(semaphore.living) + len(closed) >= claim.slots:
             self._delay(claim)
             return None, True
         at = self._agent.now()
         return self._write(claim, semaphore.entering(claim, session, closed, at), at, deadline)
+
+    def _look(self, claim: Claim, wanted: tuple[str, bool], deadline: Deadline) -> tuple[str | None, list[list[Entry]]]:
+        """The session of this claim, if it was renewed within this call; what is *wanted*; and the queue."""
+        session = self._sessions.get(claim.owner)
+        lives, found = self._agent.renew_and_read(session, (wanted, (self._queue_of(claim), True)), deadline)
+        return session if lives else None, found
 
     def _write(
         self, claim: Claim, taking: list[dict[str, Any]], at: float, deadline: Deadline

@@ -69,11 +69,25 @@ class Agent:
         """The entry of a key as the leader has it now; ``None``: there is none."""
         return self._entry(self._ask("GET", f"/v1/kv/{quoted(key)}", deadline, "consistent"))
 
-    def get_with_tree(self, key: str, prefix: str, deadline: Deadline) -> tuple[Entry | None, list[Entry]]:
-        """As :meth:`get` and then :meth:`tree`, in one round trip."""
-        one = ("GET", f"/v1/kv/{quoted(key)}", "consistent", b"")
-        found, below = self._ask_all((one, ("GET", f"/v1/kv/{quoted(prefix)}", "recurse&consistent", b"")), deadline)
-        return self._entry(found), self._entries(below)
+    def renew_and_read(
+        self, session: str | None, wanted: tuple[tuple[str, bool], ...], deadline: Deadline
+    ) -> tuple[bool, list[list[Entry]]]:
+        """In one round trip: whether *session* was there to be renewed, and then the entries of some keys.
+
+        Each key with whether all that begin with it are *wanted*, too.
+        """
+        looks = [
+            ("GET", f"/v1/kv/{quoted(key)}", "recurse&consistent" if below else "consistent", b"")
+            for key, below in wanted
+        ]
+        renewal = [] if session is None else [("PUT", RENEW + session, "", b"")]
+        answers = self._ask_all((*renewal, *looks), deadline)
+        lives = session is not None and self._renewed(session, answers[0], deadline) is not None
+        found = []
+        for (_, below), answer in zip(wanted, answers[len(renewal) :], strict=True):
+            one = None if below else self._entry(answer)
+            found.append(self._entries(answer) if below else [] if one is None else [one])
+        return lives, found
 
     def watch(self, key: str, index: int, deadline: Deadline, span: float = LONGEST_WAIT) -> tuple[Entry | None, int]:
         """The same, as soon as it has changed since *index*, or after *span* seconds; and the index it is of."""

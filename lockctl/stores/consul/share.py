@@ -131,9 +131,13 @@ class Semaphore(Value):
 
 def read(agent: Agent, path: str, deadline: Deadline) -> Semaphore:
     """The semaphore at *path* as it is now."""
-    found = semaphore(agent.tree(path + "/", deadline), path)
+    return checked(agent, semaphore(agent.tree(path + "/", deadline), path), deadline)
+
+
+def checked(agent: Agent, found: Semaphore, deadline: Deadline) -> Semaphore:
+    """The same semaphore; refused without the right to read, by which all look ended."""
     if found.ended:
-        agent.get(found.key_of(found.ended[0]), deadline)  # refused without the right to read, by which all look ended
+        agent.get(found.key_of(found.ended[0]), deadline)
     return found
 
 

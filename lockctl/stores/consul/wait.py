@@ -27,16 +27,22 @@ def until_open(
 ) -> None:
     """Return when it is the turn of *claim* and it may get the lock. Raises as requests do.
 
-    *prepare* is called when we are the first, and again whenever our session is renewed.
+    *prepare* is called now and then, so that what the attempt needs is there when our turn comes.
     """
     from lockctl.stores.consul import share
 
     path = agent.prefix + claim.name
-    position, ahead, is_first, index, prepared_at = None, None, False, 0, 0.0
+    position, ahead, is_first, index, prepare_at, was_held = None, None, False, 0, 0.0, False
     while True:
         kept = positions.keep(claim, deadline)
         if kept is not position:  # else it is as it was
             position, ahead, is_first, index = kept, None, False, 0
+        if clock.boottime() >= prepare_at:
+            try:
+                prepare()
+            except ConfigError:
+                return  # an attempt says the same
+            prepare_at = clock.boottime() + claim.ttl / queue.RENEWALS_PER_TTL
         if not is_first:
             if ahead is not None:
                 entry, index = agent.watch(ahead.key, index, deadline, position.span())
@@ -46,16 +52,12 @@ def until_open(
             is_first = ahead is None
             if not is_first:
                 continue
-        if prepared_at != position.renewed_at:
-            try:
-                prepare()
-            except ConfigError:
-                return  # an attempt says the same
-            prepared_at = position.renewed_at
         found, index = agent.watch_tree(path + "/", index, deadline, position.span())
-        if share.semaphore(found, path).is_open(claim):
-            if not is_kept(agent, agent.prefix + HOLDS + claim.name, position.span(), deadline):
-                return
+        if not share.semaphore(found, path).is_open(claim):
+            was_held = True
+        elif was_held or not is_kept(agent, agent.prefix + HOLDS + claim.name, position.span(), deadline):
+            return  # a release into a hold is found out by the attempt
+        else:
             index = 0
 
 

@@ -14,6 +14,7 @@ from tests.contract.harness import LIMIT, Background, take
 from tests.contract.test_consul import ConsulHarness
 from tests.faults.waiting import await_waiting
 from tests.jobs import eventually
+from tests.servers.consul import ConsulRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,8 +64,8 @@ def position_keys(harness: ConsulHarness) -> list[dict[str, Any]]:
     """The keys of those who wait."""
     try:
         answer = harness.server.request("GET", f"/v1/kv/{harness.prefix}.lockctl/queue/nightly/", recurse="true")
-    except OSError:
-        return []  # 404: there is none
+    except ConsulRefused:
+        return []  # there is none
     return list(json.loads(answer))
 
 
