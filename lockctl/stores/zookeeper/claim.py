@@ -7,6 +7,10 @@ A holder's session lasts twice its lease. Who waits has none to rely on, so its 
 killed, it holds up those behind it for no longer. When its turn comes, one transaction deletes its node and makes
 another one with the same number, and so at the same position, in a new session. The token is the number of that
 transaction, and so newer than all tokens before it, whoever queued up first.
+
+That a turn has come is only a reason to try (:attr:`Attempt.turn`). The proof is what the new session reads after the
+transaction: the queue as it is then, with our node open for the lock. The transaction also shows that both sessions are
+alive, and that the record of holds is as it was seen.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 SAFE_PART = 0.5  # of the session timeout: see `session`
+MISSING = -1  # the version of a record that there is not
 BY_CURATOR = b"__REVOKE__"  # what Curator's Revoker writes into the node of a holder
 
 
@@ -47,6 +52,8 @@ class Attempt:
         self.record = place.kept(claim.name)
         self.node: str | None = None  # the name of our node, once its creation was answered
         self.token: int | None = None  # once granted
+        # when it may be our turn: the version of the record, which keeps nobody out; ``None``: nothing is known
+        self.turn: int | None = None
         self._session: Session | None = None
         self._stem = ""
         self._queues = False  # whether the session is that of a waiter
@@ -58,6 +65,7 @@ class Attempt:
         self._created = 0  # the czxid of our node
         self._leader_time = 0  # milliseconds since the epoch by the leader's clock, at our last write
         self._granted_at = 0
+        self._root: Any = None  # the node above all locks, as an answer showed it
 
     def take(self, deadline: Deadline) -> Grant | None:
         """See ``Backend.try_acquire``."""
@@ -122,6 +130,9 @@ class Attempt:
         """The session; a new one if there is none, the server ended it, or a waiter's is refused for good."""
         session = self._session
         if session is not None and (session.expired or (self.token is None and session.is_outlived(deadline))):
+            if self._next is not None and not session.expired and not self._next[0].connected:
+                self._next[0].abandon()  # it has seen the same data
+                self._next = None
             session.abandon()
             self._forget()
         if self._session is None:
@@ -151,21 +162,43 @@ class Attempt:
         self._session, self._stem, self._queues = Session(self.place, lease), self._new_stem(), True
         return self._session
 
-    def _inherit(self, deadline: Deadline) -> Session:
-        """Go on in the session to hold the lock in; the one before it is ended, with what it has in the queue."""
-        before, (self._session, self._stem) = self._session, self._next_session()
-        self._next, self._queues = None, False
+    def stand_by(self, *, wanted: bool) -> None:
+        """Whether the session to hold the lock in is kept ready: connected, and alive while nothing is asked."""
+        try:
+            if wanted:
+                self._next_session()
+        except BackendUnavailable:
+            pass  # no threads for it now: it is made when it is needed
+        if self._next is not None:
+            self._next[0].keep_alive(wanted)
+
+    def _inherit(self) -> tuple[Session, Session | None]:
+        """Go on in the session to hold the lock in; that one, and the one before it, which is to be ended."""
+        before, (session, self._stem) = self._session, self._next_session()
+        session.keep_alive(wanted=False)  # from now on it lives by writes
+        self._session, self._next, self._queues = session, None, False
+        return session, before
+
+    def _begin_anew(self, deadline: Deadline) -> Session:
+        """As :meth:`_inherit`, when what the session before has in the queue must not be in our way."""
+        session, before = self._inherit()
         if before is not None:
             before.leave(deadline)
-        return self._session
+        session.refresh(deadline)
+        return session
 
     def _forget(self) -> None:
-        self._session = self.node = self.token = None
+        self._session = self.node = self.token = self.turn = None
         self._queues = False
         self._version = -1
         self._leader_time = 0  # the next leader may have another clock
 
     def _take(self, session: Session, deadline: Deadline) -> Grant | None:
+        turn, self.turn = self.turn, None
+        if turn is not None and self.node is not None and self.token is None:
+            held_in = self._hand_over(deadline, turn)
+            if held_in is not None:
+                return self._grant(held_in, deadline)
         session.refresh(deadline)
         from kazoo.exceptions import NoNodeError
 
@@ -175,11 +208,11 @@ class Attempt:
         ]
         if self.node is not None:
             calls.append(self.ask_record)  # it has waited: now may be its turn
-        names, root, *record = session.ask(deadline, *calls)
+        names, self._root, *record = session.ask(deadline, *calls)
         line = [] if isinstance(names, NoNodeError) else queue.in_order(names)
         if not self.find(line) and self._next is not None and queue.mine(line, self._next[1]):
             # our position was handed over, and the answer was lost
-            session = self._inherit(deadline)
+            session = self._begin_anew(deadline)
             self.find(line)
         ahead = self.ahead(line)
         if not self.is_open(ahead):
@@ -191,17 +224,18 @@ class Attempt:
                 self._check_slots(session, deadline, ahead)
                 return None
         held_in = self._grasp(session, deadline, record)
-        if held_in is None:
-            return None
-        session = held_in
-        if root is None or isinstance(root, Exception):
-            (root,) = session.ask(deadline, lambda client: client.exists_async(self.place.root))
-            if root is None:
+        return None if held_in is None else self._grant(held_in, deadline)
+
+    def _grant(self, session: Session, deadline: Deadline) -> Grant:
+        """The grant of the lock that is held in this session."""
+        if self._root is None or isinstance(self._root, Exception):
+            (self._root,) = session.ask(deadline, lambda client: client.exists_async(self.place.root))
+            if self._root is None:
                 raise Vanished
         if self.token is None:
             self.token, self._granted_at = self._created, self._leader_time
         # the node above all locks is as old as the ensemble's data: made anew after a loss, it is another
-        domain = f"zookeeper:{root.czxid:x}-{root.ctime:x}"
+        domain = f"zookeeper:{self._root.czxid:x}-{self._root.ctime:x}"
         lease = session.timeout * SAFE_PART
         return Grant(self.claim, self.token, domain, self.parent, lease, self._granted_at / 1000)
 
@@ -209,53 +243,80 @@ class Attempt:
         """Take the lock that is open for us; the session that has it then, or ``None``: something keeps us out."""
         if self.node is None:
             if self._queues:  # somebody has deleted our node
-                session = self._inherit(deadline)
+                session = self._begin_anew(deadline)
             return session if self.create(session, deadline, granted=True) else None
         if self.kept_out(session, deadline, *(record or session.ask(deadline, self.ask_record))):
             return None
         if self.token is None:
-            return self._hand_over(session, deadline)
+            return self._hand_over(deadline)
         while not self._write(session, deadline, self._data):
             pass  # so that the lock is held at the time of a write of ours
         return session
 
-    def _hand_over(self, session: Session, deadline: Deadline) -> Session:
-        """Replace our node, for which the lock is open, by one of the session to hold it in; that session.
+    def _hand_over(self, deadline: Deadline, turn: int = MISSING) -> Session | None:
+        """Replace our node by one of the session to hold the lock in; that session, which has the lock then.
 
-        Who was asked meanwhile to give the lock back learns of it. Raises as ``Session.ask``, and ``Vanished``.
+        ``None``: the record is not in the version *turn* any more, and nothing was changed. Who was asked meanwhile to
+        give the lock back learns of it. Raises as ``Session.ask``, and ``Vanished``: we have no node any more.
         """
-        from kazoo.exceptions import BadVersionError, InvalidACLError, NoAuthError, NoNodeError
+        from kazoo.exceptions import BadVersionError, NoNodeError
 
         session, stem = self._next_session()
-        number = (self.node or "")[len(self._stem) :]
-        old, new = f"{self.parent}/{self.node}", f"{self.parent}/{stem}{number}"
-
-        def commit(client: Any) -> Any:
-            transaction = client.transaction()
-            transaction.delete(old, self._version)
-            transaction.create(new, self._data, ephemeral=True)
-            return transaction.commit_async()
-
-        self._data = self._describe(granted=True)
+        name = stem + (self.node or "")[len(self._stem) :]
+        waiting, self._data = self._data, self._describe(granted=True)
         if self._asked is not None:
             self._data = with_revocation(self._data, self.claim.owner, *self._asked)
         while True:
-            answers, stat = session.ask(deadline, commit, lambda client: client.exists_async(new))
-            if isinstance(answers, Exception):
-                raise session.strange(answers, new)
-            if isinstance(stat, Exception):
-                raise session.strange(stat, new)
-            if stat is not None:
-                break  # made now, or by an earlier attempt whose answer was lost
-            if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
-                raise session.forbidden()
-            if not isinstance(answers[0], BadVersionError):
-                vanished = not isinstance(answers[-1], Exception) or isinstance(answers[0], NoNodeError)
-                raise Vanished if vanished else session.strange(answers[-1], new)
+            session.refresh(deadline)
+            answers, stat, names, self._root = session.ask(
+                deadline,
+                lambda client: self._replacement(client, name, turn),
+                lambda client: client.exists_async(f"{self.parent}/{name}"),
+                # the server has seen our transaction when it answers: who is before us now, nobody can join
+                lambda client: client.get_children_async(self.parent),
+                lambda client: client.exists_async(self.place.root),
+            )
+            if self._is_replaced(session, name, answers, stat):
+                break
+            if turn != MISSING and isinstance(answers[0], (BadVersionError, NoNodeError)):
+                self._data, self._acquired_at = waiting, None
+                return None
+            if not isinstance(answers[-2], BadVersionError):
+                vanished = not isinstance(answers[-1], Exception) or isinstance(answers[-2], NoNodeError)
+                raise Vanished if vanished else session.strange(answers[-1], name)
             self._write(session, deadline, self._data)
-        self.node, self._version = stem + number, 0  # not that of a revocation: it is to be noticed
+        self.node, self._version = name, 0  # not that of a revocation: it is to be noticed
         self._created, self._leader_time = stat.czxid, stat.ctime
-        return self._inherit(deadline)
+        line = [] if isinstance(names, Exception) else queue.in_order(names)
+        if name not in line or not self.is_open(self.ahead(line)):
+            # deleted already; or somebody is before us all the same, as after a change by hand
+            session.ask(deadline, lambda client: client.delete_async(f"{self.parent}/{name}"))
+            self.node = None
+            raise Vanished
+        _, before = self._inherit()
+        if before is not None:
+            before.dismiss()
+        return session
+
+    def _replacement(self, client: Any, name: str, turn: int) -> Any:
+        """The transaction that makes the node *name* in the place of ours, for ``Session.ask``."""
+        transaction = client.transaction()
+        if turn != MISSING:
+            transaction.check(self.record, turn)
+        transaction.delete(f"{self.parent}/{self.node}", self._version)
+        transaction.create(f"{self.parent}/{name}", self._data, ephemeral=True)
+        return transaction.commit_async()
+
+    def _is_replaced(self, session: Session, name: str, answers: Any, stat: Any) -> bool:
+        """Whether the node *name* is there: made now, or by an earlier attempt whose answer was lost."""
+        from kazoo.exceptions import InvalidACLError, NoAuthError
+
+        for answer in (answers, stat):
+            if isinstance(answer, Exception):
+                raise session.strange(answer, f"{self.parent}/{name}")
+        if stat is None and any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
+            raise session.forbidden()
+        return stat is not None
 
     def is_open(self, ahead: list[str]) -> bool:
         """Whether the lock is ours with these before us."""
@@ -281,6 +342,12 @@ class Attempt:
             if self._write(session, deadline, self._data or self._describe(granted=False)):
                 break
         return max(0, until - self._leader_time) / 1000
+
+    def free_version(self, session: Session, record: Any) -> int | None:
+        """The version of *record*, as :meth:`kept_out` has it; ``None``: a hold may keep us out."""
+        if self._hold_until(session, record) > self._leader_time:
+            return None
+        return MISSING if isinstance(record, Exception) else record[1].version
 
     def _hold_until(self, session: Session, record: Any) -> int:
         """When the hold in *record* ends, in milliseconds of the leader's clock; 0: there is none."""
@@ -312,14 +379,19 @@ class Attempt:
 
     def line(self, session: Session, deadline: Deadline) -> list[str]:
         """The queue as the leader knows it."""
+        return self.look(session, deadline)[0]
+
+    def look(self, session: Session, deadline: Deadline) -> tuple[list[str], Any]:
+        """The queue as the leader knows it, and the answer to :meth:`ask_record`, which is not older."""
         from kazoo.exceptions import NoNodeError
 
-        _, names = session.ask(
+        _, names, record = session.ask(
             deadline,
             lambda client: client.sync_async(self.parent),
             lambda client: client.get_children_async(self.parent),
+            self.ask_record,
         )
-        return [] if isinstance(names, NoNodeError) else queue.in_order(names)
+        return [] if isinstance(names, NoNodeError) else queue.in_order(names), record
 
     def find(self, line: list[str]) -> bool:
         """Whether we have a position in a queue."""

@@ -177,6 +177,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         finally:
             self.close()  # the socket pair; nobody else is sure when it is not needed any more
             self.client.tell()
+            if self.client.dismissed:
+                self.handler.stop()
 
     def drop(self, *, avoid: bool = True) -> None:
         """End the connection, so that another is made, with *avoid* to another server. From any thread."""
@@ -299,6 +301,7 @@ class Client(KazooClient):  # type: ignore[misc]
         self.tell = tell
         self.expired = False
         self.refused = False
+        self.dismissed = False  # nobody waits for its end
         handler = _Handler(context, place.tls.tls_name if place.tls is not None else None)
         retry = KazooRetry(max_tries=-1, sleep_func=handler.sleep_func, **RECONNECT)
         auth = [("digest", f"{place.user}:{place.password}")] if place.user is not None else None
@@ -339,6 +342,16 @@ class Client(KazooClient):  # type: ignore[misc]
         result = self.handler.async_result()
         self._call(CloseSession(), result)
         return result
+
+    def dismiss(self) -> None:
+        """Have the session ended in the background, if the server is in reach; then close the connection."""
+        self.dismissed = True
+        if self.connected:
+            self.link.pinging = True  # shows it when the server does not answer any more
+            self.close_session_async()
+            self._stopped.set()  # without a connection it is given up
+        else:
+            self.abandon()
 
     def abandon(self) -> None:
         """Connect no more, and tell the server nothing: as if the process had died. Does not wait."""

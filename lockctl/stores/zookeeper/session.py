@@ -283,6 +283,14 @@ class Session:
         finally:
             self.abandon()
 
+    def dismiss(self) -> None:
+        """Have the server end the session, which is not needed any more, without waiting for that. Idempotent."""
+        with self._mutex:
+            if self._abandoned:
+                return
+            self._abandoned = True
+        self._client.dismiss()
+
     def abandon(self) -> None:
         """Tell nobody: the server ends the session when its time is over. Idempotent."""
         with self._mutex:

@@ -8,6 +8,8 @@ Who gets it replaces its node (see :mod:`lockctl.stores.zookeeper.claim`), which
   one behind the N who are inside watches the whole queue, as any of them may leave; each of the others watches the
   one before it, whose node changes when it gets in. So a slot that is given back wakes two.
 
+Who is next has the session for the lock ready. When the end of the node that it watches is told, it tries at once.
+
 Whoever is to have the lock next looks for a hold (see :mod:`lockctl.stores.zookeeper.hold`) and sleeps until its end.
 """
 
@@ -15,11 +17,14 @@ from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable
 from lockctl.model import EXCLUSIVE
+from lockctl.stores.zookeeper.claim import MISSING
 from lockctl.stores.zookeeper.queue import Vanished
 from lockctl.stores.zookeeper.session import SessionLost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from lockctl.stores.zookeeper.claim import Attempt
     from lockctl.stores.zookeeper.session import Call, Notifier, Session
     from lockctl.wire.deadline import Deadline
@@ -42,40 +47,77 @@ def wait(attempt: Attempt, deadline: Deadline) -> None:
     finally:
         session.remove(notifier)
         session.keep_alive(wanted=False)
+        attempt.stand_by(wanted=False)
 
 
 def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier: Notifier) -> None:
-    """Return when it is our turn; raises as ``Session.ask``, and ``Vanished``."""
-    if not attempt.find(attempt.line(session, deadline)):
-        attempt.create(session, deadline, granted=False)
+    """Return when it may be our turn, which the attempt finds out; raises as ``Session.ask``, and ``Vanished``."""
+    where, ends, entered, attempt.turn = str(attempt.place), _Ends(notifier), False, None
     while True:
-        line = attempt.line(session, deadline)
+        line, record = attempt.look(session, deadline)
         if not attempt.find(line):
-            raise Vanished
-        ahead = attempt.ahead(line)
-        if attempt.is_open(ahead):
-            if _hold_is_over(attempt, session, deadline, notifier):
-                return
-        elif not _watch(attempt, ahead, session, deadline, notifier):
+            if entered:
+                raise Vanished
+            entered = attempt.create(session, deadline, granted=False)
             continue
+        entered = True
+        ahead, free = attempt.ahead(line), attempt.free_version(session, record)
+        if attempt.is_open(ahead):
+            if free is not None:
+                # one who is inside may begin a hold meanwhile: without a record to check, the attempt looks again
+                attempt.turn = None if ahead and free == MISSING else free
+                return
+            attempt.stand_by(wanted=True)
+            _outlast_hold(attempt, session, deadline, notifier)
         else:
-            notifier.wait(deadline, str(attempt.place))
-        _outlast(session, deadline, notifier, str(attempt.place))
+            last = _last(attempt, ahead)
+            if not _watch(attempt, ahead, last, session, deadline, ends):
+                continue
+            is_next = last is not None and attempt.is_open([name for name in ahead if name != last])
+            if is_next:
+                attempt.stand_by(wanted=True)
+            notifier.wait(deadline, where)
+            # a record that was not there yet is looked for: its holder may have made it, for a hold
+            if is_next and ends.last == last and free not in (None, MISSING):
+                attempt.turn = free
+                return
+        _outlast(session, deadline, notifier, where)
 
 
-def _watch(attempt: Attempt, ahead: list[str], session: Session, deadline: Deadline, notifier: Notifier) -> bool:
+class _Ends:
+    """The node whose end was told last."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self.last: str | None = None
+        self.notifier = notifier
+
+    def tell(self, event: Any) -> None:
+        """What kazoo calls, from a thread of its own; also when the connection is lost."""
+        if event.type == "DELETED":
+            self.last = event.path.rpartition("/")[2]
+        self.notifier.notify()
+
+
+def _last(attempt: Attempt, ahead: list[str]) -> str | None:
+    """The last one before us whose end changes something; ``None``: it may be any of those who have a slot."""
+    if attempt.claim.mode == EXCLUSIVE:
+        return ahead[-1]
+    from lockctl.stores.zookeeper import share
+
+    return share.last_of_others(ahead, attempt.claim)
+
+
+def _watch(
+    attempt: Attempt, ahead: list[str], last: str | None, session: Session, deadline: Deadline, ends: _Ends
+) -> bool:
     """Be notified when something changes for us; false: it has changed already."""
-    last: str | None = ahead[-1]
-    if attempt.claim.mode != EXCLUSIVE:
-        from lockctl.stores.zookeeper import share
-
-        last = share.last_of_others(ahead, attempt.claim)
-    if last is not None:
-        # nobody has children here: such a watch shows the end of the node, and is silent at each renewal of a holder
-        path = f"{attempt.parent}/{last}"
-        (found,) = session.ask(deadline, lambda client: client.get_children_async(path, watch=notifier.notify))
-        return not isinstance(found, Exception)
-    return _watch_slots(attempt, ahead, session, deadline, notifier)
+    if last is None:
+        return _watch_slots(attempt, ahead, session, deadline, ends.notifier)
+    ends.last = None
+    # nobody has children here: such a watch shows the end of the node, and is silent at each renewal of a holder
+    path = f"{attempt.parent}/{last}"
+    (found,) = session.ask(deadline, lambda client: client.get_children_async(path, watch=ends.tell))
+    return not isinstance(found, Exception)
 
 
 def _watch_slots(attempt: Attempt, ahead: list[str], session: Session, deadline: Deadline, notifier: Notifier) -> bool:
@@ -97,18 +139,17 @@ def _watch_slots(attempt: Attempt, ahead: list[str], session: Session, deadline:
     return attempt.find(line) and attempt.ahead(line) == ahead
 
 
-def _hold_is_over(attempt: Attempt, session: Session, deadline: Deadline, notifier: Notifier) -> bool:
-    """Whether no hold keeps us out; else false, when it may have ended, or at a notification."""
+def _outlast_hold(attempt: Attempt, session: Session, deadline: Deadline, notifier: Notifier) -> None:
+    """Return when the hold that keeps us out may have ended, or at a notification."""
     (record,) = session.ask(deadline, lambda client: client.get_async(attempt.record, watch=notifier.notify))
     left = attempt.kept_out(session, deadline, record)
     if not left:
-        return True
+        return
     try:
         notifier.wait(deadline.sooner(left + TICK), str(attempt.place))
     except BackendUnavailable:
         if deadline.left() <= 0:
             raise
-    return False
 
 
 def _outlast(session: Session, deadline: Deadline, notifier: Notifier, where: str) -> None:
