@@ -7,10 +7,11 @@ from _signal import SIGKILL
 from errno import EAGAIN, EPERM
 from time import monotonic, sleep
 
-from lockctl import kernel
+from lockctl import clock, events, kernel  # noqa: F401 - what both processes need is loaded once, before the fork
 from lockctl.errors import ConfigError
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
+from lockctl.supervise.orders import Orders  # noqa: F401
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
