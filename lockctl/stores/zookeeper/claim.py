@@ -68,12 +68,22 @@ class Attempt:
         self._root: Any = None  # the node above all locks, as an answer showed it
 
     def take(self, deadline: Deadline) -> Grant | None:
-        """See ``Backend.try_acquire``."""
+        """See ``Backend.try_acquire``.
+
+        A session that the servers refuse for good is only known by its failures: it has half of the time.
+        """
+        is_new_try = True
         while True:
+            session = self._open(deadline)
+            in_doubt = is_new_try and session.last_zxid > 0 and not session.connected
             try:
-                return self._take(self._open(deadline), deadline)
+                return self._take(session, deadline.sooner(deadline.left() / 2) if in_doubt else deadline)
             except (SessionLost, Vanished):
                 deadline.check(str(self.place))
+            except BackendUnavailable:
+                if not in_doubt:
+                    raise
+            is_new_try = False
 
     def queue_up(self, deadline: Deadline) -> Session:
         """The session of a waiter, with its node in the queue. Raises ``SessionLost``."""
