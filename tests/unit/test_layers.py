@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -98,6 +99,12 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
 def imports_of(tree: ast.AST) -> Iterator[str]:
     """Every module of ours that is imported anywhere, also only for its types."""
     for node in ast.walk(tree):
@@ -114,12 +121,12 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=name_of)
 def test_a_module_imports_only_from_layers_after_its_own(path: Path) -> None:
     layer = layer_of(name_of(path))
-    used = {layer_of(module) for module in imports_of(ast.parse(path.read_text()))}
+    used = {layer_of(module) for module in imports_of(tree_of(path))}
     assert used <= LAYERS[layer] | {"base", layer, "__init__"}
 
 
 def test_no_import_goes_in_a_circle_also_no_lazy_one_and_none_for_types_alone() -> None:
-    imports = {name_of(path): set(imports_of(ast.parse(path.read_text()))) for path in ROOT.rglob("*.py")}
+    imports = {name_of(path): set(imports_of(tree_of(path))) for path in ROOT.rglob("*.py")}
     left = {module: used & imports.keys() - {module, "__init__"} for module, used in imports.items()}
     while done := [module for module, used in left.items() if not used & left.keys()]:
         for module in done:
@@ -132,17 +139,14 @@ def test_a_store_has_the_files_that_every_store_has_and_knows_no_other_store(fol
     technology, files = folder.name, sorted(folder.glob("*.py"))
     assert {file.stem for file in files} <= FILES_OF_A_STORE | FILES_OF_ITS_OWN.get(technology, set())
     used = {
-        module.split(".")[1]
-        for file in files
-        for module in imports_of(ast.parse(file.read_text()))
-        if module.startswith("stores.")
+        module.split(".")[1] for file in files for module in imports_of(tree_of(file)) if module.startswith("stores.")
     }
     assert used <= {technology} | USES.get(technology, set())
 
 
 @pytest.mark.parametrize("path", BELOW_THE_COMMAND_LINE, ids=name_of)
 def test_nothing_below_the_command_line_prints_exits_or_reads_the_environment(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     forks = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and "os.fork()" in ast.unparse(node)]
     in_children = {id(inner) for fork in forks for inner in ast.walk(fork)}
     for node in ast.walk(tree):
