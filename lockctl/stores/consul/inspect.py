@@ -7,7 +7,7 @@ from lockctl.locks.inspect import lock_info, matching
 from lockctl.model import SLOT
 from lockctl.stores.consul import hold, queue, records, share
 from lockctl.stores.consul import layout as entries
-from lockctl.stores.consul.layout import DOMAIN, HOLDS, SEMAPHORE_FLAGS, SUFFIX
+from lockctl.stores.consul.layout import DOMAIN, HOLDS, SEMAPHORE_FLAGS, SUFFIX, queue_of
 from lockctl.stores.consul.protocol import MOST_OPERATIONS
 from lockctl.value import Value, replace
 from lockctl.wire.stream import TooLarge, in_parts
@@ -37,7 +37,7 @@ def inspect(agent: Agent, name: str, deadline: Deadline) -> LockInfo:
     except TooLarge:
         started = ()  # others wrote there; who has the lock can be known all the same
     found = sight(agent, name, deadline)
-    waiting = agent.tree(queue.folder(agent, name), deadline)
+    waiting = agent.tree(queue_of(agent.prefix, name), deadline)
     lock = _lock(agent, name, found, waiting)
     return replace(lock, last_run=started[0] if started else None)
 

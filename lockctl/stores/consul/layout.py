@@ -100,6 +100,11 @@ def unchanged(key: str, entry: Entry | None) -> dict[str, Any]:
     return {"Verb": "check-index", "Key": key, "Index": entry.index}
 
 
+def queue_of(prefix: str, name: str) -> str:
+    """What the keys of those who wait for a lock begin with."""
+    return f"{prefix}{QUEUE}{name}/"
+
+
 def is_session(text: object) -> bool:
     """Whether this can be the id of a session."""
     return isinstance(text, str) and len(text) <= LONGEST and text.isascii() and text.replace("-", "").isalnum()

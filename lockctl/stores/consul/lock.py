@@ -16,7 +16,7 @@ from lockctl.model import Capabilities, Grant
 from lockctl.names import printable, read_domain_name
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.address import Settings, from_url
-from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, QUEUE, SEMAPHORE_FLAGS, SUFFIX
+from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX
 from lockctl.stores.consul.protocol import Agent, encoded, lock
 from lockctl.value import replace
 from lockctl.wire import tls_settings
@@ -155,7 +155,8 @@ class ConsulBackend(NativeBackend):
     def _look(self, claim: Claim, wanted: tuple[str, bool], deadline: Deadline) -> tuple[str | None, list[list[Entry]]]:
         """The session of this claim, if it was renewed within this call; what is *wanted*; and the queue."""
         session = self._sessions.get(claim.owner)
-        lives, found = self._agent.renew_and_read(session, (wanted, (self._queue_of(claim), True)), deadline)
+        queue = entries.queue_of(self._settings.prefix, claim.name)
+        lives, found = self._agent.renew_and_read(session, (wanted, (queue, True)), deadline)
         return session if lives else None, found
 
     def _write(
@@ -183,10 +184,6 @@ class ConsulBackend(NativeBackend):
         if self._queue is not None:
             self._queue.granted(claim)
         return self._grant(claim, taken.index, self._settings.terms(claim.ttl)[0], at), True
-
-    def _queue_of(self, claim: Claim) -> str:
-        """What the keys of those who wait begin with."""
-        return f"{self._settings.prefix}{QUEUE}{claim.name}/"
 
     def _is_behind(self, claim: Claim, waiting: list[Entry]) -> bool:
         """Whether another waits who came before *claim*."""

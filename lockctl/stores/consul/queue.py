@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lockctl import clock, documents
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.consul.layout import QUEUE
+from lockctl.stores.consul.layout import QUEUE, queue_of
 from lockctl.stores.consul.protocol import LONGEST_WAIT, lock
 
 TYPE_CHECKING = False
@@ -26,14 +26,15 @@ TRIES = 3  # times that a new session ends before it has its key
 
 
 class Position:
-    """Where a claim is in the queue of its lock."""
+    """Where a claim is in the queue of its lock: the session of its key, which is there or will be."""
 
-    def __init__(self, session: str, entry: Entry, ttl: float) -> None:
-        """*entry* is our key, and *session* has it; it was renewed now."""
+    def __init__(self, session: str, key: str, ttl: float, renewed_at: float) -> None:
+        """The session was made at *renewed_at*, at the earliest."""
         self.session = session
-        self.entry = entry
+        self.key = key
         self.ttl = ttl
-        self.renewed_at = clock.boottime()
+        self.renewed_at = renewed_at
+        self.is_queued = False  # whether the key is known to be there
 
     def span(self) -> float:
         """Seconds until the session is to be renewed."""
@@ -47,63 +48,61 @@ class Queue:
         """Nothing is sent yet."""
         self._agent = agent
         self._positions: dict[str, Position] = {}  # by owner
-        self._ended: dict[str, str] = {}  # owner that was granted the lock -> the session that it waited with
 
     def key_of(self, claim: Claim) -> str | None:
         """The key of a claim that waits."""
         position = self._positions.get(claim.owner)
-        return None if position is None else position.entry.key
+        return position.key if position is not None and position.is_queued else None
 
     def keep(self, claim: Claim, deadline: Deadline) -> Position:
         """Our position, with a session that was renewed in time; the last one, if it was lost."""
-        position = self._positions.get(claim.owner)
-        if position is not None and position.span() > 0:
-            return position
-        began = clock.boottime()
-        if position is not None and self._agent.renew_session(position.session, deadline) is not None:
-            position.renewed_at = began
-            return position
-        self._positions.pop(claim.owner, None)
-        document = documents.describe(claim, {"since": clock.wall()}, ROOM)
         for _ in range(TRIES):
-            session, ttl = self._create_session(claim, deadline)
-            key = f"{folder(self._agent, claim.name)}{session}"
-            outcome = self._agent.transact([lock(key, document, 0, session)], deadline)
-            if outcome.results and outcome.results[0] is not None:
-                break
-        else:
-            raise BackendUnavailable(f"{self._agent.where}: new sessions end before they have a key")
-        position = self._positions[claim.owner] = Position(session, outcome.results[0], ttl)
-        position.renewed_at = began
-        return position
+            position = self._positions.get(claim.owner)
+            if position is None or not self._is_renewed(position, deadline):
+                position = self._positions[claim.owner] = self._made(claim, deadline)
+            if position.is_queued or self._line_up(claim, position, deadline):
+                return position
+            del self._positions[claim.owner]
+        raise BackendUnavailable(f"{self._agent.where}: new sessions end before they have a key")
 
-    def _create_session(self, claim: Claim, deadline: Deadline) -> tuple[str, float]:
-        name, ttl = f"lockctl: {self._agent.prefix}{claim.name} (waiting)", min(TTL, claim.ttl)
+    def _is_renewed(self, position: Position, deadline: Deadline) -> bool:
+        """Whether the session lives on, at least until its next renewal is due."""
+        if position.span() > 0:
+            return True
+        began = clock.boottime()
+        if self._agent.renew_session(position.session, deadline) is None:
+            return False
+        position.renewed_at = began
+        return True
+
+    def _line_up(self, claim: Claim, position: Position, deadline: Deadline) -> bool:
+        """Whether the session has the key now; again is as good as once, if the answer was lost."""
+        document = documents.describe(claim, {"since": clock.wall()}, ROOM)
+        outcome = self._agent.transact([lock(position.key, document, 0, position.session)], deadline)
+        position.is_queued = outcome.results is not None
+        return position.is_queued
+
+    def _made(self, claim: Claim, deadline: Deadline) -> Position:
+        name, ttl, began = f"lockctl: {self._agent.prefix}{claim.name} (waiting)", min(TTL, claim.ttl), clock.boottime()
         try:
-            return self._agent.create_session(name, ttl, 0.0, deadline), ttl
+            session = self._agent.create_session(name, ttl, 0.0, deadline)
         except ConfigError:
             ttl = max(TTL, claim.ttl)  # this server wants longer ones
-        return self._agent.create_session(name, ttl, 0.0, deadline), ttl
+            session = self._agent.create_session(name, ttl, 0.0, deadline)
+        return Position(session, queue_of(self._agent.prefix, claim.name) + session, ttl, began)
 
     def granted(self, claim: Claim) -> None:
         """The key went with the grant; the session is ended with the lock, or ends by itself before."""
-        position = self._positions.pop(claim.owner, None)
+        position = self._positions.get(claim.owner)
         if position is not None:
-            self._ended[claim.owner] = position.session
+            position.is_queued = False
 
     def leave(self, claim: Claim, deadline: Deadline) -> None:
         """Leave nothing of a waiter: its key goes with its session."""
         position = self._positions.get(claim.owner)
-        session = self._ended.get(claim.owner) if position is None else position.session
-        if session is not None:
-            self._agent.destroy_session(session, deadline)
-        self._positions.pop(claim.owner, None)
-        self._ended.pop(claim.owner, None)
-
-
-def folder(agent: Agent, name: str) -> str:
-    """What the keys of those who wait for a lock begin with."""
-    return f"{agent.prefix}{QUEUE}{name}/"
+        if position is not None:
+            self._agent.destroy_session(position.session, deadline)
+            del self._positions[claim.owner]
 
 
 def in_order(found: list[Entry]) -> list[Entry]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.locks.inspect import matching
-from lockctl.stores.consul import hold, queue, records, share
-from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX, unchanged
+from lockctl.stores.consul import hold, records, share
+from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX, queue_of, unchanged
 from lockctl.stores.consul.protocol import MOST_OPERATIONS
 from lockctl.value import Value
 from lockctl.wire.stream import in_parts
@@ -100,7 +100,7 @@ def _traces(agent: Agent, names: list[str], deadline: Deadline) -> list[_Traces]
             agent.prefix + HOLDS + name,
             agent.prefix + records.SUCCESSES + name,
             f"{agent.prefix}{records.RUNS}{name}/",
-            queue.folder(agent, name),
+            queue_of(agent.prefix, name),
         )
         for name in names
     ]

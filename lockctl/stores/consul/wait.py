@@ -8,7 +8,7 @@ from lockctl import clock
 from lockctl.errors import ConfigError
 from lockctl.stores.consul import queue
 from lockctl.stores.consul.hold import is_kept
-from lockctl.stores.consul.layout import HOLDS
+from lockctl.stores.consul.layout import HOLDS, queue_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def until_open(
                 entry, index = agent.watch(ahead.key, index, deadline, position.span())
                 if entry is not None and entry.session == ahead.session:
                     continue
-            ahead, index = queue.before(agent.tree(queue.folder(agent, claim.name), deadline), position.entry.key), 0
+            ahead, index = queue.before(agent.tree(queue_of(agent.prefix, claim.name), deadline), position.key), 0
             is_first = ahead is None
             if not is_first:
                 continue

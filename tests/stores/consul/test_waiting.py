@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.errors import BackendUnavailable
 from lockctl.stores.consul.protocol import Agent
 from tests.contract.harness import LIMIT, Background, take
 from tests.contract.test_consul import ConsulHarness
@@ -115,3 +116,26 @@ def test_a_key_in_the_queue_that_no_session_has_is_nobodys_position(harness: Con
     client = harness.client()
     assert client.inspect("nightly", timeout=LIMIT).waiters == ()
     client.release(take(client, harness.claim()), timeout=LIMIT)
+
+
+def test_a_position_whose_answer_was_lost_is_found_again(
+    harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, client, mine = harness.client(), harness.client(), harness.claim(ttl=60.0)
+    grant = take(holder, harness.claim(ttl=60.0))
+    original = client._agent.transact
+
+    def lost(*words: Any) -> Any:
+        original(*words)
+        monkeypatch.undo()
+        raise BackendUnavailable("the answer was lost")
+
+    monkeypatch.setattr(client._agent, "transact", lost)
+    with pytest.raises(BackendUnavailable, match="the answer was lost"):
+        client.wait(mine, timeout=LIMIT, interrupt=None)
+    (before,) = position_keys(harness)
+    client.wait(mine, timeout=0.2, interrupt=None)
+    assert [each["Session"] for each in position_keys(harness)] == [before["Session"]]
+    holder.release(grant, timeout=LIMIT)
+    client.release(take(client, mine), timeout=LIMIT)
+    assert position_keys(harness) == []
