@@ -61,16 +61,14 @@ class Waiting:
 
     def _look(self, claim: Claim, deadline: Deadline) -> float | None:
         """See ``Queue.look``, at the first node that answers; ``None``: none does."""
-        until = deadline.sooner(LONGEST_LOOK)
-
-        def look() -> float:
-            return queue.look(claim, until)
-
+        self._owner = claim.owner
         for _ in self._nodes:
-            node = self._nodes[self._number]
+            node, until = self._nodes[self._number], deadline.sooner(LONGEST_LOOK)
             queue = self._queue = self._queue or Queue(node.session)
-            until = deadline.sooner(LONGEST_LOOK)
-            self._owner = claim.owner
+
+            def look(queue: Queue = queue, until: Deadline = until) -> float:
+                return queue.look(claim, until)
+
             try:
                 pause = node.alone(look, until.left())
             except (BackendUnavailable, ConfigError):
