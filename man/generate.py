@@ -9,6 +9,7 @@ for each page. Its markup is small:
         an example: four blanks or more before each line
     - `item`: text of the item, up to the next empty line
     @options run        the options of a command, from the code
+    @examples run       the examples of its help
     @synopsis run       its synopsis
     @promises redis     what a backend promises, from its capabilities
     @exit-status, @config-keys, @variables
@@ -36,6 +37,7 @@ sys.path.insert(0, str(ROOT))
 from lockctl import __version__  # noqa: E402 - the tree that is documented, not one that is installed
 from lockctl.cli.commands import cli  # noqa: E402
 from lockctl.cli.exit_status import MEANINGS  # noqa: E402
+from lockctl.cli.group import Command, Examples, Group  # noqa: E402
 from lockctl.cli.verbs.completion import script  # noqa: E402
 from lockctl.registry import load  # noqa: E402
 from lockctl.settings import BY_NAME, MOST_SLOTS, SETTINGS, Setting  # noqa: E402
@@ -104,7 +106,9 @@ def directive(word: str, *arguments: str) -> list[str]:
     if word == "synopsis":
         return synopsis(arguments)
     if word == "options":
-        return [line for parameter in command_of(arguments).params for line in option(parameter)] + help_option()
+        return options(command_of(arguments))
+    if word == "examples":
+        return [line for example in command_of(arguments).examples.items() for line in example_of(*example)]
     if word == "exit-status":
         return [line for status, meaning in MEANINGS for line in item(f"\\fB{escaped(status)}\\fP", meaning)]
     if word == "config-keys":
@@ -143,12 +147,13 @@ def several_holders(promised: Capabilities) -> str:
     )
 
 
-def command_of(words: tuple[str, ...]) -> click.Command:
+def command_of(words: tuple[str, ...]) -> Examples:
     """The command that *words* name; none: `lockctl` itself."""
     command: click.Command = cli
     for word in words:
-        assert isinstance(command, click.Group)
+        assert isinstance(command, Group)
         command = command.commands[word]
+    assert isinstance(command, Examples)
     return command
 
 
@@ -164,6 +169,21 @@ def synopsis(words: tuple[str, ...]) -> list[str]:
     if len(options) > MANY:
         options = ["[\\fIOPTIONS\\fP]"]
     return [".PP", *wrapped(" ".join([f"\\fB{escaped(' '.join(['lockctl', *words]))}\\fP", *options, *arguments]))]
+
+
+def options(command: Examples) -> list[str]:
+    """The options of a command, in the same groups as in its help."""
+    groups = command.groups(click.Context(command, help_option_names=[])) if isinstance(command, Command) else {}
+    lines = []
+    for heading, found in groups.items() if len(groups) > 1 else [("", command.params)]:
+        lines += [f".SS {heading}"] if heading else []
+        lines += [line for parameter in found for line in option(parameter)]
+    return lines + help_option()
+
+
+def example_of(line: str, purpose: str) -> list[str]:
+    """One command line below what it is for."""
+    return [*roff(f"{purpose[:-1]}:"), *roff(f"    {line}")]
 
 
 def option(parameter: click.Parameter) -> list[str]:

@@ -22,12 +22,20 @@ if TYPE_CHECKING:
 
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)  # where click prints a help itself
 VERBS = (
-    *("acquire", "backends", "completion", "config", "fence", "force-release", "history", "inspect", "list"),
+    *("acquire", "backends", "completion", "config", "fence", "force-release", "help", "history", "inspect", "list"),
     *("prune", "release", "renew", "run", "watch"),
 )
 
 
-@click.group(cls=Group, commands=Verbs("lockctl.cli.verbs", VERBS), context_settings=CONTEXT)
+@click.group(
+    cls=Group,
+    commands=Verbs("lockctl.cli.verbs", VERBS),
+    context_settings=CONTEXT,
+    examples={
+        "lockctl run -l nightly --skip-ok -- /usr/local/bin/nightly": "In a crontab: never two at once.",
+        "lockctl list": "Which locks are held, by whom, and for how long.",
+    },
+)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """Run a command under a lease, with a fencing token, and never twice.

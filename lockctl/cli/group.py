@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+FEW = 9  # options that a help or a page shows in one list
 
 
 class Verbs(Mapping[str, click.Command]):
@@ -43,7 +44,51 @@ class HelpWanted(Exception):
         super().__init__(text)
 
 
-class Group(click.Group):
+class Examples(click.Command):
+    """A command whose help ends with examples."""
+
+    def __init__(self, *words: Any, examples: Mapping[str, str], **attributes: Any) -> None:
+        """*examples*: command line -> what it is for."""
+        super().__init__(*words, **attributes)
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each command line as it is typed, on one line however long."""
+        with formatter.section("Examples"):
+            for line, purpose in self.examples.items():
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+                with formatter.indentation(), formatter.indentation():
+                    formatter.write_text(purpose)
+
+
+class Command(Examples):
+    """A verb."""
+
+    def groups(self, ctx: click.Context) -> dict[str, list[click.Parameter]]:
+        """Heading -> options: the verb's own options first, --help last; in one list if they are few."""
+        found: dict[str, list[click.Parameter]] = {}
+        parameters = self.get_params(ctx)
+        several = sum(isinstance(parameter, click.Option) for parameter in parameters) > FEW
+        for parameter in parameters:
+            if isinstance(parameter, click.Option):
+                heading = getattr(parameter, "group", "") if several else ""
+                found.setdefault(heading or next(reversed(found), "Options"), []).append(parameter)
+        return found
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each group of options under its heading, all with the same columns."""
+        for heading, options in self.groups(ctx).items():
+            records = [option.get_help_record(ctx) for option in options]
+            with formatter.section(heading):
+                formatter.write_dl([record for record in records if record is not None])
+
+
+def verb(name: str, examples: Mapping[str, str], **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
+    """Declare a verb, as ``click.command`` does."""
+    return click.command(name, cls=Command, examples=examples, **attributes)
+
+
+class Group(Examples, click.Group):
     """Verbs. Without a word after it the help goes to stderr, which each click does in another way."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lockctl.cli.parameters import BackendWord, LockWord, Words
-from lockctl.settings import FLAG, SETTINGS, SIGNAL
+from lockctl.settings import BY_NAME, FLAG, SETTINGS, SIGNAL
 from lockctl.supervise.signals import NAMES
 
 if TYPE_CHECKING:
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from lockctl.cli.parameters import TextType
     from lockctl.settings import Setting
 
+# in a help and on its page; a setting that is not named here belongs to OUTPUT
+GROUPS = {
+    "Which lock": ("lock", "backend", "ttl", "slots", "shared", "guarantee", "fence"),
+    "Waiting": ("wait", "no_wait", "splay", "conflict_exit_code", "skip_ok", "on_unavailable"),
+    "Stopping": ("max_runtime", "kill_after", "signal", "leftover", "on_lost"),
+    "Many hosts": ("once_per", "min_hold", "restart"),
+    "The command": ("shell",),
+}
+OUTPUT = "Output and configuration"
+GROUP_OF = dict.fromkeys(BY_NAME, OUTPUT) | {name: group for group, names in GROUPS.items() for name in names}
 REQUEST_TIMEOUT = 10.0  # seconds for one question to the backend
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 HANDLE = click.option("--handle", "file", metavar="FILE", type=click.Path(), help="What acquire wrote; - for stdin.")
@@ -26,20 +36,34 @@ def with_settings(*names: str) -> Callable[[click.Command], click.Command]:
     """Give a command the options of these settings, after its own."""
 
     def decorate(command: click.Command) -> click.Command:
-        command.params += [_option(setting) for setting in SETTINGS if setting.name in names]
+        settings = [setting for setting in SETTINGS if setting.name in names]
+        settings.sort(key=lambda setting: [*GROUPS, OUTPUT].index(GROUP_OF[setting.name]))
+        command.params += map(_option, settings)
         return command
 
     return decorate
 
 
+class SettingOption(click.Option):
+    """A setting as an option of click, with the heading that it stands under."""
+
+    def __init__(self, *words: Any, group: str, **attributes: Any) -> None:
+        """*group* is the heading."""
+        super().__init__(*words, **attributes)
+        self.group = group
+
+
 def _option(setting: Setting) -> click.Option:
     """One setting as an option of click. Values stay text: ``lockctl.settings_values`` alone reads them."""
+    group = GROUP_OF[setting.name]
     # not by show_default, which puts a default that only the settings know into parentheses
     help_text = setting.help + (f"  [default: {setting.default}]" if setting.default else "")
     if setting.kind == FLAG:
-        return click.Option([*setting.flags, setting.name], is_flag=True, default=None, help=help_text)
-    return click.Option(
+        words = [*setting.flags, setting.name]
+        return SettingOption(words, group=group, is_flag=True, default=None, help=help_text)
+    return SettingOption(
         [*setting.flags, setting.name],
+        group=group,
         type=_type(setting),
         default=None,
         multiple=setting.name in ("lock", "fence"),

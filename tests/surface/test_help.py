@@ -7,12 +7,24 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
 from lockctl import __version__
-from tests.surface.command_lines import commands
+from lockctl.cli.commands import cli
+from lockctl.cli.group import Command, Examples
+from lockctl.cli.options import GROUPS, OUTPUT
+from lockctl.settings import BY_NAME
+from tests.surface.command_lines import calls_in_line, check_call, commands
 
 if TYPE_CHECKING:
     from tests.jobs import Lockctl
+
+
+def in_80_columns(*words: str) -> str:
+    """What `lockctl` prints on a narrow terminal."""
+    done = CliRunner().invoke(cli, words, prog_name="lockctl", terminal_width=80)
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
@@ -22,6 +34,40 @@ def test_every_command_explains_itself(words: str, flag: str, lockctl: Lockctl) 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: lockctl {words}".rstrip())
     assert list(lockctl.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["", "run", "fence", "fence write"])
+def test_help_and_a_verb_is_the_help_of_the_verb(words: str) -> None:
+    assert in_80_columns("help", *words.split()) == in_80_columns(*words.split(), "--help")
+
+
+@pytest.mark.parametrize("words", ["", "config", "fence"])
+def test_each_verb_has_one_line_which_is_not_cut_off(words: str) -> None:
+    listed = in_80_columns(*words.split(), "--help").partition("Commands:\n")[2].partition("\n\n")[0]
+    assert len(listed.splitlines()) == len(commands()[words].commands)  # type: ignore[attr-defined]
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize("words", commands())
+def test_every_help_ends_with_two_examples_that_lockctl_accepts(words: str) -> None:
+    command = commands()[words]
+    assert isinstance(command, Examples)
+    assert len(command.examples) == 2
+    for line in command.examples:
+        (call,) = calls_in_line(line)
+        check_call(call)
+        assert not words or call[: len(words.split())] == words.split() or words == "fence"
+
+
+@pytest.mark.parametrize("verb", ["run", "acquire"])
+def test_many_options_stand_in_groups(verb: str) -> None:
+    command = commands()[verb]
+    assert isinstance(command, Command)
+    own = {"run": [], "acquire": ["Options"]}[verb]
+    headings = list(command.groups(command.make_context(verb, ["a"], resilient_parsing=True)))
+    assert headings == own + [heading for heading in (*GROUPS, OUTPUT) if heading in headings]
+    assert len(headings) >= 5
+    assert {name for names in GROUPS.values() for name in names} < set(BY_NAME)
 
 
 @pytest.mark.parametrize("words", ["--help", "--version", "list --help", "backends"])

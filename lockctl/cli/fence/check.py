@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, own_token, show_token
+from lockctl.cli.group import verb
 from lockctl.cli.options import AS_JSON
 
 
-@click.command("check")
+@verb(
+    "check",
+    examples={
+        "lockctl fence check /srv/stock.json && ./write-stock": (
+            "fence write and fence exec leave no pause between check and write."
+        ),
+        "lockctl fence check stock --store sqlite:///srv/shop.db --json": "A mark in a database.",
+    },
+)
 @RESOURCE
 @own_token
 @STORE
 @TIMEOUT
 @AS_JSON
 def command(**given: Any) -> int:
-    """Check the token right before a write: exits 0 if it is still the newest, 77 if not."""
+    """Check the token right before a write.
+
+    Exits 0 if it is still the newest, 77 if not.
+    """
     return show_token(Order(**given))

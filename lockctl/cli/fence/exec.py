@@ -10,6 +10,7 @@ import click
 from lockctl import clock, kernel
 from lockctl.cli import exit_status
 from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, own_token
+from lockctl.cli.group import verb
 from lockctl.cli.main import own_signals
 from lockctl.cli.messages import Talk, exhausted
 from lockctl.cli.parameters import CommandWord
@@ -36,14 +37,26 @@ ABSENT = 0.0  # there is no lease, so nothing is renewed
 NEVER = 1e9  # seconds to the deadline, about 30 years: a mark that is held does not end by itself
 
 
-@click.command("exec", context_settings={"allow_interspersed_args": False})
+@verb(
+    "exec",
+    examples={
+        "lockctl fence exec /srv/repository -- ./install": (
+            "Nobody with another token changes the repository meanwhile."
+        ),
+        (
+            'ssh store lockctl fence exec --token "$LOCKCTL_TOKEN" --domain "$LOCKCTL_TOKEN_DOMAIN"'
+            " /srv/repository -- ./install"
+        ): "The same on the host that has the resource.",
+    },
+    context_settings={"allow_interspersed_args": False},
+)
 @RESOURCE
 @click.argument("words", nargs=-1, type=CommandWord(), metavar="[--] COMMAND [ARG]...")
 @own_token
 @STORE
 @TIMEOUT
 def command(words: tuple[str, ...], **given: Any) -> NoReturn:
-    """Run a command while nobody can advance the mark of the resource."""
+    """Run a command while nobody can advance the mark."""
     order = Order(**given)
     if words[:1] == ("--",):
         words = words[1:]

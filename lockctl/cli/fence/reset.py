@@ -8,6 +8,7 @@ import click
 
 from lockctl.cli import exit_status
 from lockctl.cli.fence.order import DOMAIN, RESOURCE, STORE, TIMEOUT, TOKEN, Order, document
+from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, YES
 from lockctl.cli.output import print_data
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
     from lockctl.fence import Place
 
 
-@click.command("reset")
+@verb(
+    "reset",
+    examples={
+        "lockctl fence reset /srv/stock.json": "After the lock has moved to another backend.",
+        "lockctl fence reset stock --store redis://redis.example/0 --yes": "The same in a script.",
+    },
+)
 @RESOURCE
 @click.option("--token", metavar="N", type=TOKEN, help="Set the mark to this token; without it the mark is removed.")
 @click.option("--domain", metavar="TEXT", type=DOMAIN, help="The domain of that token.")
@@ -29,7 +36,10 @@ if TYPE_CHECKING:
 @TIMEOUT
 @AS_JSON
 def command(**given: Any) -> int:
-    """Set or remove the mark without comparing tokens, after a lock has moved to another backend for good."""
+    """Set or remove the mark without comparing tokens.
+
+    After a lock has moved to another backend for good.
+    """
     order = Order(**given)
     mark, place = _new_mark(order), order.place()
     try:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from lockctl.cli import exit_status
 from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, document
+from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON
 from lockctl.cli.output import print_data
 
 
-@click.command("show")
+@verb(
+    "show",
+    examples={
+        "lockctl fence show /srv/stock.json": "The mark of a file.",
+        "lockctl fence show stock --store redis://redis.example/0 --json": "That of a name in a store.",
+    },
+)
 @RESOURCE
 @STORE
 @TIMEOUT
 @AS_JSON
 def command(**given: Any) -> int:
-    """Print the highest token that the resource has seen, as DOMAIN;TOKEN."""
+    """Print the highest token that the resource has seen.
+
+    As DOMAIN;TOKEN.
+    """
     order = Order(**given)
     place = order.place()
     try:

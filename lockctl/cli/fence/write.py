@@ -14,6 +14,7 @@ import click
 
 from lockctl.cli import exit_status
 from lockctl.cli.fence.order import TIMEOUT, Order, own_token
+from lockctl.cli.group import verb
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
 from lockctl.fence.stores.new_file import NewFile, copy_attributes
 from lockctl.fence.stores.objects import ObjectStore
@@ -31,12 +32,23 @@ PIECE = 1 << 20  # bytes that are copied at a time
 OWNERSHIP = (errno.EPERM, errno.EINVAL)  # of what cannot be as it was; the last: an owner that a container lacks
 
 
-@click.command("write")
+@verb(
+    "write",
+    examples={
+        "./compute /srv/stock.json > new && lockctl fence write /srv/stock.json < new": (
+            "In a command of lockctl run --fence /srv/stock.json."
+        ),
+        "./export | lockctl fence write s3://bucket/stock.json": "An object.",
+    },
+)
 @click.argument("resource", metavar="FILE", type=click.Path())
 @own_token
 @TIMEOUT
 def command(**given: Any) -> int:
-    """Replace FILE with stdin, atomically, and only if the token is the newest."""
+    """Replace FILE with stdin if the token is the newest.
+
+    Atomically.
+    """
     # The token is shown before stdin is read, too; the lock is taken for the moment of the replacement alone, however
     # slowly stdin comes. Compare and replace are one step of that lock. 0: it is on the disk.
     order = Order(store=None, **given)

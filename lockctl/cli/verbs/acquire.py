@@ -14,6 +14,7 @@ from lockctl.cli.daemon.handle import Handle, document, shell, write
 from lockctl.cli.daemon.launch import start
 from lockctl.cli.daemon.remains import ID_LENGTH, Remains, directory, sweep
 from lockctl.cli.files import can_put
+from lockctl.cli.group import verb
 from lockctl.cli.options import with_settings
 from lockctl.cli.output import data_stream
 from lockctl.cli.parameters import LockWord, positive_duration
@@ -36,7 +37,17 @@ SAYING = ("log_format", "verbose", "quiet", "config")
 
 
 @with_settings(*HOLDING, *SAYING)
-@click.command("acquire")
+@verb(
+    "acquire",
+    examples={
+        "lockctl acquire deploy --for 30m --wait 10m --handle deploy.lock": (
+            "In the first step of a job; the last step releases what the handle names."
+        ),
+        'lock=$(lockctl acquire deploy --for 30m --bind-pid $$ --export sh) && eval "$lock"': (
+            "In a script: the lock ends with the script, which gets LOCKCTL_TOKEN."
+        ),
+    },
+)
 @click.argument("name", type=LockWord())
 @click.option("--for", "span", metavar="DURATION", required=True, help="Hold the lock for at most this long.")
 @click.option("--bind-pid", metavar="PID", help="Release the lock when this process ends, such as $$ in a shell.")
@@ -45,7 +56,10 @@ SAYING = ("log_format", "verbose", "quiet", "config")
 )
 @click.option("--export", type=click.Choice(["sh"]), metavar="sh", help="Print assignments for eval in a POSIX shell.")
 def command(name: str, *, span: str, bind_pid: str | None, file: str | None, export: str | None, **given: Any) -> int:
-    """Acquire a lock and hold it in the background, across the steps of a CI job; print its handle."""
+    """Acquire a lock and hold it in the background.
+
+    For the steps of a CI job, which share no process. Prints a handle, with which it is renewed and released.
+    """
     # what is wrong with the words is found here, not by click: a shell that evaluates what we print must fail, too
     settings = {name: content for name, content in given.items() if content is not None}
     for_shell = export is not None

@@ -6,10 +6,9 @@ import json
 import textwrap
 from typing import TYPE_CHECKING
 
-import click
-
 from lockctl import registry
 from lockctl.cli import exit_status
+from lockctl.cli.group import verb
 from lockctl.cli.options import AS_JSON
 from lockctl.cli.output import print_data, table
 
@@ -21,10 +20,21 @@ WIDTH = 100  # columns of the sentences below the table
 INDENT = " " * 17
 
 
-@click.command("backends")
+@verb(
+    "backends",
+    examples={
+        "lockctl backends": "A table, and a few sentences for each backend.",
+        "lockctl backends --json | jq -r '.[] | .backend + \": \" + .freed_when'": (
+            "What frees the lock when its host is lost."
+        ),
+    },
+)
 @AS_JSON
 def command(*, as_json: bool) -> int:
-    """Show what each backend promises: fencing, order of waiters, what it survives, what frees a lock."""
+    """Compare what the backends promise.
+
+    Fencing, order of waiters, what they survive, what frees a lock. `man 7 lockctl-backends` has their URLs.
+    """
     found: dict[str, list[str]] = {}
     for scheme in registry.SCHEMES:
         found.setdefault(registry.load(scheme).capabilities.scheme, []).append(scheme)

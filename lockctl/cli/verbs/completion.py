@@ -10,6 +10,7 @@ from __future__ import annotations
 import click
 
 from lockctl.cli import exit_status
+from lockctl.cli.group import verb
 from lockctl.cli.output import print_data
 
 # bash cuts words at the characters of COMP_WORDBREAKS, and replaces the last piece alone
@@ -146,7 +147,13 @@ def script(shell: str) -> str:
     return SCRIPTS[shell].lstrip()
 
 
-@click.command("completion")
+@verb(
+    "completion",
+    examples={
+        "lockctl completion bash > ~/.local/share/bash-completion/completions/lockctl": "For bash.",
+        "lockctl completion zsh > ~/.zfunc/_lockctl": "For zsh, with `fpath+=~/.zfunc` before compinit in ~/.zshrc.",
+    },
+)
 @click.argument("shell", type=click.Choice(list(SCRIPTS)))
 def command(shell: str) -> int:
     """Print the completion script for a shell."""

@@ -10,7 +10,7 @@ import click
 from lockctl import config as settings_files
 from lockctl import registry
 from lockctl.cli import exit_status
-from lockctl.cli.group import Group
+from lockctl.cli.group import Command, Group
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data, table
@@ -28,13 +28,27 @@ if TYPE_CHECKING:
     from lockctl.config_file import ConfigFile
 
 
-@click.group("config", cls=Group)
+@click.group(
+    "config",
+    cls=Group,
+    examples={
+        "lockctl config show": "The settings, and where each comes from.",
+        "lockctl config check": "Whether the file has a mistake.",
+    },
+)
 def command() -> None:
     """Show and check the effective settings."""
 
 
 @with_settings("backend", "config")
-@command.command("show")
+@command.command(
+    "show",
+    cls=Command,
+    examples={
+        "lockctl config show": "What applies to every lock.",
+        "lockctl config show -l nightly": "What applies to this one, and where each value comes from.",
+    },
+)
 @click.option("-l", "--lock", metavar="NAME", type=LockName(), help="Show the settings for this lock.")
 @AS_JSON
 def show(lock: str | None, *, as_json: bool, config: str | None, backend: str | None) -> int:
@@ -65,7 +79,14 @@ def show(lock: str | None, *, as_json: bool, config: str | None, backend: str | 
 
 
 @with_settings("backend", "config")
-@command.command("check")
+@command.command(
+    "check",
+    cls=Command,
+    examples={
+        "lockctl config check": "The file that is in use.",
+        "lockctl config check --config new.toml": "Another one, before it is installed.",
+    },
+)
 @AS_JSON
 def check(*, as_json: bool, config: str | None, backend: str | None) -> int:
     """Check every key and value of the configuration file."""
@@ -103,10 +124,20 @@ def _check_profiles(file: ConfigFile) -> None:
 
 
 @with_settings("config")
-@command.command("path")
+@command.command(
+    "path",
+    cls=Command,
+    examples={
+        "lockctl config path": "Such as /etc/lockctl/config.toml.",
+        "lockctl config path --json": "The same for a program; null if there is none.",
+    },
+)
 @AS_JSON
 def path(*, as_json: bool, config: str | None) -> int:
-    """Print the path of the configuration file in use; nothing if there is none."""
+    """Print the path of the configuration file in use.
+
+    Nothing if there is none.
+    """
     found = settings_files.config_path(config, os.environ)
     if as_json:
         print_data(_path_document(found))

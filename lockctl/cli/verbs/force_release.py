@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lockctl.cli import exit_status
+from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, YES, with_settings
 from lockctl.cli.output import held_by, print_data, where_options
@@ -51,7 +52,17 @@ def _token(text: str) -> int:
 
 
 @with_settings("backend", "config")
-@click.command("force-release")
+@verb(
+    "force-release",
+    examples={
+        "lockctl force-release nightly --reason 'maintenance of the database'": (
+            "The holder stops its command; the lock is free when its last process is gone."
+        ),
+        "lockctl force-release nightly --token 1763690400123456 --yes": (
+            "In a script: only if the holder is still the one that was seen."
+        ),
+    },
+)
 @click.argument("name", type=LockName())
 @click.option("--now", is_flag=True, help="Free the lock at once; the old holder may still be running.")
 @click.option("--token", metavar="N", type=Parsed(_token), help="Refuse (75) unless the holder has this token.")
@@ -59,7 +70,10 @@ def _token(text: str) -> int:
 @YES
 @AS_JSON
 def command(*, backend: str | None, config: str | None, **given: Any) -> int:
-    """Ask the holder of a lock to stop its command and release the lock, and wait until it has."""
+    """Have the holder of a lock stop its command and release it.
+
+    Waits until the lock is free.
+    """
     # 0: it is free or was, 75: another holds it by now, or the holder has not stopped yet
     order = Order(**given, where=where_options({"config": config or "", "backend": backend or ""}))
     opened = open_backend(backend, config, order.name)

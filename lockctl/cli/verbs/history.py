@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lockctl.cli import exit_status
+from lockctl.cli.group import verb
 from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import json_array, on_styled_screen, print_data, run_document, table
 from lockctl.cli.parameters import LockName, Parsed, open_backend
@@ -28,12 +29,23 @@ def _number(text: str) -> int:
 
 
 @with_settings("backend", "config")
-@click.command("history")
+@verb(
+    "history",
+    examples={
+        "lockctl history nightly": "The last twenty runs, of all hosts.",
+        "lockctl history nightly --limit 100 --json | jq 'map(select(.exit_code > 0)) | first'": (
+            "The last run that failed."
+        ),
+    },
+)
 @click.argument("name", type=LockName())
 @click.option("--limit", metavar="N", type=Parsed(_number), default="20", show_default=True, help="How many runs.")
 @AS_JSON
 def command(name: str, *, limit: int, as_json: bool, backend: str | None, config: str | None) -> int:
-    """Show the last runs under a lock, the newest first: host, command, token, start, duration, outcome."""
+    """Show the last runs under a lock, the newest first.
+
+    Host, command, token, start, duration, outcome.
+    """
     opened = open_backend(backend, config, name)
     runs = opened.history(name, timeout=REQUEST_TIMEOUT)[:limit]
     if as_json:

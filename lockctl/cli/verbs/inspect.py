@@ -7,6 +7,7 @@ import json
 import click
 
 from lockctl.cli import exit_status
+from lockctl.cli.group import verb
 from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import lock_document, on_styled_screen, print_data
 from lockctl.cli.parameters import LockName, open_backend
@@ -15,11 +16,20 @@ from lockctl.clock import utc
 
 
 @with_settings("backend", "config")
-@click.command("inspect")
+@verb(
+    "inspect",
+    examples={
+        "lockctl inspect nightly": "Who holds it, who waits, and how the last run ended.",
+        "lockctl inspect nightly --json | jq -r .key": "The key of the lock in the backend, for other tools.",
+    },
+)
 @click.argument("name", type=LockName())
 @AS_JSON
 def command(name: str, *, as_json: bool, backend: str | None, config: str | None) -> int:
-    """Show one lock in full: its holder, the waiters in order, and the key that other tools use."""
+    """Show one lock in full.
+
+    Its holder, the waiters in order, and the key that other tools use.
+    """
     lock = open_backend(backend, config, name).inspect(name, timeout=REQUEST_TIMEOUT)
     if as_json:
         print_data(json.dumps(lock_document(lock), indent=2))

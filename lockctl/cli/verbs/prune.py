@@ -7,6 +7,7 @@ import json
 import click
 
 from lockctl.cli import exit_status
+from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import json_array, print_data, table
@@ -19,7 +20,13 @@ HEADING = ("NAME", "LAST USED")
 
 
 @with_settings("backend", "config")
-@click.command("prune")
+@verb(
+    "prune",
+    examples={
+        "lockctl prune --older-than 90d --dry-run": "Print what would be forgotten.",
+        "lockctl prune 'build-*' --older-than 30d": "Names that are made for each build.",
+    },
+)
 @click.argument("pattern", default="*", type=LockWord(), metavar="[GLOB]")
 @click.option(
     "--older-than",
@@ -33,7 +40,10 @@ HEADING = ("NAME", "LAST USED")
 def command(
     pattern: str, *, older_than: float, dry_run: bool, as_json: bool, backend: str | None, config: str | None
 ) -> int:
-    """Forget lock names that are no longer used: their history, successes and counters. Tokens still only rise."""
+    """Forget lock names that are no longer used.
+
+    Their history, successes and counters. Tokens still only rise.
+    """
     opened = open_backend(backend, config)
     found = list(opened.unused(pattern, older_than=older_than, timeout=REQUEST_TIMEOUT))
     outcomes: list[tuple[str, float, bool]] = []

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import os
 
-import click
-
 from lockctl.cli import exit_status
 from lockctl.cli.daemon.handle import read
 from lockctl.cli.daemon.remains import Remains
 from lockctl.cli.daemon.request import GIVE_BACK, Gone, ask, ended, say_end
+from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import HANDLE
 from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
 
 
-@click.command("release")
+@verb(
+    "release",
+    examples={
+        "lockctl release --handle deploy.lock": "In the last step of a job, which runs in any case.",
+        "lockctl release": "In the shell that has evaluated what `lockctl acquire --export sh` printed.",
+    },
+)
 @HANDLE
 def command(*, file: str | None) -> int:
-    """Release an acquired lock, and wait until it is free. An old handle releases nothing."""
+    """Release an acquired lock, and wait until it is free.
+
+    An old handle releases nothing.
+    """
     # 75: this handle holds nothing any more, 76: the lock was lost
     handle, _ = read(file, os.environ)
     remains = Remains(handle.socket.removesuffix(".sock"))

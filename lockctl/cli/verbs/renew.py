@@ -10,13 +10,20 @@ from lockctl.cli import exit_status
 from lockctl.cli.daemon.handle import document, read, write
 from lockctl.cli.daemon.remains import Remains
 from lockctl.cli.daemon.request import Gone, ask, ended
+from lockctl.cli.group import verb
 from lockctl.cli.options import HANDLE
 from lockctl.cli.output import print_data
 from lockctl.cli.parameters import Parsed, positive_duration
 from lockctl.value import replace
 
 
-@click.command("renew")
+@verb(
+    "renew",
+    examples={
+        "lockctl renew --handle deploy.lock": "Fails if the lock was lost meanwhile.",
+        "lockctl renew --handle deploy.lock --for 1h": "Hold it for one more hour.",
+    },
+)
 @HANDLE
 @click.option(
     "--for",

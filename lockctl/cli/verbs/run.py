@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lockctl.cli.group import CONTEXT
+from lockctl.cli.group import CONTEXT, verb
 from lockctl.cli.options import with_settings
 from lockctl.cli.parameters import CommandWord
 from lockctl.errors import UsageError
@@ -15,7 +15,16 @@ from lockctl.settings import BY_NAME
 
 
 @with_settings(*BY_NAME)
-@click.command("run", context_settings={**CONTEXT, "allow_interspersed_args": False})
+@verb(
+    "run",
+    examples={
+        "lockctl run -l nightly --skip-ok -- /usr/local/bin/nightly": (
+            "In a crontab: if the last run is still active, skip this one without a message."
+        ),
+        "lockctl run -l deploy --wait 10m -- ./deploy.sh": "In a pipeline: wait for at most ten minutes.",
+    },
+    context_settings={**CONTEXT, "allow_interspersed_args": False},
+)
 @click.argument("words", nargs=-1, type=CommandWord(), metavar="[--] COMMAND [ARG]...")
 def command(words: tuple[str, ...], **given: Any) -> int:
     """Run a command under a lock.

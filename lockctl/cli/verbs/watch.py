@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lockctl.cli import exit_status
+from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import with_settings
 from lockctl.cli.output import data_stream, discard_output, lock_document, on_screen
@@ -41,7 +42,15 @@ def _interval(text: str) -> float:
 
 
 @with_settings("backend", "config")
-@click.command("watch")
+@verb(
+    "watch",
+    examples={
+        "lockctl watch 'deploy-*'": "A table that is renewed every two seconds.",
+        "lockctl watch --json | jq -r 'select(.state == \"held\") | .name'": (
+            "The names of locks at the moment when they are taken."
+        ),
+    },
+)
 @click.argument("pattern", default="*", type=LockWord(), metavar="[GLOB]")
 @click.option(
     "--interval",
@@ -53,7 +62,10 @@ def _interval(text: str) -> float:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each change, in a line of its own.")
 def command(pattern: str, *, interval: float, as_json: bool, backend: str | None, config: str | None) -> int:
-    """Watch the locks of a backend: a live table on a terminal, else a line for each change."""
+    """Watch the locks of a backend.
+
+    A live table on a terminal, else a line for each change.
+    """
     opened = open_backend(backend, config)
     data_stream()
     events = Events()
