@@ -35,6 +35,7 @@ BASE = {
     "json_text",
     "documents",
     "history",
+    "extras",
 }
 BASE |= {"supervise.tree", "supervise.signals"}  # facts of the kernel about processes and signals
 # each layer, and the layers that it may import from; the base is open to all

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-NEEDS_BOTOCORE = "s3: needs botocore: pip install 'lockctl[s3]'"
 METADATA = "lockctl-fence"  # x-amz-meta-lockctl-fence: under which token the data was written, for who reads it
 ATTEMPT_LIMIT = 20  # seconds after which a request that nobody waits for any more gives up its connection
 LONGEST_ETAG = 1024  # characters
@@ -162,7 +161,9 @@ class _Bucket:
             from botocore.exceptions import BotoCoreError, ClientError
             from botocore.parsers import ResponseParserError
         except ImportError:
-            raise ConfigError(NEEDS_BOTOCORE) from None
+            from lockctl.extras import missing
+
+            raise missing("s3: it", "s3") from None
 
         def ask() -> T:
             if self._client is None:

@@ -216,7 +216,9 @@ def driver() -> Any:
     try:
         import pymysql
     except ImportError:
-        raise ConfigError("MySQL needs PyMySQL: pip install 'lockctl[mysql]'") from None
+        from lockctl.extras import missing
+
+        raise missing("the mysql backend", "mysql") from None
     return pymysql
 
 

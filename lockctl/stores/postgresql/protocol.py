@@ -109,7 +109,9 @@ def _established(parameters: dict[str, Any], deadline: Deadline, where: str) -> 
         import psycopg2
         from psycopg2.extensions import BYTES, register_type
     except ImportError:
-        raise ConfigError("the postgresql backend needs psycopg2: pip install 'lockctl[postgresql]'") from None
+        from lockctl.extras import missing
+
+        raise missing("the postgresql backend", "postgresql") from None
 
     try:
         connection = psycopg2.connect(**parameters, async_=1)

@@ -27,7 +27,9 @@ def find_primary(watched: Watched, deadline: Deadline) -> Endpoint:
         from redis import exceptions
         from redis.sentinel import Sentinel
     except ImportError:
-        raise ConfigError("redis+sentinel needs the Python package redis: pip install 'lockctl[redis]'") from None
+        from lockctl.extras import missing
+
+        raise missing("redis+sentinel", "redis") from None
     each = max(0.05, min(LONGEST_ANSWER, deadline.left() / len(watched.sentinels)))
     options: dict[str, Any] = {"socket_timeout": each, "socket_connect_timeout": each, "retry": None}
     options.update(username=watched.user, password=password_now(watched.password, deadline), **_tls(watched))

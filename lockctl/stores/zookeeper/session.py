@@ -45,7 +45,6 @@ NOBODY_THERE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno
 LONGEST = (2**31 - 1) / 1000  # seconds: the protocol has an int32 of milliseconds
 CLOSES = "it closes the connection: no quorum, not ZooKeeper, or a port for TLS (zookeepers://)"
 CLOSES_KNOWN = "it closes the connection: no quorum, or its data are older than what this session has seen"
-NEEDS_KAZOO = "the zookeeper backend needs kazoo: pip install 'lockctl[zookeeper]'"
 
 
 def client_class() -> type[Client]:
@@ -53,7 +52,9 @@ def client_class() -> type[Client]:
     try:
         from lockctl.stores.zookeeper.protocol import Client
     except ImportError:
-        raise ConfigError(NEEDS_KAZOO) from None
+        from lockctl.extras import missing
+
+        raise missing("the zookeeper backend", "zookeeper") from None
     return Client
 
 

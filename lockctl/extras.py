@@ -1,0 +1,39 @@
+"""A library that is missing, and how this installation gets it: each installer has a command of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from lockctl.errors import ConfigError
+
+LIBRARIES = {  # extra -> what it installs
+    "redis": "redis",
+    "zookeeper": "kazoo",
+    "postgresql": "psycopg2-binary",
+    "mysql": "PyMySQL",
+    "s3": "botocore",
+}
+PIPX_FOR_ALL = "/opt/pipx/"  # where `pipx install --global` has its environments
+OF_THE_SYSTEM = "/dist-packages"  # where the packages of Debian are; other systems say EXTERNALLY-MANAGED as well
+
+
+def missing(what: str, extra: str) -> ConfigError:
+    """The error for *what*, which needs the library of *extra*."""
+    return ConfigError(f"{what} needs {LIBRARIES[extra].partition('-')[0]}: {remedy(extra)}")
+
+
+def remedy(extra: str, prefix: str = sys.prefix, module: str = __file__) -> str:
+    """The command that adds *extra*: *prefix* is that of the interpreter, and *module* is this file."""
+    if os.path.exists(f"{prefix}/pipx_metadata.json"):
+        everywhere = "--global " if prefix.startswith(PIPX_FOR_ALL) else ""
+        return f"pipx inject {everywhere}lockctl {LIBRARIES[extra]}"
+    if os.path.exists(f"{prefix}/uv-receipt.toml"):
+        return f"uv tool install 'lockctl[{extra}]'"
+    if OF_THE_SYSTEM in module:
+        return f"install the package of your distribution that has the Python module of {LIBRARIES[extra]}"
+    if os.path.exists(f"{prefix}/bin/pip"):
+        return f"{prefix}/bin/pip install 'lockctl[{extra}]'"
+    if os.path.exists(f"{prefix}/pyvenv.cfg"):  # an environment without pip: uv makes such
+        return f"uv pip install --python {prefix} 'lockctl[{extra}]'"
+    return f"pip install 'lockctl[{extra}]'"
