@@ -36,8 +36,17 @@ if TYPE_CHECKING:
 LOOK_TIMEOUT = 2.0  # seconds for seeing who holds the lock: a refused run is not held up for a message
 
 
-def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[[str, str], None]) -> Outcome:
-    """Run the guard's command under one lock. Raises ``ConfigError``: then nothing ran."""
+def run(
+    request: Request,
+    guard: GuardProcess,
+    signals: Signals,
+    note: Callable[[str, str], None],
+    begin_wait: Callable[[Backend], Callable[[], None]],
+) -> Outcome:
+    """Run the guard's command under one lock. Raises ``ConfigError``: then nothing ran.
+
+    *begin_wait* is called when the lock is held by another and is waited for, and what it returns when that is over.
+    """
     capabilities = registry.capabilities_of(request.url)
     request.check(capabilities)
     fence = None
@@ -72,7 +81,7 @@ def run(request: Request, guard: GuardProcess, signals: Signals, note: Callable[
             note=note,
         )
 
-    return _under_lock(request, outcome, capabilities, clock, signals, guard, start, note, fence)
+    return _under_lock(request, outcome, capabilities, clock, signals, guard, start, note, begin_wait, fence)
 
 
 def _under_lock(
@@ -84,6 +93,7 @@ def _under_lock(
     guard: GuardProcess,
     start: Callable[[Schedule, list[str], tuple[int, ...]], Keeper],
     note: Callable[[str, str], None],
+    begin_wait: Callable[[Backend], Callable[[], None]],
     fence: Entrance | None,
 ) -> Outcome:
     started_waiting = clock()
@@ -92,17 +102,7 @@ def _under_lock(
         _sleep(request.splay, signals)
         started_waiting = clock()
         backend = _open(request)
-        claim = request.claim()
-        lease = acquire(
-            backend,
-            claim,
-            schedule=request.schedule,
-            wait=request.wait,
-            now=clock,
-            interrupt=signals.descriptor,
-            ending_signal=signals.ending,
-            before_wait=_load_rest,
-        )
+        lease = _acquire(request, backend, clock, signals, begin_wait)
         taken_at = clock()
         if lease is not None and request.once_per is not None:
             from lockctl.lease import afterwards
@@ -156,6 +156,35 @@ def _under_lock(
         return replace(outcome, not_released="a renewal is stuck")
     plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline)
     return afterwards.conclude(backend, grant, outcome, plan, clock, note)
+
+
+def _acquire(
+    request: Request,
+    backend: Backend,
+    clock: Clock,
+    signals: Signals,
+    begin_wait: Callable[[Backend], Callable[[], None]],
+) -> Lease | None:
+    ends: list[Callable[[], None]] = []
+
+    def before_wait() -> None:
+        _load_rest()
+        ends.append(begin_wait(backend))
+
+    try:
+        return acquire(
+            backend,
+            request.claim(),
+            schedule=request.schedule,
+            wait=request.wait,
+            now=clock,
+            interrupt=signals.descriptor,
+            ending_signal=signals.ending,
+            before_wait=before_wait,
+        )
+    finally:
+        for end in ends:
+            end()
 
 
 def _run_unlocked(

@@ -16,6 +16,7 @@ from lockctl.names import printable
 NOT_EXECUTABLE = 126  # as in ``exit_status``, which cannot be loaded when :func:`exhausted`
 LEVELS = ("debug", "info", "warning", "error")
 SPLICE_F_NONBLOCK = 2  # see splice(2)
+ERASE = "\x1b[K"  # from the cursor to the end of its line
 HELPED = 0.1  # seconds in which a thread has written what the kernel takes at once
 HELPED_AT_THE_END = 2.0  # the same, when nothing is left to be done
 
@@ -38,10 +39,27 @@ class Talk:
         self._as_json = as_json
         self._least = LEVELS.index("error" if quiet else "debug" if verbose else "warning")
 
+    def tells(self, level: str) -> bool:
+        """Whether lines of this level are written."""
+        return LEVELS.index(level) >= self._least
+
+    @property
+    def may_rewrite(self) -> bool:
+        """Whether a line may be written again and again, if stderr is a terminal that can do that."""
+        return self.tells("warning") and not self._as_json
+
     def __call__(self, level: str, text: str) -> None:
         """One line, if it can be written at once. A closed or full stderr is no reason to fail."""
-        if LEVELS.index(level) >= self._least:
+        if self.tells(level):
             self._say(self._line(level, text))
+
+    def rewrite(self, text: str, columns: int) -> None:
+        """Write the last line of the terminal again, cut to its width; nothing of it is left without a text."""
+        line = self._line("info", text)[: columns - 1] if text else ""
+        try:
+            write_at_once(2, f"\r{ERASE}{line}".encode("utf-8", "replace"))
+        except OSError:
+            return
 
     def lines(self, text: str) -> None:
         """Several lines as they are, such as the report of a bug."""

@@ -68,22 +68,27 @@ def held_by(seen: LockInfo | None, where: tuple[str, ...] = ()) -> str:
     """Who holds a lock, since when, and how to look further; *where*: see :func:`where_options`."""
     if seen is None:
         return "held by another process; the backend did not say which one"
-    look = "see: " + command_line(("lockctl", "inspect", *where, seen.name))
+    return f"{holding(seen)}; see: " + command_line(("lockctl", "inspect", *where, seen.name))
+
+
+def holding(seen: LockInfo, *, brief: bool = False) -> str:
+    """Who holds a lock, and since when; *brief*: since when as a span alone."""
     if not seen.holders and seen.waiters:
         first = _who(seen.waiters[0])
-        return f"free now, but {first} is first in the queue; if it has died, it is soon removed from there; {look}"
+        return f"free now, but {first} is first in the queue; if it has died, it is soon removed from there"
     if not seen.holders:
-        return f"held by another process, which has just released it; {look}"
+        return "held by another process, which has just released it"
     holder = seen.holders[0]
     command = f": {command_line(holder.command)}" if holder.command else ""
     if seen.state == "foreign":
-        return f"held by another program, {_who(holder)}{command}; {look}"
+        return f"held by another program, {_who(holder)}{command}"
+    since = _since(holder, brief=brief)
     if holder.ended_at is not None:
         left = "" if holder.expires_in is None else f" for {format_age(holder.expires_in)} more"
-        return f"held by --min-hold{left} after the job of {_who(holder)}{_since(holder)}{command}; {look}"
+        return f"held by --min-hold{left} after the job of {_who(holder)}{since}{command}"
     others = len(seen.holders) - 1
     more = f", and {others} more{f' in {seen.slots} slots' if seen.slots > 1 else ''}" if others else ""
-    return f"held by {_who(holder)}{_since(holder)}{command}{more}; {look}"
+    return f"held by {_who(holder)}{since}{command}{more}"
 
 
 def where_options(given: Mapping[str, str | bool]) -> tuple[str, ...]:
@@ -103,10 +108,11 @@ def _who(holder: Holder | Waiter) -> str:
     return host + pid + user
 
 
-def _since(holder: Holder) -> str:
+def _since(holder: Holder, *, brief: bool) -> str:
     if holder.acquired_at is None:
         return ""
-    return f" since {utc(holder.acquired_at)} ({format_age(wall() - holder.acquired_at)})"
+    age = format_age(wall() - holder.acquired_at)
+    return f" for {age}" if brief else f" since {utc(holder.acquired_at)} ({age})"
 
 
 def lock_document(lock: LockInfo) -> dict[str, object]:

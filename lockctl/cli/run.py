@@ -14,9 +14,10 @@ from lockctl.supervise.signals import signal_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
+    from lockctl.backend import Backend
     from lockctl.cli.messages import Talk
     from lockctl.config import Effective
     from lockctl.lease.schedule import Schedule
@@ -53,7 +54,14 @@ def configured(
     apart = config.apart_from_root(settings["backend"], locks[0])
     if apart is not None:
         talk("warning", apart)
-    outcome = runner.run(request, guard, signals, talk)
+
+    def begin_wait(backend: Backend) -> Callable[[], None]:
+        from lockctl.cli import nested, waiting
+
+        nested.refuse(backend, request, environ)
+        return waiting.begin(request, backend, talk)
+
+    outcome = runner.run(request, guard, signals, talk, begin_wait)
     skip = settings["skip_ok"].content
     conflict = 0 if skip else settings["conflict_exit_code"].content
     status = exit_status.of_outcome(outcome, conflict=conflict)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 import time
 
 import pytest
 
 from lockctl.supervise import tree
 from tests.jobs import LIMIT, alive, eventually
+from tests.run.terminal import Terminal
 
 
 def waiters(lockctl, name):
@@ -101,3 +104,68 @@ def test_a_wait_lasts_as_long_as_asked(lockctl, options, least):
     begin = time.monotonic()
     assert lockctl("run", "-l", "a", *options, "--", "true").returncode == 75
     assert time.monotonic() - begin >= least
+
+
+@pytest.fixture
+def screen(lockctl):
+    """Starts a command with a terminal in front of it."""
+    started = []
+
+    def start(*words):
+        env = lockctl.environment({"TERM": "xterm"})
+        started.append(Terminal(lockctl.command, *words, env=env))
+        return started[-1]
+
+    yield start
+    for terminal in started:
+        terminal.end()
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "-l", "a", "-w", "1m", "--", "echo", "ran"), ("acquire", "a", "--for", "1ms", "-w", "1m")]
+)
+def test_who_waits_at_a_terminal_sees_for_whom_and_since_when_in_one_line(lockctl, screen, words):
+    holder = lockctl.start_holding("a")
+    terminal = screen(*words)
+    terminal.expect(
+        rf"\r\x1b\[Klockctl: a: waiting for 0s, 1 of 1 in the queue: held by \S+ pid {holder.pid} .*for \d+s"
+    )
+    tree.send(holder.pid, signal.SIGTERM)
+    terminal.expect(r"\r\x1b\[K(ran|{)")
+
+
+def test_who_waits_says_it_once_in_a_while_with_v_and_nothing_without(lockctl):
+    holder = lockctl.start_holding("a")
+    quiet, chatty = (
+        lockctl.start("run", "-l", "a", "-w", "1m", *options, "--", "true", stderr=subprocess.PIPE)
+        for options in ((), ("-v", "--log-format", "json"))
+    )
+    line = json.loads(chatty.stderr.readline())
+    assert line["level"] == "info"
+    assert f"held by {os.uname().nodename} pid {holder.pid}" in line["message"]
+    tree.send(holder.pid, signal.SIGTERM)
+    assert quiet.communicate(timeout=LIMIT)[1] == ""
+    chatty.communicate(timeout=LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "status"),
+    [
+        (["-l", "a"], ["-l", "a"], 64),
+        (["-l", "b", "-l", "a"], ["-l", "a"], 64),
+        (["-l", "a"], ["-l", "b", "--", "env", "-i", "@", "run", "-l", "a"], 64),
+        (["-l", "a", "--shared"], ["-l", "a"], 64),
+        (["-l", "a", "--slots", "1"], ["-l", "a", "--restart"], 64),
+        (["-l", "a", "--shared"], ["-l", "a", "--shared"], 0),
+        (["-l", "a", "--slots", "2"], ["-l", "a", "--slots", "2"], 0),
+    ],
+)
+def test_a_run_inside_its_own_job_does_not_wait_for_ever(lockctl, outer, inner, status):
+    own = ["env", f"LOCKCTL_BACKEND={lockctl.url}", lockctl.command]
+    words = [word for each in inner for word in (own[1:] if each == "@" else [each])]
+    done = lockctl("run", *outer, "--", *own, "run", "-w", "forever", *words, *waits(inner), "--", "true")
+    assert (done.returncode, "would never become free" in done.stderr) == (status, status == 64)
+
+
+def waits(inner):
+    return ["-w", "forever"] if "@" in inner else []

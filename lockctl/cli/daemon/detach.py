@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from lockctl import kernel, url
-from lockctl.cli import exit_status
+from lockctl.cli import exit_status, waiting
 from lockctl.cli.daemon.process import Task
 from lockctl.cli.main import report_bug
 from lockctl.cli.messages import Talk
@@ -91,6 +91,7 @@ def _hold(
         if mapping.get(name):
             mapping[name] = os.path.abspath(str(mapping[name]))
     url.started_in = _directory()
+    waiting.columns_of_reader = waiting.screen_columns()
     os.chdir("/")
     _keep_only(log, [descriptor for descriptor in (link, order.bound) if descriptor >= 0])
     task = Task(remains.stem, order.span, order.bound, link)

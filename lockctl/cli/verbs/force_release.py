@@ -13,11 +13,13 @@ from lockctl.cli import exit_status
 from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, YES, with_settings
-from lockctl.cli.output import held_by, print_data, where_options
+from lockctl.cli.output import held_by, holding, print_data, where_options
 from lockctl.cli.parameters import LockName, Parsed, open_backend
 from lockctl.cli.question import ask_person
 from lockctl.cli.run import user_name
+from lockctl.cli.waiting import screen_columns
 from lockctl.clock import wall
+from lockctl.durations import format_age
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.lease.afterwards import REMEMBER_TIMEOUT
 from lockctl.model import Run
@@ -197,7 +199,8 @@ def _remember(backend: Backend, order: Order, holder: Holder, by: str, talk: Tal
 
 
 def _await_release(backend: Backend, order: Order, told: list[Holder], talk: Talk) -> int:
-    until = time.monotonic() + max(holder.ttl or SILENT_HOLDER for holder in told) + LONGEST_STOP
+    begun = time.monotonic()
+    until = begun + max(holder.ttl or SILENT_HOLDER for holder in told) + LONGEST_STOP
     gone = {(holder.owner, holder.token) for holder in told}
     state, pause = "it has not released the lock yet", POLL
     while time.monotonic() < until:
@@ -207,10 +210,19 @@ def _await_release(backend: Backend, order: Order, told: list[Holder], talk: Tal
             state, pause = f"it is not known whether it has released the lock: {failure}", min(2 * pause, LONGEST_PAUSE)
         else:
             if not any((holder.owner, holder.token) in gone and holder.ended_at is None for holder in lock.holders):
+                _show_wait(talk, "")
                 return _answer(order, talk, "released", f"{order.name} was released")
             state, pause = "it has not released the lock yet", POLL
+            _show_wait(talk, f"waiting for {format_age(time.monotonic() - begun)}: {holding(lock, brief=True)}")
         time.sleep(pause)
+    _show_wait(talk, "")
     return _answer(order, talk, "told", f"{order.name}: the holder was asked to stop; {state}")
+
+
+def _show_wait(talk: Talk, text: str) -> None:
+    columns = screen_columns()
+    if columns:
+        talk.rewrite(text, columns)
 
 
 def _answer(order: Order, talk: Talk, result: str, text: str, floor: int | None = None) -> int:
