@@ -34,6 +34,13 @@ def remedy(extra: str, prefix: str = sys.prefix, module: str = __file__) -> str:
         return f"install the package of your distribution that has the Python module of {LIBRARIES[extra]}"
     if os.path.exists(f"{prefix}/bin/pip"):
         return f"{prefix}/bin/pip install 'lockctl[{extra}]'"
-    if os.path.exists(f"{prefix}/pyvenv.cfg"):  # an environment without pip: uv makes such
-        return f"uv pip install --python {prefix} 'lockctl[{extra}]'"
+    if os.path.exists(f"{prefix}/pyvenv.cfg"):  # an environment without pip, such as uv makes
+        if _made_by_uv(prefix):
+            return f"uv pip install --python {prefix} 'lockctl[{extra}]'"
+        return f"pip --python {prefix} install 'lockctl[{extra}]'"
     return f"pip install 'lockctl[{extra}]'"
+
+
+def _made_by_uv(prefix: str) -> bool:
+    with open(f"{prefix}/pyvenv.cfg", encoding="utf-8", errors="replace") as file:
+        return any(line.startswith("uv =") for line in file)

@@ -22,7 +22,19 @@ if TYPE_CHECKING:
 
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)  # where click prints a help itself
 VERBS = (
-    *("acquire", "backends", "completion", "config", "fence", "force-release", "help", "history", "inspect", "list"),
+    *(
+        "acquire",
+        "backends",
+        "completion",
+        "config",
+        "fence",
+        "force-release",
+        "help",
+        "history",
+        "inspect",
+        "install-docs",
+        "list",
+    ),
     *("prune", "release", "renew", "run", "watch"),
 )
 

@@ -120,6 +120,21 @@ def test_a_shell_finds_the_installed_completion_by_itself(
     assert SAID[shell] in _run(need_tool(shell), *options, "-c", IN_SHELL[shell], env=environment)
 
 
+def test_pages_scripts_and_samples_are_installed_for_a_user_and_removed_again(installed: Path, tmp_path: Path) -> None:
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    command = (installed / "bin/lockctl", "install-docs", "--user")
+    said = _run(*command, "--dry-run", env=environment)
+    assert "this was a dry run" in said
+    assert list(tmp_path.iterdir()) == []
+    _run(*command, env=environment)
+    there, here = tmp_path / ".local/share", installed / "share"
+    names = {path.relative_to(here) for path in here.rglob("*") if path.is_file()}
+    assert {path.relative_to(there) for path in there.rglob("*") if path.is_file()} == names
+    assert all((there / name).read_bytes() == (here / name).read_bytes() for name in names)
+    _run(*command, "--uninstall", env=environment)
+    assert [path for path in there.rglob("*") if path.is_file()] == []
+
+
 def _zsh_functions(shell: str) -> str:
     return _run("zsh", "-f", "-c", "print ${(j.:.)fpath}").strip() if shell == "zsh" and shutil.which("zsh") else ""
 
@@ -148,7 +163,7 @@ def test_a_library_that_is_not_there_is_named_with_what_to_install(url: str, ext
         )
         assert done.returncode == 78, done.stderr
         assert done.stderr.count("\n") == 1
-        assert f"pip install 'lockctl[{extra}]'" in done.stderr
+        assert f": pip --python {installed} install 'lockctl[{extra}]'\n" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -170,7 +185,7 @@ def test_a_library_that_is_not_there_for_marks_is_named_with_what_to_install(
         )
         assert (done.returncode, done.stdout) == (78, ""), done.stderr
         assert done.stderr.count("\n") == 1
-        assert f"pip install 'lockctl[{extra}]'" in done.stderr
+        assert f": pip --python {installed} install 'lockctl[{extra}]'\n" in done.stderr
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redlock", "etcd", "consul"])

@@ -15,14 +15,16 @@ from lockctl import extras, toml
         ("pipx_metadata.json", "pipx inject lockctl kazoo"),
         ("uv-receipt.toml", "uv tool install 'lockctl[zookeeper]'"),
         ("bin/pip", "{prefix}/bin/pip install 'lockctl[zookeeper]'"),
-        ("pyvenv.cfg", "uv pip install --python {prefix} 'lockctl[zookeeper]'"),
+        ("pyvenv.cfg", "pip --python {prefix} install 'lockctl[zookeeper]'"),
+        ("uv/pyvenv.cfg", "uv pip install --python {prefix} 'lockctl[zookeeper]'"),
         ("nothing", "pip install 'lockctl[zookeeper]'"),
     ],
 )
 def test_the_remedy_is_that_of_the_installer(there: str, command: str, tmp_path: Path) -> None:
     (tmp_path / there).parent.mkdir(exist_ok=True)
-    (tmp_path / there).touch()
-    assert extras.remedy("zookeeper", str(tmp_path)) == command.format(prefix=tmp_path)
+    (tmp_path / there).write_text("uv = 0.9.2\n" if there.startswith("uv/") else "")
+    prefix = tmp_path / "uv" if there.startswith("uv/") else tmp_path
+    assert extras.remedy("zookeeper", str(prefix)) == command.format(prefix=prefix)
 
 
 def test_a_package_of_the_distribution_gets_another_package_of_it() -> None:

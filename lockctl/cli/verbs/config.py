@@ -10,12 +10,12 @@ import click
 from lockctl import config as settings_files
 from lockctl import registry
 from lockctl.cli import exit_status
+from lockctl.cli.crontab import check_effective, line, unseen
 from lockctl.cli.group import Command, Group
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data, table
 from lockctl.cli.parameters import LockName
-from lockctl.cli.run import check_pairs, schedule_of
 from lockctl.config_file import at, readable_secrets
 from lockctl.errors import ConfigError
 from lockctl.names import printable
@@ -97,10 +97,7 @@ def check(*, as_json: bool, config: str | None, backend: str | None) -> int:
     patterns = [] if file is None else list(file.tables.get("locks", {}))
     for lock in (None, *patterns):  # a pattern stands for the locks that match it
         settings = settings_files.resolve(given, os.environ, file, lock)
-        url = settings_files.backend_url(settings["backend"], os.environ, file)
-        registry.open_backend(url).close()
-        check_pairs(settings)
-        schedule_of(settings["ttl"], settings["kill_after"], url)
+        check_effective(settings, os.environ, file)
     if file is not None:
         _check_profiles(file)
         for warning in readable_secrets(file):
@@ -143,6 +140,33 @@ def path(*, as_json: bool, config: str | None) -> int:
         print_data(_path_document(found))
     elif found:
         print_data(printable(found))
+    return exit_status.OK
+
+
+@command.command(
+    "crontab",
+    cls=Command,
+    examples={
+        "lockctl config crontab '*/5 * * * *' -l sync --skip-ok -- sync-all": "Every five minutes, never two at once.",
+        "lockctl config crontab @hourly -b etcd://etcd1/ -l report --once-per 1h -- report": "On each of many hosts.",
+    },
+    context_settings={"allow_interspersed_args": False},
+)
+@click.argument("schedule")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[RUN OPTIONS] [--] COMMAND [ARG]...")
+def crontab(schedule: str, words: tuple[str, ...]) -> int:
+    """Print a checked line for a crontab, with absolute paths.
+
+    Takes what `lockctl run` takes. The settings are checked as cron will see them: without the variables of this shell.
+    """
+    from lockctl.cli.verbs import run
+
+    given, job, locks = run.read(**run.command.make_context("lockctl run", list(words)).params)
+    options = words[: len(words) - len(job)]
+    print_data(line(schedule, given, job, locks, options[:-1] if options[-1:] == ("--",) else options))
+    ignored = unseen(os.environ)
+    if ignored:
+        Talk()("warning", f"cron does not see {', '.join(ignored)}: use options, or a configuration file")
     return exit_status.OK
 
 

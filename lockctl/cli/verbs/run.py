@@ -33,6 +33,11 @@ def command(words: tuple[str, ...], **given: Any) -> int:
     """
     from lockctl.cli.main import start_run
 
+    os._exit(start_run(*read(words, **given)))
+
+
+def read(words: tuple[str, ...], **given: Any) -> tuple[dict[str, str | bool], tuple[str, ...], tuple[str, ...]]:
+    """What click has read, as ``fastpath.read`` gives it. Raises ``UsageError``."""
     settings = {name: content for name, content in given.items() if content is not None}
     locks, resources = settings.pop("lock"), settings.pop("fence")
     if locks:
@@ -45,4 +50,4 @@ def command(words: tuple[str, ...], **given: Any) -> int:
         settings["fence"] = resources[0]
     if not words:
         raise UsageError("no command: lockctl run [OPTIONS] [--] COMMAND [ARG]...")
-    os._exit(start_run(settings, words, tuple(locks[1:])))
+    return settings, words, tuple(locks[1:])

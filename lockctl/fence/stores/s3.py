@@ -163,7 +163,7 @@ class _Bucket:
         except ImportError:
             from lockctl.extras import missing
 
-            raise missing("s3: it", "s3") from None
+            raise missing("an object of S3", "s3") from None
 
         def ask() -> T:
             if self._client is None:

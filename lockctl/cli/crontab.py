@@ -1,0 +1,112 @@
+"""A line for a crontab: with absolute paths, checked as cron will run it, which knows nothing of this shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+import sysconfig
+from typing import TYPE_CHECKING, Any
+
+from lockctl import config, registry
+from lockctl.cli.run import check_pairs, schedule_of
+from lockctl.errors import ConfigError, UsageError
+from lockctl.names import printable
+from lockctl.settings import BY_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lockctl.config import Effective
+    from lockctl.config_file import ConfigFile
+
+NAME = "lockctl"
+FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # minute, hour, day of the month, month, day of the week
+WORDS = ("jan feb mar apr may jun jul aug sep oct nov dec", "sun mon tue wed thu fri sat")
+NICKNAMES = ("@reboot", "@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
+PART = re.compile(r"(?:\*|([0-9a-z]+)(?:-([0-9a-z]+))?)(?:/([1-9]\d?))?")
+STABLE = ("/usr/local/bin", "/usr/bin")  # where a link to an environment is: it outlives the environment's next one
+
+
+def line(
+    schedule: str, given: Mapping[str, str | bool], words: Sequence[str], locks: Sequence[str], options: Sequence[str]
+) -> str:
+    """*schedule*, this program, *options* as they were typed, the command. Raises ``UsageError``, ``ConfigError``."""
+    when = " ".join(schedule.split())
+    if not _is_schedule(when):
+        message = f"{printable(schedule)!r} is not a time of crontab(5), such as '*/5 * * * *' or @hourly"
+        raise UsageError(message)
+    _check_settings(given, locks)
+    command = list(words) if given.get("shell") else [_program(words[0]), *words[1:]]
+    text = shlex.join([own_path(), "run", *options, "--", *command])
+    if "\n" in text:
+        raise UsageError("a line of a crontab cannot have a line break: put the command into a script")
+    return f"{when}  {text}".replace("%", "\\%")  # which cron takes for the end of the command
+
+
+def own_path() -> str:
+    """Where this program is: as a link that an upgrade leaves alone, if there is one. Raises ``ConfigError``."""
+    started = sys.argv[0]
+    if os.path.basename(started) != NAME or not os.path.isfile(started):
+        started = os.path.join(sysconfig.get_path("scripts"), NAME)
+    script = os.path.abspath(started)
+    if not os.access(script, os.X_OK):
+        raise ConfigError(f"{printable(script)} is not there: install lockctl, so that cron can start it")
+    home = os.path.expanduser("~/.local/bin")
+    candidates = [os.path.join(directory, NAME) for directory in (*STABLE, home)]
+    return next((path for path in candidates if os.path.realpath(path) == os.path.realpath(script)), script)
+
+
+def unseen(environ: Mapping[str, str]) -> list[str]:
+    """Variables of this shell that mean something for a run: cron does not have them."""
+    known = {setting.variable for setting in BY_NAME.values() if setting.in_config}
+    known |= {"LOCKCTL_CONFIG", "LOCKCTL_PASSWORD", "XDG_CONFIG_HOME", "XDG_STATE_HOME"}
+    return sorted(name for name in known if environ.get(name))
+
+
+def check_effective(settings: Mapping[str, Effective], environ: Mapping[str, str], file: ConfigFile | None) -> None:
+    """Whether a run with these settings could begin. Raises ``ConfigError``, ``UsageError``."""
+    url = config.backend_url(settings["backend"], environ, file)
+    registry.open_backend(url).close()
+    check_pairs(settings)
+    schedule_of(settings["ttl"], settings["kill_after"], url)
+
+
+def _check_settings(given: Mapping[str, Any], locks: Sequence[str]) -> None:
+    """With what cron sets: HOME and nothing of ours."""
+    environ = {"HOME": os.path.expanduser("~")}
+    file = config.read_config(config.config_path(given.get("config"), environ))
+    first = given.get("lock")
+    for lock in (first, *locks):
+        check_effective(
+            config.resolve({**given, **({"lock": lock} if lock else {})}, environ, file, lock), environ, file
+        )
+
+
+def _program(word: str) -> str:
+    found = shutil.which(word)
+    if found is None:
+        raise UsageError(f"{printable(word)}: no such command; cron does not look where a login shell looks")
+    return os.path.abspath(found)
+
+
+def _is_schedule(text: str) -> bool:
+    fields = text.split()
+    if len(fields) == 1:
+        return fields[0] in NICKNAMES
+    return len(fields) == len(FIELDS) and all(map(_is_field, fields, FIELDS))
+
+
+def _is_field(text: str, bounds: tuple[int, int]) -> bool:
+    low, high = bounds
+    names = {12: WORDS[0].split(), 7: WORDS[1].split()}.get(high, [])
+    for part in text.lower().split(","):
+        found = PART.fullmatch(part)
+        if not found:
+            return False
+        ends = [names.index(end) + low if end in names else end for end in found.groups()[:2] if end]
+        if not all(str(end).isdecimal() and low <= int(end) <= high for end in ends):
+            return False
+    return True

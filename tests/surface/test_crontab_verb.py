@@ -1,0 +1,63 @@
+"""`lockctl config crontab`: a line that cron can run as it stands, or a sentence that says why not."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from lockctl.cli.commands import cli
+from lockctl.cli.crontab import own_path
+from lockctl.errors import LockctlError
+from tests.jobs import LIMIT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+
+
+def test_cron_can_run_the_line_as_it_is_printed(lockctl: Lockctl, tmp_path: Path) -> None:
+    options = ("-b", lockctl.url, "-l", "a", "--ttl", "5s")
+    done = lockctl("config", "crontab", "*/5  * * jan mon-fri", *options, "--", "expr", "1", "%", "1")
+    when, _, line = done.stdout.rstrip("\n").partition("  ")
+    assert when == "*/5 * * jan mon-fri"
+    assert line.endswith(f" run -b {lockctl.url} -l a --ttl 5s -- {shutil.which('expr')} 1 \\% 1")
+    assert "cron does not see LOCKCTL_BACKEND" in done.stderr
+    run = ["/bin/sh", "-c", line.replace("\\%", "%")]
+    by_cron = subprocess.run(
+        run, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, capture_output=True, timeout=LIMIT, check=False
+    )
+    assert (by_cron.returncode, by_cron.stdout, by_cron.stderr) == (1, b"0\n", b"")
+
+
+def test_a_line_for_a_shell_stays_one_word() -> None:
+    done = CliRunner().invoke(cli, ["config", "crontab", "@daily", "-l", "a", "-c", "date +%u | cat"])
+    assert done.stdout == f"@daily  {own_path()} run -l a -c -- 'date +\\%u | cat'\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["60 * * * *", "true"], "not a time of crontab"),
+        (["* * * *", "true"], "not a time of crontab"),
+        (["* * * * fri-sol", "true"], "not a time of crontab"),
+        (["@often", "true"], "not a time of crontab"),
+        (["@daily"], "no command"),
+        (["@daily", "no-such-command"], "no such command"),
+        (["@daily", "-l", "a", "-l", "b c", "true"], "--lock: "),
+        (["@daily", "--ttl", "soon", "true"], "--ttl: "),
+        (["@daily", "--shared", "--slots", "2", "true"], "contradict"),
+        (["@daily", "--ttl", "5s", "--kill-after", "9s", "true"], "--kill-after"),
+        (["@daily", "-b", "banana://x", "true"], "banana"),
+        (["@daily", "-c", "a\nb"], "line break"),
+    ],
+)
+def test_what_cron_could_not_run_is_refused(words: list[str], said: str) -> None:
+    done = CliRunner().invoke(cli, ["config", "crontab", *words])
+    assert done.stdout == ""
+    assert isinstance(done.exception, LockctlError)
+    assert said in str(done.exception)
