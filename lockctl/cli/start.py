@@ -63,7 +63,7 @@ def _execute(
         talk.lock = _lock_name(given, words)
         locks = _lock_names(talk.lock, more_locks)
         hold_standard_descriptors()
-        guard = fork_guard(words, job_environment(environ), signals, talk, talk.finish, eager=_is_eager(given, environ))
+        guard = fork_guard(words, job_environment(environ), signals, talk, talk.finish)
         from lockctl.cli import run  # while the guard gets ready, on another processor
 
         status, outcome = run.configured(given, locks, words if shown is None else shown, environ, signals, guard, talk)
@@ -86,11 +86,6 @@ def _execute(
     from lockctl.cli import campaign
 
     return campaign.again(status, outcome, failures or 0, given_environment(environ), signals, talk)
-
-
-def _is_eager(given: Mapping[str, str | bool], environ: Mapping[str, str]) -> bool:
-    """Whether the command is wanted at once, as far as this is known before the configuration is read."""
-    return not ({"wait", "splay"} & given.keys() or {"LOCKCTL_WAIT", "LOCKCTL_SPLAY"} & environ.keys())
 
 
 def _tell_error(

@@ -23,7 +23,8 @@ OUT_OF_THE_WAY = 512  # lowest number of the lock's descriptor in the command: s
 class Child:
     """The command before and while it is executed: forked, and waiting for the word to go.
 
-    It is forked while the lock is being taken, because a fork of the interpreter takes as long as the lock.
+    It is forked while the lock is being taken or waited for, because a fork of the interpreter takes as long as the
+    lock. It executes nothing without the word: it ends with the guard, and when the guard has no word for it.
     """
 
     def __init__(self, words: tuple[str, ...], environment: dict[str, str], signals: Signals, *, group: int) -> None:
@@ -44,14 +45,13 @@ class Child:
         other.close()
         os.close(failed_write)
 
-    def go(self, variables: tuple[bytes, ...], lock_descriptors: tuple[int, ...]) -> None:
-        """Have it executed, with these variables (``NAME=content``) added. Raises ``OSError``.
+    def go(self, variables: tuple[bytes, ...], lock_descriptors: tuple[int, ...]) -> bool:
+        """Have it executed, with these variables (``NAME=content``) added; ``False``: it is gone, or was not told.
 
         The command inherits *lock_descriptors*: the locks of the file backend then outlive even a guard and
         a keeper that were both killed. From here on signals that are sent to it are for the command.
         """
-        if not self._link.send(wire.GO, variables, descriptors=lock_descriptors):
-            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return self._link.send(wire.GO, variables, descriptors=lock_descriptors)
 
     def error(self) -> int | None:
         """0 if it was executed (or killed before that), the errno if it could not be, ``None``: not known yet."""
@@ -62,8 +62,9 @@ class Child:
         return int(answer) if answer else 0
 
     def drop(self) -> None:
-        """It is not needed: let it end."""
+        """It is not needed: end it, also when somebody has stopped it."""
         self.close()
+        os.kill(self.pid, _signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
     def close(self) -> None:

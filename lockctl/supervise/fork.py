@@ -92,14 +92,11 @@ def fork_guard(
     signals: Signals,
     note: Callable[[str, str], None],
     finish_notes: Callable[[], None],
-    *,
-    eager: bool,
 ) -> GuardProcess:
     """Fork the guard, which will run *words* in *environment* when told to. In the guard this never returns.
 
-    It is forked before the configuration is read and anything of a backend is loaded. *eager*: the order
-    to start will come soon, so it may fork the command's process already. *note* takes a level and a line about
-    what happens, without ever waiting; *finish_notes* is called when nothing is left to be done.
+    It is forked before the configuration is read and anything of a backend is loaded. *note* takes a level and a line
+    about what happens, without ever waiting; *finish_notes* is called when nothing is left to be done.
     Raises ``ConfigError`` where a command could not be watched over, ``OSError`` when there are no more processes
     or descriptors.
     """
@@ -127,7 +124,7 @@ def fork_guard(
         except ConfigError:
             link.send(wire.FAILED, EPERM)
         else:
-            guard.run(environment, eager=eager)
+            guard.run(environment)
         status = 0
     except BaseException as bug:  # noqa: BLE001 - the tree must not live on after a bug
         tree.signal_all(os.getpid(), (int(SIGKILL),))

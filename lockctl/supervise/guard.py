@@ -76,16 +76,15 @@ class Guard:
         self._watch: Watch | None = None
         self._cause: str | None = None  # what the keeper was told
 
-    def run(self, environment: dict[str, str], *, eager: bool) -> None:
+    def run(self, environment: dict[str, str]) -> None:
         """Wait for the order to start, run the command, and return when no process of it is left.
 
-        *eager*: the order is expected at once, so the command's process is forked before it comes.
+        The command's process is forked before: the next holder of a lock is then a system call away from its command.
         """
-        if eager:
-            try:
-                self._child = self._fork_child(environment)
-            except OSError:
-                self._child = None  # no more processes: tried again, and reported, when the order comes
+        try:
+            self._child = self._fork_child(environment)
+        except OSError:
+            self._child = None  # no more processes: tried again, and reported, when the order comes
         if not self._await_start(environment):
             if self._child is not None:
                 self._child.drop()
@@ -171,17 +170,28 @@ class Guard:
             return False
         try:
             self._timer = kernel.timer_descriptor(self._clock.clock_id)
-            child = self._child or self._fork_child(environment)
             # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
-            child.go(variables, self._lock_descriptors if orders.kernel_held else ())
+            child = self._ordered_child(environment, variables, self._lock_descriptors if orders.kernel_held else ())
         except OSError as failure:  # no more processes or descriptors
             self._link.send(wire.FAILED, failure.errno or errno.EAGAIN)
             return False
-        self._child = child
         self._poll.register(child.failed, select.POLLIN)
         self._pid = child.pid
         self._watch = Watch(orders, schedule, now=now, deadline=self._deadline)
         return True
+
+    def _ordered_child(
+        self, environment: dict[str, str], variables: tuple[bytes, ...], descriptors: tuple[int, ...]
+    ) -> Child:
+        """The process that becomes the command now. Raises ``OSError``."""
+        if self._child is not None and not self._child.go(variables, descriptors):
+            self._child.drop()  # it was killed during a long wait
+            self._child = None
+        if self._child is None:
+            self._child = self._fork_child(environment)
+            if not self._child.go(variables, descriptors):
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return self._child
 
     def _learn_start(self) -> None:
         """Tell whether the command was executed, as soon as it is known: a file system may hang in between."""

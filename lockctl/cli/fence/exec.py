@@ -89,7 +89,7 @@ def _run(words: tuple[str, ...], mark: Mark, place: Place, limit: float, signals
     environment = job_environment(os.environ)
     variables = [f"{name}={environment[name]}" for name in JOB_VARIABLES if name in environment]  # of an outer run
     variables += [f"LOCKCTL_TOKEN={mark.token}", f"LOCKCTL_TOKEN_DOMAIN={mark.domain}"]  # what was shown, in the end
-    guard = fork_guard(words, environment, signals, talk, talk.finish, eager=False)
+    guard = fork_guard(words, environment, signals, talk, talk.finish)
     try:
         hold = place.store.holding(place.resource, mark, timeout=limit)
         interruptible(hold.__enter__, limit, signals.descriptor, signals.ending)
