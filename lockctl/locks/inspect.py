@@ -21,7 +21,7 @@ def is_match(name: str, pattern: str) -> bool:
 
 def matching(names: Iterable[str], pattern: str) -> list[str]:
     """Those that can name a lock and match a glob, in their order, each once."""
-    return sorted({name for name in names if is_match(name, pattern)})
+    return sorted(name for name in set(names) if is_match(name, pattern))
 
 
 def lock_info(

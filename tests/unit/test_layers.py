@@ -79,6 +79,7 @@ FILES_OF_ITS_OWN = {
     "redis": {"scripts", "share_scripts", "sentinel", "entry"},
     "redlock": {"nodes", "tally"},
     "postgresql": {"schema", "tokens", "scope", "pooler", "observer"},
+    "zookeeper": {"multiread"},
 }
 USES = {"redlock": {"redis"}}  # no other store knows a second one
 BELOW_THE_COMMAND_LINE = sorted(

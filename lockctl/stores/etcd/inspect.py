@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from lockctl import documents, history
-from lockctl.locks.inspect import lock_info, matching
+from lockctl.locks.inspect import is_match, lock_info
 from lockctl.stores.etcd import layout
 from lockctl.stores.etcd.share import group_of, holders, slots_of
 from lockctl.value import replace
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 1000  # holder and waiters of one lock
 PAGE = 5000  # keys without values in one answer
-LOCKS_AT_ONCE = 50  # in one transaction: etcd allows 128 steps
+KEYS_AT_ONCE = 500  # of several locks in one answer
+MOST_ASKED = 500  # locks in a list whose leases are asked for: the question takes etcd longer than the lock itself
 
 
 def inspect(backend: Client, name: str, deadline: Deadline) -> LockInfo:
@@ -34,14 +37,47 @@ def inspect(backend: Client, name: str, deadline: Deadline) -> LockInfo:
 def list_locks(backend: Client, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:
     """The locks that match and that somebody holds, in the order of their names.
 
-    How long a holder's lease still runs is one question each: it stays unknown when time gets short.
+    How long a holder's lease still runs is one question each: of many locks it stays unknown.
     """
-    names = matching(_names(backend, deadline), pattern)
-    for start in range(0, len(names), LOCKS_AT_ONCE):
-        some = names[start : start + LOCKS_AT_ONCE]
-        for name, found in zip(some, in_parts(lambda part: read_queues(backend, part, deadline), some), strict=True):
-            if found:
-                yield _shown(backend, name, found, deadline)
+    found: dict[str, list[Entry]] = {}
+    skipped = len(layout.as_bytes(backend.layout.prefix))
+    for names in _neighbours(backend, pattern, deadline):
+        for entry in _read_neighbours(backend, names, deadline):
+            found.setdefault(entry.key[skipped:].partition(b"/")[0].decode("ascii", "replace"), []).append(entry)
+    asked = len(found) <= MOST_ASKED
+    for name in sorted(found):
+        yield _shown(backend, name, found[name], deadline, asked=asked)
+
+
+def _neighbours(backend: Client, pattern: str, deadline: Deadline) -> Iterator[list[str]]:
+    """The locks that match, in lists of those between whose keys are no other ones, and no more than fit an answer."""
+    prefix = layout.as_bytes(backend.layout.prefix)
+    # what is kept of all names that were ever used begins with a dot, and is not read
+    for start, end in ((prefix, prefix + b"."), (prefix + b"/", layout.after(prefix))):
+        names: list[str] = []
+        keys = 0
+        for (name, slash), group in groupby(_names_between(backend, prefix, start, end, deadline)):
+            count = sum(1 for _ in group)
+            wanted = slash and is_match(name, pattern)
+            if names and (not wanted or keys + count > KEYS_AT_ONCE):
+                yield names
+                names, keys = [], 0
+            if wanted:
+                names.append(name)
+                keys += count
+        if names:
+            yield names
+
+
+def _read_neighbours(backend: Client, names: list[str], deadline: Deadline) -> list[Entry]:
+    """The keys of such locks, those of each lock in the order of its queue."""
+
+    def ask(some: list[str]) -> list[Entry]:
+        first, last = backend.layout.directory(some[0]), backend.layout.directory(some[-1])
+        among = {"key": layout.coded(first), "range_end": layout.coded(layout.after(last))}
+        return layout.entries(backend.cluster.call("/v3/kv/range", layout.in_order(among, MOST_SHOWN), deadline))
+
+    return in_parts(ask, names)
 
 
 def read_queues(backend: Client, names: list[str], deadline: Deadline, *more: dict[str, Any]) -> list[list[Entry]]:
@@ -51,18 +87,18 @@ def read_queues(backend: Client, names: list[str], deadline: Deadline, *more: di
     return layout.steps(answer, len(names) + len(more))
 
 
-def _names(backend: Client, deadline: Deadline) -> Iterator[str]:
-    """What could be the name of a lock in all keys below the prefix, some of which are not ours."""
-    for name, slash in names_below(backend, "", deadline):
-        if slash:
-            yield name
-
-
 def names_below(backend: Client, folder: str, deadline: Deadline) -> Iterator[tuple[str, bool]]:
     """The first part of all keys in a folder below the prefix, and whether another part follows."""
-    beginning = start = layout.as_bytes(backend.layout.prefix + folder)
+    beginning = layout.as_bytes(backend.layout.prefix + folder)
+    return _names_between(backend, beginning, beginning, layout.after(beginning), deadline)
+
+
+def _names_between(
+    backend: Client, beginning: bytes, start: bytes, end: bytes, deadline: Deadline
+) -> Iterator[tuple[str, bool]]:
+    """The same of the keys from *start* to *end*, which have this *beginning*."""
     while True:
-        answer = backend.cluster.call("/v3/kv/range", layout.keys_from(start, beginning, PAGE), deadline)
+        answer = backend.cluster.call("/v3/kv/range", layout.keys_between(start, end, PAGE), deadline)
         found = layout.entries(answer)
         for entry in found:
             name, slash, _ = entry.key[len(beginning) :].partition(b"/")
@@ -72,11 +108,11 @@ def names_below(backend: Client, folder: str, deadline: Deadline) -> Iterator[tu
         start = found[-1].key + b"\0"
 
 
-def _shown(backend: Client, name: str, found: list[Entry], deadline: Deadline) -> LockInfo:
-    """What an operator sees of a queue."""
+def _shown(backend: Client, name: str, found: list[Entry], deadline: Deadline, *, asked: bool = True) -> LockInfo:
+    """What an operator sees of a queue; how long its leases still run, too, if *asked*."""
     directory = backend.layout.directory(name)
     inside = holders(directory, found)
-    shown = tuple(_holder(backend, entry, deadline) for entry in found[:inside])
+    shown = tuple(_holder(entry, _left(backend, entry, deadline) if asked else None) for entry in found[:inside])
     slots = slots_of(group_of(directory, found[0].key)) if found else 1
     waiters = tuple(documents.waiter(documents.read(entry.value) or {}) for entry in found[inside:])
     promised = backend.capabilities
@@ -84,12 +120,15 @@ def _shown(backend: Client, name: str, found: list[Entry], deadline: Deadline) -
     return lock_info(promised.scheme, promised.fencing, name, key, shown, waiters, slots=slots)
 
 
-def _holder(backend: Client, entry: Entry, deadline: Deadline) -> Holder:
-    """A holder; how long its lease still runs is a question of its own: it stays unknown when time gets short."""
-    left = None
-    if entry.lease and deadline.left() >= deadline.timeout / 2:
-        answer = backend.cluster.call("/v3/lease/timetolive", {"ID": str(entry.lease)}, deadline)
-        left = float(max(0, layout.whole(answer.get("TTL"))))
+def _left(backend: Client, entry: Entry, deadline: Deadline) -> float | None:
+    """How many seconds the lease of a key still runs; not asked when time gets short."""
+    if not entry.lease or deadline.left() < deadline.timeout / 2:
+        return None
+    answer = backend.cluster.call("/v3/lease/timetolive", {"ID": str(entry.lease)}, deadline)
+    return float(max(0, layout.whole(answer.get("TTL"))))
+
+
+def _holder(entry: Entry, left: float | None) -> Holder:
     document = documents.read(entry.value)
     if document is None:
         return documents.foreign_holder(expires_in=left)

@@ -172,8 +172,12 @@ def oldest(among: dict[str, Any], limit: int) -> dict[str, Any]:
 
 def get_in_order(directory: bytes, limit: int) -> dict[str, Any]:
     """Read the keys that begin so, the oldest first."""
-    order = {"sort_target": "CREATE", "sort_order": "ASCEND", "limit": str(limit)}
-    return {"request_range": {**below(directory), **order}}
+    return {"request_range": in_order(below(directory), limit)}
+
+
+def in_order(among: dict[str, Any], limit: int) -> dict[str, Any]:
+    """The oldest keys of a range, the oldest first; a request for ``/v3/kv/range``."""
+    return {**among, "sort_target": "CREATE", "sort_order": "ASCEND", "limit": str(limit)}
 
 
 def newest_before(among: dict[str, Any], revision: int, limit: int = 1) -> dict[str, Any]:
@@ -192,9 +196,9 @@ def only(key: bytes) -> dict[str, Any]:
     return {"key": coded(key)}
 
 
-def keys_from(start: bytes, beginning: bytes, limit: int) -> dict[str, Any]:
-    """The keys from *start* on that begin so, without their values; a request for ``/v3/kv/range``."""
-    return {"key": coded(start or b"\0"), "range_end": coded(after(beginning)), "limit": str(limit), "keys_only": True}
+def keys_between(start: bytes, end: bytes, limit: int) -> dict[str, Any]:
+    """The keys from *start* up to *end*, without their values; a request for ``/v3/kv/range``."""
+    return {"key": coded(start or b"\0"), "range_end": coded(end), "limit": str(limit), "keys_only": True}
 
 
 def below(beginning: bytes) -> dict[str, Any]:

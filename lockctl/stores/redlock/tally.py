@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
+    from lockctl.stores.redis.entry import Record
     from lockctl.stores.redlock.nodes import Node
     from lockctl.wire.deadline import Deadline
 
@@ -75,25 +76,25 @@ def too_few(answers: Sequence[object], what: str, needed: int) -> LockctlError:
 def combine(answers: Sequence[Seen | None], quorum: int) -> Seen:
     """One lock as a majority sees it; a node that was silent (``None``) may be on the holder's side."""
     silent = sum(answer is None for answer in answers)
+    said = [answer for answer in answers if answer is not None and answer.value is not None]
+    records: dict[bytes | None, Record | None] = {}  # the nodes mostly say the same, which is read once
     holders: dict[str | None, list[Seen]] = {}
-    for answer in answers:
-        if answer is not None and answer.value is not None:
-            found = answer.record
-            holders.setdefault(found.owner if found else None, []).append(answer)
+    for answer in said:
+        if answer.value not in records:
+            records[answer.value] = answer.record
+        found = records[answer.value]
+        holders.setdefault(found.owner if found else None, []).append(answer)
     most = max(holders.values(), key=len, default=[])
     if not most or len(most) + silent < quorum:
         return Seen(None, None, ())
     # a node that answered late has its own token, until it joins the others; among equals the one whose hold has
     # begun: the others did not hear of it yet
-    tokens = [_token(each) for each in most]
-    newest = max(most, key=lambda each: (tokens.count(token := _token(each)), token, _is_kept(each)))
+    tokens = [found.token if (found := records[each.value]) else 0 for each in most]
+    ranks = [(tokens.count(token), token, _is_kept(each)) for token, each in zip(tokens, most, strict=True)]
+    newest = most[ranks.index(max(ranks))]
     lives = sorted((FOR_EVER if each.left is None else each.left for each in most), reverse=True)
     left = lives[min(quorum, len(lives)) - 1]
     return Seen(newest.value, None if left == FOR_EVER else left, ())
-
-
-def _token(each: Seen) -> int:
-    return each.record.token if each.record else 0
 
 
 def _is_kept(each: Seen) -> bool:

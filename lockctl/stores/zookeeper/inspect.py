@@ -7,7 +7,7 @@ from lockctl.clock import wall
 from lockctl.locks.inspect import lock_info, matching
 from lockctl.model import SHARED, Waiter
 from lockctl.names import printable
-from lockctl.stores.zookeeper import hold, queue, records, share
+from lockctl.stores.zookeeper import hold, multiread, queue, records, share
 from lockctl.value import replace
 
 TYPE_CHECKING = False
@@ -103,34 +103,18 @@ def see(
     lines = [place.key(name) for name in names]
     kept = [place.kept(name) for name in names]
     # a record after the queue, or a holder that makes way for a hold could be missing in both
-    answers = session.ask(
-        deadline,
-        lambda client: client.sync_async(place.root),
-        *[lambda client, path=path: client.get_children_async(path) for path in (*lines, *beside)],
-        *[lambda client, path=path: client.get_async(path) for path in kept],
-    )[1:]
+    answers = multiread.read(session, [*lines, *beside], kept, deadline, sync=place.root)
     found = [[] if isinstance(answer, Exception) else answer for answer in answers]
     queues = [queue.in_order(line) for line in found[: len(lines)]]
     shown = [line[: len(share.holders(line)) + waiters] for line in queues]
     paths = [f"{path}/{node}" for path, line in zip(lines, shown, strict=True) for node in line]
-    nodes = _read(session, deadline, paths)
+    data = multiread.read(session, [], paths, deadline)
+    nodes = {path: None if isinstance(got, Exception) else got for path, got in zip(paths, data, strict=True)}
     sights = [
         Sight(line, {node: nodes[f"{path}/{node}"] for node in line}, record or None)
         for path, line, record in zip(lines, shown, found[len(lines) + len(beside) :], strict=True)
     ]
     return sights, found[len(lines) : len(lines) + len(beside)]
-
-
-def _read(session: Session, deadline: Deadline, paths: list[str]) -> dict[str, Any]:
-    """Data and stat of each of some nodes; ``None`` for one that has gone."""
-    nodes: dict[str, Any] = {}
-    for start in range(0, len(paths), AT_ONCE):
-        some = paths[start : start + AT_ONCE]
-        answers = session.ask(deadline, *[lambda client, path=path: client.get_async(path) for path in some])
-        nodes.update(
-            (path, None if isinstance(got, Exception) else got) for path, got in zip(some, answers, strict=True)
-        )
-    return nodes
 
 
 def _document(data: bytes) -> dict[str, Any] | None:

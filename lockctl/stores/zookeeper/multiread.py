@@ -1,0 +1,113 @@
+"""Many reads in one request, which ZooKeeper has since 3.6: a request for each takes kazoo longer than the server.
+
+kazoo does not have it. Servers that do not know it either are asked for one thing after the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kazoo.exceptions import EXCEPTIONS, NoAuthError, UnimplementedError
+from kazoo.protocol.serialization import (
+    GetChildren,
+    GetData,
+    MultiHeader,
+    Sync,
+    ZnodeStat,
+    int_struct,
+    multiheader_struct,
+    read_buffer,
+    read_string,
+    stat_struct,
+)
+
+from lockctl.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.stores.zookeeper.protocol import Client
+    from lockctl.stores.zookeeper.session import Session
+    from lockctl.wire.deadline import Deadline
+
+AT_ONCE = 200  # reads in one request, or requests under way at a time
+ERROR = -1  # the type of an answer that is one
+
+
+class MultiRead(tuple[Any, ...]):
+    """Several reads, each answered for itself, as a request of kazoo's."""
+
+    __slots__ = ()
+    type = 22
+
+    def serialize(self) -> bytes:
+        """As it is sent."""
+        parts = [multiheader_struct.pack(read.type, False, -1) + read.serialize() for read in self]
+        return b"".join([*parts, multiheader_struct.pack(ERROR, True, ERROR)])
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> list[Any]:
+        """The answers, in the order of the reads; one may be an exception."""
+        answers: list[Any] = []
+        while True:
+            header, offset = MultiHeader.deserialize(data, offset)
+            if header.done:
+                return answers
+            if header.type == GetData.type:
+                content, offset = read_buffer(data, offset)
+                answers.append((content, ZnodeStat._make(stat_struct.unpack_from(data, offset))))
+                offset += stat_struct.size
+            elif header.type == GetChildren.type:
+                (count,) = int_struct.unpack_from(data, offset)
+                offset += int_struct.size
+                names = []
+                for _ in range(count):
+                    name, offset = read_string(data, offset)
+                    names.append(name)
+                answers.append(names)
+            else:
+                (code,) = int_struct.unpack_from(data, offset)
+                answers.append(EXCEPTIONS[code]())
+                offset += int_struct.size
+
+
+def read(
+    session: Session, children_of: list[str], data_of: list[str], deadline: Deadline, *, sync: str | None = None
+) -> list[Any]:
+    """The children of some nodes, then the data and stat of others; for a node that is not there an exception.
+
+    With *sync*, a node, they are not older than this call. Raises as ``Session.ask``.
+    """
+    reads = [*[GetChildren(path, None) for path in children_of], *[GetData(path, None) for path in data_of]]
+    answers: list[Any] = []
+    for start in range(0, len(reads), AT_ONCE):
+        before = [] if sync is None or start else [Sync(sync)]
+        answers += _ask(session, before, reads[start : start + AT_ONCE], deadline)
+    if any(isinstance(answer, NoAuthError) for answer in answers):
+        raise session.forbidden()
+    return answers
+
+
+def _ask(session: Session, before: list[Any], reads: list[Any], deadline: Deadline) -> list[Any]:
+    try:
+        answers = session.ask(deadline, *map(_call, [*before, MultiRead(reads)]))[-1]
+    except BackendUnavailable:
+        # an answer that is too large ends the connection
+        if len(reads) == 1 or deadline.left() <= 0:
+            raise
+        middle = len(reads) // 2
+        return [part for some in (reads[:middle], reads[middle:]) for part in _ask(session, before, some, deadline)]
+    if isinstance(answers, UnimplementedError):
+        return session.ask(deadline, *map(_call, [*before, *reads]))[len(before) :]
+    if isinstance(answers, Exception):
+        raise session.strange(answers, reads[0].path)
+    return list(answers)
+
+
+def _call(request: Any) -> Callable[[Client], Any]:
+    def call(client: Client) -> Any:
+        answer = client.handler.async_result()
+        client._call(request, answer)  # noqa: SLF001 - as kazoo's own methods do
+        return answer
+
+    return call

@@ -1,0 +1,1 @@
+"""What many locks, many waiters and many jobs cost: ``python -m tests.bench.scale``."""

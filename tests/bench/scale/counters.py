@@ -1,0 +1,75 @@
+"""How much the servers of a backend have done, as they themselves count it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.servers.consul import Consul
+    from tests.servers.etcd import Etcd
+    from tests.servers.fixtures import RedisServers
+    from tests.servers.mariadb import MariaDb
+    from tests.servers.postgres import Postgres
+    from tests.servers.redis import Redis
+    from tests.servers.zookeeper import ZooKeeper
+
+OWN_WORDS = ("info", "config|resetstat")  # of Redis: what is asked for by this
+
+
+def of_redis(server: Redis) -> float:
+    """Commands, those that scripts give included."""
+    found = re.findall(rb"cmdstat_([^:]+):calls=(\d+)", server.ask("INFO", "commandstats"))
+    return sum(int(calls) for word, calls in found if word.decode() not in OWN_WORDS)
+
+
+def of_redlock(servers: RedisServers) -> float:
+    """The same of all nodes."""
+    return sum(of_redis(server) for server in servers.members)
+
+
+def of_etcd(server: Etcd) -> float:
+    """Messages of clients: a request, or a watch that is asked for."""
+    return _sum(str(server.request("/metrics")[1]), "grpc_server_msg_received_total")
+
+
+def of_consul(server: Consul) -> float:
+    """Requests that were answered. The server must have ``TELEMETRY`` in its configuration."""
+    text = server.request("GET", "/v1/agent/metrics", format="prometheus").decode()
+    return _sum(text, "consul_api_http_count") or _sum(text, r"consul_http_[A-Z]+_\w+_count")
+
+
+def of_zookeeper(server: ZooKeeper) -> float:
+    """Packets of clients."""
+    return _sum(server.four_letters("mntr").replace("\t", " "), "zk_packets_received")
+
+
+def of_postgresql(server: Postgres) -> float:
+    """Transactions, most of which are one statement."""
+    statement = "select pg_stat_clear_snapshot(), xact_commit + xact_rollback from pg_stat_database where datname = "
+    return float(server.command(f"{statement}'{server.database}'").rpartition("|")[2])
+
+
+def of_mysql(server: MariaDb) -> float:
+    """Statements."""
+    return float(server.command("show global status like 'Questions'").split()[1])
+
+
+TELEMETRY = {"telemetry": {"prometheus_retention_time": "24h"}}  # of Consul
+# backend -> what its servers have done so far
+COUNTERS: dict[str, Callable[[Any], float]] = {
+    "redis": of_redis,
+    "redlock": of_redlock,
+    "etcd": of_etcd,
+    "consul": of_consul,
+    "zookeeper": of_zookeeper,
+    "postgresql": of_postgresql,
+    "mysql": of_mysql,
+}
+
+
+def _sum(text: str, name: str) -> float:
+    """All samples of a metric, in the format of Prometheus."""
+    return sum(float(found) for found in re.findall(rf"^{name}(?:\{{[^}}]*\}})? ([\d.e+]+)$", text, re.MULTILINE))
