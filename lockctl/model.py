@@ -135,8 +135,11 @@ class LockInfo(Value):
     last_run: Run | None  # the newest one that started; a list leaves it out
 
 
+OUTCOMES = ("exited", "signaled", "held", "lost", "revoked", "unavailable", "timed_out", "not_executed")
+
+
 class Outcome(Value):
-    """What became of a run. *kind* is one of the words of ``--report``."""
+    """What became of a run. *kind* is one of ``OUTCOMES``."""
 
     kind: str
     name: str
@@ -156,3 +159,7 @@ class Outcome(Value):
     fence: str = ""  # why --fence kept the command from starting: "stale", "unavailable" or "config"
     not_released: str = ""  # why the lock was not given back: it ends with its lease
     asked_to_end: bool = False  # somebody sent lockctl a signal that ends programs
+    acquired_in: float | None = None  # seconds of the request that acquired the lock
+    held: float | None = None  # seconds from then until it was released
+    renewals: int = 0  # that succeeded
+    renewal_failures: int = 0

@@ -126,7 +126,9 @@ def _under_lock(
             return outcome
         return _run_unlocked(outcome, request.schedule, start, clock, note)
     outcome = replace(outcome, waited=clock() - started_waiting)
-    if lease is None:
+    if lease is not None:
+        outcome = replace(outcome, acquired_in=lease.took)
+    else:
         seen = _look(backend, getattr(backend, "refused", request.name))
         return replace(outcome, seen=seen, detail="" if seen and seen.holders else getattr(backend, "closed_by", ""))
     grant = lease.grant
@@ -155,7 +157,7 @@ def _under_lock(
         note("warning", "a renewal is stuck: the lock was not released; it becomes free when its lease ends")
         return replace(outcome, not_released="a renewal is stuck")
     plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline)
-    return afterwards.conclude(backend, grant, outcome, plan, clock, note)
+    return replace(afterwards.conclude(backend, grant, outcome, plan, clock, note), held=clock() - taken_at)
 
 
 def _acquire(
@@ -208,6 +210,8 @@ def _ended(outcome: Outcome, ending: Ending) -> Outcome:
         leftovers=ending.leftovers,
         error=ending.error,
         asked_to_end=ending.asked_to_end,
+        renewals=ending.renewals,
+        renewal_failures=ending.renewal_failures,
     )
     if ending.error:
         return replace(outcome, kind="not_executed", duration=None)

@@ -219,6 +219,14 @@ SETTINGS = (
         metavar="FILE",
     ),
     Setting(
+        "metrics_dir",
+        ("--metrics-dir",),
+        FILE,
+        "",
+        "Count the run in a file of this directory, for the textfile collector of Prometheus; one file for each lock.",
+        metavar="DIR",
+    ),
+    Setting(
         "log_format",
         ("--log-format",),
         CHOICE,

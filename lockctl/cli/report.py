@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lockctl import config
+from lockctl import config, names
 from lockctl.cli import exit_status
 from lockctl.cli.files import can_put, put
 from lockctl.cli.output import holder_document
@@ -62,11 +62,11 @@ def report_refusal(
     talk: Talk,
     kind: str = "not_executed",
 ) -> None:
-    """The same for a run that ended with an error before there was an outcome, if a report is wanted and can be.
+    """The same, and its metrics, for a run that an error ended before there was an outcome, as far as wanted.
 
     Whatever of the settings is not the mistake itself still counts.
     """
-    report, backend, file = None, "", None
+    report, metrics, backend, file = None, None, "", None
     lock = talk.lock or (str(given["lock"]) if "lock" in given else None)
     named = given.get("config")
     try:
@@ -75,12 +75,17 @@ def report_refusal(
         pass
     try:
         report = config.effective("report", given, environ, file, lock).content
+        metrics = config.effective("metrics_dir", given, environ, file, lock).content
         backend = config.backend_url(config.effective("backend", given, environ, file, lock), environ, file).scheme
     except LockctlError:
         pass
+    outcome = Outcome(kind, lock or "", backend, words, os.uname().nodename, 0.0)
     if report is not None and can_put(report):
-        outcome = Outcome(kind, lock or "", backend, words, os.uname().nodename, 0.0)
         write_report(report, replace(outcome, detail=error), talk)
+    if metrics is not None and os.path.isdir(metrics) and lock and names.is_name(lock):
+        from lockctl.cli.metrics import write_metrics
+
+        write_metrics(metrics, (lock,), outcome, talk)
 
 
 def kind_of(error: Exception) -> str:

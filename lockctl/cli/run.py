@@ -51,6 +51,11 @@ def configured(
         from lockctl.cli.report import check_place
 
         check_place(report)
+    metrics = settings["metrics_dir"].content
+    if metrics is not None:
+        from lockctl.cli.metrics import check_directory
+
+        check_directory(metrics)
     apart = config.apart_from_root(settings["backend"], locks[0])
     if apart is not None:
         talk("warning", apart)
@@ -70,6 +75,10 @@ def configured(
         from lockctl.cli.report import write_report
 
         write_report(report, outcome, talk)
+    if metrics is not None:
+        from lockctl.cli.metrics import write_metrics
+
+        write_metrics(metrics, locks, outcome, talk)
     return status, outcome if settings["restart"].content else None
 
 

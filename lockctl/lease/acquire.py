@@ -35,6 +35,7 @@ class Lease(Value):
     grant: Grant
     deadline: float
     schedule: Schedule
+    took: float = 0.0  # seconds of the request that was granted
 
 
 def acquire(
@@ -74,7 +75,8 @@ def acquire(
                 left = give_up - now()
                 if grant is not None:
                     fitted = _fitted(schedule, grant)
-                    lease = _fresh(backend, Lease(grant, fitted.deadline(sent, grant.ttl), fitted), now)
+                    lease = Lease(grant, fitted.deadline(sent, grant.ttl), fitted, now() - sent)
+                    lease = _fresh(backend, lease, now)
                     _stop_if_asked(ending_signal)
                     if now() < fitted.signal_at(lease.deadline):
                         return lease
@@ -131,7 +133,7 @@ def _fresh(backend: Backend, lease: Lease, now: Callable[[], float]) -> Lease:
             late += 1
             clock.pause(MINIMUM)
             continue
-        return Lease(grant, schedule.deadline(sent, grant.ttl), schedule)
+        return Lease(grant, schedule.deadline(sent, grant.ttl), schedule, lease.took)
     return lease
 
 

@@ -47,7 +47,9 @@ class Ending(Value):
     detail: str  # one line about the cause
     error: int  # errno of an exec that failed, else 0
     leftovers: int  # processes that outlived the command and were stopped
-    asked_to_end: bool = False  # somebody sent lockctl a signal that ends programs
+    asked_to_end: bool  # somebody sent lockctl a signal that ends programs
+    renewals: int  # that succeeded
+    renewal_failures: int
 
 
 class Keeper:
@@ -124,8 +126,16 @@ class Keeper:
             self._take_reports()
             self._due()
         self._guard.job = WAITING if self._status is None else OVER
-        detail = self._live.detail
-        return Ending(self._status, self._cause, detail, self._error, self._leftovers, self._asked_to_end)
+        return Ending(
+            status=self._status,
+            cause=self._cause,
+            detail=self._live.detail,
+            error=self._error,
+            leftovers=self._leftovers,
+            asked_to_end=self._asked_to_end,
+            renewals=self._live.renewals,
+            renewal_failures=self._live.failures,
+        )
 
     def _sleep(self) -> bool:
         """Wait until there is something to do; whether we were held up beyond the time that was meant."""

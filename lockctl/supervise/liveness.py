@@ -40,6 +40,8 @@ class Liveness:
         self.ordered: str | None = None  # the cause for which the guard was told to stop the job
         self.is_lost = False
         self.detail = ""  # one line about what went wrong last
+        self.renewals = 0  # that succeeded
+        self.failures = 0  # renewals that failed or were not answered
 
     def begin(self, now: float, deadline: float) -> None:
         """The guard was told to start the command under a lease with this *deadline*."""
@@ -74,6 +76,7 @@ class Liveness:
         """What an answer to a renewal, or its absence, calls for."""
         actions: list[KeeperAction] = []
         if isinstance(event, (events.Renewed, events.RevocationAsked)):
+            self.renewals += 1
             least = self._schedule.ttl / (2 * RENEWALS_PER_TTL)
             if self.deadline is None or event.deadline - self.deadline >= least:
                 self.deadline = event.deadline
@@ -86,6 +89,7 @@ class Liveness:
             actions.append(self._stop(now, events.REVOKED, at_once=False))
             actions.append(events.Note("info", f"the lock was asked for {self.detail}"))
         elif isinstance(event, events.RenewalFailed):
+            self.failures += 1
             if not self._in_doubt:
                 actions.append(events.Note("warning", f"cannot renew the lease: {event.reason}"))
             self._in_doubt = True
