@@ -19,7 +19,7 @@ from tests.contract.harness import LIMIT, Background, take
 from tests.contract.keeping import holder_of, revoke
 from tests.contract.sharing import reader
 from tests.contract.test_file import FileHarness
-from tests.stores import file_processes
+from tests.stores.file import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -288,7 +288,7 @@ def test_a_prefix_that_leaves_no_room_for_requests_is_refused_before_anything_ru
 
 
 def test_a_stopped_holder_can_be_asked_and_finds_the_request_when_it_goes_on(harness: FileHarness) -> None:
-    with file_processes.holding(harness.directory, EXCLUSIVE) as process:
+    with processes.holding(harness.directory, EXCLUSIVE) as process:
         client = harness.client()
         process.send_signal(signal.SIGSTOP)
         assert revoke(client, holder_of(client)) is not None

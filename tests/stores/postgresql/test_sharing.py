@@ -13,7 +13,7 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseRevoked
 from lockctl.stores.postgresql import layout, share, wait
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
 from tests.jobs import eventually
-from tests.stores.postgresql_places import Place
+from tests.stores.postgresql.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

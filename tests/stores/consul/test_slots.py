@@ -19,8 +19,8 @@ from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
 from tests.contract.test_consul import ConsulHarness
 from tests.jobs import eventually
 from tests.servers.consul import Consul
-from tests.stores.test_consul import lose_answers
-from tests.stores.test_consul_strangers import HOSTILE
+from tests.stores.consul.test_lock import lose_answers
+from tests.stores.consul.test_strangers import HOSTILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -26,9 +26,9 @@ from tests.contract.remembering import a_run
 from tests.contract.test_consul import ConsulHarness
 from tests.jobs import eventually
 from tests.servers.consul import Consul
-from tests.stores.test_consul import lose_answers
-from tests.stores.test_consul_slots import requests
-from tests.stores.test_consul_strangers import HOSTILE, INDEXED, answering, opened, reply
+from tests.stores.consul.test_lock import lose_answers
+from tests.stores.consul.test_slots import requests
+from tests.stores.consul.test_strangers import HOSTILE, INDEXED, answering, opened, reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

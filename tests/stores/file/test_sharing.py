@@ -28,7 +28,7 @@ from tests.contract.sharing import one_of, reader
 from tests.contract.test_file import FileHarness
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
-from tests.stores import file_processes
+from tests.stores.file import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,10 +117,10 @@ def test_the_seat_of_a_killed_process_is_free_at_once_and_the_others_stay(harnes
     client = harness.client()
     claim = harness.claim(mode=mode, slots=2 if mode == SLOT else 1)
     kept = take(client, claim)
-    with file_processes.holding(harness.directory, mode, claim.slots) as process:
+    with processes.holding(harness.directory, mode, claim.slots) as process:
         holders = client.inspect("nightly", timeout=LIMIT).holders
         assert [holder.pid for holder in holders] == [os.getpid(), process.pid]
-        file_processes.end(process)
+        processes.end(process)
         assert [holder.pid for holder in client.inspect("nightly", timeout=LIMIT).holders] == [os.getpid()]
         assert client.renew(kept, timeout=LIMIT) == kept
         assert take(harness.client(), harness.claim(mode=mode, slots=claim.slots)).token > (holders[1].token or 0)
@@ -178,7 +178,7 @@ def log_of(harness: FileHarness) -> list[tuple[str, str, int]]:
 
 
 def test_eight_processes_with_three_slots_are_never_four_inside_and_their_tokens_rise(harness: FileHarness) -> None:
-    contenders = [file_processes.start(harness.directory, SLOT, 3, rounds=6) for _ in range(8)]
+    contenders = [processes.start(harness.directory, SLOT, 3, rounds=6) for _ in range(8)]
     for each in contenders:
         each.communicate(timeout=60)
     assert [each.returncode for each in contenders] == [0] * 8
@@ -198,7 +198,7 @@ def test_eight_processes_with_three_slots_are_never_four_inside_and_their_tokens
 
 def test_processes_that_read_and_write_are_never_inside_with_a_writer(harness: FileHarness) -> None:
     kinds = [SHARED] * 4 + [EXCLUSIVE] * 3
-    contenders = [file_processes.start(harness.directory, mode, rounds=6) for mode in kinds]
+    contenders = [processes.start(harness.directory, mode, rounds=6) for mode in kinds]
     for each in contenders:
         each.communicate(timeout=60)
     assert [each.returncode for each in contenders] == [0] * 7
@@ -244,9 +244,9 @@ def test_readers_and_writers_that_wait_are_served_in_the_order_they_came(harness
 def test_a_writer_that_was_killed_while_it_waited_keeps_no_reader_out(harness: FileHarness) -> None:
     client = harness.client()
     take(client, reader(harness))
-    with file_processes.started(harness.directory, EXCLUSIVE) as writer:
+    with processes.started(harness.directory, EXCLUSIVE) as writer:
         eventually(lambda: refused(harness.client(), reader(harness)))
-        file_processes.end(writer)
+        processes.end(writer)
         eventually(lambda: not refused(harness.client(), reader(harness)))
 
 
@@ -255,7 +255,7 @@ def test_a_writer_that_was_stopped_while_it_waited_keeps_readers_out_no_longer_t
 ) -> None:
     client = harness.client()
     grant = take(client, reader(harness))
-    with file_processes.started(harness.directory, EXCLUSIVE, ttl=1.0) as writer:
+    with processes.started(harness.directory, EXCLUSIVE, ttl=1.0) as writer:
         eventually(lambda: refused(harness.client(), reader(harness)))
         writer.send_signal(signal.SIGSTOP)
         client.release(grant, timeout=LIMIT)
@@ -268,7 +268,7 @@ def test_a_stopped_waiter_that_was_given_a_slot_gives_it_up_after_its_lease_and_
 ) -> None:
     client = harness.client()
     grant = take(client, one_of(harness, 1))
-    with file_processes.started(harness.directory, SLOT, ttl=1.0) as waiter:
+    with processes.started(harness.directory, SLOT, ttl=1.0) as waiter:
         eventually(lambda: client.inspect("nightly", timeout=LIMIT).waiters)
         waiter.send_signal(signal.SIGSTOP)
         client.release(grant, timeout=LIMIT)
@@ -280,7 +280,7 @@ def test_a_stopped_waiter_that_was_given_a_slot_gives_it_up_after_its_lease_and_
         eventually(lambda: later.inspect("nightly", timeout=LIMIT).waiters)
         assert later.renew(mine, timeout=LIMIT) == mine
         later.release(mine, timeout=LIMIT)
-        file_processes.await_held(waiter)
+        processes.await_held(waiter)
 
 
 def stop_with_helper(harness: FileHarness, process: subprocess.Popen[str]) -> None:
@@ -304,16 +304,16 @@ def test_who_is_stopped_at_the_head_of_the_line_keeps_no_waiter_from_a_free_lock
 ) -> None:
     holder = harness.client()
     grant = take(holder, harness.claim() if first != EXCLUSIVE else reader(harness))
-    with file_processes.started(harness.directory, first) as stopped:
+    with processes.started(harness.directory, first) as stopped:
         stop_with_helper(harness, stopped)
-        with file_processes.started(harness.directory, mode) as waiter:
+        with processes.started(harness.directory, mode) as waiter:
             eventually(lambda: len(holder.inspect("nightly", timeout=LIMIT).waiters or ()) >= 2 or has_spoken(waiter))
             holder.release(grant, timeout=LIMIT)
             eventually(lambda: has_spoken(waiter))
-            file_processes.await_held(waiter)
+            processes.await_held(waiter)
         for pid in (*tree.children(stopped.pid), stopped.pid):
             os.kill(pid, signal.SIGCONT)
-        file_processes.await_held(stopped)
+        processes.await_held(stopped)
 
 
 def has_spoken(process: subprocess.Popen[str]) -> bool:
@@ -328,7 +328,7 @@ def test_a_frozen_process_at_the_head_of_the_line_that_does_not_look_stopped_hol
     """As the freezer of a container leaves it: asleep, by what /proc says."""
     holder = harness.client()
     grant = take(holder, harness.claim())
-    with file_processes.started(harness.directory, SHARED) as stopped:
+    with processes.started(harness.directory, SHARED) as stopped:
         stop_with_helper(harness, stopped)
         monkeypatch.setattr("lockctl.stores.file.queue.is_stopped", lambda _pid: False)
         for claim in (reader(harness), harness.claim()):
@@ -342,7 +342,7 @@ def test_a_frozen_process_at_the_head_of_the_line_that_does_not_look_stopped_hol
 @FIRST
 def test_who_is_stopped_at_the_head_of_the_line_does_not_turn_newcomers_away(harness: FileHarness, first: str) -> None:
     grant = take(harness.client(), reader(harness) if first == EXCLUSIVE else harness.claim())
-    with file_processes.started(harness.directory, first) as stopped:
+    with processes.started(harness.directory, first) as stopped:
         stop_with_helper(harness, stopped)
         if first != EXCLUSIVE:
             unlock(descriptor_of(grant))
@@ -355,13 +355,13 @@ def test_a_free_slot_beside_a_long_job_is_had_by_the_next_in_line_although_the_f
 ) -> None:
     clients = [harness.client(), harness.client()]
     grants = [take(client, one_of(harness, 2)) for client in clients]
-    with file_processes.started(harness.directory, SLOT, 2) as stopped:
+    with processes.started(harness.directory, SLOT, 2) as stopped:
         stop_with_helper(harness, stopped)
-        with file_processes.started(harness.directory, SLOT, 2) as waiter:
+        with processes.started(harness.directory, SLOT, 2) as waiter:
             eventually(lambda: len(clients[0].inspect("nightly", timeout=LIMIT).waiters or ()) == 2)
             clients[0].release(grants[0], timeout=LIMIT)
             eventually(lambda: has_spoken(waiter))
-            file_processes.await_held(waiter)
+            processes.await_held(waiter)
             assert clients[1].renew(grants[1], timeout=LIMIT) == grants[1]
 
 

@@ -19,7 +19,7 @@ from tests.contract.harness import LIMIT, Background, claim, one_of, reader, ref
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
 from tests.servers.postgres import Postgres
-from tests.stores.postgresql_places import OLD_TABLE, Place
+from tests.stores.postgresql.places import OLD_TABLE, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
