@@ -1,7 +1,9 @@
 """The way in: ``lockctl``, and ``python -m lockctl``, which is the same."""
 
+from __future__ import annotations
+
 import _signal
-import sys
+import os
 
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
     # first of all: Ctrl-C ends this program as it ends others, and not with a traceback of whatever is being loaded
@@ -9,14 +11,18 @@ if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
 
 from lockctl import loading
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
-def main() -> int:
-    """Run the command line of this process; the exit status."""
+
+def main() -> NoReturn:
+    """Run the command line of this process and end it. Nothing is torn down: all that was written is flushed."""
     loading.install()
     from lockctl.cli.main import main as run
 
-    return run()
+    os._exit(run())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

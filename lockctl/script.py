@@ -1,8 +1,6 @@
 #!python
 """The command ``lockctl`` as it is installed: the one that pip before 25 writes imports ``re``, a fifth of a start."""
 
-import sys
-
 from lockctl.__main__ import main
 
-sys.exit(main())
+main()

@@ -62,8 +62,10 @@ def invoke(words: Sequence[str]) -> int:
     talk = Talk()
     try:
         result = cli.main(args=list(words), prog_name="lockctl", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except HelpWanted as help_wanted:
-        sys.stderr.write(f"{help_wanted}\n")
+        talk.lines(str(help_wanted))
         return exit_status.USAGE
     except click.UsageError as wrong:
         where = f" (try: {wrong.ctx.command_path} --help)" if wrong.ctx else ""

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
     from lockctl.supervise.signals import Signals
 
+COLLECT_AFTER = 100_000  # new objects: what is loaded stays, and `watch` is looked through seldom enough
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit status. ``run`` leaves through ``os._exit``: nothing is to be torn down."""
+    """Run one command line; the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     talk = Talk()
     try:
@@ -26,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             gc.disable()  # nothing to collect before the command runs, and looking takes a third of the start
             status = _run(words[1:])
             if status is not None:
-                talk.finish()
-                os._exit(status)
+                return status
+        gc.set_threshold(COLLECT_AFTER)
         from lockctl.cli import commands
 
         return commands.invoke(words)

@@ -28,7 +28,7 @@ START = """#!{python}
 import sys
 sys.path.insert(0, {folder!r})
 from lockctl.__main__ import main
-sys.exit(main())
+main()
 """
 
 
