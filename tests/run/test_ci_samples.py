@@ -2,64 +2,89 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.jobs import LIMIT, alive, eventually
+
 if TYPE_CHECKING:
-    from tests.run.acquirer import Acquirer
+    from tests.jobs import Lockctl
 
 ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = {
+    "github-actions.yml": r"run: \|\n((?: {10}.*\n)+)",
+    "gitlab-ci.yml": r"^    - (.*\n)",
+    "Jenkinsfile": r"sh '''\n(.*?)'''",
+}
+DEPLOY = """#!/bin/sh
+echo "$$ ${LOCKCTL_TOKEN:-none}" >started
+while test -e wait; do sleep 0.02; done
+exit 3
+"""
 
 
-def step(acquirer: Acquirer, lines: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the shell part of a sample, with the options that the CI systems use, beside a `deploy.sh`."""
-    work = acquirer.runtime / "work"
-    work.mkdir(exist_ok=True)
-    (work / "deploy.sh").write_text("#!/bin/sh\necho deployed >> log\nlockctl list > held\n")
-    (work / "deploy.sh").chmod(0o755)
-    env = {
-        **acquirer.lockctl.environment(acquirer.env),
-        "RUNNER_TEMP": str(work),
-        "WORKSPACE_TMP": str(work),
-        **variables,
-    }
-    env["PATH"] = f"{Path(acquirer.lockctl.command).parent}:{env['PATH']}"
-    return subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", lines],
-        cwd=work,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
+class Step:
+    """The one shell part of a sample, run as CI systems do, beside a `deploy.sh`."""
+
+    def __init__(self, lockctl: Lockctl, sample: str) -> None:
+        self.lockctl = lockctl
+        text = (ROOT / "configs" / sample).read_text()
+        (self.script,) = re.findall(SAMPLES[sample], text, flags=re.DOTALL if sample == "Jenkinsfile" else re.MULTILINE)
+        self.work = lockctl.directory / ".work"
+        self.work.mkdir()
+        self.started = self.work / "started"
+        (self.work / "deploy.sh").write_text(DEPLOY)
+        (self.work / "deploy.sh").chmod(0o755)
+
+    def start(self, script: str | None = None) -> subprocess.Popen[str]:
+        """In a session of its own, whose processes get the signals of the test."""
+        path = f"{Path(self.lockctl.command).parent}:{os.environ['PATH']}"
+        words = ["bash", "-e", "-o", "pipefail", "-c", self.script if script is None else script]
+        return subprocess.Popen(
+            words, cwd=self.work, env=self.lockctl.environment({"PATH": path}), start_new_session=True, text=True
+        )
+
+    def deployed(self) -> tuple[int, str]:
+        """Process and token of a deployment that has begun."""
+        eventually(lambda: self.started.exists() and self.started.read_text().endswith("\n"))
+        pid, token = self.started.read_text().split()
+        return int(pid), token
 
 
-def blocks(sample: str) -> list[str]:
-    text = (ROOT / "configs" / sample).read_text()
-    if sample == "gitlab-ci.yml":
-        return ["\n".join(re.findall(r"^    - (.*)$", text, flags=re.MULTILINE))]
-    if sample == "Jenkinsfile":
-        return re.findall(r"sh '''\n(.*?)'''", text, flags=re.DOTALL)
-    return re.findall(r"run: \|\n((?: {10}.*\n)+)", text)
+@pytest.fixture(params=SAMPLES)
+def step(request: pytest.FixtureRequest, lockctl: Lockctl) -> Step:
+    """The step of each sample."""
+    return Step(lockctl, request.param)
 
 
-@pytest.mark.parametrize(("sample", "parts"), [("github-actions.yml", 3), ("gitlab-ci.yml", 1), ("Jenkinsfile", 3)])
-def test_the_shell_parts_of_a_sample_work_and_a_second_pipeline_is_refused(
-    sample: str, parts: int, acquirer: Acquirer
-) -> None:
-    lines = blocks(sample)
-    assert len(lines) == parts
-    for part in lines:
-        done = step(acquirer, part)
-        assert (done.returncode, done.stderr) == (0, "")
-    assert (acquirer.runtime / "work/log").read_text() == "deployed\n"
-    assert acquirer.free()
-    acquirer.acquire()
-    refused = step(acquirer, lines[0].replace("--wait 10m", "--wait 0"))
-    assert (refused.returncode, refused.stdout) == (75, "")
-    assert (acquirer.runtime / "work/log").read_text() == "deployed\n"
+def test_a_deployment_has_the_token_and_its_status_is_that_of_the_step_and_in_the_history(step: Step) -> None:
+    assert step.start().wait(LIMIT) == 3
+    _, token = step.deployed()
+    (run,) = json.loads(step.lockctl("history", "deploy", "--json").stdout)
+    assert (run["outcome"], run["exit_code"], str(run["token"])) == ("exited", 3, token)
+
+
+def test_a_killed_step_frees_the_lock_only_when_the_deployment_is_gone(step: Step) -> None:
+    (step.work / "wait").touch()
+    running = step.start()
+    pid, _ = step.deployed()
+    second = step.script.replace("--wait 10m", "--wait 0 -q")
+    assert step.start(second).wait(LIMIT) == 75
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait(LIMIT)
+
+    def free() -> bool:
+        there = alive(pid)  # asked first: it must be gone when the lock is free
+        is_free = json.loads(step.lockctl("inspect", "deploy", "--json").stdout)["state"] == "free"
+        assert not (there and is_free and alive(pid))
+        return bool(is_free)
+
+    eventually(free)
+    assert not alive(pid)
