@@ -131,6 +131,8 @@ class Note(Value):
 
     level: str
     text: str
+    event: str  # its name for programs
+    seconds: float | None = None
 
 
 TYPE_CHECKING = False

@@ -155,7 +155,8 @@ class Outcome(Value):
     duration: float | None = None
     seen: LockInfo | None = None  # who held it
     detail: str = ""
-    leftovers: int = 0
+    leftovers: int = 0  # processes that outlived the command and were stopped
+    left: str = ""  # which ones, for people
     fence: str = ""  # why --fence kept the command from starting: "stale", "unavailable" or "config"
     not_released: str = ""  # why the lock was not given back: it ends with its lease
     asked_to_end: bool = False  # somebody sent lockctl a signal that ends programs

@@ -40,7 +40,7 @@ def run(
     request: Request,
     guard: GuardProcess,
     signals: Signals,
-    note: Callable[[str, str], None],
+    note: Callable[..., None],
     begin_wait: Callable[[Backend], Callable[[], None]],
 ) -> Outcome:
     """Run the guard's command under one lock. Raises ``ConfigError``: then nothing ran.
@@ -92,7 +92,7 @@ def _under_lock(
     signals: Signals,
     guard: GuardProcess,
     start: Callable[[Schedule, list[str], tuple[int, ...]], Keeper],
-    note: Callable[[str, str], None],
+    note: Callable[..., None],
     begin_wait: Callable[[Backend], Callable[[], None]],
     fence: Entrance | None,
 ) -> Outcome:
@@ -140,7 +140,8 @@ def _under_lock(
     if fence is not None:
         variables += fence.variables(grant.domain, grant.token, request.pgoptions)
     keeper = start(lease.schedule, variables, descriptors)
-    note("debug", f"acquired {grant.key} with token {grant.token}")
+    acquired = f"acquired {grant.key} with token {grant.token}"
+    note("debug", acquired, "acquired", token=grant.token, seconds=outcome.waited)
     from lockctl.lease import afterwards  # while another processor starts the command
 
     def make_renewer() -> Renewer:
@@ -157,7 +158,10 @@ def _under_lock(
         note("warning", "a renewal is stuck: the lock was not released; it becomes free when its lease ends")
         return replace(outcome, not_released="a renewal is stuck")
     plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline)
-    return replace(afterwards.conclude(backend, grant, outcome, plan, clock, note), held=clock() - taken_at)
+    outcome = replace(afterwards.conclude(backend, grant, outcome, plan, clock, note), held=clock() - taken_at)
+    if not outcome.not_released:
+        note("debug", f"released {grant.key}", "released", seconds=outcome.held)
+    return outcome
 
 
 def _acquire(
@@ -194,7 +198,7 @@ def _run_unlocked(
     schedule: Schedule,
     start: Callable[[Schedule, list[str], tuple[int, ...]], Keeper],
     clock: Clock,
-    note: Callable[[str, str], None],
+    note: Callable[..., None],
 ) -> Outcome:
     started, started_at = clock(), clocks.wall()
     keeper = start(schedule, [], ())
@@ -208,6 +212,7 @@ def _ended(outcome: Outcome, ending: Ending) -> Outcome:
         outcome,
         status=ending.status,
         leftovers=ending.leftovers,
+        left=ending.left,
         error=ending.error,
         asked_to_end=ending.asked_to_end,
         renewals=ending.renewals,

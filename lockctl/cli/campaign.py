@@ -50,7 +50,7 @@ def again(
     steady = outcome is not None and outcome.duration is not None and outcome.duration >= STEADY
     failures = 0 if steady else min(failures + 1, MOST_FAILURES)
     pause = min(FIRST_PAUSE * 2 ** max(failures - 1, 0), LONGEST_PAUSE) * (0.8 + 0.4 * os.urandom(1)[0] / 255)
-    talk("info", f"waiting for the lock again in {pause:.1f} s (the last run ended with status {status})")
+    talk("info", f"waiting for the lock again in {pause:.1f} s (the last run ended with status {status})", "standby")
     signum = signals.pause(pause) or signals.ending()
     if signum is None:
         talk.finish()

@@ -14,7 +14,7 @@ import stat
 from lockctl.names import printable
 
 NOT_EXECUTABLE = 126  # as in ``exit_status``, which cannot be loaded when :func:`exhausted`
-LEVELS = ("debug", "info", "warning", "error")
+LEVELS = ("trace", "debug", "info", "warning", "error")  # "trace" is for logs that programs read
 SPLICE_F_NONBLOCK = 2  # see splice(2)
 ERASE = "\x1b[K"  # from the cursor to the end of its line
 HELPED = 0.1  # seconds in which a thread has written what the kernel takes at once
@@ -32,12 +32,14 @@ class Talk:
     def __init__(self, *, as_json: bool = False, verbose: bool = False, quiet: bool = False) -> None:
         """Nothing is written yet."""
         self.lock: str | None = None
+        self._token: int | None = None
         self.configure(as_json=as_json, verbose=verbose, quiet=quiet)
 
     def configure(self, *, as_json: bool, verbose: bool, quiet: bool) -> None:
         """Go on in this manner."""
         self._as_json = as_json
-        self._least = LEVELS.index("error" if quiet else "debug" if verbose else "warning")
+        most = "trace" if as_json else "debug"
+        self._least = LEVELS.index("error" if quiet else most if verbose else "warning")
 
     def tells(self, level: str) -> bool:
         """Whether lines of this level are written."""
@@ -48,10 +50,24 @@ class Talk:
         """Whether a line may be written again and again, if stderr is a terminal that can do that."""
         return self.tells("warning") and not self._as_json
 
-    def __call__(self, level: str, text: str) -> None:
-        """One line, if it can be written at once. A closed or full stderr is no reason to fail."""
+    def __call__(
+        self,
+        level: str,
+        text: str,
+        event: str | None = None,
+        *,
+        token: int | None = None,
+        holder: dict[str, object] | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """One line, if it can be written at once. A closed or full stderr is no reason to fail.
+
+        What follows *text* is for programs: one of the names of events in lockctl-run(1) and what belongs to it. A
+        *token* is that of all later lines, too.
+        """
+        self._token = token or self._token
         if self.tells(level):
-            self._say(self._line(level, text))
+            self._say(self._line(level, text, event, holder, seconds))
 
     def rewrite(self, text: str, columns: int) -> None:
         """Write the last line of the terminal again, cut to its width; nothing of it is left without a text."""
@@ -89,7 +105,14 @@ class Talk:
         _stderr.lines, _stderr.size = lines, size
         return False
 
-    def _line(self, level: str, text: str) -> str:
+    def _line(
+        self,
+        level: str,
+        text: str,
+        event: str | None = None,
+        holder: dict[str, object] | None = None,
+        seconds: float | None = None,
+    ) -> str:
         clean = printable(text)
         if not self._as_json:
             return f"lockctl: {self.lock}: {clean}" if self.lock else f"lockctl: {clean}"
@@ -97,7 +120,17 @@ class Talk:
 
         from lockctl.clock import utc, wall
 
-        return json.dumps({"ts": utc(wall()), "level": level, "lock": self.lock, "message": clean})
+        document = {
+            "ts": utc(wall()),
+            "level": level,
+            "lock": self.lock,
+            "event": event,
+            "message": clean,
+            "token": self._token,
+            "holder": holder,
+            "seconds": None if seconds is None else round(seconds, 3),
+        }
+        return json.dumps(document)
 
 
 class _Stderr:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 
-from lockctl import config, names, registry, runner
+from lockctl import config, registry, runner
 from lockctl.cli import exit_status
 from lockctl.errors import ConfigError, UsageError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
 from lockctl.request import Request
 from lockctl.settings_values import CONTRADICTIONS, asks
-from lockctl.supervise.signals import signal_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.signals import Signals
     from lockctl.url import Url
+
+QUIET = ("exited", "signaled")  # outcomes of which nothing is said
 
 
 def configured(
@@ -70,7 +71,10 @@ def configured(
     skip = settings["skip_ok"].content
     conflict = 0 if skip else settings["conflict_exit_code"].content
     status = exit_status.of_outcome(outcome, conflict=conflict)
-    _tell(outcome, talk, given, silent_when_held=skip)
+    if outcome.kind not in QUIET or outcome.leftovers:
+        from lockctl.cli import ending
+
+        ending.tell(outcome, settings, where=given, talk=talk)
     if report is not None:
         from lockctl.cli.report import write_report
 
@@ -160,31 +164,3 @@ def user_name(environ: Mapping[str, str]) -> str:
         if fields[2:3] == [number]:
             return fields[0]
     return number
-
-
-def _tell(outcome: Outcome, talk: Talk, given: Mapping[str, str | bool], *, silent_when_held: bool) -> None:
-    if outcome.interrupted is not None:
-        talk("info", f"{signal_name(outcome.interrupted)} ended the wait")
-    elif outcome.kind == "held":
-        if not silent_when_held and outcome.detail:
-            talk("warning", outcome.detail)
-        elif not silent_when_held:
-            from lockctl.cli.output import held_by, where_options
-
-            which = f"{outcome.seen.name} is " if outcome.seen and outcome.seen.name != outcome.name else ""
-            talk("warning", which + held_by(outcome.seen, where_options(given)))
-    elif outcome.kind == "unavailable" and outcome.status is None and not outcome.error:
-        talk("error", outcome.detail)
-    elif outcome.kind == "lost":
-        talk("warning", f"the lease was lost, the command was stopped: {outcome.detail or 'not renewed in time'}")
-    elif outcome.kind == "revoked":
-        talk("warning", f"the lock was revoked, the command was stopped: {outcome.detail}")
-    elif outcome.kind == "timed_out":
-        talk("warning", "--max-runtime was reached, the command was stopped")
-    elif outcome.fence:
-        talk("error", f"the command was not started: {outcome.detail}")
-    elif outcome.kind == "not_executed":
-        talk("error", f"cannot run {names.command_line(outcome.words[:1])}: {os.strerror(outcome.error)}")
-    if outcome.leftovers:
-        plural = "es" if outcome.leftovers > 1 else ""
-        talk("warning", f"stopped {outcome.leftovers} process{plural} that the command had left behind")

@@ -10,7 +10,7 @@ import _thread
 import os
 
 from lockctl import registry
-from lockctl.cli.output import NO_SCREEN, holding
+from lockctl.cli.output import NO_SCREEN, holder_document, holding
 from lockctl.clock import monotonic
 from lockctl.durations import format_age
 from lockctl.errors import LockctlError
@@ -101,7 +101,7 @@ class _Teller:
                 name = getattr(self._backend, "refused", self._request.name)
                 self._tell(looker.inspect(name, timeout=LOOK_TIMEOUT))
             except LockctlError as unknown:
-                self._say(f"the backend does not say who holds the lock: {unknown}", "")
+                self._say(f"the backend does not say who holds the lock: {unknown}", "", None)
             pause = ON_SCREEN if self._on_screen else IN_A_LOG
         if looker is not None:
             looker.close()
@@ -109,14 +109,16 @@ class _Teller:
     def _tell(self, seen: LockInfo) -> None:
         which = f"{seen.name} is " if seen.name != self._request.name else ""
         place = position(seen, self._request.host, os.getpid())
-        self._say(which + holding(seen, brief=self._on_screen), place)
+        holder = holder_document(seen.holders[0]) if seen.holders else None
+        self._say(which + holding(seen, brief=self._on_screen), place, holder)
 
-    def _say(self, text: str, place: str) -> None:
-        line = f"waiting for {format_age(monotonic() - self._since)}{place}: {text}"
+    def _say(self, text: str, place: str, holder: dict[str, object] | None) -> None:
+        seconds = monotonic() - self._since
+        line = f"waiting for {format_age(seconds)}{place}: {text}"
         with self._speaking:
             if self._ended:
                 return
             if not self._on_screen:
-                self._talk("info", line)
+                self._talk("info", line, "waiting", holder=holder, seconds=seconds)
             elif columns := screen_columns():
                 self._talk.rewrite(line, columns)

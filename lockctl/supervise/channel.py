@@ -36,7 +36,8 @@ STARTED = "started"  # pid of the command
 FAILED = "failed"  # errno of the exec that failed
 ACK = "ack"  # seconds: this deadline is now the guard's
 HALTED = "halted"  # the command was stopped: the signal, and how often it was stopped by now
-LEFTOVERS = "leftovers"  # how many processes outlived the command and are being stopped
+LEFTOVERS = "leftovers"  # how many processes outlived the command and are being stopped, and which ones for people
+KILLED = "killed"  # the first KILL was sent to the job
 UNHELD = "unheld"  # the connection that held the lock has ended: the job is being stopped
 CAUSE = "cause"  # why the job is being stopped, said before the first signal; the last one counts
 ENDED = "ended"  # status of the command
@@ -57,7 +58,8 @@ SHAPES: dict[str, tuple[object, ...]] = {
     FAILED: (int,),
     ACK: (REAL,),
     HALTED: (int, int),
-    LEFTOVERS: (int,),
+    LEFTOVERS: (int, str),
+    KILLED: (),
     UNHELD: (),
     CAUSE: (str,),
     ENDED: (int,),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import select
-from _signal import SIGCHLD, SIGCONT
+from _signal import SIGCHLD, SIGCONT, SIGKILL
 
 from lockctl import clock as clocks
 from lockctl import events, kernel
@@ -75,6 +75,7 @@ class Guard:
         self._deadline = 0.0
         self._watch: Watch | None = None
         self._cause: str | None = None  # what the keeper was told
+        self._killed = False
 
     def run(self, environment: dict[str, str]) -> None:
         """Wait for the order to start, run the command, and return when no process of it is left.
@@ -291,11 +292,15 @@ class Guard:
     def _do(self, action: Action) -> None:
         if isinstance(action, events.SignalTree):
             tree.signal_all(os.getpid(), (action.signum,))
+            if action.signum == SIGKILL and not self._killed:
+                self._killed = True
+                self._link.send(wire.KILLED)
         elif isinstance(action, events.SignalCommand):
             if self._pid:
                 tree.send(self._pid, action.signum)
         elif isinstance(action, events.TellLeftovers):
-            self._link.send(wire.LEFTOVERS, len(tree.descendants(os.getpid())))
+            left = tree.descendants(os.getpid())
+            self._link.send(wire.LEFTOVERS, len(left), tree.named(left))
         elif isinstance(action, events.Finish):
             self._link.send(wire.FINISHED)
 

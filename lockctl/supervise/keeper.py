@@ -25,6 +25,7 @@ from lockctl.value import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from lockctl.clock import Clock
     from lockctl.events import KeeperAction
@@ -47,6 +48,7 @@ class Ending(Value):
     detail: str  # one line about the cause
     error: int  # errno of an exec that failed, else 0
     leftovers: int  # processes that outlived the command and were stopped
+    left: str  # which ones, for people
     asked_to_end: bool  # somebody sent lockctl a signal that ends programs
     renewals: int  # that succeeded
     renewal_failures: int
@@ -65,9 +67,9 @@ class Keeper:
         *,
         kernel_held: bool,
         kill_on_loss: bool,
-        note: Callable[[str, str], None],
+        note: Callable[..., None],
     ) -> None:
-        """*timer*: a descriptor, of the same *clock*; *note* takes a level and a line, about what happens."""
+        """*timer*: a descriptor, of the same *clock*; *note* takes a level, a line and an event."""
         self._guard = guard
         self._link = guard.link
         self._signals = signals
@@ -86,6 +88,7 @@ class Keeper:
         self._cause: str | None = None  # as the guard says
         self._error = 0
         self._leftovers = 0
+        self._left = ""
         self._asked_to_end = False
         self._halts = 0
         self._finished = False
@@ -132,6 +135,7 @@ class Keeper:
             detail=self._live.detail,
             error=self._error,
             leftovers=self._leftovers,
+            left=self._left,
             asked_to_end=self._asked_to_end,
             renewals=self._live.renewals,
             renewal_failures=self._live.failures,
@@ -160,20 +164,18 @@ class Keeper:
                 if self._take_signals():  # while it counts that they may have come before the command was there
                     self._live.held_up(self._clock())
                 (self._command,) = values
-                self._note("debug", f"started as pid {self._command}")
+                self._note("debug", f"started as pid {self._command}", "started")
             elif kind == wire.FAILED:
                 (self._error,) = values
                 self._finished = True
             elif kind == wire.HALTED:
                 halted, self._halts = values
-            elif kind == wire.LEFTOVERS:
-                (self._leftovers,) = values
+            elif kind in (wire.CAUSE, wire.KILLED, wire.LEFTOVERS):
+                self._learn_stop(kind, values)
             elif kind == wire.UNHELD:
                 self._do(self._live.lose(self._clock(), UNHELD))
             elif kind == wire.ENDED:
                 (self._status,) = values
-            elif kind == wire.CAUSE:
-                (self._cause,) = values
             elif kind == wire.FINISHED:
                 self._finished = True
                 self._link.send(wire.DISMISSED)  # it ends while we release the lock
@@ -181,6 +183,17 @@ class Keeper:
             self._take_over(events.GUARD_GONE, "the guard process was killed")
         elif halted and self._on_terminal:
             self._follow(halted)
+
+    def _learn_stop(self, kind: str, values: tuple[Any, ...]) -> None:
+        """What the guard says of stopping processes."""
+        if kind == wire.LEFTOVERS:
+            self._leftovers, self._left = values
+        elif kind == wire.KILLED:
+            self._note("info", "sent KILL to all processes of the job", "killed")
+        else:
+            (self._cause,) = values
+            if self._live.ordered is None:  # else it was said when it was ordered
+                self._note("info", f"stopping the command: {self._cause}", "stopping")
 
     def _follow(self, signum: int) -> None:
         """The command was stopped on its terminal: stop too, so that the shell gets its prompt back."""
@@ -206,7 +219,7 @@ class Keeper:
             elif self._is_ours_alone(signum, code, sender):
                 continue
             elif self._link.send(wire.SIGNAL, signum, self._halts):
-                self._note("debug", f"passing on signal {signum}")
+                self._note("debug", f"passing on signal {signum}", "signal")
         return continued
 
     def _is_ours_alone(self, signum: int, code: int, sender: int) -> bool:
@@ -253,7 +266,7 @@ class Keeper:
             elif isinstance(action, events.TakeOver):
                 self._take_over(action.cause, action.detail)
             else:
-                self._note(action.level, action.text)
+                self._note(action.level, action.text, action.event, seconds=action.seconds)
 
     def _renew_now(self) -> None:
         if self._make_renewer is None:
@@ -292,7 +305,7 @@ class Keeper:
         self._live.detail = self._live.detail or detail
         self._guard.kill()
         tree.signal_all(os.getpid(), (int(SIGKILL),), self._strangers)
-        self._note("warning", f"{detail}: killing the command")
+        self._note("warning", f"{detail}: killing the command", "killed")
         poll = select.poll()
         poll.register(self._signals.descriptor, select.POLLIN)
         while self._reap() and not self._only_strangers():

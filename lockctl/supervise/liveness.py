@@ -81,17 +81,19 @@ class Liveness:
             if self.deadline is None or event.deadline - self.deadline >= least:
                 self.deadline = event.deadline
                 actions.append(events.TellDeadline(event.deadline))
+                if not (self._in_doubt or self._kernel_held):
+                    actions.append(events.Note("trace", "renewed the lease", "renewed", event.deadline - now))
             if self._in_doubt:
-                actions.append(events.Note("info", "the lease was renewed again"))
+                actions.append(events.Note("info", "the lease was renewed again", "renewed", event.deadline - now))
             self._in_doubt = False
         if isinstance(event, events.RevocationAsked) and self.ordered is None:
             self.detail = f"by {event.by}" + (f": {event.reason}" if event.reason else "")
             actions.append(self._stop(now, events.REVOKED, at_once=False))
-            actions.append(events.Note("info", f"the lock was asked for {self.detail}"))
+            actions.append(events.Note("info", f"the lock was asked for {self.detail}", "stopping"))
         elif isinstance(event, events.RenewalFailed):
             self.failures += 1
-            if not self._in_doubt:
-                actions.append(events.Note("warning", f"cannot renew the lease: {event.reason}"))
+            level = "trace" if self._in_doubt else "warning"
+            actions.append(events.Note(level, f"cannot renew the lease: {event.reason}", "renewal_failed"))
             self._in_doubt = True
             self.detail = event.reason
         elif isinstance(event, events.LeaseEnded):
@@ -110,7 +112,7 @@ class Liveness:
         self.is_lost = True
         self.detail = reason
         stop = self._stop(now, events.LOST, at_once=self._kill_on_loss)
-        return [stop, events.Note("info", f"the lease is lost: {reason}")]
+        return [stop, events.Note("info", f"the lease is lost: {reason}", "stopping")]
 
     def due(self, now: float) -> list[KeeperAction]:
         """What time alone calls for."""

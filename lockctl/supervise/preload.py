@@ -10,7 +10,13 @@ STORES = "lockctl.stores."
 DRIVER = "cell"  # loaded from the start by those whose locks are over cells; the others need it for marks alone
 CELLS = "lockctl.locks.cell"
 FOR_CELLS = ("lockctl.locks.records", "lockctl.locks.inspect", "lockctl.locks.revoke")
-LATER = ("lockctl.supervise.keeper", "lockctl.cli.output", "lockctl.cli.report", "lockctl.cli.campaign")
+LATER = (
+    "lockctl.supervise.keeper",
+    "lockctl.cli.output",
+    "lockctl.cli.ending",
+    "lockctl.cli.report",
+    "lockctl.cli.campaign",
+)
 
 
 def load_rest() -> None:

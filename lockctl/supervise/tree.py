@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 200  # of SIGKILL in one call: about 20 ms
 EMPTY_ROUNDS = 2  # in a row that found nobody new: one look can miss a process between its fork and its parent's end
+MOST_NAMED = 3
 READ_SIZE = 1 << 16  # bytes
 NO_PROC = (
     "/proc is missing, or shows another pid namespace: lockctl needs it to watch over processes"
@@ -155,6 +156,17 @@ def stat_fields(pid: int) -> list[bytes] | None:
         return _read(f"{pid}/stat").rpartition(b")")[2].split()
     except OSError:
         return None
+
+
+def named(pids: list[int]) -> str:
+    """The first of these processes for people, with their names."""
+    words = []
+    for pid in pids[:MOST_NAMED]:
+        try:
+            words.append(f"{_read(f'{pid}/comm').decode('utf-8', 'replace').strip()} (pid {pid})")
+        except OSError:
+            words.append(f"pid {pid}")
+    return ", ".join(words) + (", ..." if len(pids) > MOST_NAMED else "")
 
 
 def start_time(pid: int) -> int | None:

@@ -165,7 +165,7 @@ def test_max_runtime_stops_the_command_with_124(lockctl, free):
     begin = time.monotonic()
     done = lockctl("run", "-l", "a", "--max-runtime", "200ms", "--", "sleep", "60")
     assert (done.returncode, done.stdout) == (124, "")
-    assert done.stderr == "lockctl: a: --max-runtime was reached, the command was stopped\n"
+    assert done.stderr == "lockctl: a: --max-runtime 200ms was reached, the command was stopped after 0s\n"
     assert 0.2 <= time.monotonic() - begin < 3
     free("a")
 
@@ -213,7 +213,7 @@ exec sleep 60
     [
         (["--on-lost", "term"], lambda lockctl: (lockctl.directory / "a").unlink(), 76, "the lease was lost"),
         ([], lambda lockctl: lockctl.start("force-release", "a", "--yes"), 76, "the lock was revoked"),
-        (["--max-runtime", "300ms"], lambda _: None, 124, "--max-runtime was reached"),
+        (["--max-runtime", "300ms"], lambda _: None, 124, "--max-runtime 300ms was reached"),
     ],
     ids=["lost", "revoked", "timed out"],
 )

@@ -38,7 +38,9 @@ def test_what_the_command_leaves_behind_is_stopped_and_reported(lockctl, locks, 
     file = locks / ".pid"
     done = lockctl("run", "-l", "a", "-k", "300ms", "--", "sh", "-c", leaving(file, kind, detach))
     assert done.returncode == 3
-    assert re.fullmatch(r"lockctl: a: stopped \d process(es)? that the command had left behind\n", done.stderr)
+    assert re.fullmatch(
+        r"lockctl: a: stopped \d process(es)? that the command had left behind: \w+ \(pid \d+\).*\n", done.stderr
+    )
     assert not alive(int(file.read_text()))
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 
@@ -46,7 +48,8 @@ def test_what_the_command_leaves_behind_is_stopped_and_reported(lockctl, locks, 
 def test_one_process_left_behind_is_counted_as_one(lockctl, locks):
     line = leaving(locks / ".pid", ORDINARY, "setsid")
     done = lockctl("run", "-l", "a", "--", "sh", "-c", line)
-    assert done.stderr == "lockctl: a: stopped 1 process that the command had left behind\n"
+    said = r"lockctl: a: stopped 1 process that the command had left behind: \w+ \(pid \d+\)\n"
+    assert re.fullmatch(said, done.stderr)
 
 
 def test_the_lock_is_held_until_the_last_process_is_gone(lockctl, locks):

@@ -29,11 +29,36 @@ def test_log_format_json_writes_one_document_per_line(lockctl, words):
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert lines
     for line in lines:
-        assert list(line) == ["ts", "level", "lock", "message"]
+        assert list(line) == ["ts", "level", "lock", "event", "message", "token", "holder", "seconds"]
         assert re.fullmatch(MOMENT, line["ts"])
         assert line["level"] in ("debug", "info", "warning", "error")
         assert line["lock"] == words[2]
         assert "\n" not in line["message"]
+
+
+def test_the_events_of_a_run_have_their_names_and_their_numbers(lockctl, redis_server):
+    words = (
+        "-v",
+        "--log-format",
+        "json",
+        "-b",
+        f"redis://{redis_server.address}/?prefix={os.urandom(4).hex()}:",
+        "-l",
+        "a",
+        "-t",
+        "3s",
+    )
+    stubborn = "trap '' TERM; while :; do sleep 0.1; done"
+    done = lockctl("run", *words, "-k", "300ms", "--max-runtime", "1.5s", "--", "sh", "-c", stubborn)
+    assert done.returncode == 124
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    first = {line["event"]: line for line in reversed(lines)}
+    assert list(dict.fromkeys(line["event"] for line in lines if line["event"] != "renewed")) == [
+        *("acquired", "started", "stopping", "killed", "released", "timed_out")
+    ]
+    assert {line["token"] for line in lines} == {first["acquired"]["token"]}
+    assert 0 < first["renewed"]["seconds"] <= 3
+    assert 1.5 <= first["timed_out"]["seconds"] <= first["released"]["seconds"]
 
 
 def test_log_format_json_also_holds_for_wrong_usage(lockctl):

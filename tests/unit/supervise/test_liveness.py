@@ -62,15 +62,20 @@ def test_the_first_renewal_is_due_one_interval_after_the_request_that_the_deadli
 def test_a_renewal_is_told_to_the_guard_if_it_gains_enough() -> None:
     live = begun()
     assert live.report(105.0, Renewed(DEADLINE + 0.1)) == []
-    assert live.report(106.0, Renewed(DEADLINE + 6)) == [TellDeadline(DEADLINE + 6)]
+    told = Note("trace", "renewed the lease", "renewed", DEADLINE - 100)
+    assert live.report(106.0, Renewed(DEADLINE + 6)) == [TellDeadline(DEADLINE + 6), told]
     assert live.deadline == DEADLINE + 6
 
 
 def test_a_silence_of_the_server_is_said_once_and_stops_nothing() -> None:
     live = begun()
-    assert live.report(105.0, RenewalFailed("no answer")) == [Note("warning", "cannot renew the lease: no answer")]
-    assert live.report(106.0, RenewalFailed("no answer")) == []
-    assert live.report(107.0, Renewed(DEADLINE + 6))[-1] == Note("info", "the lease was renewed again")
+    failed = ("cannot renew the lease: no answer", "renewal_failed")
+    assert live.report(105.0, RenewalFailed("no answer")) == [Note("warning", *failed)]
+    assert live.report(106.0, RenewalFailed("no answer")) == [Note("trace", *failed)]
+    assert live.report(107.0, Renewed(DEADLINE + 7))[-1] == Note(
+        "info", "the lease was renewed again", "renewed", DEADLINE - 100
+    )
+    assert (live.renewals, live.failures) == (1, 2)
 
 
 @pytest.mark.parametrize("kill_on_loss", [True, False])
@@ -78,7 +83,7 @@ def test_a_clear_no_stops_the_job_once_and_before_it_is_said(kill_on_loss: bool)
     live = begun(kill_on_loss=kill_on_loss)
     live.due(START + SCHEDULE.interval)
     stop, note = live.report(110.0, LeaseEnded("taken away"))
-    assert (stop, note) == (StopJob(LOST, kill_on_loss), Note("info", "the lease is lost: taken away"))
+    assert (stop, note) == (StopJob(LOST, kill_on_loss), Note("info", "the lease is lost: taken away", "stopping"))
     assert live.report(111.0, LeaseEnded("taken away")) == []
     asked_at = 110.0 + (0 if kill_on_loss else SCHEDULE.grace)
     assert live.wake_at() == asked_at, "then the guard must show that it is awake"
