@@ -78,7 +78,7 @@ FILES_OF_A_STORE |= {"wait", "share", "hold", "revoke", "inspect", "records", "r
 FILES_OF_ITS_OWN = {
     "redis": {"scripts", "share_scripts", "sentinel", "entry"},
     "redlock": {"nodes", "tally"},
-    "postgresql": {"schema", "tokens", "scope", "pooler", "observer"},
+    "postgresql": {"driver", "schema", "tokens", "scope", "pooler", "observer"},
     "zookeeper": {"multiread"},
 }
 USES = {"redlock": {"redis"}}  # no other store knows a second one

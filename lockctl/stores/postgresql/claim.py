@@ -82,7 +82,9 @@ class Attempt:
                 # a pooler with one connection left would have none for it to say what it is
                 other = connect(address, deadline, APPLICATION, PATIENCE, identify=False)
                 pooler.check_owns_process(session, other, deadline)
-            self.domain = _domain(session, address.schema, deadline)
+            self.domain = token_domain(
+                f"postgresql:{session.cluster}/{session.database}" + (f"/{address.schema}" if address.schema else "")
+            )
             scope.prepare(self._scope, session, claim.ttl, queue.application(claim), deadline)
         except BaseException:
             session.close()
@@ -374,12 +376,3 @@ def _bounded(deadline: Deadline) -> str:
 def _aborted(error: SqlError) -> SessionGone:
     """A refused statement leaves a session's lock alone, but ends a transaction and frees its lock."""
     return SessionGone(f"{error}: this ended the transaction that held the lock")
-
-
-def _domain(session: Opened, schema: str | None, deadline: Deadline) -> str:
-    """The counter that tokens come from: cluster, database, and schema if it was given."""
-    try:
-        ((cluster,),) = session.ask("SELECT system_identifier FROM pg_catalog.pg_control_system()", deadline)
-    except SqlError:  # not everybody may ask everywhere
-        cluster = "unknown"
-    return token_domain(f"postgresql:{cluster}/{session.database}" + (f"/{schema}" if schema else ""))

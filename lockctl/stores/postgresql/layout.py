@@ -16,12 +16,15 @@ Who waits for a lock holds a ticket, a pair whose first number is that of the lo
 
 from __future__ import annotations
 
+import sys
+
 from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+SHA256 = "_sha2" if sys.version_info >= (3, 12) else "_sha256"  # has it; hashlib takes long to load
 BIGINT, PAIR = 1, 2  # how pg_locks.objsubid tells the two key spaces apart
 HALF = 1 << 32
 MOST_SLOTS = (1 << 16) - 1  # keys that follow the base of slots
@@ -45,7 +48,10 @@ def bigint(number: int) -> Key:
 
 def of_name(name: str) -> Key:
     """The key of a lock, from its *name* with its prefix."""
-    from hashlib import sha256  # the driver that comes along with it is slower to load
+    try:
+        sha256 = __import__(SHA256).sha256
+    except ImportError:
+        from hashlib import sha256
 
     return bigint(int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True))
 

@@ -46,6 +46,7 @@ IDENTITY = (
     "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.current_database(),"
     " current_user::text"
 )
+CLUSTER = ", (SELECT system_identifier FROM pg_catalog.pg_control_system())"  # not everybody may ask everywhere
 
 
 class Standby(ConfigError):
@@ -57,6 +58,7 @@ class Opened(Session):
 
     database = ""
     user = ""
+    cluster = "unknown"
 
 
 def connect(
@@ -105,17 +107,11 @@ def _to_host(address: Address, host: str, port: int, deadline: Deadline, applica
 
 
 def _established(parameters: dict[str, Any], deadline: Deadline, where: str) -> Opened:
-    try:
-        import psycopg2
-        from psycopg2.extensions import BYTES, register_type
-    except ImportError:
-        from lockctl.extras import missing
-
-        raise missing("the postgresql backend", "postgresql") from None
+    from lockctl.stores.postgresql import driver
 
     try:
-        connection = psycopg2.connect(**parameters, async_=1)
-    except psycopg2.Error as error:
+        connection = driver.connect(driver.conninfo(parameters), async_=1)
+    except driver.Error as error:
         raise _refused(where, str(error)) from None
     session = Opened(connection, where)
     try:
@@ -126,13 +122,17 @@ def _established(parameters: dict[str, Any], deadline: Deadline, where: str) -> 
     except BaseException:
         session.close()
         raise
-    register_type(BYTES, connection)
+    driver.types.register_type(driver.types.BYTES, connection)
     return session
 
 
 def _identify(session: Opened, deadline: Deadline) -> None:
     try:
-        ((session.pid, in_recovery, database, user),) = session.ask(IDENTITY, deadline)
+        try:
+            ((session.pid, in_recovery, database, user, cluster),) = session.ask(IDENTITY + CLUSTER, deadline)
+            session.cluster = str(cluster)
+        except SqlError:
+            ((session.pid, in_recovery, database, user),) = session.ask(IDENTITY, deadline)
         session.database, session.user = bytes(database).decode(), bytes(user).decode()
         if in_recovery:
             raise Standby(

@@ -69,7 +69,7 @@ def remember(observer: Observer, name: str, run: Run, deadline: Deadline) -> Non
         f" DELETE FROM {runs} WHERE key = %s AND started = %s AND id IN (SELECT id FROM {runs}"
         " WHERE key = %s AND started = %s AND id <= (SELECT id FROM"
         f" {runs} WHERE key = %s AND started = %s ORDER BY id DESC OFFSET {history.KEPT} LIMIT 1)"
-        f" FOR UPDATE SKIP LOCKED); SELECT FROM {fence.quoted} WHERE key = %s"
+        f" FOR UPDATE SKIP LOCKED); SELECT 1 FROM {fence.quoted} WHERE key = %s"
     )
     which = (key.text, run.started)
     values = (*which, history.describe(run).decode(), *which, *which, *which, key.text)

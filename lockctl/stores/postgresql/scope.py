@@ -99,13 +99,6 @@ def prepare(scope: Scope, session: Session, ttl: float, application: str, deadli
         settings[scope.idle_limit] = str(lease)
     if session.version >= TRANSACTION_LIMIT:  # every statement is a transaction, too
         settings["transaction_timeout"] = "0"
-    lines = [f"{scope.setting} {name} = {content}" for name, content in settings.items()]
-    try:
-        opening = [scope.opening] if scope.opening else []
-        # a pooler may have given the transaction another server process than the statements before it
-        ((session.pid,),) = session.ask("; ".join([*opening, *lines, WHICH]), deadline)
-    except BackendUnavailable as failure:
-        raise explained(failure) from None
     wishes = {
         "tcp_keepalives_idle": seconds,
         "tcp_keepalives_interval": max(1, seconds // 4),
@@ -114,16 +107,43 @@ def prepare(scope: Scope, session: Session, ttl: float, application: str, deadli
     }
     if session.version >= IDLE_SESSION:
         wishes["client_connection_check_interval"] = DEAD_CLIENT
-    # not every system under a server has them; in a transaction a refusal would end it
-    lines = [f"{scope.setting} {name} = {number}" for name, number in wishes.items()]
-    if scope is TRANSACTION:
-        # what is taken after the second one can be given back without an end of the transaction
-        lines = ["SAVEPOINT lockctl", *lines, "RELEASE SAVEPOINT lockctl", "SAVEPOINT lockctl"]
+    needed = [f"{scope.setting} {name} = {content}" for name, content in settings.items()]
+    wished = [f"{scope.setting} {name} = {number}" for name, number in wishes.items()]
     try:
-        session.ask("; ".join(lines), deadline)
+        if scope is SESSION:
+            _prepare_session(session, needed, wished, deadline)
+        else:
+            _begin_transaction(session, [scope.opening, *needed], wished, deadline)
+    except BackendUnavailable as failure:
+        raise explained(failure) from None
+
+
+def _prepare_session(session: Session, needed: list[str], wished: list[str], deadline: Deadline) -> None:
+    try:
+        session.pid = _pid_after([*needed, *wished], session, deadline)
+    except SqlError:  # not every system under a server has what is wished; all of it was undone
+        session.pid = _pid_after(needed, session, deadline)
+        try:
+            session.ask("; ".join(wished), deadline)
+        except SqlError:
+            pass
+
+
+def _begin_transaction(session: Session, needed: list[str], wished: list[str], deadline: Deadline) -> None:
+    # a refused wish does not end the transaction, and what is taken later can be given back without its end
+    session.pid = _pid_after(needed, session, deadline)
+    try:
+        session.ask(
+            "; ".join(["SAVEPOINT lockctl", *wished, "RELEASE SAVEPOINT lockctl", "SAVEPOINT lockctl"]), deadline
+        )
     except SqlError:
-        if scope is TRANSACTION:
-            session.ask("ROLLBACK TO SAVEPOINT lockctl", deadline)
+        session.ask("ROLLBACK TO SAVEPOINT lockctl", deadline)
+
+
+def _pid_after(statements: list[str], session: Session, deadline: Deadline) -> int:
+    """The server process: a pooler may have given a transaction another one than the statements before it."""
+    ((pid,),) = session.ask("; ".join([*statements, WHICH]), deadline)
+    return int(pid)
 
 
 def alone(scope: Scope, key: Key, queue: Key) -> Ways:

@@ -141,14 +141,14 @@ class Session:
         return list(self._cursor.fetchall()) if self._cursor.description else []
 
     def _translated(self, call: Any, *args: Any) -> Any:
-        import psycopg2
+        from lockctl.stores.postgresql import driver
 
         try:
             return call(*args)
-        except psycopg2.Error as error:
+        except driver.Error as error:
             self.pending = False
             text = first_line(error)
-            about_connection = isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError))
+            about_connection = isinstance(error, (driver.OperationalError, driver.InterfaceError))
             if self._connection.closed or (about_connection and error.pgcode is None):
                 raise SessionGone(f"{self.where}: {text or 'the server closed the connection'}") from None
             raise SqlError(f"{self.where}: {text}", error.pgcode or "") from None

@@ -57,7 +57,9 @@ def test_a_client_certificate_is_who_we_are(lockctl: Lockctl, start_server: Star
     server = start_server(Postgres, auth="cert", tls=certificates, tls_only=True)
     url = f"postgresql://{server.user}@{server.address}/{server.database}?ca={certificates.ca}"
     mine = f"{url}&cert={certificates.client_cert}&key={certificates.client_key}"
-    assert run(lockctl, mine) == (0, "")
+    done = lockctl("run", "-b", mine, "-l", "nightly", "--", "true", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert (done.returncode, loaded & {"psycopg2._psycopg", "psycopg2", "_ssl", "re"}) == (0, {"psycopg2._psycopg"})
     assert run(lockctl, mine.replace("&key=", "&key=-7&sslkey=")) == (0, "")
     for wrong in (url, f"{url}&cert={certificates.nameless_cert}&key={certificates.nameless_key}"):
         status, says = run(lockctl, wrong)

@@ -1,0 +1,74 @@
+"""The driver: psycopg2, of which the module in C is enough.
+
+The package around it converts types that no statement of ours has, and all of it together takes longer to load than
+lockctl. Where the module in C cannot be loaded alone, the package is loaded as usual. A program that uses lockctl as a
+library has the package: its modules are left as they are.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+from _frozen_importlib_external import PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+COMMAND = "lockctl.loading"  # only the command has loaded it
+IN_C = "psycopg2._psycopg"
+NEEDED = ("_connect", "BYTES", "register_type", "encodings", "Error", "InterfaceError", "OperationalError")
+
+
+def conninfo(parameters: dict[str, Any]) -> str:
+    """The parameters of a connection as one text."""
+    escaped = {name: str(content).replace("\\", "\\\\").replace("'", "\\'") for name, content in parameters.items()}
+    return " ".join([f"{name}='{content}'" for name, content in escaped.items()])
+
+
+def module_in_c() -> Any:
+    """The module in C without its package, and without ``ssl``; ``None`` where it cannot be had so.
+
+    It loads ``ssl`` only because an OpenSSL before 1.1 must be told how to lock: without that module libpq tells it.
+    Package and ``ssl`` are hidden only while there is no other thread that could ask for them.
+    """
+    is_alone = COMMAND in sys.modules and not _thread._count()  # noqa: SLF001 - threads, as threading counts them
+    found = PathFinder.find_spec("psycopg2") if is_alone and "psycopg2" not in sys.modules else None
+    if found is None:
+        return None
+    package = type(sys)("psycopg2")
+    package.__path__ = found.submodule_search_locations or []
+    hidden: dict[str, ModuleType | None] = {"psycopg2": package}
+    if "ssl" not in sys.modules:
+        hidden["ssl"] = None
+    sys.modules.update(hidden)  # type: ignore[arg-type] # None says that there is no such module
+    try:
+        module = __import__(IN_C, fromlist=["_connect"])
+    except ImportError:
+        module = None
+    finally:
+        for name in hidden:
+            sys.modules.pop(name, None)
+    if all(hasattr(module, name) for name in NEEDED):
+        return module
+    for name in [name for name in sys.modules if name.startswith("psycopg2.")]:
+        del sys.modules[name]
+    return None
+
+
+_driver: Any = module_in_c()
+if _driver is not None:
+    connect, types = _driver._connect, _driver  # noqa: SLF001 - the function of the package ends with it
+    for _name in list(types.encodings):  # as in the package: an encoding is found however a server writes its name
+        types.encodings[_name.replace("_", "").replace("-", "").upper()] = types.encodings[_name]
+else:
+    try:
+        import psycopg2
+        import psycopg2.extensions
+    except ImportError:
+        from lockctl.extras import missing
+
+        raise missing("the postgresql backend", "postgresql") from None
+    _driver, connect, types = psycopg2, psycopg2.connect, psycopg2.extensions
+Error, InterfaceError, OperationalError = _driver.Error, _driver.InterfaceError, _driver.OperationalError
