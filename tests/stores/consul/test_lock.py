@@ -16,6 +16,7 @@ from lockctl.stores.consul.layout import LOCK_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, UNHEARD, refused, take
+from tests.contract.keeping import holder_of
 from tests.contract.test_consul import ConsulHarness
 from tests.servers.consul import Consul, ConsulCluster
 from tests.servers.http_proxy import HttpProxy, Request
@@ -25,19 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.jobs import Lockctl
-
-
-@pytest.fixture
-def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
-    made = ConsulHarness(consul_server)
-    yield made
-    made.close()
-
-
-def held(client: ConsulBackend, name: str = "nightly") -> Any:
-    """The one holder of a lock."""
-    (holder,) = client.inspect(name, timeout=LIMIT).holders
-    return holder
 
 
 @pytest.fixture
@@ -341,8 +329,10 @@ def test_a_revocation_leaves_the_token_as_it_was_seen_and_the_last_one_counts(ha
     grant = take(client, harness.claim())
     floors = []
     for reason in ("first", "second"):
-        floors.append(operator.revoke("nightly", held(operator), now=False, by="ops", reason=reason, timeout=LIMIT))
-        assert held(operator).token == grant.token
+        floors.append(
+            operator.revoke("nightly", holder_of(operator), now=False, by="ops", reason=reason, timeout=LIMIT)
+        )
+        assert holder_of(operator).token == grant.token
         assert take(client, grant.claim).token == grant.token
     with pytest.raises(LeaseRevoked, match="revoked by ops: second"):
         client.renew(grant, timeout=LIMIT)
@@ -354,8 +344,8 @@ def test_a_revocation_leaves_the_token_as_it_was_seen_and_the_last_one_counts(ha
 def test_a_revoked_holder_can_still_be_taken_the_lock_from(harness: ConsulHarness) -> None:
     client, operator = harness.client(), harness.client()
     grant = take(client, harness.claim())
-    operator.revoke("nightly", held(operator), now=False, by="ops", reason="", timeout=LIMIT)
-    floor = operator.revoke("nightly", held(operator), now=True, by="ops", reason="", timeout=LIMIT)
+    operator.revoke("nightly", holder_of(operator), now=False, by="ops", reason="", timeout=LIMIT)
+    floor = operator.revoke("nightly", holder_of(operator), now=True, by="ops", reason="", timeout=LIMIT)
     later = take(operator, harness.claim())
     assert floor is not None
     assert grant.token < floor <= later.token
@@ -367,5 +357,5 @@ def test_another_programs_session_survives_that_its_lock_is_taken_away(harness: 
     client = harness.client()
     with harness.foreign_hold("nightly") as session:
         harness.write(b"", "other", acquire=session, flags=LOCK_FLAGS)
-        assert client.revoke("nightly", held(client), now=True, by="ops", reason="", timeout=LIMIT) is not None
+        assert client.revoke("nightly", holder_of(client), now=True, by="ops", reason="", timeout=LIMIT) is not None
         assert client.inspect("other", timeout=LIMIT).state == "foreign"

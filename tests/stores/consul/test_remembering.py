@@ -28,19 +28,10 @@ from tests.jobs import eventually
 from tests.servers.consul import Consul
 from tests.stores.consul.test_lock import lose_answers
 from tests.stores.consul.test_slots import requests
-from tests.stores.consul.test_strangers import HOSTILE, INDEXED, answering, opened, reply
+from tests.stores.consul.test_strangers import HOSTILE, INDEXED, reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-__all__ = ["answering", "opened"]  # fixtures
-
-
-@pytest.fixture
-def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
-    made = ConsulHarness(consul_server)
-    yield made
-    made.close()
 
 
 def beside(harness: ConsulHarness) -> dict[str, Any]:

@@ -23,16 +23,9 @@ from tests.stores.consul.test_lock import lose_answers
 from tests.stores.consul.test_strangers import HOSTILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lockctl.model import Claim, Grant
-
-
-@pytest.fixture
-def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
-    made = ConsulHarness(consul_server)
-    yield made
-    made.close()
 
 
 def one_of(harness: ConsulHarness, slots: int, ttl: float = 30.0) -> Claim:

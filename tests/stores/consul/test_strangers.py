@@ -4,51 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.model import Claim
 from lockctl.stores.consul.layout import LOCK_FLAGS, SEMAPHORE_FLAGS
-from lockctl.stores.consul.lock import ConsulBackend
-from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, refused, take
-from tests.contract.test_consul import ConsulHarness
+from tests.contract.keeping import holder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from tests.servers.consul import Consul
-
-
-@pytest.fixture
-def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
-    made = ConsulHarness(consul_server)
-    yield made
-    made.close()
-
-
-def held(client: ConsulBackend, name: str = "nightly") -> Any:
-    """The one holder of a lock."""
-    (holder,) = client.inspect(name, timeout=LIMIT).holders
-    return holder
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[[str], ConsulBackend]]:
-    """The client of a URL."""
-    made: list[ConsulBackend] = []
-
-    def make(url: str) -> ConsulBackend:
-        made.append(ConsulBackend.from_url(parse_url(url)))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+    from lockctl.stores.consul.lock import ConsulBackend
+    from tests.contract.test_consul import ConsulHarness
 
 
 HOSTILE = [
@@ -81,7 +52,7 @@ def test_no_value_of_a_held_key_is_more_than_another_holder(harness: ConsulHarne
         client.revoke("nightly", lock.holders[0], now=False, by="ops", reason="", timeout=LIMIT)
     except LockctlError:
         assert lock.state == "foreign"
-    assert client.revoke("nightly", held(client), now=True, by="ops", reason="", timeout=LIMIT) is not None
+    assert client.revoke("nightly", holder_of(client), now=True, by="ops", reason="", timeout=LIMIT) is not None
     take(client, harness.claim())
 
 
@@ -116,7 +87,7 @@ def test_a_semaphore_is_anothers_lock_as_long_as_one_of_its_holders_lives(harnes
     threading.Timer(0.5, harness.server.request, ("PUT", f"/v1/session/destroy/{alive}")).start()
     while client.try_acquire(claim, timeout=LIMIT) is None:
         client.wait(claim, timeout=LIMIT, interrupt=None)
-    assert held(client).owner == claim.owner
+    assert holder_of(client).owner == claim.owner
 
 
 def test_keys_of_others_below_the_prefix_are_not_listed(harness: ConsulHarness) -> None:
@@ -137,30 +108,6 @@ def test_a_name_of_the_cluster_that_is_not_ours_is_refused_and_nothing_is_held(
         client.try_acquire(claim, timeout=LIMIT)
     client.withdraw(claim, timeout=LIMIT)
     assert client.inspect("nightly", timeout=LIMIT).state == "free"
-
-
-@pytest.fixture
-def answering() -> Iterator[Callable[[bytes], str]]:
-    """A server that gives every request the same answer; called with it, its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve(answer: bytes) -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.settimeout(LIMIT)
-                    connection.recv(65536)
-                    connection.sendall(answer)
-
-        def start(answer: bytes) -> str:
-            threading.Thread(target=serve, args=(answer,), daemon=True).start()
-            return f"127.0.0.1:{listener.getsockname()[1]}"
-
-        yield start
-        listener.shutdown(socket.SHUT_RDWR)
 
 
 def reply(status: str, body: bytes = b"", *fields: str) -> bytes:

@@ -10,36 +10,14 @@ import pytest
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import Claim
 from lockctl.stores.consul.layout import quoted
-from lockctl.stores.consul.lock import ConsulBackend
-from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, take
-from tests.contract.test_consul import ConsulHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    from lockctl.stores.consul.lock import ConsulBackend
+    from tests.contract.test_consul import ConsulHarness
     from tests.servers.consul import Consul
-
-
-@pytest.fixture
-def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
-    made = ConsulHarness(consul_server)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[[str], ConsulBackend]]:
-    """The client of a URL."""
-    made: list[ConsulBackend] = []
-
-    def make(url: str) -> ConsulBackend:
-        made.append(ConsulBackend.from_url(parse_url(url)))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 @pytest.mark.parametrize(

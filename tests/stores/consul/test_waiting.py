@@ -12,23 +12,13 @@ import pytest
 from lockctl.errors import BackendUnavailable
 from lockctl.stores.consul.protocol import Agent
 from tests.contract.harness import LIMIT, Background, take
-from tests.contract.test_consul import ConsulHarness
 from tests.faults.waiting import await_waiting
 from tests.jobs import eventually
 from tests.servers.consul import ConsulRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from tests.contract.test_consul import ConsulHarness
     from tests.jobs import Lockctl
-    from tests.servers.consul import Consul
-
-
-@pytest.fixture
-def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
-    made = ConsulHarness(consul_server)
-    yield made
-    made.close()
 
 
 def test_waiters_that_are_killed_end_with_their_sessions_and_hold_up_the_next_until_then(

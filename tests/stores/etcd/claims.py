@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockctl.errors import BackendUnavailable
-from tests.contract.harness import LIMIT, claim, take
+from tests.contract.harness import claim, take
 
 if TYPE_CHECKING:
-    from lockctl.model import Grant, Holder
+    from lockctl.model import Grant
     from lockctl.stores.etcd.lock import EtcdBackend
 
 TTL = 2.0  # seconds: the shortest lease of an etcd with its usual timing
@@ -20,8 +20,3 @@ def attempt(client: EtcdBackend) -> Grant | None:
         return take(client, claim())
     except BackendUnavailable:
         return None
-
-
-def holder_of(client: EtcdBackend) -> Holder:
-    (holder,) = client.inspect("nightly", timeout=LIMIT).holders
-    return holder

@@ -10,9 +10,9 @@ import pytest
 from lockctl.errors import BackendUnavailable
 from lockctl.stores.etcd import hold, layout
 from tests.contract.harness import LIMIT, claim, refused, take
+from tests.contract.keeping import holder_of
 from tests.jobs import eventually
 from tests.servers.etcd import Etcd
-from tests.stores.etcd.claims import holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

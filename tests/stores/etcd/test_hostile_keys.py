@@ -12,7 +12,7 @@ import pytest
 from lockctl.errors import LeaseRevoked, LockctlError
 from lockctl.stores.etcd import layout
 from tests.contract.harness import LIMIT, claim, refused, take
-from tests.stores.etcd.claims import holder_of
+from tests.contract.keeping import holder_of
 
 if TYPE_CHECKING:
     from lockctl.stores.etcd.lock import EtcdBackend

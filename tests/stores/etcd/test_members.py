@@ -11,8 +11,9 @@ import pytest
 
 from lockctl.errors import BackendUnavailable
 from tests.contract.harness import LIMIT, Background, claim, one_of, reader, refused, take
+from tests.contract.keeping import holder_of
 from tests.jobs import best_of_a_few, eventually
-from tests.stores.etcd.claims import TTL, attempt, holder_of
+from tests.stores.etcd.claims import TTL, attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,9 @@ from lockctl.errors import LeaseLost
 from lockctl.stores.etcd import wait
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Background, claim, take
+from tests.contract.keeping import holder_of
 from tests.jobs import eventually
-from tests.stores.etcd.claims import TTL, holder_of
+from tests.stores.etcd.claims import TTL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ import pytest
 
 from lockctl.errors import BackendUnavailable, RequestInterrupted
 from tests.contract.harness import LIMIT, Background, claim, one_of, reader, refused, take
+from tests.contract.keeping import holder_of
 from tests.jobs import eventually
-from tests.stores.etcd.claims import holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import socket
 import threading
@@ -11,7 +10,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import redis
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
 from lockctl.stores.redis.lock import RedisBackend
@@ -24,6 +22,8 @@ from tests.servers.redis import Redis, RedisSentinel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import redis
+
     from tests.servers.proxy import Proxy
 
     StartServer = Callable[..., Any]
@@ -31,25 +31,6 @@ if TYPE_CHECKING:
 
 def client(url: str) -> RedisBackend:
     return RedisBackend.from_url(parse_url(url))
-
-
-@pytest.fixture
-def prefix() -> str:
-    return f"b{os.urandom(6).hex()}:"
-
-
-@pytest.fixture
-def backend(redis_server: Redis, prefix: str) -> Iterator[RedisBackend]:
-    made = client(f"{redis_server.url}/0?prefix={prefix}")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def peer(redis_server: Redis) -> Iterator[redis.Redis]:
-    made = redis.Redis(redis_server.host, redis_server.port, retry=None)  # type: ignore[arg-type]
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import redis
 
 from lockctl import history
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
@@ -21,7 +19,9 @@ from tests.contract.remembering import a_run
 from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    import redis
 
     from tests.servers.proxy import Proxy
 
@@ -31,39 +31,13 @@ REFUSAL = a_run(outcome="held", started_at=None, duration=None)
 
 
 @pytest.fixture
-def prefix() -> str:
-    return f"m{os.urandom(6).hex()}:"
-
-
-@pytest.fixture
-def key(prefix: str) -> str:
-    return f"{prefix}nightly"
-
-
-@pytest.fixture
 def url(redis_server: Redis, prefix: str) -> str:
     return f"{redis_server.url}/0?prefix={prefix}"
 
 
 @pytest.fixture
-def backend(url: str) -> Iterator[RedisBackend]:
-    made = RedisBackend.from_url(parse_url(url))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def other(url: str) -> Iterator[RedisBackend]:
-    made = RedisBackend.from_url(parse_url(url))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def peer(redis_server: Redis) -> Iterator[redis.Redis]:
-    made = redis.Redis(redis_server.host, redis_server.port, retry=None)  # type: ignore[arg-type]
-    yield made
-    made.close()
+def other(connect: Callable[[], RedisBackend]) -> RedisBackend:
+    return connect()
 
 
 def test_nothing_that_comes_late_from_its_holder_ends_or_prolongs_a_hold(

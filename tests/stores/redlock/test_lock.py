@@ -13,19 +13,18 @@ import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.lease.attempts import Attempts
-from lockctl.stores.redis.lock import RedisBackend
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, UNHEARD, Background, claim, take
 from tests.jobs import eventually
-from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lockctl.model import Claim
     from tests.jobs import Lockctl
     from tests.servers.redis import Redis
+    from tests.stores.redlock.conftest import Scene
 
 NODES = 5
 
@@ -47,52 +46,6 @@ def test_a_url_that_makes_no_sense_is_refused_without_any_network(url: str, said
         RedlockBackend.from_url(parse_url(url))
 
 
-class Scene:
-    """Five servers behind proxies, and clients that name the proxies."""
-
-    def __init__(self, servers: list[Redis]) -> None:
-        self.servers = servers
-        self.prefix = f"b{os.urandom(6).hex()}:"
-        self.key = f"{self.prefix}nightly"
-        self.proxies = [Proxy(server) for server in servers]
-        self._clients: list[RedlockBackend | RedisBackend] = []
-
-    def client(self, order: slice = slice(None)) -> RedlockBackend:
-        nodes = ",".join(proxy.address for proxy in self.proxies[order])
-        made = RedlockBackend.from_url(parse_url(f"redlock://{nodes}/0?prefix={self.prefix}"))
-        self._clients.append(made)
-        return made
-
-    def single(self, number: int) -> RedisBackend:
-        """A client of one node alone."""
-        made = RedisBackend.from_url(parse_url(f"redis://{self.servers[number].address}/0?prefix={self.prefix}"))
-        self._clients.append(made)
-        return made
-
-    def cut(self, *numbers: int, mode: str = "blackhole") -> None:
-        for number, proxy in enumerate(self.proxies):
-            proxy.mode = mode if number in numbers else "pass"
-
-    def where_held(self) -> list[int]:
-        return [number for number, server in enumerate(self.servers) if server.ask("EXISTS", self.key)]
-
-    def await_late_requests(self) -> None:
-        eventually(lambda: all(proxy.is_idle for proxy in self.proxies), limit=LIMIT)
-
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
-        for proxy in self.proxies:
-            proxy.close()
-
-
-@pytest.fixture
-def scene(redis_five: list[Redis]) -> Iterator[Scene]:
-    made = Scene(redis_five)
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize("mode", ["blackhole", "refuse", "reset", "drop_replies"])
 def test_a_minority_that_is_away_changes_nothing_but_the_time_it_takes(scene: Scene, mode: str) -> None:
     client, other = scene.client(), scene.client()
@@ -111,7 +64,7 @@ def test_a_majority_that_is_away_is_said_and_leaves_nothing(scene: Scene) -> Non
     scene.cut(0, 2, 4)
     with pytest.raises(BackendUnavailable, match="2 of 5 nodes answered, 3 are needed"):
         client.try_acquire(mine, timeout=2.0)
-    assert scene.where_held() == []
+    assert scene.where() == []
     scene.cut()
     client.withdraw(mine, timeout=LIMIT)
     take(scene.client(), claim())
@@ -150,7 +103,7 @@ def test_a_lock_that_a_majority_has_lost_is_put_back_nowhere(scene: Scene) -> No
     with pytest.raises(LeaseLost, match="on 2 of 5 nodes only"):
         client.renew(grant, timeout=LIMIT)
     eventually(lambda: not any(node._busy.locked() for node in client._nodes))
-    assert scene.where_held() == [3, 4]
+    assert scene.where() == [3, 4]
 
 
 def test_nodes_that_are_slow_hold_the_lock_too_and_the_others_may_then_fail(scene: Scene) -> None:
@@ -183,7 +136,7 @@ def test_a_node_that_is_slow_does_not_get_the_lock_after_it_was_given_back(scene
     eventually(lambda: not any(node._busy.locked() for node in client._nodes))
     scene.await_late_requests()
     take(client, claim())  # what a node did not hear yet, it hears first
-    eventually(lambda: len(scene.where_held()) == NODES)
+    eventually(lambda: len(scene.where()) == NODES)
     assert len({server.ask("GET", scene.key) for server in scene.servers}) == 1
 
 
@@ -191,15 +144,15 @@ def test_a_job_survives_the_outages_of_three_of_five_nodes_one_after_the_other(l
     nodes = ",".join(proxy.address for proxy in scene.proxies)
     url = f"redlock://{nodes}/0?prefix={scene.prefix}"
     job = lockctl.start("run", "-b", url, "-l", "nightly", "-t", "2s", "--", "sleep", "60")
-    eventually(lambda: len(scene.where_held()) == NODES)
+    eventually(lambda: len(scene.where()) == NODES)
     for number in (0, 2, 4):
         scene.cut(number)
-        eventually(lambda number=number: number not in scene.where_held())  # type: ignore[misc]
+        eventually(lambda number=number: number not in scene.where())  # type: ignore[misc]
         scene.cut()
-        eventually(lambda: len(scene.where_held()) == NODES)
+        eventually(lambda: len(scene.where()) == NODES)
     job.send_signal(signal.SIGTERM)
     assert job.wait(LIMIT) == 128 + signal.SIGTERM
-    assert scene.where_held() == []
+    assert scene.where() == []
 
 
 def test_a_split_vote_is_given_back_at_once_by_who_lost_it(scene: Scene) -> None:
@@ -207,7 +160,7 @@ def test_a_split_vote_is_given_back_at_once_by_who_lost_it(scene: Scene) -> None
     for number in (0, 1, 2):  # somebody is in the midst of it: neither he nor we have a majority of the rest
         scene.servers[number].ask("SET", scene.key, "somebody", "PX", "300")
     assert first.try_acquire(claim(), timeout=LIMIT) is None
-    assert scene.where_held() == [0, 1, 2]
+    assert scene.where() == [0, 1, 2]
     assert first.inspect("nightly", timeout=LIMIT).state == "foreign"
     mine = claim()
     while (grant := second.try_acquire(mine, timeout=LIMIT)) is None:
@@ -279,7 +232,7 @@ def test_an_attempt_ends_at_once_when_it_is_interrupted_and_can_be_taken_back(sc
     assert attempt.ended_at - asked < LIMIT / 2
     scene.cut()
     client.withdraw(mine, timeout=LIMIT)
-    assert scene.where_held() == []
+    assert scene.where() == []
     for end in (reading, writing):
         os.close(end)
 
@@ -312,7 +265,7 @@ def test_attempts_at_a_majority_that_stalls_do_not_keep_the_next_one_out(scene: 
     scene.cut()
     grant: Any = attempts.take(LIMIT, None)
     scene.await_late_requests()
-    assert scene.where_held() == list(range(NODES))
+    assert scene.where() == list(range(NODES))
     assert attempts.backend.renew(grant, timeout=LIMIT)
 
 
@@ -333,7 +286,7 @@ def test_a_request_whose_thread_starts_late_does_not_come_behind_the_one_that_gi
     assert len(late) == NODES
     for serve, words in late:
         serve(*words)
-    assert scene.where_held() == []
+    assert scene.where() == []
     for end in (reading, writing):
         os.close(end)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ import pytest
 from lockctl import history
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
 from lockctl.model import SHARED, SLOT
-from lockctl.stores.redis.lock import RedisBackend
 from lockctl.stores.redlock import tally
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.url import parse_url
@@ -21,57 +19,10 @@ from tests.contract.keeping import holder_of, revoke
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
 from tests.servers.process import free_port
-from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.servers.redis import Redis
-
-
-class Scene:
-    """Five servers behind proxies, and clients that name the proxies."""
-
-    def __init__(self, servers: list[Redis]) -> None:
-        self.servers = servers
-        self.prefix = f"h{os.urandom(6).hex()}:"
-        self.key = f"{self.prefix}nightly"
-        self.proxies = [Proxy(server) for server in servers]
-        self._clients: list[RedlockBackend | RedisBackend] = []
-
-    def client(self) -> RedlockBackend:
-        nodes = ",".join(proxy.address for proxy in self.proxies)
-        made = RedlockBackend.from_url(parse_url(f"redlock://{nodes}/0?prefix={self.prefix}"))
-        self._clients.append(made)
-        return made
-
-    def single(self, number: int) -> RedisBackend:
-        """A client of one node alone."""
-        made = RedisBackend.from_url(parse_url(f"redis://{self.servers[number].address}/0?prefix={self.prefix}"))
-        self._clients.append(made)
-        return made
-
-    def cut(self, *numbers: int, mode: str = "refuse") -> None:
-        for number, proxy in enumerate(self.proxies):
-            proxy.mode = mode if number in numbers else "pass"
-
-    def where(self, word: str = "") -> list[int]:
-        """The nodes that have the lock, or one of its companions."""
-        key = f"{{{self.key}}}:{word}" if word else self.key
-        return [number for number, server in enumerate(self.servers) if server.ask("EXISTS", key)]
-
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
-        for proxy in self.proxies:
-            proxy.close()
-
-
-@pytest.fixture
-def scene(redis_five: list[Redis]) -> Iterator[Scene]:
-    made = Scene(redis_five)
-    yield made
-    made.close()
+    from tests.stores.redlock.conftest import Scene
 
 
 @pytest.mark.parametrize(("mode", "slots"), [(SHARED, 1), (SLOT, 1), (SLOT, 3)])
@@ -117,9 +68,9 @@ def _time_of(server: Redis) -> float:
 def test_a_hold_is_kept_by_a_majority_whichever_minority_is_away(scene: Scene) -> None:
     client, other = scene.client(), scene.client()
     grant = take(client, claim(ttl=2.0))
-    scene.cut(0, 1)
+    scene.cut(0, 1, mode="refuse")
     client.release(grant, timeout=LIMIT, hold=60.0)
-    scene.cut(3, 4)
+    scene.cut(3, 4, mode="refuse")
     holder = holder_of(other)
     assert (holder.owner, holder.token) == (grant.claim.owner, grant.token)
     assert holder.ended_at is not None
@@ -153,7 +104,7 @@ def test_nothing_that_comes_late_from_its_holder_ends_a_hold(scene: Scene) -> No
 def test_a_hold_that_only_a_minority_took_is_said(scene: Scene) -> None:
     client = scene.client()
     grant = take(client, claim(ttl=60.0))
-    scene.cut(0, 1, 2)
+    scene.cut(0, 1, 2, mode="refuse")
     with pytest.raises(BackendUnavailable, match="2 of 5 nodes"):
         client.release(grant, timeout=1.0, hold=60.0)
 
@@ -173,13 +124,13 @@ def test_the_latest_success_is_known_to_every_majority(scene: Scene) -> None:
     grant = take(client, claim(ttl=60.0))
     client.note_success(grant, timeout=LIMIT)
     eventually(lambda: scene.where("success") == [0, 1, 2, 3, 4])
-    scene.cut(0, 1)
+    scene.cut(0, 1, mode="refuse")
     later = replace(grant, at=grant.at + 50)
     client.note_success(later, timeout=LIMIT)
     for away in ((), (0, 1), (2, 3), (3, 4)):
-        scene.cut(*away)
+        scene.cut(*away, mode="refuse")
         assert other.last_success("nightly", timeout=LIMIT) == pytest.approx(later.at, abs=1e-5)
-    scene.cut(0, 1, 2)
+    scene.cut(0, 1, 2, mode="refuse")
     with pytest.raises(BackendUnavailable, match="2 of 5 nodes noted the success"):
         client.note_success(grant, timeout=1.0)
     with pytest.raises(BackendUnavailable, match="2 of 5 nodes answered"):
@@ -189,16 +140,16 @@ def test_the_latest_success_is_known_to_every_majority(scene: Scene) -> None:
 def test_runs_that_were_remembered_without_a_minority_are_put_together_and_each_is_there_once(scene: Scene) -> None:
     client, other = scene.client(), scene.client()
     for number, away in enumerate([(), (0, 1), (3, 4), (1, 2)]):
-        scene.cut(*away)
+        scene.cut(*away, mode="refuse")
         client.remember("nightly", a_run(number), timeout=LIMIT)
     scene.cut()
     eventually(lambda: scene.where("runs") == [0, 1, 2, 3, 4])
     for away in ((), (0, 1), (3, 4)):
-        scene.cut(*away)
+        scene.cut(*away, mode="refuse")
         assert [run.token for run in other.history("nightly", timeout=LIMIT)] == [44, 43, 42, 41]
         assert other.inspect("nightly", timeout=LIMIT).last_run == a_run(3)
     assert list(other.list("*", timeout=LIMIT)) == []
-    scene.cut(0, 1, 2)
+    scene.cut(0, 1, 2, mode="refuse")
     with pytest.raises(BackendUnavailable, match="2 of 5 nodes remembered the run"):
         client.remember("nightly", a_run(9), timeout=1.0)
     with pytest.raises(BackendUnavailable, match="2 of 5 nodes answered"):
@@ -210,7 +161,7 @@ def test_runs_of_hosts_whose_clocks_differ_stay_in_the_order_in_which_they_ended
     behind = [a_run(number, token=None, ended_at=1_790_000_000.0 - number) for number in range(6)]
     refusals = [replace(run, started_at=None, duration=None, outcome="held") for run in behind]
     for number, (run, refusal) in enumerate(zip(behind, refusals, strict=True)):
-        scene.cut(number % 5)
+        scene.cut(number % 5, mode="refuse")
         client.remember("nightly", run, timeout=LIMIT)
         client.remember("nightly", refusal, timeout=LIMIT)
     scene.cut()
@@ -218,7 +169,7 @@ def test_runs_of_hosts_whose_clocks_differ_stay_in_the_order_in_which_they_ended
     assert [run for run in kept if run.started] == behind[::-1]
     assert [run for run in kept if not run.started] == refusals[::-1]
     ahead = a_run(7, ended_at=1.0)
-    scene.cut(0, 1)
+    scene.cut(0, 1, mode="refuse")
     client.remember("nightly", ahead, timeout=LIMIT)
     scene.cut()
     assert other.inspect("nightly", timeout=LIMIT).last_run == ahead

@@ -1,4 +1,4 @@
-"""A root node of each test's own in a shared ZooKeeper server, and clients of other servers."""
+"""A root node of each test's own in a shared ZooKeeper server."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.stores.zookeeper.lock import ZooKeeperBackend
-from lockctl.url import parse_url
 from tests.contract.test_zookeeper import ZooKeeperHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.servers.zookeeper import ZooKeeper
 
@@ -22,17 +20,3 @@ def harness(zookeeper_server: ZooKeeper) -> Iterator[ZooKeeperHarness]:
     made = ZooKeeperHarness(zookeeper_server)
     yield made
     made.close()
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[[str], ZooKeeperBackend]]:
-    """The client of a URL."""
-    made: list[ZooKeeperBackend] = []
-
-    def make(url: str) -> ZooKeeperBackend:
-        made.append(ZooKeeperBackend.from_url(parse_url(url)))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lockctl.errors import LeaseRevoked, LockctlError
 from tests.contract.harness import LIMIT, refused, take
+from tests.contract.keeping import holder_of
 from tests.contract.waiting import start_waiting
 
 if TYPE_CHECKING:
-    from lockctl.stores.zookeeper.lock import ZooKeeperBackend
     from tests.contract.test_zookeeper import ZooKeeperHarness
-
-
-def holder_of(client: ZooKeeperBackend) -> Any:
-    (holder,) = client.inspect("nightly", timeout=LIMIT).holders
-    return holder
 
 
 def node_of(harness: ZooKeeperHarness) -> str:
