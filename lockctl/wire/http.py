@@ -219,6 +219,7 @@ class Client:
         self.endpoint = endpoint
         self.headers = headers
         self._stream: Stream | None = None
+        self.connected = False  # whether there ever was a connection
 
     def request(
         self,
@@ -310,6 +311,7 @@ class Client:
         """Send requests and add what is answered to them, until the server closes the connection."""
         if self._stream is None:
             self._stream = self.endpoint.connect(deadline)
+            self.connected = True
         stream = self._stream
         data = [self._head(method, target, body, headers) + body for method, target, body in requests]
         stream.send(b"".join(data), deadline)

@@ -12,6 +12,7 @@ from lockctl.stores.consul.layout import Entry, is_session, quoted, read_entry
 from lockctl.value import Value
 from lockctl.wire.deadline import password_now
 from lockctl.wire.http import Client
+from lockctl.wire.stream import Closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ SPREAD = 1 / 16  # Consul adds up to this part of a wait, so that not all return
 ANSWER_LIMIT = 5.0  # seconds after that
 MOST_OPERATIONS = 64  # of one transaction
 RENEW = "/v1/session/renew/"
+FULL = "more connections from this address than the agent's limits.http_max_conns_per_client (200 unless changed)"
 LONGEST_REASON = 300  # characters of a refusal
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
 
@@ -216,7 +218,12 @@ class Agent:
     def _ask_all(self, requests: tuple[tuple[str, str, str, bytes], ...], deadline: Deadline) -> list[Response]:
         asked = tuple((method, self._target(path, query), body) for method, path, query, body in requests)
         while True:
-            answers = self._client.pipeline(asked, deadline)
+            try:
+                answers = self._client.pipeline(asked, deadline)
+            except Closed as failure:
+                if self._last is not None:
+                    raise
+                raise Closed(f"{failure}: {FULL}, or a port for TLS (consuls://)") from None
             try:
                 for (_, path, _, _), answer in zip(requests, answers, strict=True):
                     self._check(path, answer)
@@ -283,6 +290,8 @@ class Agent:
         said = self._said(answer)
         if b"Missing node registration" in answer.body and self._settings.query:
             said += ": a session needs a node of its datacenter: ask an agent there instead of saying dc="
+        if answer.status == 429:
+            said += f": {FULL}"
         return BackendUnavailable(f"{self.where}: status {answer.status}: {said}")
 
     def _forbidden(self, answer: Response) -> Forbidden:

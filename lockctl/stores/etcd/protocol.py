@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # a member that is cut off from the others says so at once, instead of holding the request
 HEADERS = (("Grpc-Metadata-Hasleader", "true"),)
+SILENT = "it does not even answer who is connected: stopped, overloaded, or at its limit of open files (ulimit -n)"
 LONGEST_TRY = 2.0  # seconds for a member while there are others: more than an election takes
 TURNS = 3  # of one request that may be made several times at once: a late answer costs a third of its time
 # gRPC's codes, which the gateway repeats
@@ -210,6 +211,8 @@ class Cluster:
             client.close()
             if isinstance(failure, Closed) and member.tls is None and not self._answered:
                 raise BackendUnavailable(f"{failure}: if it wants TLS, use etcds://") from None
+            if type(failure) is BackendUnavailable and client.connected and not self._answered:
+                raise BackendUnavailable(f"{failure}: {SILENT}") from None
             raise
         self._answered = True
         self._idle.append((member, client))

@@ -34,6 +34,9 @@ READ_ONLY = (1290, 1792, 1836)
 BROKEN = (3819, 4025)  # a row is against a constraint of the table
 FOREIGN = (1054, 1062, 1264, 1364, 1366, 1406)  # columns that are not ours
 NO_TLS, NO_PLUGIN = 2026, 2059
+# what is said when there are too many connections, and what is to be raised
+FULL = {1040: "max_connections there (151 unless changed)"}
+FULL |= dict.fromkeys((1203, 1226), "max_user_connections there, or MAX_USER_CONNECTIONS of the user")
 # strict: nothing is cut off to fit; backslashes mean what the driver thinks. This level waits for rows, knows all
 # formats of the binary log, and is what servers usually have.
 USUAL = (
@@ -128,6 +131,8 @@ class Session:
             return ConfigError(f"{self.where}: {said}")
         if code == 0 or 2000 <= code < 3000:  # numbers of the driver itself
             return SessionGone(f"{self.where}: {said or 'the server closed the connection'}")
+        if code in FULL:
+            said += f": each holder and waiter has a connection: raise {FULL[code]}"
         return SqlError(f"{self.where}: {said}", code)
 
 

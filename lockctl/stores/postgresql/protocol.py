@@ -42,6 +42,14 @@ LASTING = (
     "unsupported frontend protocol",
     "expected authentication request",
 )
+# what is said when there are too many connections, by servers and by PgBouncer, and what is to be raised
+FULL = {
+    "too many clients already": "max_connections in postgresql.conf (100 unless changed)",
+    "connection slots are reserved": "max_connections in postgresql.conf (100 unless changed)",
+    "too many connections for role": "the CONNECTION LIMIT of the role",
+    "too many connections for database": "the CONNECTION LIMIT of the database",
+    "no more connections allowed": "max_client_conn in pgbouncer.ini (100 unless changed)",
+}
 IDENTITY = (
     "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.current_database(),"
     " current_user::text"
@@ -152,6 +160,9 @@ def _refused(where: str, text: str) -> BackendUnavailable | ConfigError:
         return ConfigError(f"{where}: offers no TLS: say tls=no in the URL if the network to it can be trusted")
     if any(sign in text for sign in LASTING):
         return ConfigError(f"{where}: {text}")
+    for sign, limit in FULL.items():
+        if sign in text:
+            return BackendUnavailable(f"{where}: {text}: each holder and waiter has a connection: raise {limit}")
     return BackendUnavailable(f"{where}: {text}")
 
 

@@ -17,6 +17,8 @@ ADVICE = {  # what a person must change; the rest may pass by itself
     "CROSSSLOT": "this is a node of a Redis cluster, which is not served: name a single primary",
     "WRONGTYPE": "a companion key of the lock holds what is not lockctl's: delete it, or use another prefix",
 }
+FULL = "max number of clients"
+RAISE_LIMIT = "it has as many clients as it may have: raise maxclients there, and ulimit -n of its process"
 NAME = frozenset("abcdefghijklmnopqrstuvwxyz|-_.")  # what the name of a command is made of
 PASSING = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "OOM", "MISCONF", "TRYAGAIN")
 
@@ -66,6 +68,8 @@ def refusal(where: str, error: ReplyError) -> LockctlError:
         return ConfigError(f"{where}: {error.text}")
     if code == "READONLY":
         return BackendUnavailable(f"{where}: a replica, which cannot be written to (READONLY): name the primary")
+    if FULL in error.text:
+        return BackendUnavailable(f"{where}: {RAISE_LIMIT}")
     text = error.text.partition(" script: ")[0]  # which line of ours it was is of no use to anybody
     return BackendUnavailable(f"{where}: {error.code} {text}")
 
@@ -76,6 +80,6 @@ def refused_authentication(where: str, error: ReplyError) -> LockctlError:
         return BackendUnavailable(f"{where}: {error.code}")
     if error.code == "ERR" and "without any password configured" in error.text:
         return ConfigError(f"{where}: the server has no password, and the URL has one")
-    if error.code == "ERR" and "max number of clients" in error.text:
-        return BackendUnavailable(f"{where}: the server has as many clients as it may have")
+    if FULL in error.text:
+        return BackendUnavailable(f"{where}: {RAISE_LIMIT}")
     return ConfigError(f"{where}: {ADVICE['WRONGPASS']} ({error.code})")

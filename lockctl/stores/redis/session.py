@@ -113,7 +113,9 @@ class Session:
         except Closed as failure:
             connection.close()
             if place.tls is None and place.unix is None and not self._answered:
-                raise Closed(f"{failure} at once (does it want TLS? then the scheme ends in s)") from None
+                raise Closed(
+                    f"{failure} at once (does it want TLS? then the scheme ends in s; has it maxclients already?)"
+                ) from None
             raise
         except BaseException:
             connection.close()

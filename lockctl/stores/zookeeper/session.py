@@ -43,8 +43,9 @@ LONGEST_SILENCE = 1 / 4  # of the session timeout: see above
 PROBE = 4.0  # seconds, also on a busy server, for a new session that shows whether the servers only refuse an older one
 NOBODY_THERE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOENT}  # said at once by our own host
 LONGEST = (2**31 - 1) / 1000  # seconds: the protocol has an int32 of milliseconds
-CLOSES = "it closes the connection: no quorum, not ZooKeeper, or a port for TLS (zookeepers://)"
-CLOSES_KNOWN = "it closes the connection: no quorum, or its data are older than what this session has seen"
+FULL = "more connections from this host than maxClientCnxns in zoo.cfg (60 unless changed)"
+CLOSES = f"it closes the connection: no quorum, {FULL}, not ZooKeeper, or a port for TLS (zookeepers://)"
+CLOSES_KNOWN = f"it closes the connection: no quorum, {FULL}, or its data are older than what this session has seen"
 
 
 def client_class() -> type[Client]:
