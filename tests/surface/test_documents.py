@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import subprocess
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from lockctl.cli.exit_status import MEANINGS
+from man import metadata
 from tests.surface.command_lines import calls, check_call
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "PACKAGING.md"]
 
 
 @pytest.fixture(params=DOCUMENTS)
@@ -53,6 +59,52 @@ def test_readme_has_the_exit_statuses_of_the_code(root: Path) -> None:
     text = (root / "README.md").read_text(encoding="utf-8")
     table = text.partition("| status | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
     assert tuple(tuple(cell.strip() for cell in row.strip("|").split("|")) for row in table.splitlines()) == MEANINGS
+
+
+def test_every_block_of_readme_is_one_that_a_shell_accepts(root: Path, need_tool: Callable[[str], str]) -> None:
+    text = (root / "README.md").read_text(encoding="utf-8").partition("\n## Layout")[0]
+    lines = [line[4:] for line in text.splitlines() if line.startswith("    ")]
+    script = "\n".join(line for line in lines if not line.startswith("*/"))  # which is for cron
+    done = subprocess.run(
+        [need_tool("bash"), "-n"], input=script, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_message_that_is_explained_is_one_of_the_program(root: Path) -> None:
+    source = "".join(path.read_text(encoding="utf-8") for path in (root / "lockctl").rglob("*.py"))
+    source = re.sub(r'"\s*\n\s*f?"', "", source) + os.strerror(errno.ENOENT)
+    text = (root / "README.md").read_text(encoding="utf-8").partition("## Troubleshooting")[2].partition("\n## ")[0]
+    messages = [
+        found for row in re.findall(r"^\| (`.*?) \|", text, flags=re.MULTILINE) for found in re.findall(r"`(.*?)`", row)
+    ]
+    assert len(messages) >= 10
+    for message in messages:
+        if not message.startswith(("lockctl: ", "--")):
+            assert all(piece.strip(" :") in source for piece in message.split("…")), message
+
+
+def test_a_package_index_gets_links_to_the_repository_or_none(root: Path) -> None:
+    text = (root / "README.md").read_text(encoding="utf-8")
+    assert "](man/session.svg)" in text
+    at_home = metadata.readme(text, "https://git.example/lockctl", "1.2.3")
+    assert "](https://git.example/lockctl/raw/v1.2.3/man/session.svg)" in at_home
+    assert "](https://git.example/lockctl/blob/v1.2.3/configs/lockctl.toml)" in at_home
+    alone = metadata.readme(text, "", "1.2.3")
+    for shown in (at_home, alone):
+        assert re.findall(r"\]\((?!https://)", shown) == []
+    assert "session.svg" not in alone
+
+
+def test_the_picture_of_readme_tells_its_story_and_loads_nothing_from_elsewhere(root: Path) -> None:
+    drawn = ET.parse(root / "man/session.svg")
+    text = "".join(drawn.getroot().itertext()).replace("\N{NO-BREAK SPACE}", " ")
+    first, second = (re.search(rf"nightly: runs on {host} with token (\d+)", text) for host in ("web1", "web2"))
+    assert first
+    assert second
+    assert int(first[1]) < int(second[1])
+    assert "kill -KILL" in text[first.end() : second.start()]
+    assert "url(http" not in (root / "man/session.svg").read_text(encoding="utf-8")
 
 
 def test_readme_names_the_two_commands_of_a_newcomer(root: Path) -> None:

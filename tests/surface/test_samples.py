@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -121,6 +122,21 @@ def test_every_line_of_the_crontab_is_one_that_cron_and_lockctl_accept(root: Pat
         assert "lock" in parsed[0], f"a name for the lock survives a change of the command: {line}"
         jobs += 1
     assert jobs >= 4
+
+
+def test_the_image_starts_a_job_with_a_grace_period_that_fits(root: Path) -> None:
+    text = (root / "configs/Dockerfile").read_text(encoding="utf-8")
+    assert text.startswith("#"), "it says first what it is"
+    steps = dict(line.split(" ", 1) for line in text.splitlines() if re.match(r"[A-Z]+ ", line))
+    assert set(steps) == {"FROM", "COPY", "RUN", "STOPSIGNAL", "CMD"}
+    program, *call = json.loads(steps["CMD"])
+    assert program == "lockctl"
+    check_call(call)
+    parsed = fastpath.read(call[1:])
+    assert parsed is not None
+    grace = parse_duration(str(parsed[0]["kill_after"]))
+    assert grace < 10, "docker stop kills after that"
+    assert plan(parse_duration(str(parsed[0]["ttl"])), grace, load("file").capabilities).grace == grace
 
 
 def test_the_unit_of_systemd_starts_a_standby_and_gives_it_time_to_stop(root: Path) -> None:
