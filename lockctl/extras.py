@@ -9,6 +9,7 @@ from lockctl.errors import ConfigError
 
 LIBRARIES = {  # extra -> what it installs
     "redis": "redis",
+    "consul": "py-consul",
     "zookeeper": "kazoo",
     "postgresql": "psycopg2-binary",
     "mysql": "PyMySQL",

@@ -51,6 +51,12 @@ def load(scheme: str) -> type[Backend]:
     return found
 
 
+def load_doctor(scheme: str) -> Any:
+    """The module that looks for what would break locks at URLs of this scheme. Raises ``ConfigError``."""
+    load(scheme)
+    return __import__(SCHEMES[scheme].rpartition(".")[0] + ".doctor", fromlist=["examine"])
+
+
 def load_marks(scheme: str) -> Any:
     """The class that keeps marks at URLs of this scheme; raises ``ConfigError`` for an unknown one."""
     if scheme not in MARKS:

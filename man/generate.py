@@ -12,6 +12,7 @@ for each page. Its markup is small:
     @examples run       the examples of its help
     @synopsis run       its synopsis
     @promises redis     what a backend promises, from its capabilities
+    @checks host        what `lockctl doctor` looks for, on the host or in backends
     @exit-status, @config-keys, @variables
 
 The date is fixed, so that the same code always gives the same bytes.
@@ -39,6 +40,7 @@ from lockctl.cli.commands import cli  # noqa: E402
 from lockctl.cli.exit_status import MEANINGS  # noqa: E402
 from lockctl.cli.group import Command, Examples, Group  # noqa: E402
 from lockctl.cli.verbs.completion import script  # noqa: E402
+from lockctl.doctor import backend, host  # noqa: E402
 from lockctl.registry import load  # noqa: E402
 from lockctl.settings import BY_NAME, MOST_SLOTS, SETTINGS, Setting  # noqa: E402
 
@@ -109,6 +111,9 @@ def directive(word: str, *arguments: str) -> list[str]:
         return options(command_of(arguments))
     if word == "examples":
         return [line for example in command_of(arguments).examples.items() for line in example_of(*example)]
+    if word == "checks":
+        checks = host.CHECKS if arguments[0] == "host" else backend.checks()
+        return [line for check in checks for line in item(f"\\fB{escaped(check.id)}\\fP", check.why)]
     if word == "exit-status":
         return [line for status, meaning in MEANINGS for line in item(f"\\fB{escaped(status)}\\fP", meaning)]
     if word == "config-keys":

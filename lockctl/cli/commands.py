@@ -27,6 +27,7 @@ VERBS = (
         "backends",
         "completion",
         "config",
+        "doctor",
         "fence",
         "force-release",
         "help",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lockctl.model import Outcome
 
 OK = 0
+FAILS = 1  # what doctor has found
 USAGE = 64
 UNAVAILABLE = 69
 BUG = 70

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from lockctl.backend import Backend
+    from lockctl.config import Effective
+    from lockctl.url import Url
 
+    Settings = dict[str, Effective]
     TextType = click.ParamType[str]
     AnyType = click.ParamType[Any]
 else:
@@ -27,10 +30,15 @@ else:
 
 def open_backend(word: str | None, config_file: str | None, lock: str | None = None) -> Backend:
     """The backend that the options, variables and configuration mean."""
-    given: dict[str, str | bool] = {} if word is None else {"backend": word}
+    return registry.open_backend(place({"backend": word}, config_file, lock)[0])
+
+
+def place(options: dict[str, str | None], config_file: str | None, lock: str | None = None) -> tuple[Url, Settings]:
+    """The URL of the backend that the options, variables and configuration mean, and all settings."""
+    given: dict[str, str | bool] = {name: text for name, text in options.items() if text is not None}
     file = config.read_config(config.config_path(config_file, os.environ))
     settings = config.resolve(given, os.environ, file, lock)
-    return registry.open_backend(config.backend_url(settings["backend"], os.environ, file))
+    return config.backend_url(settings["backend"], os.environ, file), settings
 
 
 class Parsed(AnyType):

@@ -36,6 +36,7 @@ BASE = {
     "documents",
     "history",
     "extras",
+    "finding",
 }
 BASE |= {"supervise.tree", "supervise.signals"}  # facts of the kernel about processes and signals
 # each layer, and the layers that it may import from; the base is open to all
@@ -54,6 +55,7 @@ LAYERS: dict[str, set[str]] = {
     "lease": set(),
     "supervise": {"lease"},
     "request": {"lease"},
+    "doctor": {"registry", "secret", "lease", "wire"},
     "runner": {"request", "registry", "lease", "supervise", "fence"},
     "cli": {
         "settings",
@@ -66,6 +68,7 @@ LAYERS: dict[str, set[str]] = {
         "request",
         "runner",
         "fence",
+        "doctor",
     },
     "loading": set(),
     "__main__": {"cli", "loading"},
@@ -74,14 +77,15 @@ LAYERS: dict[str, set[str]] = {
 }
 # the files of a store: what each has is in CONTRIBUTING.md
 FILES_OF_A_STORE = {"__init__", "cell", "lock", "address", "protocol", "session", "errors", "layout", "claim", "queue"}
-FILES_OF_A_STORE |= {"wait", "share", "hold", "revoke", "inspect", "records", "retire"}
+FILES_OF_A_STORE |= {"wait", "share", "hold", "revoke", "inspect", "records", "retire", "doctor"}
 FILES_OF_ITS_OWN = {
     "redis": {"scripts", "share_scripts", "sentinel", "entry"},
     "redlock": {"nodes", "tally"},
     "postgresql": {"driver", "schema", "tokens", "scope", "pooler", "observer"},
     "zookeeper": {"multiread"},
 }
-USES = {"redlock": {"redis"}}  # no other store knows a second one
+# no other store knows a second one; sqlite: what a file system is good for
+USES = {"redlock": {"redis"}, "sqlite": {"file"}}
 BELOW_THE_COMMAND_LINE = sorted(
     path
     for path in ROOT.rglob("*.py")

@@ -19,6 +19,11 @@ PARAMETERS = {"prefix": "lockctl/", **tls_settings.PARAMETERS}
 
 def cluster(url: Url, params: dict[str, str]) -> Cluster:
     """The cluster of a URL whose parameters were taken; nothing is opened. Raises ``ConfigError``."""
+    return Cluster(members(url, params), url.user, url.password)
+
+
+def members(url: Url, params: dict[str, str]) -> tuple[Endpoint, ...]:
+    """The members that a URL names. Raises ``ConfigError``."""
     scheme = url.scheme
     if not url.hosts:
         raise ConfigError(f"{scheme}: a URL has the members of the cluster, such as {scheme}://host1,host2/")
@@ -31,9 +36,9 @@ def cluster(url: Url, params: dict[str, str]) -> Cluster:
         tls = tls_settings.TlsSettings.from_params(scheme, params)
     else:
         tls_settings.without_tls(scheme, params)
-    members = []
+    found = []
     for text in url.hosts:
         host, port = endpoint(text, PORT)
         shown = f"[{host}]" if ":" in host else host
-        members.append(Endpoint(f"etcd at {printable(shown)}:{port}", host, port, tls=tls))
-    return Cluster(tuple(members), url.user, url.password)
+        found.append(Endpoint(f"etcd at {printable(shown)}:{port}", host, port, tls=tls))
+    return tuple(found)

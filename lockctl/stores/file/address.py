@@ -181,14 +181,15 @@ def refuse(path: str, failure: OSError) -> NoReturn:
 def _open(path: str, *, any_filesystem: bool) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        _check(path, os.fstat(descriptor), any_filesystem=any_filesystem)
+        check(path, os.fstat(descriptor), any_filesystem=any_filesystem)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _check(path: str, seen: os.stat_result, *, any_filesystem: bool) -> None:
+def check(path: str, seen: os.stat_result, *, any_filesystem: bool) -> None:
+    """Raise ``ConfigError`` if the directory at *path* is none for locks."""
     shown = printable(path)
     if seen.st_uid not in (0, os.geteuid()):
         message = (

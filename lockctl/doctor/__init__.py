@@ -1,0 +1,1 @@
+"""What would break the promise of lockctl on this host or in a backend; nothing is changed."""

@@ -1,0 +1,82 @@
+"""What delays the start of every run, or keeps cron from finding the command, in this installation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import MAGIC_NUMBER, cache_from_source
+
+from lockctl.finding import Check
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lockctl.finding import Examination
+
+PATH_OF_CRON = "/usr/bin:/bin"
+SHIMS = ("pyenv", "asdf", "mise", "rtx")  # programs that start a script in the place of a command
+BEGINNING = 2000  # bytes of a file that show what it is
+WORD = 0xFFFFFFFF
+
+BYTECODE = Check(
+    "host.bytecode",
+    "Without compiled files every run compiles lockctl anew, which delays the command by a tenth of a second.",
+    "{python} -m compileall -q {directory} (as the owner of that directory)",
+)
+SHIM = Check(
+    "host.shim",
+    "A shim starts a shell before lockctl, which delays every run by a fifth of a second, and cron does not have it.",
+    "call {real}, or: ln -s {real} /usr/local/bin/lockctl",
+)
+COMMAND = Check(
+    "host.command",
+    "A crontab line that says only lockctl needs it in a directory of cron's PATH.",
+    "write {real} into the crontab, or set PATH there, or: ln -s {real} /usr/bin/lockctl",
+)
+CHECKS = (BYTECODE, SHIM, COMMAND)
+
+
+def examine(environ: Mapping[str, str], found: Examination) -> None:
+    """Look at the files of lockctl, and at what its name means in a shell and in cron."""
+    directory = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    real = os.path.join(sys.prefix, "bin", "lockctl")
+    found.words.update(python=sys.executable, directory=directory, real=real)
+    sources = list(_sources(directory))
+    missing = sum(not _is_compiled(source) for source in sources)
+    seen = f"{missing} of {len(sources)} modules are not compiled" if missing else f"{len(sources)} modules"
+    found.judge(BYTECODE, seen, warns=missing > 0)
+    path = shutil.which("lockctl", path=environ.get("PATH"))
+    shim = None if path is None else _shim(path)
+    found.judge(SHIM, f"{path} is a shim of {shim}" if shim else "none", warns=shim is not None)
+    in_cron = shutil.which("lockctl", path=PATH_OF_CRON)
+    found.judge(COMMAND, in_cron or f"not in {PATH_OF_CRON}", warns=in_cron is None)
+
+
+def _sources(directory: str) -> Iterator[str]:
+    for folder, _, files in os.walk(directory):
+        yield from (os.path.join(folder, file) for file in files if file.endswith(".py"))
+
+
+def _is_compiled(source: str) -> bool:
+    """Whether there is a file that Python would load instead, without a look at the content of the source."""
+    try:
+        with open(cache_from_source(source), "rb") as file:
+            head = file.read(16)
+        seen = os.stat(source)
+    except OSError:
+        return False
+    kind = int.from_bytes(head[4:8], "little")  # PEP 552: not 0, by the source's hash
+    times = (int(seen.st_mtime) & WORD).to_bytes(4, "little") + (seen.st_size & WORD).to_bytes(4, "little")
+    return head[:4] == MAGIC_NUMBER and (kind != 0 or head[8:] == times)
+
+
+def _shim(path: str) -> str | None:
+    """The program that put a shim at *path*; ``None``: it is none."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(BEGINNING)
+    except OSError:
+        return None
+    return next((name for name in SHIMS if b"%s exec" % name.encode() in text or f"/{name}/shims/" in path), None)

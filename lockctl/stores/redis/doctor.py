@@ -1,0 +1,253 @@
+"""What would break locks in a Redis server, asked by redis-py."""
+
+from __future__ import annotations
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.finding import Check
+from lockctl.names import printable
+from lockctl.stores.redis import address as addresses
+from lockctl.stores.redis.layout import keys_of, remembered, wake_channel
+from lockctl.wire.deadline import password_now
+from lockctl.wire.stream import Endpoint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from lockctl.finding import Examination
+    from lockctl.stores.redis.address import Login
+    from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
+
+    Facts = dict[str, Any]
+
+PATIENCE = 3.0  # seconds for one answer
+OLDEST = (5, 0)  # version that is served
+FEW = 0.9  # part of the connections that may be in use
+REPLICA_PATIENCE = 100  # milliseconds for replicas to say how far they are
+
+VISIBLE = Check(
+    "redis.visible",
+    "What the user may not ask for could not be checked.",
+    "use a URL with an administrator's password for doctor, or: redis-cli {at} ACL SETUSER {user} +info",
+)
+VERSION = Check("redis.version", "Older servers cannot run lockctl's scripts.", "upgrade the server to 7 or newer")
+ROLE = Check("redis.role", "A replica refuses writes, and what it has may be old.", "name the primary in the URL")
+CLUSTER = Check(
+    "redis.cluster", "A node of Redis Cluster has only some of the keys.", "use one primary that is not in cluster mode"
+)
+EVICTION = Check(
+    "redis.eviction",
+    "When the memory is full, a key that is evicted frees its lock while the job still runs.",
+    "redis-cli {at} CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
+)
+PERSISTENCE = Check(
+    "redis.persistence",
+    "A server that restarts without its newest writes has forgotten locks whose jobs still run.",
+    "redis-cli {at} CONFIG SET appendonly yes appendfsync always, and the same in redis.conf",
+)
+REPLICAS = Check(
+    "redis.replicas",
+    "A lock is acknowledged before a replica has it, so a failover can lose it; tokens then protect the resource.",
+    "redis-cli {at} CONFIG SET min-replicas-to-write 1, use --fence, or use a backend with a quorum",
+)
+CONNECTIONS = Check(
+    "redis.connections",
+    "A server without free connections refuses new jobs.",
+    "redis-cli {at} CONFIG SET maxclients {more}",
+)
+ACL = Check(
+    "redis.acl",
+    "Without these rights a lock cannot be acquired, shared or recorded.",
+    "redis-cli {at} ACL SETUSER {user} '~{prefix}*' '~{{{prefix}*' '&{{{prefix}*' +@all -@admin -@dangerous",
+)
+CHECKS = (VISIBLE, VERSION, ROLE, CLUSTER, EVICTION, PERSISTENCE, REPLICAS, CONNECTIONS, ACL)
+
+
+def examine(url: Url, found: Examination, deadline: Deadline) -> None:
+    """Look at the server of a URL. Raises ``BackendUnavailable``, ``ConfigError``."""
+    place = addresses.from_url(url)
+    server = place.place
+    if not isinstance(server, Endpoint):
+        from lockctl.stores.redis.sentinel import find_primary
+
+        server = find_primary(server, deadline)
+        found.where = server.where
+    examine_server(server, place.login, place.prefix, found, deadline)
+
+
+def examine_server(server: Endpoint, login: Login, prefix: str, found: Examination, deadline: Deadline) -> Facts | None:
+    """Look at one server; what INFO says. Raises ``BackendUnavailable``, ``ConfigError``."""
+    try:
+        from redis import exceptions
+    except ImportError:
+        found.lacks("redis")
+        return None
+    client = _client(server, login, deadline)
+    at = f"-s {server.unix}" if server.unix else f"-h {server.host} -p {server.port}"
+    found.words.update(at=at, user=login.user or "default", prefix=prefix)
+    try:
+        client.ping()
+        found.measure(lambda: _time(client))
+        facts = _facts(client)
+        _judge(facts, found)
+        _check_rights(client, prefix, found)
+    except (exceptions.AuthenticationError, exceptions.NoPermissionError) as refused:
+        raise ConfigError(f"{server.where}: {printable(str(refused))}") from None
+    except (exceptions.RedisError, OSError) as failure:
+        raise BackendUnavailable(f"{server.where}: {printable(str(failure))[:300]}") from None
+    finally:
+        client.close()
+    return facts
+
+
+def _client(server: Endpoint, login: Login, deadline: Deadline) -> Any:
+    import redis
+
+    options: dict[str, Any] = {"db": login.db, "username": login.user}
+    # its own repetitions would take many times as long
+    options.update(
+        password=password_now(login.password, deadline),
+        socket_timeout=PATIENCE,
+        socket_connect_timeout=PATIENCE,
+        retry=None,
+        protocol=2,
+    )
+    kind: Any = redis.Connection
+    if server.unix is not None:
+        kind = redis.UnixDomainSocketConnection
+        options["path"] = server.unix
+    else:
+        options.update(host=server.host, port=server.port)
+    if server.tls is not None:
+        from lockctl.wire.tls import context
+
+        made, name = context(server.tls), server.tls.tls_name or server.host
+
+        class Secured(redis.Connection):
+            """With the TLS of all backends; the library cannot verify another name than the host's."""
+
+            def _connect(self) -> Any:
+                return made.wrap_socket(super()._connect(), server_hostname=name)  # type: ignore[no-untyped-call]
+
+        kind = Secured
+    return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=kind, max_connections=1, **options))
+
+
+def _time(client: Any) -> float:
+    seconds, microseconds = client.time()
+    return float(seconds) + float(microseconds) / 1e6
+
+
+def _facts(client: Any) -> Facts | None:
+    """What INFO says, with the settings that can be asked for; ``None``: the user may not ask."""
+    from redis import exceptions
+
+    try:
+        facts: Facts = client.info("all")
+    except exceptions.NoPermissionError:
+        return None
+    for name in ("appendfsync", "min-replicas-to-write"):
+        try:
+            facts.update(client.config_get(name))
+        except exceptions.ResponseError:
+            break  # also where the command is renamed
+    if facts.get("connected_slaves"):
+        facts["in_step"] = client.wait(1, REPLICA_PATIENCE)
+    return facts
+
+
+def _judge(facts: Facts | None, found: Examination) -> None:
+    if facts is None:
+        found.judge(VISIBLE, f"user {found.words['user']} may not run INFO", warns=True)
+        return
+    version = str(facts.get("redis_version", "0"))
+    found.judge(VERSION, version, fails=_numbers(version) < OLDEST)
+    role = str(facts.get("role"))
+    found.judge(ROLE, {"master": "primary", "slave": "replica"}.get(role, role), fails=role != "master")
+    cluster = bool(facts.get("cluster_enabled"))
+    found.judge(CLUSTER, "cluster mode" if cluster else "no cluster", fails=cluster)
+    _judge_memory(facts, found)
+    _judge_durability(facts, found)
+    used = int(facts.get("connected_clients", 0)) + int(facts.get("connected_slaves", 0))
+    most = int(facts.get("maxclients", 0))
+    found.words["more"] = str(2 * most)
+    few = most > 0 and used >= most * FEW
+    found.judge(CONNECTIONS, f"{used} of {most or '?'} in use", warns=few)
+
+
+def _judge_memory(facts: Facts, found: Examination) -> None:
+    policy, limit = facts.get("maxmemory_policy", "noeviction"), int(facts.get("maxmemory", 0))
+    evicts = policy != "noeviction"
+    seen = f"{policy}, {'at ' + str(facts.get('maxmemory_human', limit)) if limit else 'no limit of memory'}"
+    found.judge(EVICTION, seen, fails=evicts and limit > 0, warns=evicts)
+
+
+def _judge_durability(facts: Facts, found: Examination) -> None:
+    written, sync = bool(facts.get("aof_enabled")), facts.get("appendfsync", "unknown")
+    seen = f"append-only file, appendfsync {sync}" if written else "no append-only file"
+    found.judge(PERSISTENCE, seen, warns=not written or sync != "always")
+    replicas = int(facts.get("connected_slaves", 0))
+    needed, answered = int(facts.get("min-replicas-to-write", 0)), int(facts.get("in_step", 0))
+    seen = "none"
+    if replicas:
+        seen = f"{replicas}, of which {answered} confirmed within {REPLICA_PATIENCE} ms (WAIT);"
+        seen += f" min-replicas-to-write {needed}"
+    found.judge(REPLICAS, seen, warns=replicas > 0 and (needed == 0 or answered == 0))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])
+
+
+def commands(prefix: str) -> Iterator[tuple[str | int, ...]]:
+    """One of each command that lockctl sends, by itself or in a script."""
+    key, *companions = keys_of(prefix, "lockctl-doctor", "nobody")
+    for name in ("GET", "DEL", "EXISTS", "PTTL", "TYPE"):
+        yield (name, key)
+    yield from (("SET", each, "x") for each in (key, *companions))
+    yield from (("GETRANGE", key, 0, 1), ("PEXPIRE", key, 1), ("PEXPIREAT", key, 1), ("EXPIRE", key, 1))
+    yield from (("HDEL", key, "x"), ("HGET", key, "x"), ("HSET", key, "x", "x"))
+    yield from (("ZADD", key, 1, "x"), ("ZCARD", key), ("ZCOUNT", key, 0, 1), ("ZRANGE", key, 0, 1))
+    yield from (("ZRANGEBYSCORE", key, 0, 1), ("ZRANK", key, "x"), ("ZREM", key, "x"), ("ZREVRANGE", key, 0, 1))
+    yield ("ZSCORE", key, "x")
+    runs = remembered(prefix, "lockctl-doctor", "runs")
+    yield from (("LINDEX", runs, 0), ("LREM", runs, 0, "x"), ("LPUSH", runs, "x"), ("LTRIM", runs, 0, 1))
+    yield from (("LRANGE", runs, 0, 1), ("SCAN", 0), ("TIME",))
+    yield from (("EVAL", "return 1", 0), ("EVALSHA", "0" * 40, 0))
+    channel = wake_channel(key, "nobody")
+    yield from (("PUBLISH", channel, "1"), ("SUBSCRIBE", channel))
+
+
+def _check_rights(client: Any, prefix: str, found: Examination) -> None:
+    """Ask in a transaction that is discarded: the server refuses what is forbidden, and carries out nothing."""
+    from redis import exceptions
+
+    connection = client.connection_pool.get_connection()
+
+    def ask(*command: str | int) -> Any:
+        connection.send_command(*command)
+        return connection.read_response()
+
+    refused: dict[str, None] = {}
+    try:
+        if ask("MULTI") != b"OK":
+            raise exceptions.NoPermissionError
+        for command in commands(prefix):
+            try:
+                ask(*command)
+            except exceptions.NoPermissionError as failure:
+                refused[f"{command[0]}: {printable(str(failure))}"] = None
+            except exceptions.ResponseError:
+                continue  # forbidden in a transaction, or unknown to this version: no matter of rights
+        ask("DISCARD")
+    except exceptions.NoPermissionError:
+        found.judge(ACL, "not known: the user may not use MULTI", warns=True)
+        return
+    finally:
+        connection.disconnect()
+        client.connection_pool.release(connection)
+    first = next(iter(refused), "")
+    more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+    found.judge(ACL, first + more or "all that a lock needs", fails=bool(refused))

@@ -1,0 +1,61 @@
+"""What `lockctl doctor` finds in an etcd that is not as it should be."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.stores.etcd.doctor import problem_of
+from tests.servers.etcd import Etcd, EtcdCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.doctor.conftest import Diagnosis
+
+    Diagnose = Callable[..., Diagnosis]
+    Start = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [("3.3.25", "fail"), ("3.4.23", "warn"), ("3.4.31", ""), ("3.5.1", "fail"), ("3.5.12", "warn"), ("3.5.13", ""), ("3.6.0-rc.1", "")],
+)  # fmt: skip
+def test_a_version_with_an_error_that_breaks_locks_is_known(version: str, level: str) -> None:
+    problem = problem_of(version)
+    assert (problem[0] if problem else "") == level
+
+
+def test_a_single_open_member_without_space_is_found(diagnose: Diagnose, start_server: Start) -> None:
+    server = start_server(Etcd, extra={"quota-backend-bytes": 2 << 20})
+    assert diagnose(f"etcd://{server.address}/").troubles("backend.", "etcd.") == {
+        "etcd.members": "warn",
+        "etcd.auth": "warn",
+        "etcd.version": "warn",  # that of Debian
+    }
+    assert server.command("get", "", "--prefix") == ""
+    for number in range(20):
+        with contextlib.suppress(RuntimeError):
+            server.command("put", f"big{number}", "x" * 120_000)
+    found = diagnose(f"etcd://{server.address}/").troubles("backend.", "etcd.")
+    assert (found["etcd.alarm"], found["etcd.space"]) == ("fail", "warn")
+
+
+def test_members_that_are_gone_or_not_named_and_a_user_without_rights_are_found(
+    diagnose: Diagnose, start_server: Start
+) -> None:
+    cluster = start_server(EtcdCluster, auth=True)
+    one, two, three = (member.address for member in cluster.members)
+    login = f"{Etcd.user}:{Etcd.password}"
+    right = diagnose(f"etcd://{login}@{one},{two},{three}/?prefix=lockctl/")
+    assert right.troubles("backend.", "etcd.") == {"etcd.version": "warn"}
+    assert diagnose(f"etcd://{login}@{one}/?prefix=lockctl/").levels()["etcd.members"] == "warn"
+    wrong = diagnose(f"etcd://{login}@{one},{two},{three}/?prefix=other/")
+    assert wrong.levels()["backend.reachable"] == "fail"
+    cluster.members[2].kill()
+    url = f"etcd://{login}@{one},{two},{three}/?prefix=lockctl/"
+    found = diagnose(url)
+    assert found.troubles("etcd.members") == {"etcd.members": "warn"}
+    assert "of which 2 answer" in found["etcd.members"]["seen"]

@@ -1,0 +1,61 @@
+"""What `lockctl doctor` finds in directories and databases that are not as they should be, and what clocks say."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.doctor.backend import judge_times
+from lockctl.finding import Examination
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.doctor.conftest import Diagnosis
+
+    Diagnose = Callable[..., Diagnosis]
+
+
+def test_a_directory_that_everybody_may_change_is_found(diagnose: Diagnose, locks: Path) -> None:
+    new = locks / "a" / "b"
+    assert diagnose(f"file://{new}").levels()["file.directory"] == "ok"
+    assert not new.parent.exists()
+    locks.chmod(0o777)
+    found = diagnose(f"file://{locks}")
+    assert found.levels()["file.directory"] == "fail"
+    assert "sticky" in found["file.directory"]["seen"]
+
+
+def test_a_database_that_is_none_is_found(diagnose: Diagnose, locks: Path) -> None:
+    path = locks / "locks.db"
+    assert diagnose(f"sqlite://{path}").levels()["sqlite.writable"] == "ok"
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE a (b)")
+    made.close()
+    found = diagnose(f"sqlite://{path}")
+    assert (found["sqlite.writable"]["level"], found["backend.round_trip"]["level"]) == ("ok", "ok")
+    path.write_text("no database at all, but a text that is long enough to be taken for one" * 10)
+    assert diagnose(f"sqlite://{path}").levels()["sqlite.writable"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("ttl", "spans", "offsets", "troubles"),
+    [
+        (30.0, [0.01] * 5, [(0.3, 0.01)], {}),
+        (30.0, [0.01, 0.01, 0.8], [], {"backend.round_trip": "warn"}),
+        (2.0, [0.01, 0.5, 0.6], [], {"backend.round_trip": "fail"}),
+        (30.0, [0.01], [(-9.0, 8.5), (-7.0, 0.5)], {"backend.clock": "warn"}),
+        (30.0, [0.01], [(1.4, 0.5)], {}),
+        (0.2, [0.01], [], {"backend.ttl": "fail"}),
+    ],
+)
+def test_times_are_judged_by_the_lease(
+    ttl: float, spans: list[float], offsets: list[tuple[float, float]], troubles: dict[str, str]
+) -> None:
+    found = Examination("redis", ttl)
+    found.spans, found.offsets = spans, offsets
+    judge_times("redis", found)
+    assert {each.id: each.level for each in found.findings if each.level != "ok"} == troubles

@@ -1,0 +1,32 @@
+"""What `lockctl doctor` finds in a MariaDB that is not as it should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.servers.mariadb import MariaDb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.doctor.conftest import Diagnosis
+
+    Diagnose = Callable[..., Diagnosis]
+    Start = Callable[..., Any]
+
+
+def test_a_replica_that_loses_commits_and_ends_connections_is_found(diagnose: Diagnose, start_server: Start) -> None:
+    server = start_server(MariaDb)
+    assert diagnose(server.url).troubles("mysql.", "backend.") == {}
+    server.command(
+        "set global read_only = 1; set global innodb_flush_log_at_trx_commit = 2; set global wait_timeout = 5;"
+        f" set global max_connections = 10; revoke all on {server.database}.* from {server.user};"
+        f" grant select on {server.database}.* to {server.user}"
+    )
+    assert diagnose(server.url).troubles("mysql.", "backend.") == {
+        "mysql.read_only": "fail",
+        "mysql.durability": "warn",
+        "mysql.wait_timeout": "warn",
+        "mysql.connections": "warn",
+        "mysql.rights": "fail",
+    }

@@ -1,0 +1,48 @@
+"""What `lockctl doctor` finds in a PostgreSQL that is not as it should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.servers.postgres import Postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.doctor.conftest import Diagnosis
+    from tests.servers.pgbouncer import PgBouncer
+
+    Diagnose = Callable[..., Diagnosis]
+    Start = Callable[..., Any]
+
+
+def test_a_good_server_has_no_findings_and_nothing_is_made_there(diagnose: Diagnose, postgres_server: Postgres) -> None:
+    assert diagnose(postgres_server.url).troubles("postgresql.", "backend.") == {}
+
+
+def test_settings_that_lose_tokens_or_connections_are_found(diagnose: Diagnose, start_server: Start) -> None:
+    server = start_server(Postgres, fsync=False, auth="password", extra=["idle_session_timeout = '3s'"])
+    server.command("alter system set synchronous_commit = off")
+    server.command(f"alter role {server.user} connection limit 2")
+    server.command("select pg_reload_conf()")
+    server.command("revoke create on schema public from public; create schema other", database=server.database)
+    found = diagnose(server.url + "?schema=other")
+    assert found.troubles("postgresql.", "backend.") == {
+        "postgresql.durability": "fail",
+        "postgresql.timeouts": "warn",
+        "postgresql.connections": "fail",
+        "postgresql.rights": "fail",
+    }
+    assert 'ALTER ROLE "lockctl" SET idle_session_timeout = 0' in found["postgresql.timeouts"]["remedy"]
+
+
+def test_poolers_are_told_apart(
+    diagnose: Diagnose,
+    pgbouncer_session: PgBouncer,
+    pgbouncer_transaction: PgBouncer,
+    pgbouncer_statement: PgBouncer,
+) -> None:
+    assert diagnose(pgbouncer_session.url).levels()["postgresql.pooler"] == "ok"
+    assert diagnose(pgbouncer_transaction.url).levels()["postgresql.pooler"] == "fail"
+    assert diagnose(pgbouncer_transaction.url + "?scope=transaction").levels()["postgresql.pooler"] == "ok"
+    assert diagnose(pgbouncer_statement.url + "?scope=transaction").levels()["postgresql.pooler"] == "fail"

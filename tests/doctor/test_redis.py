@@ -1,0 +1,89 @@
+"""What `lockctl doctor` finds in Redis and Redlock servers that are not as they should be."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from lockctl.stores.redis import doctor, scripts, share_scripts
+from tests.servers.redis import Redis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from tests.doctor.conftest import Diagnosis
+
+    Diagnose = Callable[..., Diagnosis]
+    Start = Callable[..., Any]
+SECRET = "s3cret-horse"
+
+
+def test_a_good_server_has_no_findings(diagnose: Diagnose, start_server: Start) -> None:
+    server = start_server(Redis, fsync=True)
+    before = server.ask("DBSIZE")
+    found = diagnose(f"redis://{server.address}/0")
+    assert found.troubles("redis.", "backend.") == {}
+    assert {"redis.eviction", "redis.acl", "backend.reachable", "backend.round_trip", "backend.clock"} <= set(found)
+    assert server.ask("DBSIZE") == before == 0
+
+
+def test_what_loses_locks_in_redis_is_found(diagnose: Diagnose, start_server: Start) -> None:
+    server = start_server(Redis, password=SECRET)
+    replica = start_server(Redis, password=SECRET, replica_of=server)
+    for name, setting in (("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru"), ("maxclients", "4")):
+        server.ask("CONFIG", "SET", name, setting)
+    with server.connect(), server.connect():
+        found = diagnose(f"redis://:{SECRET}@{server.address}/0")
+    assert found.troubles("redis.", "backend.") == {
+        "redis.eviction": "fail",
+        "redis.persistence": "warn",
+        "redis.replicas": "warn",
+        "redis.connections": "warn",
+    }
+    assert found["redis.replicas"]["seen"].startswith("1, of which 1 confirmed")
+    assert f"redis-cli -h 127.0.0.1 -p {server.port} CONFIG SET" in found["redis.eviction"]["remedy"]
+    assert diagnose(f"redis://:{SECRET}@{replica.address}/0").levels()["redis.role"] == "fail"
+
+
+def test_a_node_of_a_cluster_and_a_user_with_few_rights_are_found(diagnose: Diagnose, start_server: Start) -> None:
+    narrow = f"user narrow on >{SECRET} ~lockctl:* ~{{lockctl:* &{{lockctl:* +@all -@admin -@dangerous -zadd"
+    server = start_server(Redis, password=SECRET, extra=["cluster-enabled yes", narrow])
+    assert diagnose(f"redis://:{SECRET}@{server.address}/0").levels()["redis.cluster"] == "fail"
+    found = diagnose(f"redis://narrow:{SECRET}@{server.address}/0")
+    assert found.troubles("redis.") == {"redis.visible": "warn", "redis.acl": "fail"}
+    assert "zadd" in found["redis.acl"]["seen"]
+
+
+def test_a_server_that_is_slow_or_silent_or_gone_is_found(
+    diagnose: Diagnose, redis_server: Redis, start_proxy: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = start_proxy(redis_server, "delay=0.12")
+    assert diagnose(f"redis://{slow.address}/0", "--ttl", "2s").levels()["backend.round_trip"] == "fail"
+    assert diagnose("redis://127.0.0.1:1/0").troubles("redis", "backend") == {"backend.reachable": "fail"}
+    monkeypatch.setitem(sys.modules, "redis", None)
+    missing = diagnose(f"redis://{redis_server.address}/0")
+    assert missing.troubles("redis", "backend") == {"backend.library": "warn"}
+    assert "pip install 'lockctl[redis]'" in missing["backend.library"]["remedy"]
+
+
+def test_what_servers_of_redlock_have_in_common_is_found(diagnose: Diagnose, redis_five: list[Redis]) -> None:
+    one, two, three = (server.address for server in redis_five[:3])
+    assert diagnose(f"redlock://{one},{two},{three}/0").troubles("redlock.") == {}
+    same = one.replace("127.0.0.1", "localhost")
+    found = diagnose(f"redlock://{one},{same},127.0.0.1:1,127.0.0.1:2/0")
+    assert found.levels("redlock.") == {
+        "redlock.nodes": "fail",
+        "redlock.number": "warn",
+        "redlock.independent": "fail",
+    }
+
+
+def test_every_command_of_a_script_is_among_the_rights_that_are_checked() -> None:
+    found = [each for module in (scripts, share_scripts) for each in vars(module).values()]
+    texts = [each.text for each in found if isinstance(each, scripts.Script)]
+    used = {name for text in texts for name in re.findall(r"redis\.p?call\('([A-Z]+)'", text)}
+    assert len(used) > 15
+    assert used <= {command[0] for command in doctor.commands("lockctl:")}
