@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HELP = ["-h", "--help"]  # click keeps the first spelling that it is asked for, so always ask for both
 VARIABLES = {"$LOCKCTL_TOKEN": "7", "$t": "7"}  # what a shell puts there, where it must be a number
-CALL = re.compile(r"(?<![\w/.`-])lockctl (?=[a-z-])")
+CALL = re.compile(r"(?<![\w.`-])lockctl (?=[a-z-])")
 
 
 def commands() -> dict[str, click.Command]:
@@ -57,8 +57,14 @@ def calls_in_line(line: str) -> Iterator[list[str]]:
         else:
             simple[-1].append(token)
     for words in simple:
-        if "lockctl" in words:
-            yield words[words.index("lockctl") + 1 :]
+        number = next((number for number, word in enumerate(words) if is_lockctl(word)), None)
+        if number is not None:
+            yield words[number + 1 :]
+
+
+def is_lockctl(word: str) -> bool:
+    """Whether a shell would start `lockctl` for this word."""
+    return word == "lockctl" or word.endswith("/bin/lockctl")
 
 
 def check_call(words: list[str]) -> None:
@@ -72,7 +78,7 @@ def check_call(words: list[str]) -> None:
         for name, content in given.items():
             if isinstance(content, str):
                 settings_values.check(settings.BY_NAME[name], content)
-        if command[0] == "lockctl":
+        if is_lockctl(command[0]):
             check_call(list(command[1:]))
         return
     command_: click.Command = cli

@@ -33,6 +33,7 @@ SHELLS = {
     "zsh": ("print -l $fpath", "zsh/site-functions", "fpath+={}, before compinit, in ~/.zshrc"),
     "fish": ("printf '%s\\n' $fish_complete_path", "fish/vendor_completions.d", "set -a fish_complete_path {}"),
 }
+FISH_FOR_ALL = "/etc/fish/completions"  # for administrators; fish of Debian does not look below SYSTEM
 
 
 @verb(
@@ -56,7 +57,7 @@ def command(*, for_user: bool, for_all: bool, uninstall: bool, dry_run: bool) ->
     share = SYSTEM if for_all or (os.geteuid() == 0 and not for_user) else user_share(os.environ)
     done: Counter[str] = Counter()
     for source, name in shipped():
-        target = os.path.join(share, name)
+        target = os.path.join(share, place(name, share))
         if os.path.realpath(source) == os.path.realpath(target):
             continue  # pip has put it there, and pip removes it
         if uninstall and not os.path.lexists(target):
@@ -94,15 +95,22 @@ def shipped() -> Iterator[tuple[str, str]]:
         yield str(file.locate()), name
 
 
+def place(name: str, share: str) -> str:
+    """Where below *share*, or anywhere, what has this name in the wheel belongs."""
+    vendor = SHELLS["fish"][1]
+    return name.replace(vendor, FISH_FOR_ALL) if share == SYSTEM else name
+
+
 def missing(share: str) -> Iterator[str]:
     """What a user must do, because a program does not look below *share*."""
-    pages = os.path.join(share, "man")
-    if shutil.which("man") and not any(line.startswith(pages) for line in _asked("man", "-wa", "lockctl-run")):
+    pages = os.path.realpath(os.path.join(share, "man"))
+    found = map(os.path.realpath, _asked("man", "-wa", "lockctl-run"))
+    if shutil.which("man") and not any(page.startswith(pages) for page in found):
         yield f"man does not look there: add {printable(pages)} to MANPATH, or use man -M {printable(pages)}"
     if shutil.which("bash") and not any(map(os.path.exists, BASH_COMPLETION)):
         yield "bash completes lockctl as soon as bash-completion is installed"
-    for shell, (script, place, line) in SHELLS.items():
-        directory = os.path.join(share, place)
+    for shell, (script, name, line) in SHELLS.items():
+        directory = os.path.join(share, place(name, share))
         if shutil.which(shell) and directory not in _asked(shell, "-c", script):
             yield f"{shell} does not look there: add {line.format(printable(directory))}"
 
