@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+LINE = 60  # characters of the sentence beside a verb
 FEW = 9  # options that a help or a page shows in one list
 
 
@@ -51,6 +52,10 @@ class Examples(click.Command):
         """*examples*: command line -> what it is for."""
         super().__init__(*words, **attributes)
         self.examples = examples
+
+    def get_short_help_str(self, limit: int = LINE) -> str:
+        """The first sentence, which shells show beside a verb, too."""
+        return super().get_short_help_str(limit)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Each command line as it is typed, on one line however long."""
