@@ -124,6 +124,22 @@ def test_every_line_of_the_crontab_is_one_that_cron_and_lockctl_accept(root: Pat
     assert jobs >= 4
 
 
+def test_no_line_for_the_crontabs_of_many_hosts_lets_a_short_job_run_twice(root: Path) -> None:
+    documents = [root / "README.md", root / "configs/crontab", *(root / "man/text").iterdir()]
+    found = 0
+    for document in documents:
+        for line in document.read_text(encoding="utf-8").splitlines():
+            schedule = SCHEDULE.match(line.strip())
+            if not schedule or " -b " not in line:
+                continue
+            (call,) = calls_in_line(line.strip()[schedule.end() :])
+            parsed = fastpath.read(call[1:])
+            assert parsed is not None
+            assert {"once_per", "min_hold"} & set(parsed[0]), line
+            found += 1
+    assert found >= 4
+
+
 def test_the_image_starts_a_job_with_a_grace_period_that_fits(root: Path) -> None:
     text = (root / "configs/Dockerfile").read_text(encoding="utf-8")
     assert text.startswith("#"), "it says first what it is"
