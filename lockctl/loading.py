@@ -1,9 +1,13 @@
 """Loading the modules of lockctl from their compiled files with few system calls.
 
 The import system asks every finder, lists folders, looks for extension modules, and inspects each file through
-several layers. For the forty small modules of ``run`` that takes longer than to load what is in them. Here a module's
+several layers. For the sixty small modules of ``run`` that takes longer than to load what is in them. Here a module's
 place follows from its name. What makes a compiled file valid is as ever (PEP 3147; PEP 552: version of the
 interpreter, kind, time and size of the source), and whatever is not as expected is left to Python's own way.
+
+The modules that every run needs are listed below and loaded in their order, each after those that it imports, without
+the import system, whose locks and checks for each module are more work than the module. A list that is not complete
+costs time and nothing else: what is not in it is imported as ever.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
 from _imp import _fix_co_filename  # type: ignore[attr-defined]
 from marshal import loads
 
+Module = type(sys)
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +29,21 @@ if TYPE_CHECKING:
 HEADER = MAGIC_NUMBER + bytes(4)  # of a file that is valid while its source has the time and size that follow
 HEADER_SIZE = 16
 WORD = 0xFFFFFFFF
+LARGEST = 1 << 16  # bytes of a compiled file that is read at once
+
+# what keeper and guard both need, before the fork of the guard
+START = (
+    "cli names errors cli.messages cli.main value settings cli.fastpath supervise clock events kernel supervise.channel"
+    " supervise.tree lease durations lease.schedule supervise.orders supervise.fork cli.start supervise.signals"
+)
+GUARD = "supervise.child supervise.loop supervise.guard"
+# of the keeper, until it has the lock
+TAKE = (
+    "stores registry settings_values url config model documents lease.attempts lease.acquire runner cli.exit_status"
+    " request cli.run"
+)
+# of the keeper, while the guard starts the command
+WATCH = "supervise.liveness supervise.keeper history lease.afterwards"
 
 
 class Loader(SourceFileLoader):
@@ -30,7 +51,7 @@ class Loader(SourceFileLoader):
 
     def __init__(self, name: str, source: str, compiled: str, found: os.stat_result) -> None:
         """*found* is what was seen at the path *source*."""
-        super().__init__(name, source)
+        self.name, self.path = name, source  # as the base class has it
         self._compiled = compiled
         self._found = found
 
@@ -39,13 +60,14 @@ class Loader(SourceFileLoader):
         try:
             descriptor = os.open(self._compiled, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                data = os.read(descriptor, os.fstat(descriptor).st_size)
+                data = os.read(descriptor, LARGEST)
             finally:
                 os.close(descriptor)
         except OSError:
             return super().get_code(fullname)
         time, size = int(self._found.st_mtime) & WORD, self._found.st_size & WORD
-        if data[:HEADER_SIZE] != HEADER + time.to_bytes(4, "little") + size.to_bytes(4, "little"):
+        header = HEADER + time.to_bytes(4, "little") + size.to_bytes(4, "little")
+        if data[:HEADER_SIZE] != header or len(data) == LARGEST:
             return super().get_code(fullname)
         code: CodeType = loads(memoryview(data)[HEADER_SIZE:])  # noqa: S302 - Python's own cache
         _fix_co_filename(code, self.path)  # it may have been compiled elsewhere, and a report shows lines of the source
@@ -79,6 +101,34 @@ class Finder:
         spec.submodule_search_locations = [folder]
         return spec
 
+    def load(self, name: str) -> None:
+        """Load this module of the package, unless it was; raises what it raises, ``ImportError`` if there is none."""
+        fullname = self._prefix + name
+        if fullname in sys.modules:
+            return
+        package, _, name = fullname.rpartition(".")
+        parent = sys.modules.get(package)
+        if parent is None:
+            __import__(fullname)
+            return
+        spec = self.find_spec(fullname, parent.__path__)
+        if spec is None:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        code = spec.loader.get_code(fullname)  # type: ignore[union-attr]
+        module = Module(fullname)
+        about = module.__dict__
+        about["__spec__"], about["__loader__"], about["__package__"] = spec, spec.loader, spec.parent
+        about["__file__"], about["__cached__"] = spec.origin, spec.cached
+        if spec.submodule_search_locations is not None:
+            about["__path__"] = spec.submodule_search_locations
+        sys.modules[fullname] = module
+        try:
+            exec(code, about)  # noqa: S102 - what an import does
+        except BaseException:
+            del sys.modules[fullname]
+            raise
+        setattr(parent, name, module)
+
     def _spec(self, fullname: str, folder: str, name: str) -> ModuleSpec:
         source, compiled = f"{folder}/{name}.py", f"{folder}/__pycache__/{name}{self._ending}"
         spec = ModuleSpec(fullname, Loader(fullname, source, compiled, os.stat(source)), origin=source)
@@ -91,3 +141,11 @@ def install() -> None:
     """From here on load the modules of this package so, unless compiled files have other names or places."""
     if not (sys.flags.optimize or sys.pycache_prefix):
         sys.meta_path.insert(0, Finder(__name__.partition(".")[0]))
+
+
+def load(names: str) -> None:
+    """Load these modules of this package in this order, as far as they are not there yet."""
+    finder = sys.meta_path[0]
+    if isinstance(finder, Finder):
+        for name in names.split():
+            finder.load(name)

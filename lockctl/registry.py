@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+from lockctl import loading
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 
@@ -67,6 +70,10 @@ def load_marks(scheme: str) -> Any:
 
 def _loaded(place: str) -> Any:
     module, _, name = place.partition(":")
+    if module not in sys.modules:
+        package = module.rpartition(".")[0]
+        __import__(package)
+        loading.load(getattr(sys.modules[package], "PATH", ""))
     # __import__ instead of importlib, which is not loaded yet and slow to load
     return getattr(__import__(module, fromlist=[name]), name)
 

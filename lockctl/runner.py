@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from lockctl import clock as clocks
-from lockctl import kernel, registry
+from lockctl import kernel, loading, registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import acquire
 from lockctl.lease.schedule import LONGEST_PATIENCE
@@ -68,6 +68,7 @@ def run(
 
     def start(schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> Keeper:
         guard.start(orders.encode(schedule), environment, descriptors)
+        loading.load(loading.WATCH)
         from lockctl.supervise.keeper import Keeper  # while the guard starts the command
 
         return Keeper(

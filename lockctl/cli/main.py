@@ -25,7 +25,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _hide_credentials()
         if words[:1] == ["run"]:
-            gc.disable()  # nothing to collect before the command runs, and looking takes a third of the start
             status = _run(words[1:])
             if status is not None:
                 return status

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from lockctl import names
+from lockctl import loading, names
 from lockctl.cli.messages import NOT_EXECUTABLE, Talk, exhausted
 from lockctl.errors import EXHAUSTED, BackendUnavailable, ConfigError, LockctlError, UsageError
 from lockctl.settings import PASSWORD
@@ -64,6 +64,7 @@ def _execute(
         locks = _lock_names(talk.lock, more_locks)
         hold_standard_descriptors()
         guard = fork_guard(words, job_environment(environ), signals, talk, talk.finish)
+        loading.load(loading.TAKE)
         from lockctl.cli import run  # while the guard gets ready, on another processor
 
         status, outcome = run.configured(given, locks, words if shown is None else shown, environ, signals, guard, talk)

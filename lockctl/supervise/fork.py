@@ -7,7 +7,7 @@ from _signal import SIGKILL
 from errno import EAGAIN, EPERM
 from time import monotonic, sleep
 
-from lockctl import clock, events, kernel  # noqa: F401 - what both processes need is loaded once, before the fork
+from lockctl import clock, events, kernel, loading  # noqa: F401 - what both processes need is loaded once, before the fork
 from lockctl.errors import ConfigError
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
@@ -116,6 +116,7 @@ def fork_guard(
     try:
         other.close()
         try:
+            loading.load(loading.GUARD)
             from lockctl.supervise.guard import Guard  # while the keeper takes the lock, on another processor
 
             guard = Guard(link, signals, words, keeper_group, note, on_terminal=on_terminal)

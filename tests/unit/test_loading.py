@@ -25,18 +25,20 @@ sys.meta_path.insert(0, loading.Finder("sample"))
 """
 FACTS = """
 import importlib, json, sys
-if sys.argv[1] == "quick":
+if sys.argv[1] != "usual":
     from lockctl import loading
     loading.install()
     assert type(sys.meta_path[0]).__name__ == "Finder"
 facts = {}
 for name in sys.argv[2:]:
+    if sys.argv[1] == "listed":
+        loading.load(name.removeprefix("lockctl."))
     module = importlib.import_module(name)
     spec = module.__spec__
     facts[name] = [module.__file__, module.__cached__, module.__package__, getattr(module, "__path__", None)]
     facts[name] += [spec.origin, spec.parent, spec.has_location, spec.submodule_search_locations]
     facts[name] += [sorted(vars(module))]
-    assert (type(spec.loader).__name__ == "Loader") == (sys.argv[1] == "quick"), spec
+    assert (type(spec.loader).__name__ == "Loader") == (sys.argv[1] != "usual"), spec
 print(json.dumps(facts))
 """
 
@@ -84,8 +86,8 @@ def test_a_module_of_lockctl_is_the_same_however_it_was_loaded() -> None:
     ]
     assert "lockctl.lease" in names
     assert "lockctl.stores.file.address" in names
-    usual, quick = (run(FACTS, folder=ROOT.parent, arguments=(how, *names)) for how in ("usual", "quick"))
-    assert usual == quick
+    usual, *other = (run(FACTS, folder=ROOT.parent, arguments=(how, *names)) for how in ("usual", "quick", "listed"))
+    assert other == [usual, usual]
 
 
 def test_a_module_and_a_package_are_loaded_from_their_compiled_files(sample: Path) -> None:
@@ -145,6 +147,14 @@ def test_a_mistake_in_a_module_is_shown_with_its_line(sample: Path) -> None:
         report = run(f"{QUICK}import sample.word", folder=sample.parent, expected=1)
         assert 'word.py", line 2' in report
         assert "WORD = 1 / 0" in report
+
+
+def test_a_mistake_in_a_listed_module_is_shown_with_its_line_and_the_module_is_not_kept(sample: Path) -> None:
+    (sample / "word.py").write_text("WORD = 1\nWORD = 1 / 0\n")
+    listed = "import sample\ntry:\n    sys.meta_path[0].load('word')\nfinally:\n    print('sample.word' in sys.modules)"
+    report = run(QUICK + listed, folder=sample.parent, expected=1)
+    assert report.startswith("False")
+    assert 'word.py", line 2' in report
 
 
 def test_a_mistake_is_shown_with_its_line_although_the_package_has_moved_since_it_was_compiled(sample: Path) -> None:

@@ -1,1 +1,7 @@
 """Consul: locks by sessions, as ``consul lock`` has them, and cells in keys."""
+
+# what a run loads to take a lock, see lockctl/loading.py
+PATH = (
+    "locks wire wire.deadline locks.native stores.consul.layout wire.tls_settings wire.stream stores.consul.address"
+    " json_text wire.http stores.consul.protocol stores.consul.lock"
+)

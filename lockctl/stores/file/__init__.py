@@ -1,1 +1,4 @@
 """Files of one host: locks of the kernel."""
+
+# what a run loads to take a lock, see lockctl/loading.py
+PATH = "stores.file.address stores.file.layout stores.file.lock"

@@ -1,1 +1,8 @@
 """Redlock: locks on a majority of independent Redis servers."""
+
+# what a run loads to take a lock, see lockctl/loading.py
+PATH = (
+    "locks wire wire.deadline locks.native stores.redis stores.redis.entry stores.redis.scripts stores.redis.layout"
+    " wire.tls_settings wire.stream stores.redis.address stores.redis.errors wire.resp stores.redis.session"
+    " stores.redis.lock stores.redlock.nodes stores.redlock.tally stores.redlock.lock"
+)

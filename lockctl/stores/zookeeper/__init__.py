@@ -1,1 +1,7 @@
 """ZooKeeper: locks by ephemeral nodes, as kazoo and Curator have them, and cells in nodes."""
+
+# what a run loads to take a lock, see lockctl/loading.py
+PATH = (
+    "locks wire wire.deadline locks.native wire.tls_settings stores.zookeeper.address stores.zookeeper.queue"
+    " stores.zookeeper.session stores.zookeeper.claim stores.zookeeper.lock"
+)
