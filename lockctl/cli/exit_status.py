@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 OK = 0
 FAILS = 1  # what doctor has found
+NOT_KNOWN = 1  # of what only looks: nothing has that name
 USAGE = 64
 UNAVAILABLE = 69
 BUG = 70

@@ -185,10 +185,3 @@ def json_array(documents: Iterable[str]) -> str:
     """What ``json.dumps(..., indent=2)`` makes of a list, without all its documents as objects at once."""
     inner = ",\n".join("  " + text.replace("\n", "\n  ") for text in documents)
     return f"[\n{inner}\n]" if inner else "[]"
-
-
-def table(rows: list[tuple[str, ...]]) -> str:
-    """Plain columns; the first row is the heading."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lockctl import config, registry
+from lockctl import config
+from lockctl.cli.places import place
 from lockctl.durations import parse_duration
 from lockctl.errors import LockctlError, UsageError
 from lockctl.names import check_name, printable
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from lockctl.backend import Backend
-    from lockctl.config import Effective
-    from lockctl.url import Url
 
-    Settings = dict[str, Effective]
     TextType = click.ParamType[str]
     AnyType = click.ParamType[Any]
 else:
@@ -30,15 +28,7 @@ else:
 
 def open_backend(word: str | None, config_file: str | None, lock: str | None = None) -> Backend:
     """The backend that the options, variables and configuration mean."""
-    return registry.open_backend(place({"backend": word}, config_file, lock)[0])
-
-
-def place(options: dict[str, str | None], config_file: str | None, lock: str | None = None) -> tuple[Url, Settings]:
-    """The URL of the backend that the options, variables and configuration mean, and all settings."""
-    given: dict[str, str | bool] = {name: text for name, text in options.items() if text is not None}
-    file = config.read_config(config.config_path(config_file, os.environ))
-    settings = config.resolve(given, os.environ, file, lock)
-    return config.backend_url(settings["backend"], os.environ, file), settings
+    return place(word, config_file, lock).open()
 
 
 class Parsed(AnyType):
@@ -151,3 +141,24 @@ class Words(TextType):
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+
+class OneOf(Words):
+    """Exactly one of a few words, or nothing at all where that is the default."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word. Raises ``UsageError``."""
+        if value and value not in self.words:
+            option = param.opts[-1] if param is not None else self.name
+            raise UsageError(f"{option}: {printable(value[:40])!r} is none of: {', '.join(self.words)}")
+        return value
+
+
+class SomeOf(OneOf):
+    """Some of a few words, with commas between them."""
+
+    def convert(self, value: str | tuple[str, ...], param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The words as a tuple. Raises ``UsageError``."""
+        if isinstance(value, tuple):
+            return value
+        return tuple(super(SomeOf, self).convert(word, param, ctx) for word in value.split(",") if word)

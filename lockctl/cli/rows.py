@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from lockctl.model import Holder, LockInfo, Run, Waiter
 
 UNKNOWN = "-"
-HEADING = ("NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS")
 
 
 def place(host: str | None, pid: int | None, user: str | None) -> str:
@@ -35,17 +34,27 @@ def waiter_place(waiter: Waiter) -> str:
 
 
 def row(lock: LockInfo, *, old: float = 0.0) -> tuple[str, ...]:
-    """One lock under ``HEADING``; it was looked at *old* seconds ago."""
+    """The cells of a lock, as it was seen *old* seconds ago: its first holder, and how many wait."""
     holder = lock.holders[0] if lock.holders else None
     name, state = printable(lock.name), printable(_state(lock))
     waiters = UNKNOWN if lock.waiters is None else str(len(lock.waiters))
     if holder is None:
-        return (name, state, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, waiters)
+        return (name, state, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, waiters, UNKNOWN)
     age = UNKNOWN if holder.acquired_at is None else format_age(wall() - holder.acquired_at)
     expires = UNKNOWN if holder.expires_in is None else format_age(holder.expires_in - old)
     token = UNKNOWN if holder.token is None else str(holder.token)
     others = f" +{len(lock.holders) - 1}" if len(lock.holders) > 1 else ""
-    return (name, state, holder_place(holder) + others, token, age, expires, waiters)
+    command = command_line(holder.command) if holder.command else UNKNOWN
+    return (name, state, holder_place(holder) + others, token, age, expires, waiters, command)
+
+
+def wide_row(lock: LockInfo) -> tuple[str, ...]:
+    """The same with all holders and waiters, and the key."""
+    name, state, _, *middle, waiters, command = row(lock)
+    holders = ", ".join(holder_place(holder) for holder in lock.holders) or UNKNOWN
+    if lock.waiters:
+        waiters += ": " + ", ".join(waiter_place(waiter) for waiter in lock.waiters)
+    return (name, state, holders, *middle, waiters, command, printable(lock.key))
 
 
 def _state(lock: LockInfo) -> str:
@@ -57,14 +66,22 @@ def _state(lock: LockInfo) -> str:
     return f"{lock.state} shared" if lock.holders and lock.holders[0].mode == SHARED else lock.state
 
 
-def facts(lock: LockInfo) -> list[tuple[str, str]]:
-    """(label, printable text) of everything about a lock but its waiters."""
-    lines = [("name", lock.name), ("state", _state(lock)), ("key", lock.key), ("fencing", lock.fencing)]
+def facts(lock: LockInfo, backend: str) -> list[tuple[str, str]]:
+    """(label, printable text) of everything about a lock in this *backend*."""
+    lines = [("name", lock.name), ("state", _state(lock)), ("backend", backend)]
+    lines += [("key", lock.key), ("fencing", lock.fencing)]
     for holder in lock.holders:
         lines += _holder_lines(holder)
     if lock.last_run is not None:
         lines.append(("last run", run_line(lock.last_run)))
+    for number, waiter in enumerate(lock.waiters or (), 1):
+        since = "" if waiter.since is None else f", since {_since(waiter.since)}"
+        lines.append((f"waiter {number}", waiter_place(waiter) + since))
     return [(label, printable(text)) for label, text in lines]
+
+
+def _since(moment: float) -> str:
+    return f"{utc(moment)} ({format_age(wall() - moment)})"
 
 
 def run_line(run: Run) -> str:
@@ -76,6 +93,21 @@ def run_line(run: Run) -> str:
     return f"{run.outcome}{status}{took}, on {place(run.host, None, run.user)}{began}{command}"
 
 
+def run_row(run: Run) -> tuple[str, ...]:
+    """The cells of a run in a history."""
+    when = run.started_at if run.started_at is not None else run.ended_at
+    status = "" if run.exit_code is None else f" {run.exit_code}"
+    return (
+        UNKNOWN if when is None else utc(when),
+        printable(run.outcome + status),
+        UNKNOWN if run.duration is None else span(run.duration),
+        UNKNOWN if run.token is None else str(run.token),
+        place(run.host, None, run.user),
+        command_line(run.command) if run.command else UNKNOWN,
+        printable(run.detail) if run.detail else UNKNOWN,
+    )
+
+
 def span(seconds: float) -> str:
     """How long something took: short ones with their hundredths."""
     return f"{seconds:.2f}s" if seconds < 10 else format_age(seconds)
@@ -84,7 +116,7 @@ def span(seconds: float) -> str:
 def _holder_lines(holder: Holder) -> list[tuple[str, str]]:
     lines = [("holder", holder_place(holder))]
     if holder.acquired_at is not None:
-        lines.append(("since", f"{utc(holder.acquired_at)} ({format_age(wall() - holder.acquired_at)})"))
+        lines.append(("since", _since(holder.acquired_at)))
     if holder.ended_at is not None:
         lines.append(("ended", f"{utc(holder.ended_at)}; --min-hold holds the lock"))
     if holder.expires_in is not None:

@@ -1,39 +1,89 @@
-"""What a terminal shows of locks, by rich: tables in colours, and the picture that ``lockctl watch`` keeps up to date.
+"""Tables and facts on stdout, by rich: in a terminal fitted to its width and in colours, in a pipe whole and unpadded.
 
-No text becomes markup here: what a backend returns was written by others, and goes into ``Text`` after cleaning.
+No text becomes markup here: what a backend returns was written by others, and is cleaned before.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.text import Text
 
-from lockctl.cli.output import data_stream, print_data
-from lockctl.cli.rows import HEADING, UNKNOWN, facts, row, waiter_place
-from lockctl.clock import utc, wall
-from lockctl.durations import format_age, format_duration
-from lockctl.names import printable
+from lockctl.cli.columns import Column, lay_out, lines, shorten_place
+from lockctl.cli.output import data_stream, on_styled_screen, print_data
+from lockctl.cli.rows import facts, row, run_row, wide_row
+from lockctl.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Literal
+    from collections.abc import Iterator, Sequence
 
-    from lockctl.model import LockInfo
+    from lockctl.cli.places import Place
+    from lockctl.model import LockInfo, Run
 
 STYLES = {"held": "green", "free": "dim", "foreign": "bold yellow"}
 USUAL_SIZE = (80, 24)  # columns, lines: of a terminal that does not know its own
-LONGEST_CELL = 200  # characters of a cell: what a stranger wrote must not fill the screen
-WAITERS_NAMED = 3  # in one row; `inspect` has all
+LONGEST_CELL = 400  # characters: what a stranger wrote must not fill the screen
+LABEL = 12  # cells of the label of a fact
+BACKEND = Column("BACKEND", least=8)
+LOCKS = (
+    Column("NAME", is_name=True),
+    Column("STATE", marked=True),
+    Column("HOLDER", least=10, rank=1, weight=2, shorten=shorten_place),
+    Column("TOKEN", right=True),
+    Column("AGE", right=True),
+    Column("EXPIRES", right=True),
+    Column("WAITERS", rank=2),
+    Column("COMMAND", least=12, rank=3),
+)
+WIDE_LOCKS = (*LOCKS, Column("KEY"))
+RUNS = (
+    Column("WHEN"),
+    Column("OUTCOME", marked=True),
+    Column("DURATION", right=True, rank=2),
+    Column("TOKEN", right=True, rank=1),
+    Column("WHERE", least=8, rank=3, shorten=shorten_place),
+    Column("COMMAND", least=10, rank=4, weight=2),
+    Column("DETAIL", least=10, rank=5),
+)
+UNUSED = (Column("NAME", is_name=True), Column("LAST USED"))
+INSTALLED = (Column("FILES", right=True), Column("DIRECTORY", least=12))
+SETTINGS = (Column("SETTING"), Column("VALUE", least=12), Column("SOURCE", least=12))
+PROMISES = (
+    Column("BACKEND"),
+    Column("HOSTS"),
+    Column("FENCING"),
+    Column("WAITERS", rank=2),
+    Column("HOLDERS", rank=3),
+    Column("A HOLDER THAT VANISHES"),
+    Column("REVOCATION SEEN IN", rank=1),
+)
+
+
+class Row(Value):
+    """The cells of a row, the style of the whole, and that of the marked column."""
+
+    cells: tuple[str, ...]
+    style: str = ""
+    mark: str = ""
 
 
 def console() -> Console:
-    """The terminal on stdout, as wide as it is now. Raises ``UsageError``."""
-    # it is one: the caller has looked. Variables that would say otherwise (or a size of long ago) do not count
-    made = Console(file=data_stream(), force_terminal=True, markup=False, highlight=False, emoji=False)
+    """What is on stdout: a terminal as wide as it is now, or anything else. Raises ``UsageError``."""
+    stream = data_stream()
+    # variables that would say otherwise (or a size of long ago) do not count
+    made = Console(
+        file=stream,
+        force_terminal=stream.isatty(),
+        color_system="auto" if on_styled_screen() else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
     fit(made)
     return made
 
@@ -47,113 +97,91 @@ def fit(shown: Console) -> None:
     shown.size = size if min(size) > 0 else USUAL_SIZE
 
 
-def print_locks(locks: Sequence[LockInfo]) -> None:
-    """The table of ``list``: long names go on in the next line, so that nothing is left out."""
-    _print(_table(locks, overflow="fold"))
+def print_locks(found: Sequence[tuple[Place, LockInfo]], *, wide: bool, several: bool) -> None:
+    """The table of ``list``, of one or several backends."""
+    columns = WIDE_LOCKS if wide else LOCKS
+    rows = [lock_row(lock, wide_row(lock) if wide else row(lock)) for _, lock in found]
+    print_table(columns, rows, backends=[where.label for where, _ in found] if several else None, wide=wide)
 
 
-def print_lock(lock: LockInfo) -> None:
-    """Everything about one lock, and who waits for it, in their order."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim")
-    grid.add_column(overflow="fold")
-    for label, text in facts(lock):
-        style = STYLES.get(lock.state, "") if label == "state" else "bold" if label == "name" else ""
-        grid.add_row(Text(label), Text(text, style=style))
-    if not lock.waiters:
-        _print(grid)
-        return
-    queue = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("WAITER", "WHERE", "SINCE", "FOR"):
-        queue.add_column(heading, overflow="fold")
-    for number, waiter in enumerate(lock.waiters, 1):
-        since = UNKNOWN if waiter.since is None else utc(waiter.since)
-        span = UNKNOWN if waiter.since is None else format_age(wall() - waiter.since)
-        queue.add_row(*(Text(text) for text in (str(number), _cut(waiter_place(waiter)), since, span)))
-    _print(Group(grid, Text(), queue))
-
-
-def print_runs(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+def print_runs(found: Sequence[tuple[Place, Run]], *, wide: bool, several: bool) -> None:
     """The table of ``history``; the outcome of a run that did not end well stands out."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for name in heading:
-        made.add_column(name, overflow="fold", justify="right" if name in {"DURATION", "TOKEN"} else "left")
-    for cells in rows:
-        style = "green" if cells[1] == "exited 0" else "dim" if cells[1] == "held" else "bold red"
-        made.add_row(*(Text(_cut(text), style=style if number == 1 else "") for number, text in enumerate(cells)))
-    _print(made)
+    rows = []
+    for _, run in found:
+        cells = run_row(run)
+        rows.append(Row(cells, mark={"exited 0": "green", "held": "dim"}.get(cells[1], "bold red")))
+    print_table(RUNS, rows, backends=[where.label for where, _ in found] if several else None, wide=wide)
 
 
-def picture(
-    locks: Sequence[LockInfo] | None, *, title: str, old: float, trouble: str, interval: float, lines: int
-) -> Group:
-    """What the whole screen shows: who holds first, as many rows as there are *lines* for, and how many more.
-
-    *old*: seconds since the locks were looked at. *trouble*: why they are not newer, one line or none.
-    """
-    if locks is None:
-        told = Text(trouble, style="bold red") if trouble else Text("loading ...", style="dim")
-        return Group(_one_line(Text(title, style="bold")), _one_line(told))
-    counts = [f"{count} {state}" for state in STYLES if (count := sum(lock.state == state for lock in locks))]
-    head = Text(title, style="bold")
-    head.append(
-        f"  {', '.join(counts) or 'no locks'}; every {format_duration(interval)}, seen {format_age(old)} ago", "dim"
-    )
-    parts: list[Text | Table] = [_one_line(head)]
-    if trouble:
-        parts.append(_one_line(Text(trouble, style="bold red")))
-    room = max(0, lines - len(parts) - 1)  # under the heading
-    if len(locks) > room:
-        room = max(0, room - 1)  # for how many more
-    ordered = sorted(locks, key=lambda lock: (lock.state == "free", lock.name))
-    if locks and room:
-        parts.append(_table(ordered[:room], overflow="ellipsis", old=old, grey=bool(trouble)))
-    if len(locks) > room:
-        parts.append(_one_line(Text(f"... and {len(locks) - room} more", style="dim")))
-    return Group(*parts)
+def lock_row(lock: LockInfo, cells: tuple[str, ...]) -> Row:
+    """A lock in the colours of its state."""
+    return Row(cells, "dim" if lock.state == "free" else "", STYLES.get(lock.state, ""))
 
 
-def _table(
-    locks: Sequence[LockInfo], *, overflow: Literal["fold", "ellipsis"], old: float = 0.0, grey: bool = False
-) -> Table:
-    made = Table(box=None, pad_edge=False, header_style="dim" if grey else "bold")
-    for heading in HEADING:
-        right = heading in {"TOKEN", "AGE", "EXPIRES"}
-        made.add_column(
-            heading, overflow=overflow, no_wrap=overflow == "ellipsis", justify="right" if right else "left"
-        )
-    for lock in locks:
-        cells = [_cut(text) for text in (*row(lock, old=old)[:-1], _queue(lock))]
-        state = "dim" if grey else STYLES.get(lock.state, "")
-        whole = "dim" if grey or lock.state == "free" else ""
-        styled = [Text(text, style=state if number == 1 else "") for number, text in enumerate(cells)]
-        made.add_row(*styled, style=whole)
+def print_table(
+    columns: Sequence[Column], rows: Sequence[Row], *, backends: Sequence[str] | None = None, wide: bool = False
+) -> None:
+    """A table under its headings, the *backends* of its rows first if there are several; *wide*: with all of it."""
+    if backends is not None:
+        columns = (BACKEND, *columns)
+        rows = [Row((name, *each.cells), each.style, each.mark) for name, each in zip(backends, rows, strict=True)]
+    shown = console()
+    if shown.is_terminal:
+        _print(shown, table(columns, rows, None if wide else shown.width))
+    else:
+        heading = tuple(column.heading for column in columns)
+        print_data("\n".join("\t".join(cells) for cells in (heading, *(each.cells for each in rows))))
+
+
+def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> list[list[Segment]]:
+    """The lines of a table, its heading first."""
+    heading = Row(tuple(column.heading for column in columns), "bold", "bold")
+    if width is not None:
+        rows = [Row(tuple(map(_cut, each.cells)), each.style, each.mark) for each in rows]
+    layout = lay_out(columns, [each.cells for each in rows], width)
+    return [line for each in (heading, *rows) for line in _styled(columns, each, lines(columns, each.cells, layout))]
+
+
+def _styled(columns: Sequence[Column], of: Row, pieces: Iterator[list[tuple[int, str]]]) -> Iterator[list[Segment]]:
+    for line in pieces:
+        yield [Segment(text, _style(of.mark if columns[number].marked else of.style)) for number, text in line]
+
+
+def print_facts(found: Sequence[tuple[Place, LockInfo]]) -> None:
+    """Everything about one lock, in each of the places where it is."""
+    shown = console()
+    made: list[list[Segment]] = []
+    for where, lock in found:
+        made += [[]] * bool(made)
+        made += fact_lines(shown, lock, str(where))
+    _print(shown, made)
+
+
+def fact_lines(shown: Console, lock: LockInfo, backend: str) -> list[list[Segment]]:
+    """Everything about a lock, folded between words where there is no room."""
+    made = []
+    for label, text in facts(lock, backend):
+        style = STYLES.get(lock.state, "") if label == "state" else "bold" if label == "name" else ""
+        room = max(1, shown.width - LABEL) if shown.is_terminal else None
+        folded = [each.plain.rstrip() for each in Text(text).wrap(shown, room)] if room else [text]
+        for number, part in enumerate(folded):
+            head = f"{label + ':':{LABEL}}" if number == 0 else " " * LABEL
+            made.append([Segment(head, _style("dim")), Segment(part, _style(style))])
     return made
 
 
-def _queue(lock: LockInfo) -> str:
-    """How many wait, and the first of them in their order."""
-    if not lock.waiters:
-        return UNKNOWN if lock.waiters is None else "0"
-    named = [waiter_place(waiter) for waiter in lock.waiters[:WAITERS_NAMED]]
-    more = ", ..." if len(lock.waiters) > WAITERS_NAMED else ""
-    return f"{len(lock.waiters)}: {', '.join(named)}{more}"
-
-
 def _cut(text: str) -> str:
-    clean = printable(text)
-    return clean if len(clean) <= LONGEST_CELL else clean[: LONGEST_CELL - 3] + "..."
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."
 
 
-def _one_line(text: Text) -> Text:
-    text.no_wrap = True
-    text.overflow = "ellipsis"
-    return text
+@functools.cache
+def _style(text: str) -> Style:
+    return Style.parse(text)
 
 
-def _print(content: Table | Group) -> None:
+def _print(shown: Console, made: list[list[Segment]]) -> None:
     """As data: a terminal that was closed meanwhile is no traceback."""
-    shown = console()
+    ended = [segment for line in made for segment in (*line, Segment.line())]
     with shown.capture() as captured:
-        shown.print(content)
+        shown.print(Segments(ended), crop=False, end="")
     print_data(captured.get())

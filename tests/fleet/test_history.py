@@ -75,9 +75,9 @@ def test_for_people_it_is_a_table_without_control_characters(lockctl: Lockctl) -
     shown = lockctl("history", "a").stdout
     lines = shown.splitlines()
     assert len(lines) == 3
-    assert lines[0].split() == ["WHEN", "OUTCOME", "DURATION", "TOKEN", "WHERE", "COMMAND"]
-    assert re.search(r"exited 0 .* true$", lines[1])
-    assert re.search(r"exited 3 ", lines[2])
+    assert lines[0].split("\t") == ["WHEN", "OUTCOME", "DURATION", "TOKEN", "WHERE", "COMMAND", "DETAIL"]
+    assert re.search(r"\texited 0\t.*\ttrue\t-$", lines[1])
+    assert "\texited 3\t" in lines[2]
     assert "\x1b" not in shown
     seen = lockctl("inspect", "a").stdout
     assert re.search(r"^last run: +exited 0 after .*: true$", seen, re.MULTILINE)

@@ -151,7 +151,7 @@ def test_the_other_verbs_say_one_line_too(without_rights, lockctl, spot, verb):
 
 def test_looking_makes_nothing(lockctl, spot):
     assert lockctl("list", at(spot)).returncode == 0
-    assert lockctl("inspect", "a", at(spot)).returncode == 0
+    assert lockctl("inspect", "a", at(spot)).returncode == 1  # as of any name that is not known
     assert lockctl("force-release", "a", at(spot)).returncode == 0
     assert not spot.exists()
 

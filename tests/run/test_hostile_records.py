@@ -34,7 +34,7 @@ def hold(locks):
 
 
 def harmless(text):
-    return all(line.isprintable() for line in text.split("\n"))
+    return all(cell.isprintable() for line in text.split("\n") for cell in line.split("\t"))
 
 
 def document(**changes):

@@ -11,18 +11,20 @@ import struct
 import termios
 
 import pytest
+import yaml
 
 from tests.jobs import eventually
 
 LOCK_KEYS = ["name", "backend", "key", "state", "fencing", "slots", "holders", "waiters", "last_run"]
 HOLDER_KEYS = ["owner", "host", "pid", "user", "command", "token", "mode", "acquired_at", "expires_in", "ended_at"]
 WAITER_KEYS = ["host", "pid", "user", "since"]
+HEADING = ["NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS", "COMMAND"]
 MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
-def inspected(lockctl, name):
+def inspected(lockctl, name, status=0):
     done = lockctl("inspect", name, "--json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr == "") == (status, status == 0)
     document = json.loads(done.stdout)
     assert list(document) == LOCK_KEYS
     return document
@@ -36,7 +38,7 @@ def waiting(lockctl, count):
 def test_a_free_lock(lockctl, locks, used):
     if used:
         lockctl("run", "-l", "a", "--", "true")
-    document = inspected(lockctl, "a")
+    document = inspected(lockctl, "a", status=0 if used else 1)
     last_run = document.pop("last_run")
     assert (last_run["command"], last_run["outcome"]) == (["true"], "exited") if used else last_run is None
     assert document == {
@@ -107,29 +109,49 @@ def test_another_programs_lock_is_foreign(lockctl, locks):
         assert f"pid {os.getpid()}" in done.stderr
 
 
-def test_list_shows_all_locks_in_the_order_of_their_names(lockctl):
-    assert lockctl("list").stdout == ""
+def test_list_shows_what_is_held_and_with_all_the_rest_in_the_order_of_their_names(lockctl):
+    nothing = lockctl("list")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert nothing.stderr == f"lockctl: no lock in {lockctl.url}\n"
     assert json.loads(lockctl("list", "--json").stdout) == []
     lockctl("run", "-l", "b", "--", "true")
     holder = lockctl.start_holding("a", env={"LOGNAME": "ada"})
-    documents = json.loads(lockctl("list", "--json").stdout)
+    documents = json.loads(lockctl("list", "--all", "--json").stdout)
     assert [list(document) for document in documents] == [LOCK_KEYS, LOCK_KEYS]
     assert [(document["name"], document["state"]) for document in documents] == [("a", "held"), ("b", "free")]
     assert documents[0] == inspected(lockctl, "a")
-    heading, first, second = lockctl("list").stdout.splitlines()
-    assert heading.split() == ["NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS"]
-    token = documents[0]["holders"][0]["token"]
-    place = re.escape(f"{os.uname().nodename} pid {holder.pid} (ada)")
-    assert re.fullmatch(rf"a\s+held\s+{place}\s+{token}\s+\d+s\s+-\s+0", first)
-    assert re.fullmatch(r"b\s+free\s+-\s+-\s+-\s+-\s+0", second)
+    assert json.loads(lockctl("list", "-o", "json").stdout) == documents[:1]
+    done = lockctl("list")
+    assert done.stderr == f"lockctl: 1 lock in {lockctl.url}, 1 more not shown (--all shows them)\n"
+    heading, first = done.stdout.splitlines()
+    assert heading.split("\t") == HEADING
+    name, state, place, token, age, *rest = first.split("\t")
+    assert (name, state, place) == ("a", "held", f"{os.uname().nodename} pid {holder.pid} (ada)")
+    assert int(token) == documents[0]["holders"][0]["token"]
+    assert re.fullmatch(r"\d+s", age)
+    assert rest[:2] == ["-", "0"]
+    assert rest[2].endswith("sleep 60")
+    assert lockctl("list", "--all").stdout.splitlines()[2].split("\t") == ["b", "free", *"-----"[:4], "0", "-"]
 
 
-def test_list_takes_a_pattern(lockctl):
+def test_list_takes_a_pattern_states_an_order_and_a_form(lockctl):
     for name in ("nightly", "night-2", "daily"):
         lockctl("run", "-l", name, "--", "true")
-    documents = json.loads(lockctl("list", "night*", "--json").stdout)
-    assert [document["name"] for document in documents] == ["night-2", "nightly"]
-    assert json.loads(lockctl("list", "nothing*", "--json").stdout) == []
+    lockctl.start_holding("night-3")
+
+    def names(*words):
+        return lockctl("list", *words, "-o", "name").stdout.split()
+
+    assert names("night*") == ["night-3"]
+    assert names("night*", "--all") == ["night-2", "night-3", "nightly"]
+    assert names("--state", "free") == ["daily", "night-2", "nightly"]
+    assert names("--state", "free,held", "--sort", "state") == ["night-3", "daily", "night-2", "nightly"]
+    assert names("nothing*", "--all") == []
+    assert yaml.safe_load(lockctl("list", "-o", "yaml").stdout) == json.loads(lockctl("list", "--json").stdout)
+    for words in (["-o", "xml"], ["--state", "busy"], ["--sort", "size"]):
+        done = lockctl("list", *words)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
+        assert f"{words[1]!r} is none of: " in done.stderr
 
 
 def test_list_passes_over_what_is_no_lock(lockctl, locks):
@@ -138,7 +160,7 @@ def test_list_passes_over_what_is_no_lock(lockctl, locks):
     os.mkfifo(locks / "pipe")
     (locks / "link").symlink_to(locks / "a")
     (locks / "bad name\x1b[31m").write_text("")
-    done = lockctl("list", "--json")
+    done = lockctl("list", "--all", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert [document["name"] for document in json.loads(done.stdout)] == ["a"]
 
@@ -154,7 +176,9 @@ def test_looking_does_not_disturb_a_lock(lockctl):
 def test_a_prefix_keeps_locks_apart(lockctl, locks):
     place = f"--backend={lockctl.url}?prefix=site-"
     lockctl("run", "-l", "a", "--", "true")
-    assert lockctl("run", "-l", "a", place, "--", lockctl.command, "list", place).stdout.split()[7:9] == ["a", "held"]
+    assert lockctl("run", "-l", "a", place, "--", lockctl.command, "list", place).stdout.splitlines()[1].split("\t")[
+        :2
+    ] == ["a", "held"]
     assert json.loads(lockctl("inspect", "a", place, "--json").stdout)["key"] == f"{locks}/site-a"
 
 
@@ -182,69 +206,107 @@ def without_colours(text):
     return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
 
 
-def test_on_a_terminal_the_table_names_waiters_in_their_order(lockctl, locks, on_terminal):
+def test_on_a_terminal_the_table_is_aligned_and_in_colours_and_wide_names_all(lockctl, locks, on_terminal):
     lockctl.start_holding("a", env={"LOGNAME": "ada"})
     pids = []
-    for number in (1, 2, 3, 4):
+    for number in (1, 2):
         pids.append(lockctl.start("run", "-l", "a", "-w", "forever", "--", "true").pid)
         eventually(waiting(lockctl, number))
     lockctl("run", "-l", "b", "--", "true")
     with (locks / "c").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        shown = on_terminal("list", columns=300)
+        shown = on_terminal("list", "--all", columns=200)
         assert re.search(r"\x1b\[[0-9;]*33m *foreign", shown)
-        heading, first, second, third = without_colours(shown)
-        assert heading.split() == ["NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS"]
-        queue = ", ".join(rf"\S+ pid {pid} \(\S+\)" for pid in pids[:3])
-        assert re.fullmatch(rf"a +held +\S+ pid \d+ \(ada\) +\d+ +\d+s +- +4: {queue}, \.\.\.", first)
-        assert re.fullmatch("b +free +- +- +- +- +0", second)
+        heading, first, second, third, said = without_colours(shown)
+        assert heading.split() == HEADING
+        assert re.fullmatch(r"a +held +\S+ pid \d+ \(ada\) +\d+ +\d+s +- +2 +\S.*", first)
+        assert re.fullmatch("b +free +- +- +- +- +0 +-", second)
         assert re.fullmatch(rf"c +foreign +\S+ pid {os.getpid()}\D.*", third)
-    inspected_ = without_colours(on_terminal("inspect", "a", columns=200))
-    plain = lockctl("inspect", "a").stdout.splitlines()
-    facts = [line for line in plain if not line.startswith(("waiter", "since:"))]
-    assert [
-        " ".join(line.split()) for line in inspected_ if re.match("[a-z]", line) and not line.startswith("since ")
-    ] == [" ".join(line.replace(":", " ", 1).split()) for line in facts]
-    assert re.fullmatch(
-        "\n".join(rf"{number} +\S+ pid {pid} \(\S+\) +{MOMENT} +\d+s" for number, pid in enumerate(pids, 1)),
-        "\n".join(line for line in inspected_ if re.match(r"\d", line)),
-    )
+        assert {line.index(word) for line, word in ((heading, "STATE"), (first, "held"), (third, "foreign"))} == {6}
+        assert said == f"lockctl: 3 locks in {lockctl.url}"
+        wide = without_colours(on_terminal("list", "-o", "wide", columns=60))
+        assert ", ".join(f"{os.uname().nodename} pid {pid}" for pid in pids) in wide[1].replace(" (root)", "")
+        assert wide[1].endswith(f"{locks}/a")
+    for shown in (on_terminal("inspect", "a", columns=200), lockctl("inspect", "a").stdout):
+        queue = "\n".join(line for line in without_colours(shown) if line.startswith("waiter"))
+        one = r"waiter \d: +\S+ pid %d \(\S+\), since " + MOMENT + r" \(\d+s\)"
+        assert re.fullmatch("\n".join(one % pid for pid in pids), queue)
 
 
-def test_a_narrow_terminal_leaves_nothing_out(lockctl, on_terminal):
+def test_a_narrow_terminal_leaves_no_name_out(lockctl, on_terminal):
     name = "a-rather-long-name-of-a-lock." * 4
-    lockctl("run", "-l", name, "--", "true")
-    lines = without_colours(on_terminal("list", columns=60))
-    assert max(map(len, lines)) <= 60
-    assert "".join(line.split(" ")[0] for line in lines[1:]) == name
+    lockctl.start_holding(name)
+    heading, alone, rest, *_ = without_colours(on_terminal("list", columns=60))
+    assert max(len(heading), len(rest)) <= 60
+    assert alone == name
+    assert rest.split()[0] == "held"
     assert on_terminal("list", columns=1)
+    facts = without_colours(on_terminal("inspect", name, columns=60))
+    assert max(map(len, facts)) <= 60
+    assert name in "".join(line.strip() for line in facts)
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": ""}])
-def test_a_terminal_without_colours_shows_what_a_pipe_gets(lockctl, on_terminal, env):
+def test_a_terminal_without_colours_shows_the_same_table_without_them(lockctl, on_terminal, env):
     lockctl("run", "-l", "a", "--", "true")
-    assert on_terminal("list", **env) == lockctl("list").stdout
-    assert on_terminal("inspect", "a", **env) == lockctl("inspect", "a").stdout
+    for words in (["list", "--all"], ["inspect", "a"]):
+        assert on_terminal(*words, **env).splitlines() == without_colours(on_terminal(*words))
 
 
-def test_a_very_long_table_is_plain_on_a_terminal_too(lockctl, locks, on_terminal):
-    for number in range(501):
-        (locks / f"lock-{number:03}").touch()
-    assert on_terminal("list") == lockctl("list").stdout
-    (locks / "lock-000").unlink()
-    assert "\x1b[" in on_terminal("list")
-    assert on_terminal("list", "--json") == lockctl("list", "--json").stdout
-
-
-def test_rich_is_loaded_only_for_a_terminal(lockctl, on_terminal):
+def test_rich_is_not_loaded_for_programs(lockctl):
     lockctl("run", "-l", "a", "--", "true")
     tracing = {"PYTHONPROFILEIMPORTTIME": "1"}
-    for words in (["list"], ["inspect", "a"], ["list", "--json"], ["backends"]):
+    for words in (
+        ["list", "--json"],
+        ["list", "-o", "name"],
+        ["inspect", "a", "--json"],
+        ["history", "a", "-o", "yaml"],
+    ):
         loaded = lockctl(*words, env=tracing).stderr
         assert " click" in loaded
         assert " rich" not in loaded
-    assert " rich" in on_terminal("list", **tracing)
-    assert " rich" not in on_terminal("list", NO_COLOR="1", **tracing)
+    assert " rich" in lockctl("list", "--all", env=tracing).stderr
+
+
+def test_a_name_that_nothing_ever_used_is_not_known(lockctl):
+    lockctl("run", "-l", "nightly", "--", "true")
+    said = f"lockctl: nigthly is not known in {lockctl.url}: nothing ever used this name there\n"
+    for words in (["inspect"], ["history"], ["inspect", "-o", "name"], ["history", "-o", "wide"]):
+        done = lockctl(*words, "nigthly")
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+        assert lockctl(*words, "nightly").returncode == 0
+    assert lockctl("history", "nigthly", "--json").stdout == "[]\n"
+    done = lockctl("force-release", "nigthly", "--yes")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
+
+
+def test_every_profile_is_looked_at_if_that_is_wanted(lockctl, locks):
+    here, there, gone = (locks / name for name in ("here", "there", "gone"))
+    here.mkdir()
+    there.mkdir()
+    config = locks / "config.toml"
+    config.write_text(
+        f'[defaults]\nbackend = "here"\n[backends.here]\nurl = "file://{here}"\n[backends.there]\nurl = "file://{there}"\n'
+    )
+    place = {"LOCKCTL_CONFIG": str(config), "LOCKCTL_BACKEND": ""}
+    lockctl.start_holding("a", "-b", f"file://{here}")
+    lockctl.start_holding("b", "-b", f"file://{there}")
+    assert lockctl("list", "-o", "name", env=place).stdout == "a\n"
+    done = lockctl("list", "--all-backends", env=place)
+    assert [line.split("\t")[:2] for line in done.stdout.splitlines()] == [
+        ["BACKEND", "NAME"],
+        ["here", "a"],
+        ["there", "b"],
+    ]
+    assert done.stderr == f"lockctl: 2 locks in here (file://{here}), there (file://{there})\n"
+    found = json.loads(lockctl("list", "--all-backends", "--json", env=place).stdout)
+    assert [(each["name"], each["profile"]) for each in found] == [("a", "here"), ("b", "there")]
+    assert f"there (file://{there})" in lockctl("inspect", "--all-backends", "b", env=place).stdout
+    with config.open("a") as file:
+        file.write(f'[backends.gone]\nurl = "redis+unix://{gone}"\n')
+    done = lockctl("list", "--all-backends", "-o", "name", env=place)
+    assert (done.returncode, done.stdout.split()) == (69, ["a", "b"])
+    assert done.stderr.startswith("lockctl: gone: redis at ")
 
 
 def test_what_strangers_wrote_is_no_markup_on_a_terminal(on_terminal, redis_server):
@@ -271,11 +333,11 @@ def test_an_encoding_without_the_character_is_no_bug(lockctl, redis_server):
     }
     redis_server.ask("SET", f"{prefix}a", f"{owner}|7|{json.dumps(document)}", "PX", 60000)
     done = lockctl("list", f"--backend={redis_server.url}/0?prefix={prefix}", env={"PYTHONIOENCODING": "ascii"})
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
     assert "h?st pid 1" in done.stdout
 
 
-@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["inspect", "a"], ["backends"]])
+@pytest.mark.parametrize("words", [["list", "-a"], ["list", "--json"], ["inspect", "a"], ["backends"]])
 def test_data_that_cannot_be_written_is_an_error(lockctl, words):
     lockctl("run", "-l", "a", "--", "true")
     with open("/dev/full", "w") as full:

@@ -257,14 +257,14 @@ def test_a_pipe_hears_of_an_outage_once_and_of_its_end(lockctl, piped, start_ser
 def test_on_a_terminal_it_shows_holders_first_and_restores_the_screen(lockctl, locks, screen):
     lockctl("run", "-l", "a", "--", "true")
     holder = lockctl.start_holding("b", env={"LOGNAME": "ada"})
-    waiting = lockctl.start("run", "-l", "b", "-w", "forever", "--", "true")
+    lockctl.start("run", "-l", "b", "-w", "forever", "--", "true")
     with (locks / "c").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         shown = screen("--interval", "200ms")
-        lines = shown.until(rf"1: .* pid {waiting.pid} ")
+        lines = shown.until(rf"pid {holder.pid} .* 1 +\S")
         assert shown.sent.startswith(ENTER)
         assert lines[0].startswith("lockctl watch *  1 held, 1 free, 1 foreign; every 200ms, seen ")
-        assert lines[1].split() == ["NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS"]
+        assert lines[1].split() == ["NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS", "COMMAND"]
         assert [line.split()[:2] for line in lines[2:5]] == [["b", "held"], ["c", "foreign"], ["a", "free"]]
         assert f"pid {holder.pid} (ada)" in lines[2]
         assert f"pid {os.getpid()}" in lines[3]
@@ -300,7 +300,7 @@ def test_what_expires_is_counted_down_between_two_looks(lockctl, screen, redis_s
     shown = screen("--interval", "1h", env=place)
 
     def expires():
-        return next((line.split()[-2] for line in shown.picture() if line.startswith("a ")), "")
+        return next((found[1] for line in shown.picture() if (found := re.search(r"^a .* (\S+) +0 +\S", line))), "")
 
     first = eventually(expires)
     assert re.fullmatch(r"4m5\ds", first)
@@ -318,7 +318,7 @@ def test_ten_times_more_locks_than_lines(locks, screen):
     assert lines[18].startswith("lock-016 ")
     assert lines[19] == "... and 183 more"
     shown.resize(210, 100)
-    assert shown.until("^lock-199")[-9:] == ["lock-199  free   -           -    -        -  0", *[""] * 8]
+    assert shown.until("^lock-199")[-9:] == ["lock-199  free       -    -        -  0", *[""] * 8]
 
 
 @pytest.mark.parametrize(("lines", "columns"), [(1, 1), (1, 80), (2, 10), (3, 3), (4, 500), (50, 7)])
@@ -419,7 +419,7 @@ def test_what_a_stranger_wrote_is_neither_markup_nor_control(screen, redis_serve
     shown = screen(env={"LOCKCTL_BACKEND": f"{redis_server.url}/0?prefix={prefix}"}, columns=1000)
     (line,) = [line for line in shown.until("^a ") if line.startswith("a ")]
     assert "[bold red]x[/] \ufffd[2J\ufffd\ufffd[/nothing] pid 1 (yyy" in line
-    assert len(line) < 300
+    assert len(line) < 900
     assert not {"\x07", "\u202e"} & set(shown.sent)
     assert "\x1b[2J" not in shown.sent
 
@@ -449,7 +449,7 @@ def test_ten_thousand_locks_in_bounded_time_and_memory(lockctl, start_server, pi
         )
         assert time.monotonic() - before < 20
         assert sum("n10000" in line or "n00001" in line for line in done.stdout.splitlines()) >= 2
-        assert int(done.stderr) < 150 * 1024
+        assert int(done.stderr.split()[-1]) < 150 * 1024
 
     watching = piped(env=place)
     assert len([watching.next() for _ in range(10001)]) == 10001

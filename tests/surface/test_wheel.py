@@ -144,7 +144,7 @@ def test_the_installed_command_runs_a_job(installed: Path, locks: Path) -> None:
     assert _run(command, "--version", cwd=locks) == f"lockctl {__version__}\n"
     url = f"file://{locks}/new"
     assert _run(command, "run", "-b", url, "-l", "a", "--", "sh", "-c", "echo $LOCKCTL_LOCK", cwd=locks) == "a\n"
-    (lock,) = json.loads(_run(command, "list", "-b", url, "--json", cwd=locks))
+    (lock,) = json.loads(_run(command, "list", "--all", "-b", url, "--json", cwd=locks))
     assert (lock["name"], lock["state"]) == ("a", "free")
 
 

@@ -10,13 +10,12 @@ from lockctl import registry
 from lockctl.cli import exit_status
 from lockctl.cli.group import verb
 from lockctl.cli.options import AS_JSON
-from lockctl.cli.output import print_data, table
+from lockctl.cli.output import print_data
 
 if TYPE_CHECKING:
     from lockctl.model import Capabilities
 
-HEADING = ("BACKEND", "HOSTS", "FENCING", "WAITERS", "HOLDERS", "A HOLDER THAT VANISHES", "REVOCATION SEEN IN")
-WIDTH = 100  # columns of the sentences below the table
+WIDTH = 100  # columns of the sentences below the table, at most
 INDENT = " " * 17
 
 
@@ -43,10 +42,15 @@ def command(*, as_json: bool) -> int:
         documents = [_document(promised, found[name]) for name, promised in promises.items()]
         print_data(json.dumps(documents, indent=2))
         return exit_status.OK
-    lines = [table([HEADING, *(_row(promised) for promised in promises.values())])]
+    from lockctl.cli import screen
+
+    screen.print_table(screen.PROMISES, [screen.Row(_row(promised)) for promised in promises.values()])
+    shown = screen.console()
+    width = min(WIDTH, shown.width) if shown.is_terminal else WIDTH
+    lines = []
     for name, promised in promises.items():
         lines += ["", f"{name}  ({', '.join(scheme + ':' for scheme in found[name])})"]
-        lines += [_sentence(*each) for each in _sentences(promised)]
+        lines += [_sentence(*each, width) for each in _sentences(promised)]
     print_data("\n".join(lines))
     return exit_status.OK
 
@@ -76,8 +80,8 @@ def _sentences(promised: Capabilities) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _sentence(label: str, text: str) -> str:
-    return textwrap.fill(f"  {label + ':':15}{text}", WIDTH, subsequent_indent=INDENT, break_long_words=False)
+def _sentence(label: str, text: str, width: int) -> str:
+    return textwrap.fill(f"  {label + ':':15}{text}", width, subsequent_indent=INDENT, break_long_words=False)
 
 
 def _document(promised: Capabilities, schemes: list[str]) -> dict[str, object]:

@@ -14,7 +14,7 @@ from lockctl.cli.crontab import check_effective, line, unseen
 from lockctl.cli.group import Command, Group
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
-from lockctl.cli.output import print_data, table
+from lockctl.cli.output import print_data
 from lockctl.cli.parameters import LockName
 from lockctl.config_file import at, readable_secrets
 from lockctl.errors import ConfigError
@@ -72,8 +72,10 @@ def show(lock: str | None, *, as_json: bool, config: str | None, backend: str | 
     if as_json:
         print_data(json.dumps({name: {"value": content, "source": source} for name, content, source in rows}, indent=2))
     else:
-        print_data(
-            table([("SETTING", "VALUE", "SOURCE"), *((name, content or "-", source) for name, content, source in rows)])
+        from lockctl.cli import screen
+
+        screen.print_table(
+            screen.SETTINGS, [screen.Row((name, content or "-", source)) for name, content, source in rows]
         )
     return exit_status.OK
 

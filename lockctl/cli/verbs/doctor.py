@@ -15,7 +15,7 @@ from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import on_styled_screen, print_data
-from lockctl.cli.parameters import place
+from lockctl.cli.places import url_and_settings
 from lockctl.doctor import backend as backends
 from lockctl.doctor import host
 from lockctl.finding import FAIL, LEVELS, OK, WARN
@@ -44,7 +44,7 @@ def command(*, as_json: bool, backend: str | None, config: str | None, ttl: str 
 
     For what would break a lock, each with the reason and the command that mends it. Changes nothing.
     """
-    url, settings = place({"backend": backend, "ttl": ttl}, config)
+    url, settings = url_and_settings({"backend": backend, "ttl": ttl}, config)
     findings = [*host.examine(os.environ), *backends.examine(url, settings["ttl"].content)]
     print_data(_document(findings) if as_json else _text(findings))
     counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS}

@@ -14,7 +14,8 @@ from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, YES, with_settings
 from lockctl.cli.output import held_by, holding, print_data, where_options
-from lockctl.cli.parameters import LockName, Parsed, open_backend
+from lockctl.cli.parameters import LockName, Parsed
+from lockctl.cli.places import Place, is_known, not_known, place
 from lockctl.cli.question import ask_person
 from lockctl.cli.run import user_name
 from lockctl.cli.waiting import screen_columns
@@ -44,6 +45,7 @@ class Order(Value):
     reason: str
     yes: bool
     as_json: bool
+    place: Place
     where: tuple[str, ...] = ()  # the options with which to look at the same lock
 
 
@@ -77,17 +79,20 @@ def command(*, backend: str | None, config: str | None, **given: Any) -> int:
     Waits until the lock is free.
     """
     # 0: it is free or was, 75: another holds it by now, or the holder has not stopped yet
-    order = Order(**given, where=where_options({"config": config or "", "backend": backend or ""}))
-    opened = open_backend(backend, config, order.name)
+    looked_at = place(backend, config, given["name"])
+    order = Order(**given, place=looked_at, where=where_options({"config": config or "", "backend": backend or ""}))
+    opened = looked_at.open()
     talk = Talk(verbose=True)
     lock = opened.inspect(order.name, timeout=REQUEST_TIMEOUT)
     if lock.state == "free":
-        return _answer(order, talk, "free", f"{order.name} is free: nothing to do")
+        if not is_known(opened, lock, timeout=REQUEST_TIMEOUT):
+            return _answer(order, talk, "free", not_known(order.name, [looked_at]))
+        return _answer(order, talk, "free", f"{order.name} is free in {looked_at}: nothing to do")
     holders = [holder for holder in lock.holders if order.token is None or holder.token == order.token]
     if not holders:
         tokens = ", ".join(str(holder.token) for holder in lock.holders)
         plural = "its token is" if len(lock.holders) == 1 else "their tokens are"
-        text = f"{order.name}: not released: {held_by(lock, order.where)}; {plural} {tokens}"
+        text = f"{order.name} in {looked_at}: not released: {held_by(lock, order.where)}; {plural} {tokens}"
         return _answer(order, talk, "other_holder", text)
     _confirm(order, replace(lock, holders=tuple(holders)))
     told, floor = _tell(opened, order, holders, talk)
@@ -236,5 +241,7 @@ def _answer(order: Order, talk: Talk, result: str, text: str, floor: int | None 
 def _confirm(order: Order, lock: LockInfo) -> None:
     held = held_by(lock, order.where)
     risk = " The old holder is not stopped first: two commands may run at once." if order.now else ""
-    if not order.yes and not ask_person(f"{order.name}: {held}", f"{order.name} is {held}", f"Release it?{risk}"):
+    if not order.yes and not ask_person(
+        f"{order.name}: {held}", f"{order.name} in {order.place} is {held}", f"Release it?{risk}"
+    ):
         raise LockctlError("the lock was not released")

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from lockctl import registry
 from lockctl.cli import exit_status
 from lockctl.cli.group import verb
-from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
-from lockctl.cli.output import json_array, on_styled_screen, print_data, run_document, table
-from lockctl.cli.parameters import LockName, Parsed, open_backend
-from lockctl.cli.rows import UNKNOWN, place, span
-from lockctl.clock import utc
-from lockctl.names import command_line, printable
+from lockctl.cli.messages import Talk
+from lockctl.cli.options import REQUEST_TIMEOUT, with_settings
+from lockctl.cli.output import run_document
+from lockctl.cli.parameters import LockName, Parsed
+from lockctl.cli.places import ask_each, is_known, not_known
+from lockctl.cli.query import (
+    LAST,
+    Query,
+    labelled,
+    print_documents,
+    say_failures,
+    sort_option,
+    state_option,
+    with_query,
+)
+from lockctl.cli.rows import place as place_text
+from lockctl.names import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.cli.places import Place
     from lockctl.model import Run
 
-HEADING = ("WHEN", "OUTCOME", "DURATION", "TOKEN", "WHERE", "COMMAND")
+OUTCOMES = ("exited", "signaled", "held", "lost", "revoked", "timed_out", "not_executed")
+SORTS: dict[str, Callable[[Run], Any]] = {
+    "when": lambda run: -(run.ended_at or run.started_at or 0.0),
+    "duration": lambda run: LAST if run.duration is None else -run.duration,
+    "token": lambda run: LAST if run.token is None else -run.token,
+    "outcome": lambda run: (run.outcome, run.exit_code or 0),
+    "where": lambda run: place_text(run.host, None, run.user),
+}
 
 
 def _number(text: str) -> int:
@@ -40,36 +61,51 @@ def _number(text: str) -> int:
 )
 @click.argument("name", type=LockName())
 @click.option("--limit", metavar="N", type=Parsed(_number), default="20", show_default=True, help="How many runs.")
-@AS_JSON
-def command(name: str, *, limit: int, as_json: bool, backend: str | None, config: str | None) -> int:
+@click.option("-a", "--all", "everything", is_flag=True, help="Show all runs that are kept, whatever --limit says.")
+@state_option(OUTCOMES, "Show only the runs with these outcomes: " + ", ".join(OUTCOMES) + ".")
+@sort_option(SORTS, "when")
+@with_query
+def command(name: str, *, limit: int, **given: Any) -> int:
     """Show the last runs under a lock, the newest first.
 
     Host, command, token, start, duration, outcome.
     """
-    opened = open_backend(backend, config, name)
-    runs = opened.history(name, timeout=REQUEST_TIMEOUT)[:limit]
-    if as_json:
-        scheme = opened.capabilities.scheme
-        print_data(json_array(json.dumps(run_document(name, scheme, run), indent=2) for run in runs))
-    elif runs and on_styled_screen():
+    query = Query(**given)
+    places = query.places(name)
+
+    def look(place: Place) -> tuple[tuple[Run, ...], bool]:
+        backend = place.open()
+        runs = backend.history(name, timeout=REQUEST_TIMEOUT)
+        return runs, bool(runs) or is_known(
+            backend, backend.inspect(name, timeout=REQUEST_TIMEOUT), timeout=REQUEST_TIMEOUT
+        )
+
+    answers, failed = ask_each(places, look)
+    runs = [(place, run) for place, (all_runs, _) in answers for run in all_runs]
+    runs = [each for each in runs if not query.states or each[1].outcome in query.states]
+    if len(answers) > 1:  # one alone has them in their order, whatever the clocks of their hosts
+        runs.sort(key=lambda each: SORTS["when"](each[1]))
+    runs = runs[: None if query.everything else limit]
+    if query.sort != "when":
+        runs.sort(key=lambda each: SORTS[query.sort](each[1]))
+    if not query.for_people:
+        print_documents(
+            query.form, [labelled(run_document(name, _scheme(place), run), place, query) for place, run in runs]
+        )
+    elif runs:
         from lockctl.cli import screen
 
-        screen.print_runs(HEADING, [_row(run) for run in runs])
-    elif runs:
-        print_data(table([HEADING, *map(_row, runs)]))
-    return exit_status.OK
+        screen.print_runs(runs, wide=query.form == "wide", several=query.all_backends)
+    status = say_failures(failed)
+    known = [place for place, (_, there) in answers if there]
+    if not known and not status:
+        Talk()("error", not_known(name, places))
+        return exit_status.NOT_KNOWN
+    if query.for_people and known:
+        count = f"{len(runs)} run{'s' * (len(runs) != 1)}" if runs else "no run"
+        Talk(verbose=True)("info", f"{count} under {name} in {', '.join(map(str, known))}")
+    return status
 
 
-def _row(run: Run) -> tuple[str, ...]:
-    """One run under ``HEADING``."""
-    when = run.started_at if run.started_at is not None else run.ended_at
-    status = "" if run.exit_code is None else f" {run.exit_code}"
-    detail = f" ({run.detail})" if run.detail else ""
-    return (
-        UNKNOWN if when is None else utc(when),
-        printable(run.outcome + status),
-        UNKNOWN if run.duration is None else span(run.duration),
-        UNKNOWN if run.token is None else str(run.token),
-        place(run.host, None, run.user),
-        (command_line(run.command) if run.command else UNKNOWN) + printable(detail),
-    )
+def _scheme(place: Place) -> str:
+    return registry.capabilities_of(place.url).scheme

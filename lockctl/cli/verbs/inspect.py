@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lockctl.cli import exit_status
 from lockctl.cli.group import verb
-from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
-from lockctl.cli.output import lock_document, on_styled_screen, print_data
-from lockctl.cli.parameters import LockName, open_backend
-from lockctl.cli.rows import facts, waiter_place
-from lockctl.clock import utc
+from lockctl.cli.messages import Talk
+from lockctl.cli.options import REQUEST_TIMEOUT, with_settings
+from lockctl.cli.output import lock_document, print_data
+from lockctl.cli.parameters import LockName
+from lockctl.cli.places import ask_each, is_known, not_known
+from lockctl.cli.query import Query, labelled, print_documents, say_failures, with_query
+
+if TYPE_CHECKING:
+    from lockctl.cli.places import Place
+    from lockctl.model import LockInfo
 
 
 @with_settings("backend", "config")
@@ -24,24 +30,36 @@ from lockctl.clock import utc
     },
 )
 @click.argument("name", type=LockName())
-@AS_JSON
-def command(name: str, *, as_json: bool, backend: str | None, config: str | None) -> int:
+@with_query
+def command(name: str, **given: Any) -> int:
     """Show one lock in full.
 
     Its holder, the waiters in order, and the key that other tools use.
     """
-    lock = open_backend(backend, config, name).inspect(name, timeout=REQUEST_TIMEOUT)
-    if as_json:
-        print_data(json.dumps(lock_document(lock), indent=2))
-        return exit_status.OK
-    if on_styled_screen():
+    query = Query(**given)
+    places = query.places(name)
+
+    def look(place: Place) -> tuple[LockInfo, bool]:
+        backend = place.open()
+        lock = backend.inspect(name, timeout=REQUEST_TIMEOUT)
+        return lock, is_known(backend, lock, timeout=REQUEST_TIMEOUT)
+
+    answers, failed = ask_each(places, look)
+    known = [(place, lock) for place, (lock, there) in answers if there]
+    if query.for_people and known:
         from lockctl.cli import screen
 
-        screen.print_lock(lock)
-        return exit_status.OK
-    lines = facts(lock)
-    for number, waiter in enumerate(lock.waiters or (), 1):
-        since = f", since {utc(waiter.since)}" if waiter.since is not None else ""
-        lines.append((f"waiter {number}", waiter_place(waiter) + since))
-    print_data("\n".join(f"{label + ':':12}{text}" for label, text in lines))
-    return exit_status.OK
+        screen.print_facts(known)
+    elif query.form == "json" and not query.all_backends:
+        print_data(json.dumps(lock_document(answers[0][1][0]), indent=2))
+    elif query.form == "yaml" and not query.all_backends:
+        from lockctl.cli.yaml_text import to_yaml
+
+        print_data(to_yaml(lock_document(answers[0][1][0])))
+    elif not query.for_people:
+        print_documents(query.form, [labelled(lock_document(lock), place, query) for place, lock in known])
+    status = say_failures(failed)
+    if known or status:
+        return status
+    Talk()("error", not_known(name, places))
+    return exit_status.NOT_KNOWN

@@ -18,7 +18,6 @@ import click
 from lockctl.cli import exit_status
 from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
-from lockctl.cli.output import print_data, table
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import printable
 
@@ -66,7 +65,10 @@ def command(*, for_user: bool, for_all: bool, uninstall: bool, dry_run: bool) ->
         if not dry_run:
             _change(source, target, uninstall=uninstall)
     if done:
-        print_data(table([("FILES", "DIRECTORY"), *((str(count), printable(where)) for where, count in done.items())]))
+        from lockctl.cli import screen
+
+        rows = [screen.Row((str(count), printable(where))) for where, count in done.items()]
+        screen.print_table(screen.INSTALLED, rows)
     said = ("removed" if uninstall else "installed") + (": this was a dry run" if dry_run else "")
     talk = Talk(verbose=True)
     talk("info", f"{sum(done.values())} files {'would be ' if dry_run else ''}{said}")

@@ -2,47 +2,77 @@
 
 from __future__ import annotations
 
-import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lockctl.cli import exit_status
 from lockctl.cli.group import verb
-from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
-from lockctl.cli.output import json_array, lock_document, on_styled_screen, print_data, table
-from lockctl.cli.parameters import LockWord, open_backend
-from lockctl.cli.rows import HEADING, row
+from lockctl.cli.messages import Talk
+from lockctl.cli.options import REQUEST_TIMEOUT, with_settings
+from lockctl.cli.output import lock_document
+from lockctl.cli.parameters import LockWord
+from lockctl.cli.places import ask_each
+from lockctl.cli.query import (
+    SORTS,
+    STATES,
+    Query,
+    labelled,
+    ordered,
+    print_documents,
+    say_failures,
+    sort_option,
+    state_option,
+    with_query,
+)
 
-MOST_STYLED = 500  # rows: rich takes 0.4 ms for each, and nobody reads more of them on a screen
+if TYPE_CHECKING:
+    from lockctl.cli.places import Place
+    from lockctl.model import LockInfo
 
 
 @with_settings("backend", "config")
 @verb(
     "list",
     examples={
-        "lockctl list": "All locks of the configured backend.",
-        "lockctl list 'deploy-*' -b redis://redis.example/0": "Those whose names begin so, on a server.",
+        "lockctl list --all": "All locks of the configured backend, the free ones too.",
+        "lockctl list 'deploy-*' -b redis://redis.example/0": "Those in use whose names begin so, on a server.",
     },
 )
 @click.argument("pattern", default="*", type=LockWord(), metavar="[GLOB]")
-@AS_JSON
-def command(pattern: str, *, as_json: bool, backend: str | None, config: str | None) -> int:
-    """List the locks of a backend with their holders.
+@click.option("-a", "--all", "everything", is_flag=True, help="Show the free locks, too.")
+@state_option(STATES, "Show only the locks in these states: held, foreign, free.")
+@sort_option(SORTS, "name")
+@with_query
+def command(pattern: str, **given: Any) -> int:
+    """List the locks of a backend that are held or waited for.
 
-    Name, state, holder, token, age, waiters.
+    Name, state, holder, token, age, when the lease ends, waiters, command.
     """
     # nothing is printed before the backend has said everything: half a list would look like a whole one
-    found = open_backend(backend, config).list(pattern, timeout=REQUEST_TIMEOUT)
-    if as_json:
-        print_data(json_array(json.dumps(lock_document(lock), indent=2) for lock in found))
-        return exit_status.OK
-    locks = list(found)
-    if not locks:
-        return exit_status.OK
-    if on_styled_screen() and len(locks) <= MOST_STYLED:
+    query = Query(**given)
+    places = query.places()
+    answers, failed = ask_each(places, lambda place: list(place.open().list(pattern, timeout=REQUEST_TIMEOUT)))
+    there = [(place, lock) for place, locks in answers for lock in locks]
+    found = ordered([each for each in there if query.wants(each[1])], query.sort)
+    if not query.for_people:
+        print_documents(query.form, (labelled(lock_document(lock), place, query) for place, lock in found))
+        return say_failures(failed)
+    if found:
         from lockctl.cli import screen
 
-        screen.print_locks(locks)
-    else:
-        print_data(table([HEADING, *(row(lock) for lock in locks)]))
-    return exit_status.OK
+        screen.print_locks(found, wide=query.form == "wide", several=query.all_backends)
+    if answers:
+        Talk(verbose=True)("info", _summary([place for place, _ in answers], pattern, there, found))
+    return say_failures(failed)
+
+
+def _summary(
+    places: list[Place], pattern: str, there: list[tuple[Place, LockInfo]], found: list[tuple[Place, LockInfo]]
+) -> str:
+    """How many locks were found, and where: an empty list may be one of the wrong place."""
+    of = "" if pattern == "*" else f" that matches {pattern}"
+    count = f"{len(found)} lock{'s' * (len(found) != 1)}" if found else f"no lock{of}"
+    hidden = len(there) - len(found)
+    rest = f", {hidden} more not shown (--all shows them)" if hidden else ""
+    hints = "".join(f"; {place.hint}" for place in places if place.hint)
+    return f"{count} in {', '.join(map(str, places))}{rest}{hints}"

@@ -10,13 +10,11 @@ from lockctl.cli import exit_status
 from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
-from lockctl.cli.output import json_array, print_data, table
+from lockctl.cli.output import json_array, print_data
 from lockctl.cli.parameters import LockWord, Parsed, open_backend
 from lockctl.clock import utc
 from lockctl.durations import parse_duration
 from lockctl.names import printable
-
-HEADING = ("NAME", "LAST USED")
 
 
 @with_settings("backend", "config")
@@ -64,7 +62,9 @@ def _print(outcomes: list[tuple[str, float, bool]], *, dry_run: bool, as_json: b
     else:
         rows = [(printable(name), utc(at)) for name, at, gone in outcomes if gone or dry_run]
         if rows:
-            print_data(table([HEADING, *rows]))
+            from lockctl.cli import screen
+
+            screen.print_table(screen.UNUSED, [screen.Row(cells) for cells in rows])
     gone = sum(forgotten for _, _, forgotten in outcomes)
     kept = len(outcomes) - gone
     talk = Talk(verbose=True)

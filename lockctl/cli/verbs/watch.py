@@ -88,6 +88,7 @@ def _show(polling: Polling, events: Events, title: str) -> None:
     from rich.live import Live
 
     from lockctl.cli import screen
+    from lockctl.cli.picture import picture
 
     console = screen.console()
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
@@ -96,13 +97,13 @@ def _show(polling: Polling, events: Events, title: str) -> None:
         while not events.ended:
             polling.advance()
             screen.fit(console)
-            shown = screen.picture(
+            shown = picture(
                 polling.locks,
                 title=title,
                 old=monotonic() - polling.seen_at,
                 trouble=polling.trouble(),
                 interval=polling.interval,
-                lines=console.size.height,
+                size=console.size,
             )
             live.update(shown, refresh=True)
             events.wait(min(FRAME, polling.until_due()))

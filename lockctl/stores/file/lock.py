@@ -325,6 +325,8 @@ class FileBackend:
                 return self.inspect(name, timeout=timeout)
 
             return revoke.replace_file(directory, file, key, seen, look, self._wall_us(), deadline)
+        except PermissionError:
+            raise revoke.no_permission(name, key) from None
         except OSError as failure:
             address.refuse(key, failure)
 

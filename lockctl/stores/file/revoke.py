@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 NOBODY = b"null"
+TO_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY  # a file of somebody else
 
 
 def ask(directory: int, file: str, key: str, name: str, holder: Holder, by: str, reason: str) -> None:
@@ -36,6 +37,7 @@ def ask(directory: int, file: str, key: str, name: str, holder: Holder, by: str,
     Raises ``LockctlError`` for a holder that nobody, or not this user, can ask for anything, and ``OSError``.
     """
     if holder.owner is None:
+        os.close(os.open(key, TO_READ))  # what cannot be read may well be ours
         raise another_program(name, f" (pid {holder.pid})" if holder.pid else " (its process is not known)")
     if holder.ended_at is not None:
         raise only_a_hold(name)
@@ -70,6 +72,11 @@ def read_request(directory: int, request: str) -> bytes | None:
         os.close(descriptor)
 
 
+def no_permission(name: str, key: str) -> ConfigError:
+    """The error for a lock of another user, which this one may neither read nor replace."""
+    return ConfigError(f"{name}: no permission to use {printable(key)}: run this as root, or as the user who holds it")
+
+
 def _obeys(directory: int, user: int, asking: int) -> bool:
     """Whether a holder that runs as *user* gives its lock back when the user *asking* wants it."""
     found = os.fstat(directory)
@@ -80,7 +87,7 @@ def _written(key: str, holder: Holder) -> tuple[int | None, dict[str, Any]]:
     """In which slot of a lock file this holder is, if it is not alone, and what it wrote there about itself."""
     from lockctl.stores.file import share
 
-    descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    descriptor = os.open(key, TO_READ)
     try:
         number = share.find(descriptor, holder.owner, holder.token)
         try:
