@@ -102,6 +102,9 @@ class Backend(Protocol):
         Of runs that started the last ``history.KEPT`` are kept, and as many of those that did not: the one kind
         does not push out the other. Runs that are remembered at the same time are all kept. ``BackendUnavailable`` or
         ``ConfigError`` when it could not be written; nothing depends on it.
+
+        A backend that can do this without another round trip has a ``release_with_run``, too, of a grant, a run and
+        *timeout*: it raises as :meth:`release` does, and says whether the run was added.
         """
 
     def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:

@@ -108,10 +108,19 @@ def conclude(
     hold = max(plan.keep_until - clock(), 0.0)
     if outcome.kind in GONE or outcome.error:
         hold = 0.0
-    not_released = _release(backend, grant, patience(), hold, clock, note)
+    if hold or not hasattr(backend, "release_with_run"):
+        not_released = _release(backend, grant, patience(), hold, clock, note)
+        added = False
+    else:
+        run, answers = _run(grant, outcome), [False]
+        not_released = _give_back(
+            lambda left: answers.append(backend.release_with_run(grant, run, timeout=left)), patience(), clock, note
+        )
+        added = answers[-1]
     if not_released:
         return replace(outcome, not_released=not_released)
-    _remember(backend, grant, outcome, note)
+    if not added:
+        _remember(backend, grant, outcome, note)
     return outcome
 
 
@@ -119,8 +128,12 @@ def _release(
     backend: Backend, grant: Grant, timeout: float, hold: float, clock: Clock, note: Callable[[str, str], None]
 ) -> str:
     """Why the lock was not given back; empty if it was."""
+    return _give_back(lambda left: backend.release(grant, timeout=left, hold=hold), timeout, clock, note)
+
+
+def _give_back(request: Callable[[float], None], timeout: float, clock: Clock, note: Callable[[str, str], None]) -> str:
     try:
-        _insist(lambda left: backend.release(grant, timeout=left, hold=hold), timeout, clock)
+        _insist(request, timeout, clock)
     except (BackendUnavailable, ConfigError) as failure:
         note("warning", f"could not release the lock; it becomes free when its lease ends: {failure}")
         return str(failure)
@@ -146,9 +159,9 @@ def _insist(request: Callable[[float], None], timeout: float, clock: Clock) -> N
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _remember(backend: Backend, grant: Grant, outcome: Outcome, note: Callable[[str, str], None]) -> None:
+def _run(grant: Grant, outcome: Outcome) -> Run:
     started = outcome.started_at is not None and not outcome.error
-    run = Run(
+    return Run(
         host=outcome.host,
         user=grant.claim.user,
         command=outcome.words,
@@ -161,6 +174,10 @@ def _remember(backend: Backend, grant: Grant, outcome: Outcome, note: Callable[[
         exit_code=None if outcome.status is None else _exit_code(outcome.status),
         detail=outcome.detail or None,
     )
+
+
+def _remember(backend: Backend, grant: Grant, outcome: Outcome, note: Callable[[str, str], None]) -> None:
+    run = _run(grant, outcome)
     try:
         for part in grant.parts or (grant,):
             own = run if run.token is None else replace(run, token=part.token)

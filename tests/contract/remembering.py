@@ -77,6 +77,20 @@ class Remembering:
         assert time.monotonic() - released < HOLD + harness.hold_slack + 1.0
         assert later.token > grant.token
 
+    def test_a_run_that_is_added_with_the_release_is_added_once_however_often_that_is_said(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        release = getattr(backend, "release_with_run", None)
+        if release is None:
+            return  # then it is remembered by a request of its own
+        backend.remember("nightly", a_run(), timeout=LIMIT)
+        grant = take(backend, harness.claim())
+        assert release(grant, a_run(1), timeout=LIMIT)
+        later = take(other, harness.claim())
+        assert release(grant, a_run(1), timeout=LIMIT)
+        assert other.history("nightly", timeout=LIMIT) == (a_run(1), a_run())
+        assert other.renew(later, timeout=LIMIT).token == later.token
+
     def test_an_operator_can_end_a_hold(self, harness: Harness, backend: Backend, other: Backend) -> None:
         grant = take(backend, harness.claim())
         backend.release(grant, timeout=LIMIT, hold=60.0)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.locks.files import Files
-    from lockctl.model import Claim
+    from lockctl.model import Claim, Run
     from lockctl.stores.etcd import inspect, records, retire, revoke
     from lockctl.url import Url
 
@@ -75,32 +75,31 @@ class EtcdBackend(Client, NativeBackend):
         lease = self.lease_of(claim)
         directory, claim_key = self.layout.directory(claim.name), self.layout.claim_key(claim.name, lease)
         while True:
-            ttl, term = self.fresh_lease(claim.ttl, lease, deadline)
             document = describe(claim, {"acquired_at": wall()})
             request = {
                 "compare": [layout.is_free(directory)],
                 "success": [layout.put(claim_key, document, lease)],
                 "failure": [layout.get(claim_key), layout.get_in_order(directory, 1)],
             }
-            try:
-                answer = self.cluster.call("/v3/kv/txn", request, deadline)
-                if layout.term(answer) != term:
-                    continue  # a leader that was deposed may have prolonged the lease for nobody
-                token = layout.revision(answer)
-                if answer.get("succeeded") is not True:
-                    own, first = (*layout.reads(answer), [], [])[:2]
-                    if not own or not first or own[0].key != first[0].key:
-                        if first and first[0].key.startswith(b"slots-", len(directory)):
-                            from lockctl.stores.etcd.share import demand_agreement
+            ttl, term, answer = self.lease_and(claim.ttl, lease, request, deadline)
+            if layout.term(answer) != term:
+                continue  # a leader that was deposed may have prolonged the lease for nobody
+            token = layout.revision(answer)
+            if answer.get("succeeded") is not True:
+                own, first = (*layout.reads(answer), [], [])[:2]
+                if not own or not first or own[0].key != first[0].key:
+                    if first and first[0].key.startswith(b"slots-", len(directory)):
+                        from lockctl.stores.etcd.share import demand_agreement
 
-                            demand_agreement(self, claim, first[0], deadline)
-                        return None
-                    token = own[0].created
+                        demand_agreement(self, claim, first[0], deadline)
+                    return None
+                token = own[0].created
+                try:
                     if not self.mark_as_holder(claim_key, own[0], document, lease, deadline):
                         continue
-            except LeaseGone:
-                self.lease_ended(lease)  # it ran out between two requests: begin again
-                continue
+                except LeaseGone:
+                    self.lease_ended(lease)  # it ran out between two requests: begin again
+                    continue
             return self.granted(claim, token, lease, ttl, answer)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
@@ -147,6 +146,12 @@ class EtcdBackend(Client, NativeBackend):
                 pass  # it runs out by itself, and the key is not attached to it any more
             return
         self.end(grant.claim.owner, lease, deadline)
+
+    def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
+        """See ``Backend.remember``."""
+        from lockctl.stores.etcd.records import add_after_release
+
+        return add_after_release(self, grant, run, Deadline(timeout))
 
     def _wait(self, claim: Claim, deadline: Deadline) -> None:
         """Between two waits a position in the queue lasts as long as a lease."""

@@ -74,8 +74,28 @@ class Cluster:
         Beside etcd's own fields it has a ``date``: when that member answered by its clock, ``None`` if it did not say.
         Raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``, ``LeaseGone``, ``LeaseExists``.
         """
-        requests = ((path, request),)
-        return self._of_any(lambda member, share: self._answers(member, requests, share), deadline)[0]
+        return self.call_in_turn(((path, request),), deadline)[0]
+
+    def call_in_turn(self, requests: Requests, deadline: Deadline) -> list[dict[str, Any]]:
+        """As :meth:`call`, of several requests in one round trip, in this order. Raises the first error.
+
+        Those after it are done all the same.
+        """
+        return self._of_any(lambda member, share: _all_right(self._answers(member, requests, share)), deadline)
+
+    def call_first(self, requests: Requests, deadline: Deadline) -> list[dict[str, Any] | Exception]:
+        """As :meth:`call_in_turn`, but only the first matters: an error of another one takes the place of its answer.
+
+        So do ``LeaseGone`` and ``LeaseExists`` of any.
+        """
+
+        def attempt(member: Endpoint, share: Deadline) -> list[dict[str, Any] | Exception]:
+            answers = self._answers(member, requests, share)
+            if isinstance(answers[0], (BackendUnavailable, ConfigError)):
+                raise answers[0]
+            return answers
+
+        return self._of_any(attempt, deadline)
 
     def call_beside(self, requests: Requests, deadline: Deadline) -> list[dict[str, Any]]:
         """The answers of the first member that has them, in one round trip; it does the requests in this order.
@@ -83,7 +103,7 @@ class Cluster:
         While a member is late the next one is asked, too, or the only one on another connection: for requests that may
         be carried out twice at the same time. Raises as :meth:`call` does.
         """
-        return self._of_first(lambda member: self._answers(member, requests, deadline), deadline)
+        return self._of_first(lambda member: _all_right(self._answers(member, requests, deadline)), deadline)
 
     def watch(self, watches: tuple[dict[str, Any], ...], start: int, deadline: Deadline) -> Lines:
         """What happens in some ranges of keys from revision *start* on, as lines of JSON; the caller closes it."""
@@ -187,20 +207,28 @@ class Cluster:
         self.turn = (first + 1) % count
         raise _all_failed(problems)
 
-    def _answers(self, member: Endpoint, requests: Requests, deadline: Deadline) -> list[dict[str, Any]]:
+    def _answers(self, member: Endpoint, requests: Requests, deadline: Deadline) -> list[dict[str, Any] | Exception]:
+        """What a member answers, or the error that the answer means."""
         bodies = tuple((path, json_text.render(request).encode()) for path, request in requests)
         for attempt in (1, 2):
             if self._user is not None and not self._token:
                 self._log_in(member, deadline)
-            try:
-                return [self._content(member, response) for response in self._send(member, bodies, deadline)]
-            except _StaleToken as stale:
-                if self._user is None:
-                    raise Denied(f"{member.where}: {stale}: the URL needs a user and its password") from None
-                if attempt == 2:
-                    raise BackendUnavailable(f"{member.where}: {stale}, although we have just logged in") from None
-                self._token = ""
+            answers = [self._answer(member, response) for response in self._send(member, bodies, deadline)]
+            stale = next((each for each in answers if isinstance(each, _StaleToken)), None)
+            if stale is None:
+                return answers
+            if self._user is None:
+                raise Denied(f"{member.where}: {stale}: the URL needs a user and its password")
+            if attempt == 2:
+                raise BackendUnavailable(f"{member.where}: {stale}, although we have just logged in")
+            self._token = ""
         raise AssertionError("unreachable")
+
+    def _answer(self, member: Endpoint, response: Response) -> dict[str, Any] | Exception:
+        try:
+            return self._content(member, response)
+        except (LeaseGone, LeaseExists, _StaleToken, BackendUnavailable, ConfigError) as error:
+            return error
 
     def _send(self, member: Endpoint, requests: tuple[tuple[str, bytes], ...], deadline: Deadline) -> list[Response]:
         client = self._client(member)
@@ -263,6 +291,14 @@ class Cluster:
             raise BackendUnavailable(f"{member.where}: an answer that is not etcd's: {response.excerpt()}")
         inner["date"] = response.date
         return inner
+
+
+def _all_right(answers: list[dict[str, Any] | Exception]) -> list[dict[str, Any]]:
+    """These answers, if none of them is an error; raises the first one that is."""
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return answers  # type: ignore[return-value] # there is no error among them
 
 
 def _all_failed(problems: list[BackendUnavailable | ConfigError]) -> BackendUnavailable | ConfigError:

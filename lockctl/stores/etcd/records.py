@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from lockctl import clock, documents, history
-from lockctl.errors import BackendUnavailable
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.etcd import layout
 from lockctl.stores.etcd.protocol import LeaseGone
 
@@ -61,15 +61,42 @@ def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
 
 def remember(backend: Client, name: str, run: Run, deadline: Deadline) -> None:
     """See ``Backend``: a key for each run. The order is that of their writing, whatever the clocks of hosts say."""
+    key = os.urandom(8).hex()
+    answer = _write(backend, name, lambda attached, now: _added(backend, name, run, key, attached, now), deadline)
+    _drop_surplus(backend, answer, deadline)
+
+
+def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadline) -> bool:
+    """End the lease of a grant, and add a run to the history in the same round trip; whether it was added.
+
+    It is not where nothing was kept of the lock yet. Raises as ``Backend.release`` does.
+    """
+    name, lease, attached = grant.claim.name, backend.lease_of_grant(grant), _lease(backend, grant.claim.name)
+    now = grant.at + (run.duration or 0.0)  # by the clock of the cluster
+    # whoever repeats this has the same key
+    request = _added(backend, name, run, f"{lease:016x}", attached, now)
+    then = ((layout.KEEP_ALIVE, {"ID": str(attached)}), ("/v3/kv/txn", request))
+    _, written = backend.end(grant.claim.owner, lease, deadline, then)
+    if isinstance(written, Exception):
+        return False
+    try:
+        _drop_surplus(backend, written, deadline)
+    except (BackendUnavailable, ConfigError):
+        pass  # the next one does
+    return True
+
+
+def _added(backend: Client, name: str, run: Run, key: str, attached: int, now: float) -> dict[str, Any]:
+    """The transaction that adds a run, and reads which there are."""
     directory = backend.layout.history(name, started=run.started)
-    key, document = directory + os.urandom(8).hex().encode(), history.describe(run)
+    value = history.describe(run)[:-1] + b',"noted_at":%d}' % now  # our clock, and that of the run, do not count
+    most = history.KEPT + SPARE + AT_ONCE
+    put = layout.put(directory + key.encode(), value, attached)
+    return {"success": [put, layout.oldest(layout.below(directory), most)]}
 
-    def add(attached: int, now: float) -> dict[str, Any]:
-        most = history.KEPT + SPARE + AT_ONCE
-        value = document[:-1] + b',"noted_at":%d}' % now  # our clock, and that of the run, do not count
-        return {"success": [layout.put(key, value, attached), layout.oldest(layout.below(directory), most)]}
 
-    _, kept = layout.steps(_write(backend, name, add, deadline), 2)
+def _drop_surplus(backend: Client, answer: dict[str, Any], deadline: Deadline) -> None:
+    _, kept = layout.steps(answer, 2)
     if len(kept) >= history.KEPT + SPARE:
         surplus = [layout.delete(entry.key) for entry in kept[: len(kept) - history.KEPT]]
         backend.cluster.call("/v3/kv/txn", {"success": surplus[:AT_ONCE]}, deadline)
@@ -91,7 +118,7 @@ def _write(
 
     *request* is told the lease, and what time it is at the member that answered.
     """
-    lease = layout.lease_id(f"{backend.layout.prefix}{name}", 0)
+    lease = _lease(backend, name)
     while True:
         kept = backend.cluster.call(layout.KEEP_ALIVE, {"ID": str(lease)}, deadline)
         if layout.whole(kept.get("TTL")) <= 0:
@@ -100,3 +127,8 @@ def _write(
             return backend.cluster.call("/v3/kv/txn", request(lease, layout.moment(kept)), deadline)
         except LeaseGone:
             backend.lease_ended(lease)  # revoked by another client, or at its end
+
+
+def _lease(backend: Client, name: str) -> int:
+    """The lease that all is attached to that is kept of a lock."""
+    return layout.lease_id(f"{backend.layout.prefix}{name}", 0)

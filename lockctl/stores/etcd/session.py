@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar
 
     from lockctl.model import Capabilities, Claim
-    from lockctl.stores.etcd.protocol import Cluster
+    from lockctl.stores.etcd.protocol import Cluster, Requests
 
 TRIES = 4  # to make a lease: two are enough when one answer was lost
 
@@ -65,6 +65,32 @@ class Client:
             return float(max(0, layout.whole(answer.get("TTL")))), layout.term(answer)
         raise BackendUnavailable(f"{self.cluster.where}: a lease that exists for some members and not for others")
 
+    def lease_and(
+        self, seconds: float, lease: int, request: dict[str, Any], deadline: Deadline
+    ) -> tuple[float, int, dict[str, Any]]:
+        """As :meth:`fresh_lease`, with the answer to a transaction that follows it in the same round trip.
+
+        The transaction may have been done before, without an answer to us.
+        """
+        grant = {"ID": str(lease), "TTL": str(-int(-seconds // 1))}
+        for _ in range(TRIES):
+            first = (layout.KEEP_ALIVE, {"ID": str(lease)}) if lease in self._granted else ("/v3/lease/grant", grant)
+            try:
+                # in this order: the leader that let the lease run was still the leader when the transaction was done
+                kept, answer = self.cluster.call_in_turn((first, ("/v3/kv/txn", request)), deadline)
+            except LeaseExists:
+                self._granted.add(lease)  # the answer to an earlier request was lost
+                continue
+            except LeaseGone:
+                self.lease_ended(lease)
+                continue
+            self._granted.add(lease)
+            ttl, term = self.kept_alive(lease, kept)
+            if ttl > 0:
+                return ttl, term, answer
+            self.lease_ended(lease)
+        raise BackendUnavailable(f"{self.cluster.where}: a lease that exists for some members and not for others")
+
     def keep_alive(self, lease: int, deadline: Deadline) -> tuple[float, int]:
         """Prolong a lease; for how many seconds, 0 when it has ended, and the leader's term."""
         return self.kept_alive(lease, self.cluster.call(layout.KEEP_ALIVE, {"ID": str(lease)}, deadline))
@@ -92,7 +118,7 @@ class Client:
         try:
             # in this order: the lease was prolonged by the leader that then found the key to be the oldest
             requests = ((layout.KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))
-            kept, answer = self.cluster.call_beside(requests, deadline)
+            kept, answer = self.cluster.call_in_turn(requests, deadline)
         except LeaseGone:
             self.lease_ended(lease)
             return None
@@ -130,8 +156,11 @@ class Client:
         first = layout.lease_id(grant.claim.owner, 0)
         return self._later.get((grant.claim.owner, grant.token), first)
 
-    def end(self, owner: str, lease: int, deadline: Deadline) -> None:
-        """End a lease with all its keys; one of which that is not known is ended again before the next attempt."""
+    def end(self, owner: str, lease: int, deadline: Deadline, then: Requests = ()) -> list[dict[str, Any] | Exception]:
+        """End a lease with all its keys; one of which that is not known is ended again before the next attempt.
+
+        What is asked *then* takes no further round trip; the answers to it.
+        """
         self.positions.pop(owner, None)
         attempt = self._attempts.get(owner, 0)
         if lease == layout.lease_id(owner, attempt):
@@ -139,10 +168,9 @@ class Client:
         self.lease_ended(lease)
         unended = self.unended.setdefault(owner, set())
         unended.add(lease)
-        try:
-            self.cluster.call("/v3/lease/revoke", {"ID": str(lease)}, deadline)
-        except LeaseGone:
-            pass
+        # a lease that had ended before is as good
+        _, *answers = self.cluster.call_first((("/v3/lease/revoke", {"ID": str(lease)}), *then), deadline)
         unended.discard(lease)
         if not unended:
             del self.unended[owner]
+        return answers

@@ -16,7 +16,6 @@ from lockctl.documents import describe
 from lockctl.errors import BackendUnavailable
 from lockctl.model import EXCLUSIVE, SLOT
 from lockctl.stores.etcd import layout
-from lockctl.stores.etcd.protocol import LeaseGone
 from lockctl.stores.etcd.share import outside
 from lockctl.value import Value
 from lockctl.wire.stream import Closed
@@ -87,24 +86,19 @@ def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Position:
         "success": [layout.put(key, describe(claim, {"since": wall()}), lease)],
         "failure": [layout.get(key)],
     }
-    while True:
-        sent = boottime()
-        ttl, _ = backend.fresh_lease(claim.ttl, lease, whole.sooner(LONGEST_STEP))
-        try:
-            answer = backend.cluster.call("/v3/kv/txn", request, whole.sooner(LONGEST_STEP))
-        except LeaseGone:
-            continue  # it ran out between two requests; each is bounded, and so is this loop
-        created = layout.revision(answer)
-        if answer.get("succeeded") is not True:
-            found = layout.reads(answer)
-            if not found or not found[0]:
-                raise BackendUnavailable(f"{backend.cluster.where}: an answer without the key that is there")
-            created = found[0][0].created
-        if claim.mode == EXCLUSIVE:
-            backend.positions[claim.owner] = created
-        view = _look(backend, claim, created, whole.sooner(LONGEST_STEP))
-        beat = max(ttl, 1.0) / BEATS_PER_TTL
-        return Position(claim, key, lease, created, view, beat, sent + beat)
+    sent = boottime()
+    ttl, _, answer = backend.lease_and(claim.ttl, lease, request, whole.sooner(LONGEST_STEP))
+    created = layout.revision(answer)
+    if answer.get("succeeded") is not True:
+        found = layout.reads(answer)
+        if not found or not found[0]:
+            raise BackendUnavailable(f"{backend.cluster.where}: an answer without the key that is there")
+        created = found[0][0].created
+    if claim.mode == EXCLUSIVE:
+        backend.positions[claim.owner] = created
+    view = _look(backend, claim, created, whole.sooner(LONGEST_STEP))
+    beat = max(ttl, 1.0) / BEATS_PER_TTL
+    return Position(claim, key, lease, created, view, beat, sent + beat)
 
 
 def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> View:

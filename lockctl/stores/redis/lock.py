@@ -18,19 +18,21 @@ from lockctl.stores.redis.address import SENTINEL_PARAMETERS, TCP_PARAMETERS, UN
 from lockctl.stores.redis.layout import keys_of
 from lockctl.stores.redis.session import Session
 from lockctl.wire.deadline import Deadline
+from lockctl.wire.resp import ReplyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.files import Files
-    from lockctl.model import Claim
+    from lockctl.model import Claim, Run
     from lockctl.stores.redis import inspect, records, retire, revoke
     from lockctl.stores.redis.address import Address
-    from lockctl.stores.redis.session import Words
+    from lockctl.stores.redis.session import Command, Words
     from lockctl.stores.redis.wait import Queue
     from lockctl.url import Url
+    from lockctl.wire.resp import Reply
 
     T = TypeVar("T")
     FILES: Files[Session] = (inspect, revoke, records, retire)
@@ -137,22 +139,34 @@ class RedisBackend(NativeBackend):
         keep(self._session, keys, grant, document, milliseconds(hold), refuse_for, until)
         self._doubted.discard(claim.owner)
 
+    def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
+        """See ``Backend.remember``."""
+        from lockctl.stores.redis.records import adding
+
+        replies = self._leave(grant.claim, timeout, adding(self._session, grant.claim.name, run))
+        return not any(isinstance(reply, ReplyError) for reply in replies)
+
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
         self._leave(claim, timeout)
         if self._queue is not None:
             self._queue.close()
 
-    def _leave(self, claim: Claim, timeout: float) -> None:
-        """Leave nothing of *claim*; if a request may still be on its way, the server is told to refuse it."""
+    def _leave(self, claim: Claim, timeout: float, then: Sequence[Command] = ()) -> list[Reply]:
+        """Leave nothing of *claim*; if a request may still be on its way, the server is told to refuse it.
+
+        What is asked *then* takes no further round trip; the answers to it.
+        """
         script = scripts.LEAVE
         words: Words = [claim.owner, self._refuse_for(claim)]
         if claim.mode != EXCLUSIVE:
             from lockctl.stores.redis import share
 
             script, words = share.leaving(claim, self._refuse_for(claim))
-        self._session.run(script, keys_of(self._prefix, claim.name, claim.owner), words, Deadline(timeout))
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        replies = self._session.run_before(script, keys, words, [*then], Deadline(timeout))
         self._doubted.discard(claim.owner)
+        return replies
 
     def _refuse_for(self, claim: Claim) -> int:
         return milliseconds(claim.ttl) if claim.owner in self._doubted else 0

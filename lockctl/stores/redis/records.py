@@ -10,7 +10,7 @@ from lockctl.stores.redis.scripts import named
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Grant, Run
-    from lockctl.stores.redis.session import Session
+    from lockctl.stores.redis.session import Command, Session
     from lockctl.wire.deadline import Deadline
 
 # ARGV: when the run began, in seconds since the epoch -> whether it was written
@@ -42,18 +42,20 @@ def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
 
 
 def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
-    """See ``Backend.remember``. A run that is sent twice is remembered once."""
+    """See ``Backend.remember``."""
+    session.calls(adding(session, name, run), deadline)
+
+
+def adding(session: Session, name: str, run: Run) -> list[Command]:
+    """The commands that add a run; one that is sent twice is remembered once."""
     key = remembered(session.prefix, name, RUNS if run.started else REFUSED)
     document = history.describe(run)
-    session.calls(
-        [
-            ("LREM", key, 0, document),
-            ("LPUSH", key, document),
-            ("LTRIM", key, 0, history.KEPT - 1),
-            ("EXPIRE", key, history.AGE),
-        ],
-        deadline,
-    )
+    return [
+        ("LREM", key, 0, document),
+        ("LPUSH", key, document),
+        ("LTRIM", key, 0, history.KEPT - 1),
+        ("EXPIRE", key, history.AGE),
+    ]
 
 
 def read_history(session: Session, name: str, deadline: Deadline) -> tuple[Run, ...]:

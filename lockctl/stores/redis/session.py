@@ -52,6 +52,18 @@ class Session:
             self._refuse_error(reply)
         return replies
 
+    def run_before(
+        self, script: Script, keys: tuple[str, ...], words: Words, then: list[Command], deadline: Deadline
+    ) -> list[Reply]:
+        """As :meth:`run`, with some commands in the same round trip, whose answers these are, errors among them."""
+        call = (script.sha, len(keys), *keys, *words)
+        reply, *replies = self.ask([("EVALSHA", *call), *then], deadline)
+        if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
+            self.run(script, keys, words, deadline)
+        else:
+            self._refuse_error(reply)
+        return replies
+
     def call(self, *words: bytes | str | int, deadline: Deadline) -> Reply:
         """The answer of one command."""
         return self.calls([words], deadline)[0]

@@ -141,9 +141,9 @@ class TestMembers:
         grant = take(backend, mine)
         truly, wrong, asked = backend.cluster._answers, iter([stale] * 2), 0
 
-        def answers(member: Endpoint, requests: Requests, deadline: Deadline) -> list[dict[str, Any]]:
+        def answers(member: Endpoint, requests: Requests, deadline: Deadline) -> list[Any]:
             nonlocal asked
-            found = truly(member, requests, deadline)
+            found: list[Any] = truly(member, requests, deadline)
             for number, (path, _) in enumerate(requests):
                 if path.endswith("keepalive"):
                     asked += 1
