@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from lockctl import registry
 from lockctl.cli.exit_status import MEANINGS
 from man import metadata
 from tests.surface.command_lines import calls, check_call
@@ -59,6 +60,18 @@ def test_readme_has_the_exit_statuses_of_the_code(root: Path) -> None:
     text = (root / "README.md").read_text(encoding="utf-8")
     table = text.partition("| status | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
     assert tuple(tuple(cell.strip() for cell in row.strip("|").split("|")) for row in table.splitlines()) == MEANINGS
+
+
+def test_readme_says_of_each_backend_what_it_promises(root: Path) -> None:
+    table = (root / "README.md").read_text(encoding="utf-8").partition("| | hosts | tokens |")[2].partition("\n\n")[0]
+    rows = [[cell.strip(" `:") for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
+    assert {row[0] for row in rows} == {registry.load(scheme).capabilities.scheme for scheme in registry.SCHEMES}
+    for name, hosts, tokens, waiters, holders, *_ in rows:
+        promised = registry.load(name).capabilities
+        assert (hosts == "many") == promised.many_hosts, name
+        assert (tokens == "strict") == (promised.fencing == "strict"), name
+        assert (waiters == "in order") == promised.fair, name
+        assert [word in holders for word in ("slots", "readers")] == [promised.slots, promised.shared], name
 
 
 def test_every_block_of_readme_is_one_that_a_shell_accepts(root: Path, need_tool: Callable[[str], str]) -> None:
