@@ -21,7 +21,7 @@ OF_THE_SYSTEM = "/dist-packages"  # where the packages of Debian are; other syst
 
 def missing(what: str, extra: str) -> ConfigError:
     """The error for *what*, which needs the library of *extra*."""
-    return ConfigError(f"{what} needs {LIBRARIES[extra].partition('-')[0]}: {remedy(extra)}")
+    return ConfigError(f"{what} needs {LIBRARIES[extra].removesuffix('-binary')}: {remedy(extra)}")
 
 
 def remedy(extra: str, prefix: str = sys.prefix, module: str = __file__) -> str:
