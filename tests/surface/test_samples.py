@@ -78,8 +78,8 @@ def test_the_sample_with_everything_switched_on_is_accepted(sample: Path, tmp_pa
     done = lockctl("config", "check", "--config", str(everything))
     assert (done.returncode, done.stderr) == (0, "")
     shown = lockctl("config", "show", "--config", str(everything), "-l", "deploy-a", "-b", "scratch").stdout
-    assert re.search(r"^backend +file:///run/lockctl +--backend$", shown, flags=re.MULTILINE)
-    assert re.search(r'^wait +30m +.*\[locks\."deploy-\*"\]$', shown, flags=re.MULTILINE)
+    assert re.search(r"^backend\tfile:///run/lockctl\t--backend$", shown, flags=re.MULTILINE)
+    assert re.search(r'^wait\t30m\t.*\[locks\."deploy-\*"\]$', shown, flags=re.MULTILINE)
 
 
 BACKENDS = sorted({load(scheme).capabilities.scheme for scheme in SCHEMES} - {"file"})
@@ -101,7 +101,7 @@ def test_the_sample_of_a_backend_is_accepted_and_chooses_it(
     done = lockctl("config", "check", "--config", str(sample), env={"LOCKCTL_BACKEND": ""})
     assert (done.returncode, done.stderr) == (0, "")
     shown = lockctl("config", "show", "--config", str(sample), env={"LOCKCTL_BACKEND": ""}).stdout
-    assert re.search(rf"^backend +{backend}\S*://\S+ +{re.escape(str(sample))}", shown, flags=re.MULTILINE), shown
+    assert re.search(rf"^backend\t{backend}\S*://\S+\t{re.escape(str(sample))}", shown, flags=re.MULTILINE), shown
     assert all(line.startswith("#") for line in text.splitlines()[:1]), "it says first what it is"
 
 
