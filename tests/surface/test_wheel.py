@@ -60,12 +60,16 @@ def _run(*words: str | Path, cwd: Path | None = None, env: dict[str, str] | None
 
 @pytest.fixture(scope="module")
 def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, built from a copy so that nothing is written into the tree."""
+    """The wheel as an index has it: built from the archive of the sources, and nothing is written into the tree."""
     copy = tmp_path_factory.mktemp("tree") / "lockctl"
     unwanted = shutil.ignore_patterns(".*", "__pycache__", "dist", "tests")
     shutil.copytree(root, copy, ignore=unwanted)
-    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", copy / "dist", cwd=copy)
-    (built,) = (copy / "dist").iterdir()
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", copy / "dist", cwd=copy)
+    (sources,) = (copy / "dist").iterdir()
+    shutil.unpack_archive(sources, copy / "dist", filter="data")
+    unpacked = copy / "dist" / f"lockctl-{__version__}"
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", unpacked / "dist", cwd=unpacked)
+    (built,) = (unpacked / "dist").iterdir()
     return built
 
 
