@@ -23,6 +23,7 @@ from lockctl.wire.stream import Closed
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Claim
+    from lockctl.stores.etcd.layout import Entry
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
@@ -39,7 +40,7 @@ class View(Value):
     inside: tuple[bytes, ...]  # those who have all slots: the end of any of them is waited for
     writes: bool  # whether *before* makes way already when it is written, because its owner is inside then
     revision: int  # of the store, when that was read
-    is_next: bool = False  # whether nobody is before *before*: its end makes us the first
+    created: int = 0  # the revision that *before* was created at
 
     @property
     def is_clear(self) -> bool:
@@ -68,8 +69,8 @@ def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
             return
         ended = _watch(backend, position, whole)
         if ended is not None:
-            if position.view.is_next and ended == position.view.before:
-                return  # the attempt finds out in one step
+            if claim.mode == EXCLUSIVE and ended == position.view.before:
+                return  # it had the lock, or gave up waiting: the attempt finds out in one step
             pause = PAUSE
         else:
             clock.pause(min(pause, whole.left()), whole.interrupt)
@@ -105,10 +106,9 @@ def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> Vi
     """Who is in the way of a key that was created then."""
     directory = backend.layout.directory(claim.name)
     if claim.mode == EXCLUSIVE:
-        request = layout.newest_before(layout.below(directory), created, 2)
+        request = layout.newest_before(layout.below(directory), created)
         answer = backend.cluster.call("/v3/kv/range", request, deadline)
-        found = layout.entries(answer)
-        return View(found[0].key if found else None, (), False, layout.revision(answer), len(found) == 1)
+        return _behind(layout.entries(answer), layout.revision(answer))
     group = layout.group(claim.mode, claim.slots)
     ranges = [layout.newest_before(each, created) for each in outside(directory, group)]
     if claim.mode == SLOT:
@@ -117,11 +117,28 @@ def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> Vi
     left, right, *same = layout.steps(answer, len(ranges))
     now = layout.revision(answer)
     if left or right:
-        return View(max(left + right, key=lambda entry: entry.created).key, (), False, now)
-    ahead = [entry.key for entry in same[0]] if same else []
+        return _behind(sorted(left + right, key=lambda entry: -entry.created), now)
+    ahead = same[0] if same else []
     if len(ahead) > claim.slots:
-        return View(ahead[0], (), True, now)
-    return View(None, tuple(ahead) if len(ahead) == claim.slots else (), False, now)
+        return _behind(ahead, now, writes=True)
+    return View(None, tuple(entry.key for entry in ahead) if len(ahead) == claim.slots else (), False, now)
+
+
+def _behind(ahead: list[Entry], revision: int, *, writes: bool = False) -> View:
+    """The view of who waits for the first of the keys *ahead*, if there is one."""
+    if not ahead:
+        return View(None, (), False, revision)
+    return View(ahead[0].key, (), writes, revision, ahead[0].created)
+
+
+def _is_unchanged(backend: Client, position: Position, deadline: Deadline) -> bool:
+    """Whether a position is as it was seen; only for a slot, where several can make way, the queue must be read."""
+    view = position.view
+    if view.before is None or view.writes:
+        now = _look(backend, position.claim, position.created, deadline)
+        return (now.before, now.inside) == (view.before, view.inside)
+    request = {"compare": [layout.is_created_at(view.before, view.created)]}
+    return backend.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
 
 
 def _watch(backend: Client, position: Position, whole: Deadline) -> bytes | None:
@@ -170,8 +187,7 @@ def _beat(backend: Client, position: Position, whole: Deadline) -> bool:
     step = whole.sooner(min(position.beat, LONGEST_STEP))
     if backend.keep_alive(position.lease, step)[0] <= 0:
         return False
-    view = _look(backend, position.claim, position.created, step)
-    return (view.before, view.inside) == (position.view.before, position.view.inside)
+    return _is_unchanged(backend, position, step)
 
 
 def _read(line: bytes, telling: set[bytes | None]) -> bytes | None:

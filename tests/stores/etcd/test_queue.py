@@ -76,9 +76,14 @@ class TestQueue:
         assert len(asked) == 1
         assert client.renew(granted, timeout=LIMIT).token == granted.token
         assert follows.running
+        asked.clear()
+        monkeypatch.undo()
+        send = last.cluster._send
+        monkeypatch.setattr(last.cluster, "_send", counted)
         client.release(granted, timeout=LIMIT)
         follows.result()
         assert take(last, behind).token > granted.token
+        assert len(asked) == 1, "also behind another waiter"
 
     def test_who_waited_is_shown_as_holder_since_the_grant(
         self, etcd_server: Etcd, backend: EtcdBackend, connect: Open
