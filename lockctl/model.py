@@ -26,6 +26,7 @@ class Capabilities(Value):
     slots: bool  # several holders at once, up to a number (--slots)
     shared: bool  # readers beside each other, writers alone (--shared)
     hold_by: str  # what keeps a lock after its holder: a "lease", which all programs see, or a "record" for lockctl
+    usual_latency: tuple[float, float] | None = None  # seconds for one lock, as comparisons of such stores name it
     connection_held: bool = False  # the server frees it when the holder's connection ends, at once
     one_lock: bool = False  # every name is the same lock, as its URL says
     keeps_place: bool = True  # a refused claim is tried again as it is; else nothing is left of it: the next one is new

@@ -25,6 +25,7 @@ VERBS = (
     *(
         "acquire",
         "backends",
+        "bench",
         "completion",
         "config",
         "doctor",

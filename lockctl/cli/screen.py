@@ -53,6 +53,7 @@ RUNS = (
 UNUSED = (Column("NAME", is_name=True), Column("LAST USED"))
 INSTALLED = (Column("FILES", right=True), Column("DIRECTORY", least=12))
 SETTINGS = (Column("SETTING"), Column("VALUE", least=12), Column("SOURCE", least=12))
+MEASURED = (Column("LOCK"), Column("P50", right=True), Column("P99", right=True), Column("USUAL", rank=1))
 PROMISES = (
     Column("BACKEND"),
     Column("HOSTS"),

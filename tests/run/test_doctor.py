@@ -15,11 +15,14 @@ import pytest
 
 from lockctl.doctor import host
 from lockctl.finding import Examination
+from tests.fleet.hosts import with_wrong_clock
 from tests.jobs import LIMIT, Lockctl
 from tests.run.mounts import FULL_DISK, OVERLAY, READ_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from tests.servers.redis import Redis
 
 REFUSE = Path(__file__).with_name("refused_calls.py")
 # mounts are made with all rights, then given up: what is hidden stays so
@@ -100,6 +103,12 @@ def test_a_user_without_room_for_processes_is_told() -> None:
     os.waitpid(pid, 0)
     with open(reading) as file:
         assert json.loads(file.read())["host.processes"] == "fail"
+
+
+def test_a_clock_that_is_not_the_servers_is_found(lockctl: Lockctl, redis_server: Redis) -> None:
+    elsewhere = with_wrong_clock(lockctl.directory, 9.0)
+    done = lockctl("doctor", "-b", redis_server.url, "--json", env=elsewhere)
+    assert troubles(done, "backend.") == {"clock": "warn"}
 
 
 @pytest.mark.parametrize(

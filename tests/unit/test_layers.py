@@ -57,6 +57,7 @@ LAYERS: dict[str, set[str]] = {
     "supervise": {"lease"},
     "request": {"lease"},
     "doctor": {"registry", "secret", "lease", "wire"},
+    "bench": {"registry", "lease", "supervise"},
     "runner": {"request", "registry", "lease", "supervise", "fence"},
     "cli": {
         "settings",
@@ -70,6 +71,7 @@ LAYERS: dict[str, set[str]] = {
         "runner",
         "fence",
         "doctor",
+        "bench",
     },
     "__main__": {"cli"},
     "script": {"__main__"},

@@ -54,6 +54,7 @@ class EtcdBackend(Client, NativeBackend):
         slots=True,
         shared=True,
         hold_by="lease",
+        usual_latency=(0.010, 0.020),
     )
 
     @classmethod

@@ -61,6 +61,7 @@ class RedisBackend(NativeBackend):
         slots=True,
         shared=True,
         hold_by="lease",
+        usual_latency=(0.001, 0.002),
     )
     parameters: ClassVar[dict[str, str]] = {**TCP_PARAMETERS, **UNIX_PARAMETERS, **SENTINEL_PARAMETERS}
 

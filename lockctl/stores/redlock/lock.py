@@ -68,6 +68,7 @@ class RedlockBackend(NativeBackend):
         slots=False,
         shared=False,
         hold_by="lease",
+        usual_latency=(0.005, 0.010),
         keeps_place=False,
     )
     parameters: ClassVar[dict[str, str]] = TCP_PARAMETERS

@@ -60,6 +60,7 @@ class ZooKeeperBackend(NativeBackend):
         slots=True,
         shared=True,
         hold_by="record",
+        usual_latency=(0.010, 0.020),
     )
 
     def __init__(self, place: Place) -> None:
