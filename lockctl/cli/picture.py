@@ -1,58 +1,174 @@
-"""What ``lockctl watch`` shows on the whole screen."""
+"""What ``lockctl watch`` shows on the whole screen: a line of facts, the table or one lock in full, a line of keys."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.text import Text
 
-from lockctl.cli import screen
-from lockctl.cli.rows import row
+from lockctl.cli import screen, view
+from lockctl.cli.rows import holder_place, row
 from lockctl.durations import format_age, format_duration
-from lockctl.value import replace
+from lockctl.names import printable
+from lockctl.value import Value, replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
+    from lockctl.cli.places import Place
+    from lockctl.cli.polling import Polling
     from lockctl.model import LockInfo
 
+    Found = tuple[Place, LockInfo]
 
-def picture(
-    locks: Sequence[LockInfo] | None, *, title: str, old: float, trouble: str, interval: float, size: tuple[int, int]
-) -> Group:
-    """Who holds first, as many rows as there are lines for, and how many more.
+INDENT = " " * 32
+SELECTED = Style(reverse=True)
+HELP = (
+    ("up, down, k, j", "select a lock"),
+    ("page up, page down, home, end", "move further"),
+    ("enter", "the lock in full, with its waiters and its last run; enter or escape goes back"),
+    ("/", "show only what has this text in its name, place or command; escape shows all again"),
+    ("s", "sort by the next column"),
+    ("a", "show the free locks, too, or only what is held or waited for"),
+    ("f", "ask the holder to stop its command and to release the lock, after a question"),
+    ("q, Ctrl-C", "quit"),
+)
 
-    *old*: seconds since the locks were looked at. *trouble*: why they are not newer, one line or none.
-    """
-    if locks is None:
+
+class Frame(Value):
+    """What a picture is made of."""
+
+    title: str
+    polling: Polling
+    console: Console
+    keyboard: bool
+    old: float  # seconds since the locks were looked at
+
+
+def picture(frame: Frame, shown: view.View) -> Group:
+    """The whole screen, with as many rows as there are lines for."""
+    polling = frame.polling
+    trouble = polling.trouble()
+    top: list[Text] = [Text(frame.title, style="bold")]
+    if polling.answer is None:
         told = Text(trouble, style="bold red") if trouble else Text("loading ...", style="dim")
-        return Group(_one_line(Text(title, style="bold")), _one_line(told))
-    counts = [f"{count} {state}" for state in screen.STYLES if (count := sum(lock.state == state for lock in locks))]
-    head = Text(title, style="bold")
-    head.append(
-        f"  {', '.join(counts) or 'no locks'}; every {format_duration(interval)}, seen {format_age(old)} ago", "dim"
-    )
-    parts: list[Text | Segments] = [_one_line(head)]
+        return Group(*map(_one_line, (*top, told)))
+    top[0].append(_counts(frame, shown), "dim")
     if trouble:
-        parts.append(_one_line(Text(trouble, style="bold red")))
-    width, height = size
-    by_state = sorted(locks, key=lambda lock: (lock.state == "free", lock.name))
-    heading, *lines = screen.table(screen.LOCKS, [_row(lock, old, grey=bool(trouble)) for lock in by_state], width)
-    room = max(0, height - len(parts) - 1)  # under the heading
-    if len(locks) > room:
-        room = max(0, room - 1)  # for how many more
-    if locks and room:
-        parts += [Segments([*line, Segment.line()]) for line in (heading, *lines[:room])]
-    if len(lines) > room:
-        parts.append(_one_line(Text(f"... and {len(lines) - room} more", style="dim")))
-    return Group(*parts)
+        top.append(Text(trouble, style="bold red"))
+    bottom = [_footer(shown)] if frame.keyboard else []
+    height = max(0, frame.console.height - len(top) - len(bottom))
+    if shown.mode == view.HELP:
+        body = _help(frame.console.width)[:height]
+    elif shown.mode == view.LOCK:
+        body = _lock(frame, shown, height)
+    else:
+        body = _table(frame, shown, height, grey=bool(trouble))
+    if bottom:  # on the last line
+        lines = sum(segment.text.count("\n") for part in body for segment in part.segments)
+        body.append(Segments([Segment.line()] * (height - lines)))
+    return Group(*map(_one_line, top), *body, *map(_one_line, bottom))
 
 
-def _row(lock: LockInfo, old: float, *, grey: bool) -> screen.Row:
-    shown = screen.lock_row(lock, row(lock, old=old))
-    return replace(shown, style="dim", mark="dim") if grey else shown
+def _counts(frame: Frame, shown: view.View) -> str:
+    found = frame.polling.found
+    counts = [f"{count} {state}" for state in screen.STYLES if (count := sum(each[1].state == state for each in found))]
+    order = f", by {shown.query.sort}" if frame.keyboard else ""
+    only = f", only {shown.filter!r}" if shown.filter else ""
+    every = f"every {format_duration(frame.polling.interval)}"
+    return f"  {', '.join(counts) or 'no locks'}{order}{printable(only)}; {every}, seen {format_age(frame.old)} ago"
+
+
+def _footer(shown: view.View) -> Text:
+    if shown.mode == view.FILTER:
+        return Text(f"/{printable(shown.filter)}", style="bold")
+    if shown.mode == view.CONFIRM and shown.asked is not None:
+        _, lock = shown.asked
+        who = ", ".join(holder_place(holder) for holder in lock.holders)
+        return Text(f"Release {printable(lock.name)}? This stops the command of {who}. [y/N]", style="bold yellow")
+    if shown.message:
+        return Text(printable(shown.message), style="bold")
+    if shown.mode == view.LOCK:
+        return Text("escape back  f force-release  q quit", style="dim")
+    return Text("q quit  enter details  / filter  s sort  a all  f force-release  ? help", style="dim")
+
+
+def _table(frame: Frame, shown: view.View, height: int, *, grey: bool) -> list[Segments]:
+    rows = shown.rows(frame.polling.found)
+    room = height - 1  # under the heading
+    if not rows or room < 1:
+        hidden = len(frame.polling.found) - len(rows)
+        said = f"nothing to show; {hidden} not shown{': a shows all' if frame.keyboard else ''}\n"
+        return [Segments([Segment(said, Style(dim=True))])] if hidden and room > 0 else []
+    if len(rows) > room > 1:
+        room -= 1  # for how many more
+    cursor = shown.cursor(rows) if frame.keyboard else 0
+    first = max(0, min(cursor - room // 2, len(rows) - room))
+    several = shown.query.all_backends
+    columns = (screen.BACKEND, *screen.LOCKS) if several else screen.LOCKS
+    cells = [_row(each, frame.old, grey=grey, several=several) for each in rows[first : first + room]]
+    heading, *made = screen.table_rows(columns, cells, frame.console.width)
+    while first < cursor and sum(map(len, made[: cursor - first + 1])) > room:
+        first += 1  # a long name above has a line of its own
+        made.pop(0)
+    if frame.keyboard:
+        made[cursor - first] = [_marked(line, frame.console.width) for line in made[cursor - first]]
+    lines = [line for each in made for line in each][: max(0, room)]
+    body = [Segments([*line, Segment.line()]) for line in (heading[0], *lines)]
+    below = len(rows) - first - _whole(made, room)
+    if below > 0 and len(lines) < height - 1:
+        body.append(Segments([Segment(f"... and {below} more\n", Style(dim=True))]))
+    return body
+
+
+def _whole(made: Sequence[list[list[Segment]]], room: int) -> int:
+    """How many of the rows are on the screen."""
+    count = 0
+    for each in made:
+        room -= len(each)
+        count += room >= 0
+    return count
+
+
+def _row(found: Found, old: float, *, grey: bool, several: bool) -> screen.Row:
+    place, lock = found
+    cells = row(lock, old=old)
+    made = screen.lock_row(lock, (place.label, *cells) if several else cells)
+    return replace(made, style="dim", mark="dim") if grey else made
+
+
+def _marked(line: list[Segment], width: int) -> list[Segment]:
+    """The same line under the cursor, over the whole width."""
+    used = sum(segment.cell_length for segment in line)
+    blanks = Segment(" " * max(0, width - used))
+    return [Segment(segment.text, (segment.style or Style()) + SELECTED) for segment in (*line, blanks)]
+
+
+def _help(width: int) -> list[Segments]:
+    room = max(10, width - len(INDENT))
+    lines = [f"{keys:{len(INDENT)}}{meaning}" for keys, meaning in HELP]
+    folded = [each for line in lines for each in textwrap.wrap(line, room + len(INDENT), subsequent_indent=INDENT)]
+    return [Segments([Segment(line + "\n")]) for line in folded]
+
+
+def _lock(frame: Frame, shown: view.View, height: int) -> list[Segments]:
+    """One lock in full: with its last run as soon as that was asked for."""
+    rows = shown.rows(frame.polling.found)
+    if not rows:
+        return []
+    place, lock = rows[shown.cursor(rows)]
+    full = frame.polling.answer.lock if frame.polling.answer else None
+    if full is not None and (full[0].label, full[1].name) == (place.label, lock.name):
+        place, lock = full
+    lines = screen.fact_lines(frame.console, lock, str(place))
+    first = max(0, min(shown.scroll, len(lines) - height))
+    return [Segments([*line, Segment.line()]) for line in lines[first : first + height]]
 
 
 def _one_line(text: Text) -> Text:

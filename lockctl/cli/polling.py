@@ -12,17 +12,20 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+from lockctl.cli.keys import LONGEST
 from lockctl.cli.options import REQUEST_TIMEOUT
 from lockctl.cli.output import discard_output
+from lockctl.cli.places import ask_each
 from lockctl.clock import monotonic, utc, wall
 from lockctl.durations import format_age
 from lockctl.errors import BackendUnavailable, LockctlError
 from lockctl.names import printable
+from lockctl.value import Value
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from lockctl.backend import Backend
+    from lockctl.cli.places import Place
     from lockctl.model import LockInfo
 
 PATIENCE = 3.0  # seconds without an answer before it is said
@@ -37,6 +40,8 @@ class Events:
         """Let signals be events from here on. Those that were ignored (nohup, a job of a script) stay so."""
         self.ended = False
         self.suspended = False
+        self.typed = b""  # what was read from the keyboard and not yet taken
+        self._keyboard = False
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -67,12 +72,24 @@ class Events:
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._suspend)
 
+    def listen(self, *, keyboard: bool) -> None:
+        """Whether what is typed is an event."""
+        self._keyboard = keyboard
+
     def happened(self) -> None:
         """Wake who waits; from any thread."""
         try:
             os.write(self._write, b"\0")
         except BlockingIOError:
             return  # it is awake already
+
+    def _read_keyboard(self) -> None:
+        try:
+            data = os.read(0, LONGEST)
+        except OSError:  # the terminal is gone: stdout says so, too
+            data = b""
+        self._keyboard = bool(data)
+        self.typed += data
 
     def wait(self, seconds: float, *, writable: bool = False) -> None:
         """Until something happens, stdout takes more (if asked), or the time is over.
@@ -82,46 +99,86 @@ class Events:
         poller = select.poll()
         poller.register(self._read, select.POLLIN)
         poller.register(1, select.POLLOUT if writable else 0)
+        if self._keyboard:
+            poller.register(0, select.POLLIN)
         for descriptor, found in poller.poll(max(0.0, seconds) * 1000):
             if descriptor == 1 and found & GONE:
                 discard_output()
                 self.ended = True
+            if descriptor == 0:
+                self._read_keyboard()
         try:
             os.read(self._read, 4096)
         except BlockingIOError:
             return
 
 
+class Answer(Value):
+    """What one look has shown."""
+
+    found: list[tuple[Place, LockInfo]]
+    failed: list[tuple[Place, LockctlError]]  # of several backends
+    lock: tuple[Place, LockInfo] | None = None  # in full, with its last run
+
+
 class Polling:
     """The locks as they were last seen. Never more than one question is outstanding, and half of the time none is."""
 
-    def __init__(self, backend: Backend, pattern: str, interval: float, events: Events) -> None:
+    def __init__(self, places: list[Place], pattern: str, interval: float, events: Events) -> None:
         """Ask for the first time."""
-        self.locks: list[LockInfo] | None = None
+        self.answer: Answer | None = None
         self.seen_at = monotonic()  # when the question was asked that the locks are the answer to
         self.error: LockctlError | None = None
         self.failing_since: tuple[float, float] | None = None  # the same moment on both clocks
-        self._backend = backend
-        self._pattern = pattern
         self.interval = interval
+        self.places = places
+        self._focus: tuple[Place, str] | None = None
+        self._backend = places[0].open() if len(places) == 1 else None
+        self._pattern = pattern
         self._events = events
         self._wanted = threading.Semaphore(1)
-        self._answer: list[LockInfo] | BaseException | None = None
+        self._came: Answer | BaseException | None = None
         self._asked_at: float | None = monotonic()
         self._due = 0.0
         self._answered = 0
         threading.Thread(target=self._serve, daemon=True).start()
 
+    @property
+    def found(self) -> list[tuple[Place, LockInfo]]:
+        """The locks, each with its place."""
+        return [] if self.answer is None else self.answer.found
+
+    def focus(self, wanted: tuple[str, str]) -> None:
+        """From now on ask for all of one lock, too, and soon; it is named as in a view."""
+        found = ((place, lock.name) for place, lock in self.found if (place.label, lock.name) == wanted)
+        self._focus = next(found, self._focus)
+        self._due = 0.0
+
     def _serve(self) -> None:
         while self._wanted.acquire():
-            answer: list[LockInfo] | BaseException
             try:
-                answer = list(self._backend.list(self._pattern, timeout=REQUEST_TIMEOUT))
+                self._came = self._look()
             except BaseException as failure:  # noqa: BLE001 - raised again in the main thread
-                answer = failure
-            self._answer = answer
-            del answer  # ten thousand locks are not kept until the next answer
+                self._came = failure
             self._events.happened()
+
+    def _look(self) -> Answer:
+        found, failed = ask_each(self.places, self._list)
+        focus = self._focus
+        lock = None
+        if focus is not None:
+            place, name = focus
+            lock = (place, (self._backend or place.open()).inspect(name, timeout=REQUEST_TIMEOUT))
+        return Answer([(place, each) for place, locks in found for each in locks], failed, lock)
+
+    def _list(self, place: Place) -> list[LockInfo]:
+        if self._backend is not None:
+            return list(self._backend.list(self._pattern, timeout=REQUEST_TIMEOUT))
+        backend = place.open()  # each thread its own: some may not be used by another
+        try:
+            return list(backend.list(self._pattern, timeout=REQUEST_TIMEOUT))
+        finally:
+            backend.close()
 
     def advance(self) -> bool:
         """Take an answer that has come, ask again when it is time; whether there are new locks to show.
@@ -129,7 +186,7 @@ class Polling:
         Raises what is wrong for good at the first answer, and a bug at any.
         """
         now = monotonic()
-        answer, self._answer = self._answer, None
+        answer, self._came = self._came, None
         if answer is None:
             if self._asked_at is None and now >= self._due:
                 self._asked_at = now
@@ -145,8 +202,8 @@ class Polling:
             self.error = answer
             self.failing_since = self.failing_since or (wall(), now)
             return False
-        if isinstance(answer, list):
-            self.locks, self.seen_at, self.error, self.failing_since = answer, asked_at, None, None
+        if isinstance(answer, Answer):
+            self.answer, self.seen_at, self.error, self.failing_since = answer, asked_at, None, None
             return True
         raise RuntimeError("reading the locks failed") from answer  # no OSError: those are of the screen
 
@@ -162,9 +219,12 @@ class Polling:
             return printable(f"no answer since {utc(began)} ({format_age(now - since)}): {self.error}")
         if self._asked_at is not None and now - self._asked_at > PATIENCE:
             return f"no answer for {format_age(now - self._asked_at)}"
+        if self.answer is not None and self.answer.failed:
+            place, failure = self.answer.failed[0]
+            return printable(f"{place.label}: {failure}")
         return ""
 
     def close(self) -> None:
         """Close the backend, unless it is just being asked: then the end of the process does it."""
-        if self._asked_at is None:
+        if self._asked_at is None and self._backend is not None:
             self._backend.close()

@@ -136,11 +136,16 @@ def print_table(
 
 def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> list[list[Segment]]:
     """The lines of a table, its heading first."""
+    return [line for each in table_rows(columns, rows, width) for line in each]
+
+
+def table_rows(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> list[list[list[Segment]]]:
+    """The same by rows: one with a long name has two lines."""
     heading = Row(tuple(column.heading for column in columns), "bold", "bold")
     if width is not None:
         rows = [Row(tuple(map(_cut, each.cells)), each.style, each.mark) for each in rows]
     layout = lay_out(columns, [each.cells for each in rows], width)
-    return [line for each in (heading, *rows) for line in _styled(columns, each, lines(columns, each.cells, layout))]
+    return [list(_styled(columns, each, lines(columns, each.cells, layout))) for each in (heading, *rows)]
 
 
 def _styled(columns: Sequence[Column], of: Row, pieces: Iterator[list[tuple[int, str]]]) -> Iterator[list[Segment]]:

@@ -136,21 +136,21 @@ def end(process):
 def test_in_a_pipe_it_prints_each_lock_and_then_each_change(lockctl, piped, number):
     for name in "ab":  # a file that is made and not locked yet may be seen as a free lock
         lockctl("run", "-l", name, "--", "true")
-    watching = piped()
+    watching = piped("--all")
     for name in "ab":
-        assert re.fullmatch(rf"{MOMENT}  {name} +free +- +-", watching.next())
+        assert re.fullmatch(rf"{MOMENT}\t{name}\tfree\t-\t-", watching.next())
     holder = lockctl.start_holding("a", env={"LOGNAME": "ada"})
     token = json.loads(lockctl("inspect", "a", "--json").stdout)["holders"][0]["token"]
     host = re.escape(os.uname().nodename)
-    assert re.fullmatch(rf"{MOMENT}  a +held +{host} pid {holder.pid} \(ada\) +{token}", watching.next())
+    assert re.fullmatch(rf"{MOMENT}\ta\theld\t{host} pid {holder.pid} \(ada\)\t{token}", watching.next())
     end(holder)
-    assert re.fullmatch(rf"{MOMENT}  a +free +- +-", watching.next())
-    assert watching.stop(number) == (0, "", "")
+    assert re.fullmatch(rf"{MOMENT}\ta\tfree\t-\t-", watching.next())
+    assert watching.stop(number) == (0, "", f"lockctl: watching * in {lockctl.url}\n")
 
 
 def test_as_json_each_change_is_a_document_in_one_line(lockctl, locks, piped):
     lockctl("run", "-l", "a", "--", "true")
-    watching = piped("a*", "--json")
+    watching = piped("a*", "--all", "--json")
     assert json.loads(watching.next())["state"] == "free"
     holder = lockctl.start_holding("b")
     holder = lockctl.start_holding("a")
@@ -198,8 +198,8 @@ def test_a_renewal_or_a_waiter_is_no_change(lockctl, piped, redis_server):
 
 def test_a_reader_that_goes_away_ends_it_though_nothing_changes(lockctl, piped):
     lockctl("run", "-l", "a", "--", "true")
-    watching = piped()
-    assert watching.next()
+    watching = piped("--all", "-o", "name")
+    assert watching.next() == "a"
     watching.process.stdout.close()
     assert watching.process.wait(timeout=LIMIT) == 0
     assert watching.process.stderr.read() == ""
@@ -208,7 +208,7 @@ def test_a_reader_that_goes_away_ends_it_though_nothing_changes(lockctl, piped):
 def test_a_reader_that_does_not_read_does_not_keep_it_from_ending(locks, piped):
     for number in range(2000):
         (locks / f"lock-{number:04}").touch()
-    watching = piped("--json")
+    watching = piped("--all", "--json")
     eventually(lambda: select.select([watching.process.stdout], [], [], 0)[0])
     watching.process.terminate()
     assert watching.process.wait(timeout=LIMIT) == 0
@@ -217,7 +217,7 @@ def test_a_reader_that_does_not_read_does_not_keep_it_from_ending(locks, piped):
 def test_a_full_disk_is_no_quiet_end(lockctl):
     lockctl("run", "-l", "a", "--", "true")
     with Path("/dev/full").open("w") as full:
-        done = lockctl("watch", stdout=full)
+        done = lockctl("watch", "-a", "--json", stdout=full)
     assert (done.returncode, done.stderr) == (69, "lockctl: cannot write to stdout: No space left on device\n")
 
 
@@ -243,6 +243,7 @@ def test_a_pipe_hears_of_an_outage_once_and_of_its_end(lockctl, piped, start_ser
     place = {"LOCKCTL_BACKEND": server.url}
     server.kill()
     watching = piped(env=place)  # it also begins in an outage
+    assert watching.process.stderr.readline() == f"lockctl: watching * in {server.url}\n"
     assert re.fullmatch(
         r"lockctl: redis at .*: cannot connect: .*; still watching\n", watching.process.stderr.readline()
     )
@@ -250,7 +251,7 @@ def test_a_pipe_hears_of_an_outage_once_and_of_its_end(lockctl, piped, start_ser
     server.start()
     assert re.match("lockctl: the backend answers again, after ", watching.process.stderr.readline())
     lockctl.start_holding("a", env=place)
-    assert "  held  " in watching.next()
+    assert "\theld\t" in watching.next()
     assert watching.stop() == (0, "", "")
 
 
@@ -260,15 +261,17 @@ def test_on_a_terminal_it_shows_holders_first_and_restores_the_screen(lockctl, l
     lockctl.start("run", "-l", "b", "-w", "forever", "--", "true")
     with (locks / "c").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        shown = screen("--interval", "200ms")
+        shown = screen("--all", "--interval", "200ms")
         lines = shown.until(rf"pid {holder.pid} .* 1 +\S")
         assert shown.sent.startswith(ENTER)
-        assert lines[0].startswith("lockctl watch *  1 held, 1 free, 1 foreign; every 200ms, seen ")
+        title = f"lockctl watch * in {lockctl.url}  1 held, 1 free, 1 foreign, by state; every 200ms, seen "
+        assert lines[0].startswith(title)
         assert lines[1].split() == ["NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS", "COMMAND"]
         assert [line.split()[:2] for line in lines[2:5]] == [["b", "held"], ["c", "foreign"], ["a", "free"]]
         assert f"pid {holder.pid} (ada)" in lines[2]
         assert f"pid {os.getpid()}" in lines[3]
-        assert lines[5:] == [""] * 19
+        assert lines[5:-1] == [""] * 18
+        assert lines[-1].startswith("q quit  enter details  ")
         assert re.search("\x1b\\[1;33mforeign", shown.sent)
         shown.type(INTERRUPT)
         assert shown.wait() == 0
@@ -282,9 +285,11 @@ def test_on_a_terminal_it_shows_holders_first_and_restores_the_screen(lockctl, l
 def test_a_signal_restores_the_screen_too(screen, number):
     shown = screen()
     shown.until("no locks")
+    eventually(shown.raw)
     shown.process.send_signal(number)
     assert shown.wait() == 0
     assert LEAVE in shown.sent[-40:]
+    assert not shown.raw()
 
 
 def test_a_window_that_is_closed_ends_it(screen):
@@ -312,20 +317,22 @@ def test_what_expires_is_counted_down_between_two_looks(lockctl, screen, redis_s
 def test_ten_times_more_locks_than_lines(locks, screen):
     for number in range(200):
         (locks / f"lock-{number:03}").touch()
-    shown = screen(lines=20)
-    lines = shown.until("and 183 more")
+    shown = screen("--all", lines=20)
+    lines = shown.until("and 184 more")
     assert lines[2].startswith("lock-000 ")
-    assert lines[18].startswith("lock-016 ")
-    assert lines[19] == "... and 183 more"
+    assert lines[17].startswith("lock-015 ")
+    assert lines[18] == "... and 184 more"
+    shown.type("\x1b[F")
+    assert shown.until("^lock-199")[2].startswith("lock-184 ")
     shown.resize(210, 100)
-    assert shown.until("^lock-199")[-9:] == ["lock-199  free       -    -        -  0", *[""] * 8]
+    assert shown.until("^lock-000")[-9:-1] == ["lock-199  free       -    -        -  0", *[""] * 7]
 
 
 @pytest.mark.parametrize(("lines", "columns"), [(1, 1), (1, 80), (2, 10), (3, 3), (4, 500), (50, 7)])
 def test_a_tiny_window_is_no_reason_to_fail(lockctl, screen, lines, columns):
     lockctl("run", "-l", "a", "--", "true")
     lockctl("run", "-l", "b", "--", "true")
-    shown = screen()
+    shown = screen("--all")
     shown.until("^b ")
     shown.resize(lines, columns)
     picture = eventually(shown.picture)
@@ -346,9 +353,9 @@ def test_an_outage_is_shown_with_the_last_locks_until_it_is_over(lockctl, screen
     lines = shown.until(rf"no answer since {MOMENT} \(\d+s\): redis at .*: ")
     assert any(re.match("a +held", line) for line in lines)
     before, _, after = shown.sent.partition("no answer")
-    assert "\x1b[32mheld" in before
-    assert "\x1b[2mheld" in after
-    assert "\x1b[32m" not in after
+    assert "\x1b[7;32mheld" in before
+    assert "\x1b[2;7mheld" in after
+    assert not re.search(r"\x1b\[[0-9;]*32m", after)
     server.start()  # without its memory
     eventually(lambda: (now := shown.picture()) and "no locks" in now[0] and "no answer" not in "".join(now))
     shown.type(INTERRUPT)
@@ -400,9 +407,10 @@ def test_ctrl_z_gives_the_screen_back_and_fg_takes_it_again(lockctl, locks):
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(lockctl, screen):
     lockctl("run", "-l", "a", "--", "true")
-    shown = screen(env={"TERM": "dumb"})
-    eventually(lambda: shown.receive(0.02) or "\n" in shown.sent)
-    assert re.fullmatch(rf"{MOMENT}  a +free +- +-\r\n", shown.sent)
+    shown = screen("--all", env={"TERM": "dumb"})
+    eventually(lambda: shown.receive(0.02) or shown.sent.count("\n") == 2)
+    said = re.escape(f"lockctl: watching * in {lockctl.url}")
+    assert re.fullmatch(rf"{said}\r\n{MOMENT}\ta\tfree\t-\t-\r\n", shown.sent)
 
 
 def test_no_color_leaves_the_table_and_takes_the_colours(lockctl, screen):
@@ -468,3 +476,42 @@ def test_ten_thousand_locks_in_bounded_time_and_memory(lockctl, start_server, pi
     assert looked(3) < first + 8192  # each look that were kept would be more than that
     assert first < 150 * 1024
     assert watching.stop()[0] == 0
+
+
+def test_keys_select_show_filter_and_release_a_lock_and_the_terminal_is_as_it_was(lockctl, screen):
+    others = [lockctl.start_holding(name) for name in ("a", "b")]
+    holder = lockctl.start_holding("nightly")
+    shown = screen("--interval", "200ms")
+    eventually(shown.raw)
+    shown.until("^nightly +held")
+    shown.type("/NIGHT\r")
+    eventually(lambda: not any(line.startswith("a ") for line in shown.until("^nightly +held")))
+    shown.type("\r")
+    lines = shown.until(r"^holder: +\S+ pid " + str(holder.pid))
+    assert f"backend:    {lockctl.url}" in lines
+    shown.type("fn")
+    shown.until("^escape back")
+    shown.type("fy")
+    shown.until("^nightly: the holder was asked to stop$")
+    assert holder.wait(timeout=LIMIT) == 76
+    assert [other.poll() for other in others] == [None, None]
+    shown.type("\x1b")
+    shown.until("^nothing to show; 3 not shown")
+    shown.type("a")
+    shown.until("^nightly +free")
+    shown.type("q")
+    assert shown.wait() == 0
+    assert not shown.raw()
+    assert SHOW_CURSOR in shown.sent[-40:]
+
+
+def test_without_a_keyboard_the_table_is_there_all_the_same(lockctl):
+    lockctl.start_holding("a")
+    shown = Screen("sh", "-c", 'exec "$0" watch </dev/null', lockctl.command, env=lockctl.environment())
+    try:
+        lines = shown.until("^a +held")
+        assert lines[-1] == ""
+        shown.process.terminate()
+        assert shown.wait() == 0
+    finally:
+        shown.end()

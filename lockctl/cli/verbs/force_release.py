@@ -27,6 +27,8 @@ from lockctl.model import Run
 from lockctl.value import Value, replace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lockctl.backend import Backend
     from lockctl.model import Holder, LockInfo
 
@@ -103,7 +105,23 @@ def command(*, backend: str | None, config: str | None, **given: Any) -> int:
     return _await_release(opened, order, told, talk)
 
 
-def _tell(backend: Backend, order: Order, holders: list[Holder], talk: Talk) -> tuple[list[Holder], int]:
+def ask_holders(place: Place, seen: LockInfo) -> str:
+    """Ask the holders that were *seen* to release a lock, and do not wait for it; what to say of that."""
+    order = Order(name=seen.name, now=False, token=None, reason="", yes=True, as_json=False, place=place)
+    warnings: list[str] = []
+    try:
+        backend = place.open()
+        told, _ = _tell(backend, order, list(seen.holders), lambda _level, text: warnings.append(text))
+        backend.close()
+    except LockctlError as failure:
+        return str(failure)
+    done = f"{seen.name}: the holder was asked to stop" if told else f"{seen.name}: the holder has changed: look again"
+    return "; ".join([done, *warnings])
+
+
+def _tell(
+    backend: Backend, order: Order, holders: list[Holder], talk: Callable[[str, str], None]
+) -> tuple[list[Holder], int]:
     """Those of the holders that were there and were told, and the least token of the next holder."""
     by = f"{user_name(os.environ)}@{os.uname().nodename}"
     told, floor = [], 0
@@ -181,7 +199,7 @@ def _still_inside(backend: Backend, order: Order, others: list[Holder]) -> int:
     return sum((holder.owner, holder.token) in inside for holder in others)
 
 
-def _remember(backend: Backend, order: Order, holder: Holder, by: str, talk: Talk) -> None:
+def _remember(backend: Backend, order: Order, holder: Holder, by: str, talk: Callable[[str, str], None]) -> None:
     """Keep who did it and why in the history, also of a holder that cannot write there any more."""
     how = "force-released at once" if order.now else "force-released"
     run = Run(
