@@ -63,6 +63,7 @@ class Attempt:
         self._position: Position | None = None  # in the queue of those who wait
         self._slot: object = None  # which one, if the lock has several
         self._table_is_locked = False  # as the last renewal found
+        self._is_marked = False  # the session can tell whether it still has the lock without a look at all locks
         self._queue = address.queue_of(claim.name)
         self._ways: Ways
         if self._shares:
@@ -338,12 +339,15 @@ class Attempt:
 
     def _check(self, deadline: Deadline, more: str = "NULL", values: tuple[str, ...] = ()) -> Any:
         """Have the lease count anew, if the lock is still ours; the value of *more*, an expression."""
-        sql = f"SELECT pg_catalog.pg_backend_pid(), {self._ways.holds}, {more}"
+        ways, is_marked, self._is_marked = self._ways, self._is_marked, False
+        proof = ways.marked if is_marked else f"CASE WHEN {ways.holds} THEN {ways.mark} ELSE false END"
+        sql = f"SELECT pg_catalog.pg_backend_pid(), {proof.replace('{}', str(self._slot))}, {more}"
         if values:  # about a table, for which nobody's ALTER or VACUUM FULL may keep us waiting
             sql = f"{_bounded(deadline)}{sql}"
         ((pid, held, found),) = self.session.ask(sql, deadline, values or None)
         if pid != self.session.pid or not held:
             raise SessionGone(f"{self.session.where}: the session does not hold the lock any more")
+        self._is_marked = True
         return found
 
     def _asked_back(self, deadline: Deadline) -> tuple[str, str] | None:

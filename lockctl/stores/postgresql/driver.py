@@ -8,6 +8,7 @@ library has the package: its modules are left as they are.
 from __future__ import annotations
 
 import _thread
+import os
 import sys
 from _frozen_importlib_external import PathFinder
 
@@ -43,11 +44,14 @@ def module_in_c() -> Any:
     if "ssl" not in sys.modules:
         hidden["ssl"] = None
     sys.modules.update(hidden)  # type: ignore[arg-type] # None says that there is no such module
+    usual = sys.getdlopenflags()
+    sys.setdlopenflags(os.RTLD_LAZY)  # of the thousands of functions of its twenty libraries a connection uses few
     try:
         module = __import__(IN_C, fromlist=["_connect"])
     except ImportError:
         module = None
     finally:
+        sys.setdlopenflags(usual)
         for name in hidden:
             sys.modules.pop(name, None)
     if all(hasattr(module, name) for name in NEEDED):

@@ -184,6 +184,7 @@ class PostgresqlBackend(NativeBackend):
 
     def _open(self, claim: Claim, deadline: Deadline) -> Attempt:
         self._end_doubtful(claim, deadline)
+        self._observer.rest()
         attempt = Attempt(self._address, self._fence, claim)
         attempt.open(deadline)
         self._attempts[claim.owner] = attempt

@@ -37,6 +37,12 @@ class Observer:
             self._session.close()
             self._session = None
 
+    def rest(self) -> None:
+        """Close the connection if nobody uses it: a pooler may have no other one for a lock."""
+        if self._mutex.acquire(blocking=False):
+            self.close()
+            self._mutex.release()
+
     def adopt(self, session: Opened) -> None:
         """Use *session*, which holds nothing, instead of another that would have to be opened; or close it."""
         if self._session is None and self._mutex.acquire(blocking=False):

@@ -44,6 +44,8 @@ class Scope(Value):
     wait: str
     undo: str
     free: str
+    mark: str  # what is true as long as the session, or the transaction, keeps the lock; for a variant and a number
+    marked: str  # whether that is still so
 
 
 class Ways(Value):
@@ -58,7 +60,11 @@ class Ways(Value):
     line: str  # the same, in the server's own queue; empty: not possible
     undo: str  # give back what was taken, and nothing else that the session has; a slot's number takes the place of {}
     free: str
-    holds: str  # a condition
+    holds: str  # a condition, which reads all locks of the cluster
+    mark: str  # to be done once the lock is held; true
+    marked: (
+        str  # the same condition as *holds* from then on, whatever others hold; a slot's number takes the place of {}
+    )
     room: str = "1"  # how many more can have the lock now, a number
 
 
@@ -70,7 +76,11 @@ SESSION = Scope(
     take="pg_catalog.pg_try_advisory_lock",
     wait="pg_catalog.pg_advisory_lock",
     undo="SELECT pg_catalog.pg_advisory_unlock{}({})",
-    free="SELECT pg_catalog.pg_advisory_unlock({})",
+    free="SELECT pg_catalog.pg_advisory_unlock_all()",  # however often the session has it
+    # the session has it twice: it gives it back once, which tells whether it had it, and takes it again
+    mark="pg_catalog.pg_try_advisory_lock{0}({1})",
+    marked="CASE WHEN pg_catalog.pg_advisory_unlock{0}({1})"
+    " THEN pg_catalog.pg_try_advisory_lock{0}({1}) ELSE false END",
 )
 TRANSACTION = Scope(
     word="transaction",
@@ -81,6 +91,9 @@ TRANSACTION = Scope(
     wait="pg_catalog.pg_advisory_xact_lock",
     undo="ROLLBACK TO SAVEPOINT lockctl",
     free="ROLLBACK",
+    # a setting that ends with whatever ends the lock
+    mark="pg_catalog.set_config('lockctl.holds', 'yes', true) = 'yes'",
+    marked="pg_catalog.current_setting('lockctl.holds', true) = 'yes'",
 )
 SCOPES = {scope.word: scope for scope in (SESSION, TRANSACTION)}
 
@@ -157,8 +170,10 @@ def alone(scope: Scope, key: Key, queue: Key) -> Ways:
         turn=f"SELECT pg_catalog.pg_backend_pid(), {scope.take}({number})",
         line=f"SELECT pg_catalog.pg_backend_pid(), {scope.wait}({number}) IS NOT NULL",
         undo=scope.undo.format("", number),
-        free=scope.free.format(number),
+        free=scope.free,
         holds=holds(key),
+        mark=scope.mark.format("", number),
+        marked=scope.marked.format("", number),
     )
 
 

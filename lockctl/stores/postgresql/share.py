@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 def ways(kind: Scope, key: Key, base: Key, queue: Key, claim: Claim) -> Ways:
     """The ways of a claim that shares its lock; keys of slots follow *base*. Raises ``ConfigError`` for too many."""
-    free = "SELECT pg_catalog.pg_advisory_unlock_all()" if kind is scope.SESSION else kind.free
     room = "1"
+    mark, marked = kind.mark.format("_shared", key.text), kind.marked.format("_shared", key.text)
     if claim.mode == SHARED:
         attempt = f"{kind.take}_shared({key.text})"
         line = f"SELECT pg_catalog.pg_backend_pid(), {kind.wait}_shared({key.text}) IS NOT NULL"
@@ -57,14 +57,19 @@ def ways(kind: Scope, key: Key, base: Key, queue: Key, claim: Claim) -> Ways:
             f"{scope.holds(key)} AND EXISTS (SELECT FROM {scope.LOCKS} l"
             f" WHERE l.pid = pg_catalog.pg_backend_pid() AND l.granted AND {is_slot(base)})"
         )
+        of_slot = f"{base.text} + {{}}"
+        mark += f" AND {kind.mark.format('', of_slot)}"
+        marked += f" AND {kind.marked.format('', of_slot)}"
     return Ways(
         take="SELECT pg_catalog.pg_backend_pid(), s.taken, true"
         f" FROM (SELECT CASE WHEN {scope.nobody_waits(queue)} THEN {attempt} END AS taken OFFSET 0) s",
         turn=f"SELECT pg_catalog.pg_backend_pid(), {attempt}",
         line=line,
         undo=undo,
-        free=free,
+        free=kind.free,
         holds=held,
+        mark=mark,
+        marked=marked,
         room=room,
     )
 
