@@ -57,4 +57,4 @@ shown run -l nightly --wait 20s -- sh -c 'echo "backup: running with fencing tok
 [ "$status" = 0 ] || { echo "the second run failed" >&2; exit 1; }
 
 say "The lock is free again:"
-shown list
+shown list --all

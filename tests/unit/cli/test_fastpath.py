@@ -15,6 +15,10 @@ from lockctl.errors import UsageError
 from lockctl.settings import SETTINGS
 
 FLAGS = st.sampled_from([flag for setting in SETTINGS for flag in setting.flags])
+# what a word of a command line can have: anything but NUL, and bytes that are no UTF-8
+LETTERS = st.characters(exclude_characters="\0") | st.characters(
+    min_codepoint=0xDC80, max_codepoint=0xDCFF, categories=("Cs",)
+)
 VALUES = st.sampled_from(
     [
         "5s",
@@ -35,7 +39,7 @@ VALUES = st.sampled_from(
         "file:///a",
         "-v",
     ]
-) | st.text(max_size=8)
+) | st.text(LETTERS, max_size=8)
 OPTION = st.one_of(
     st.tuples(FLAGS),
     st.tuples(FLAGS, VALUES),
