@@ -11,7 +11,7 @@ from lockctl import toml
 from lockctl.clock import monotonic
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, SETTINGS, SPAN, WAIT
+from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, REPEATED, SETTINGS, SPAN, WAIT
 from lockctl.settings_values import CONTRADICTIONS, asks, check
 from lockctl.value import Value
 
@@ -140,6 +140,7 @@ def check_entry(file: ConfigFile, table: tuple[str, ...], key: str) -> object:
         NUMBER: (int,),
         COUNT: (int,),
         **dict.fromkeys((DURATION, SPAN, WAIT), (str, int, float)),
+        **dict.fromkeys(REPEATED, (str, list)),
     }
     if isinstance(content, bool) != (setting.kind == FLAG) or not isinstance(
         content, allowed.get(setting.kind, (str,))
@@ -147,6 +148,10 @@ def check_entry(file: ConfigFile, table: tuple[str, ...], key: str) -> object:
         wanted = {FLAG: "true or false", **dict.fromkeys((NUMBER, COUNT), "a whole number")}
         wanted |= dict.fromkeys((DURATION, SPAN, WAIT), "a duration")
         raise at(file, table, key, f"must be {wanted.get(setting.kind, 'a string')}")
+    if isinstance(content, list):
+        if not all(isinstance(each, str) and each and "\n" not in each for each in content):
+            raise at(file, table, key, "must be a string or a list of strings")
+        content = "\n".join(content)
     try:
         return check(setting, str(content).lower() if isinstance(content, bool) else str(content))
     except ValueError as wrong:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ROOM = 3900  # bytes for a holder where a store sets no limit of its own: no command line needs more to be known
 LONGEST_NAME = 128  # characters of a host or user ($LOGNAME may be anything): two fit, at up to 12 bytes each
 LONGEST_REASON = 2000  # characters
+MOST_LABELS = 100
 LARGEST = 1 << 16  # bytes: longer than anything that is written here
 FAR_AHEAD = 86400.0  # seconds: a success that is noted so far ahead of now was noted by a clock that was wrong
 LATEST = 1 << 37  # seconds since the epoch: later than that is no time but somebody's joke
@@ -35,6 +36,8 @@ def describe(claim: Claim, extra: dict[str, int | float | str | None], room: int
     }
     if claim.mode == SLOT:
         fields["slots"] = str(claim.slots)
+    if claim.labels:
+        fields["labels"] = an_object_of(claim.labels)
     for name, content in extra.items():
         fields[name] = plain(content)
     return with_command(fields, claim.command, room)
@@ -45,6 +48,11 @@ def plain(content: float | str | None) -> str:
     if content is None:
         return "null"
     return json_string(content) if isinstance(content, str) else repr(content)
+
+
+def an_object_of(pairs: tuple[tuple[str, str], ...]) -> str:
+    """*pairs* as a JSON object."""
+    return "{" + ",".join([f"{json_string(key)}:{json_string(content)}" for key, content in pairs]) + "}"
 
 
 def with_command(fields: dict[str, str], command: tuple[str, ...], room: int) -> bytes:
@@ -115,6 +123,7 @@ def holder(
         expires_in=expires_in,
         ttl=seconds(document.get("ttl")),
         ended_at=seconds(document.get("ended_at")),
+        labels=labels(document.get("labels")),
     )
 
 
@@ -167,6 +176,12 @@ def is_newer(at: float, noted: float | None, now: float) -> bool:
 def words(content: object) -> tuple[str, ...] | None:
     """*content* as the words of a command, if it is a list."""
     return tuple(str(word) for word in content) if isinstance(content, list) else None
+
+
+def labels(content: object) -> tuple[tuple[str, str], ...]:
+    """*content* as labels, as far as it is an object."""
+    pairs = content.items() if isinstance(content, dict) else ()
+    return tuple([(key, each) for key, each in pairs if isinstance(each, str)][:MOST_LABELS])
 
 
 def text(content: object) -> str | None:

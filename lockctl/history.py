@@ -32,6 +32,8 @@ def describe(run: Run) -> bytes:
         "exit_code": documents.plain(run.exit_code),
         "detail": documents.plain(run.detail and run.detail[:LONGEST_DETAIL]),
     }
+    if run.labels:
+        fields["labels"] = documents.an_object_of(run.labels)
     return documents.with_command(fields, run.command or (), ROOM)
 
 
@@ -52,6 +54,7 @@ def read(data: bytes | None) -> Run | None:
         outcome=content["outcome"],
         exit_code=documents.whole(content.get("exit_code")),
         detail=documents.text(content.get("detail")),
+        labels=documents.labels(content.get("labels")),
     )
 
 

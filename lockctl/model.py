@@ -60,6 +60,7 @@ class Claim(Value):
     command: tuple[str, ...]
     mode: str = EXCLUSIVE
     slots: int = 1
+    labels: tuple[tuple[str, str], ...] = ()  # of --label
 
 
 class Grant(Value):
@@ -90,6 +91,7 @@ class Holder(Value):
     ttl: float | None = None  # seconds: how long a holder that has gone silent can keep it
     ended_at: float | None = None  # wall clock: when its job ended, if only --min-hold still keeps the lock
     session: str | None = None  # of another program: what tells it from a later one with the same pid; not shown
+    labels: tuple[tuple[str, str], ...] | None = None
 
 
 class Waiter(Value):
@@ -115,6 +117,7 @@ class Run(Value):
     outcome: str
     exit_code: int | None
     detail: str | None = None  # why, in one line
+    labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def started(self) -> bool:
@@ -165,3 +168,4 @@ class Outcome(Value):
     held: float | None = None  # seconds from then until it was released
     renewals: int = 0  # that succeeded
     renewal_failures: int = 0
+    labels: tuple[tuple[str, str], ...] = ()

@@ -37,6 +37,7 @@ class Request(Value):
     min_hold: float
     once_per: float | None
     fence: str | None  # the resource at which the token is registered before the command starts
+    labels: tuple[tuple[str, str], ...]
     pgoptions: str  # $PGOPTIONS as lockctl was given it
 
     @property
@@ -61,6 +62,7 @@ class Request(Value):
             command=self.words,
             mode=self.mode,
             slots=self.slots,
+            labels=self.labels,
         )
 
     def variables(self, capabilities: Capabilities, grant: Grant) -> list[str]:

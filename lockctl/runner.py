@@ -56,7 +56,8 @@ def run(
         fence = Entrance(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
     clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
     timer = kernel.timer_descriptor(clock.clock_id)  # who cannot have one is refused before the command runs
-    outcome = Outcome("held", request.name, capabilities.scheme, request.words, request.host, 0.0)
+    labels = request.labels
+    outcome = Outcome("held", request.name, capabilities.scheme, request.words, request.host, 0.0, labels=labels)
     orders = Orders(
         first_signal=request.first_signal,
         leftover=request.leftover,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl.value import Value
 
-DURATION, SPAN, WAIT, NUMBER, COUNT, FLAG, CHOICE, TEXT, SIGNAL, NAME, FILE = (
+DURATION, SPAN, WAIT, NUMBER, COUNT, FLAG, CHOICE, TEXT, SIGNAL, NAME, FILE, LABELS, PATTERNS = (
     "duration",
     "span",
     "wait",
@@ -16,7 +16,10 @@ DURATION, SPAN, WAIT, NUMBER, COUNT, FLAG, CHOICE, TEXT, SIGNAL, NAME, FILE = (
     "signal",
     "name",
     "file",
+    "labels",
+    "patterns",
 )
+REPEATED = (LABELS, PATTERNS)  # kinds of which there may be several: as text, one on each line
 
 MOST_SLOTS = 1000
 PASSWORD = "LOCKCTL_PASSWORD"  # noqa: S105 - the variable's name
@@ -209,6 +212,23 @@ SETTINGS = (
         "Register the fencing token at RESOURCE before starting the command, so that it refuses older tokens: a path,"
         " or a URL of lockctl-fence(1). If that fails, nothing runs (69, 77 or 78).",
         metavar="RESOURCE",
+    ),
+    Setting(
+        "label",
+        ("--label",),
+        LABELS,
+        "",
+        "Show this with the holder and in the history, such as the URL of a CI job; may be given several times.",
+        metavar="KEY=VALUE",
+    ),
+    Setting(
+        "redact",
+        ("--redact",),
+        PATTERNS,
+        "",
+        "Hide what matches this regular expression, or its groups, where others see the command; may be given several"
+        " times. Passwords and tokens in their usual places are always hidden.",
+        metavar="PATTERN",
     ),
     Setting(
         "report",

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from lockctl.durations import format_duration, parse_duration, parse_wait
-from lockctl.names import check_name
-from lockctl.settings import CHOICE, COUNT, DURATION, FILE, FLAG, MOST_SLOTS, NAME, NUMBER, SIGNAL, SPAN, TEXT, WAIT
+from lockctl.names import check_name, is_name, json_string
+from lockctl.settings import (
+    CHOICE,
+    COUNT,
+    DURATION,
+    FILE,
+    FLAG,
+    LABELS,
+    MOST_SLOTS,
+    NAME,
+    NUMBER,
+    PATTERNS,
+    REPEATED,
+    SIGNAL,
+    SPAN,
+    TEXT,
+    WAIT,
+)
 from lockctl.supervise.signals import NAMES, parse_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from lockctl.settings import Setting
 
@@ -26,6 +43,8 @@ CONTRADICTIONS = (
     ("fence", "slots", "each holder would make the resource refuse the tokens of earlier holders"),
     ("restart", "on_unavailable", "if the backend is not reachable, two standbys would both run"),
 )
+LONGEST_KEY = 64  # characters
+MOST_IN_LABELS = 400  # bytes of all labels as JSON: the room of a holder and of a run in the history has an end
 NEUTRAL = {"slots": 1, "on_unavailable": "fail"}  # values that ask for nothing
 
 
@@ -46,6 +65,8 @@ def check(setting: Setting, text: str) -> object:
         FLAG: parse_flag,
         TEXT: _not_empty,
         FILE: _not_empty,
+        LABELS: parse_labels,
+        PATTERNS: parse_patterns,
     }
     if setting.kind == CHOICE:
         if text not in setting.choices:
@@ -94,7 +115,36 @@ def parse_flag(text: str) -> bool:
     return words[text.lower()]
 
 
-def shown(setting: Setting, content: object) -> str:
+def parse_labels(text: str) -> tuple[tuple[str, str], ...]:
+    """Labels, each ``KEY=VALUE`` on a line; the last one of a key counts. Raises ``ValueError``."""
+    labels: dict[str, str] = {}
+    for line in text.splitlines():
+        key, equals, content = line.partition("=")
+        if not equals or not is_name(key) or len(key) > LONGEST_KEY or not content.isprintable():
+            raise ValueError(
+                f"{line[:60]!r} is not a label: it must be KEY=VALUE, with a key of letters, digits and ._:@+-"
+            )
+        labels[key] = content
+    size = sum(len(json_string(part)) + 1 for pair in labels.items() for part in pair)
+    if size > MOST_IN_LABELS:
+        raise ValueError(f"the labels have {size} bytes: at most {MOST_IN_LABELS} are allowed")
+    return tuple(labels.items())
+
+
+def parse_patterns(text: str) -> tuple[str, ...]:
+    """Regular expressions, one on each line; raises ``ValueError``."""
+    import re
+
+    patterns = tuple([line for line in text.splitlines() if line])
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as wrong:
+            raise ValueError(f"{pattern[:60]!r} is not a regular expression: {wrong}") from None
+    return patterns
+
+
+def shown(setting: Setting, content: Any) -> str:
     """A value as a user would write it."""
     if content is None:
         return "0" if setting.kind == SPAN else ""
@@ -102,6 +152,8 @@ def shown(setting: Setting, content: object) -> str:
         return "true" if content else "false"
     if setting.kind in (DURATION, SPAN, WAIT) and isinstance(content, float):
         return format_duration(content)
+    if setting.kind in REPEATED:
+        return ", ".join("=".join(each) if isinstance(each, tuple) else each for each in content)
     if setting.kind == SIGNAL:
         for name, number in NAMES.items():
             if number == content:

@@ -231,6 +231,7 @@ def config_key(setting: Setting) -> list[str]:
     kinds |= {"duration": "a duration", "wait": "a duration or `forever`", "signal": "a name or number of a signal"}
     kinds |= {"span": "a duration of at least 1s, or 0 for none", "count": f"1 to {MOST_SLOTS}"}
     kinds |= {"text": "a URL or the name of a profile", "file": "a path"}
+    kinds |= dict.fromkeys(("labels", "patterns"), "a string, or a list of strings")
     text = f"{setting.help} Type: {kinds[setting.kind]}."
     default = "false" if setting.kind == "flag" else setting.default
     return item(f"\\fB{escaped(setting.name)}\\fP", text + (f" Default: `{default}`." if default else " No default."))

@@ -6,7 +6,7 @@ which reads the same table of settings; a test holds the two to the same answers
 
 from __future__ import annotations
 
-from lockctl.settings import SETTINGS
+from lockctl.settings import REPEATED, SETTINGS
 
 LOCK_FLAGS = ("-l", "--lock")
 BY_FLAG = {flag: setting for setting in SETTINGS for flag in setting.flags}
@@ -28,7 +28,8 @@ def read(words: list[str]) -> tuple[dict[str, str | bool], tuple[str, ...], tupl
         flag, value = _split(word)
         setting = BY_FLAG.get(flag)
         another_lock = flag in LOCK_FLAGS and "lock" in given
-        if setting is None or (setting.name in given and not another_lock):
+        again = setting is not None and setting.name in given
+        if setting is None or (again and not another_lock and setting.kind not in REPEATED):
             return None
         if not setting.takes_value:
             if value is not None:
@@ -42,6 +43,8 @@ def read(words: list[str]) -> tuple[dict[str, str | bool], tuple[str, ...], tupl
             position += 1
         if another_lock:
             more_locks.append(value)
+        elif again:
+            given[setting.name] = f"{given[setting.name]}\n{value}"
         else:
             given[setting.name] = value
     command = tuple(words[position:])

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lockctl.cli.parameters import BackendWord, LockWord, Words
-from lockctl.settings import BY_NAME, FLAG, SETTINGS, SIGNAL
+from lockctl.settings import BY_NAME, FLAG, REPEATED, SETTINGS, SIGNAL
 from lockctl.supervise.signals import NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lockctl.cli.parameters import TextType
     from lockctl.settings import Setting
@@ -66,10 +66,20 @@ def _option(setting: Setting) -> click.Option:
         group=group,
         type=_type(setting),
         default=None,
-        multiple=setting.name in ("lock", "fence"),
+        multiple=setting.name in ("lock", "fence") or setting.kind in REPEATED,
         metavar=setting.metavar,
         help=help_text,
     )
+
+
+def written(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that were given, as the settings want them: of several of a kind one text."""
+    found = {name: content for name, content in given.items() if content is not None}
+    for name in found.keys() & BY_NAME.keys():
+        if BY_NAME[name].kind in REPEATED:
+            several = found.pop(name)
+            found |= {name: "\n".join(several)} if several else {}
+    return found
 
 
 def _type(setting: Setting) -> TextType | click.Path:

@@ -145,6 +145,7 @@ def last_run_document(run: Run) -> dict[str, object]:
         "duration": None if run.duration is None else round(run.duration, 3),
         "outcome": run.outcome,
         "exit_code": run.exit_code,
+        "labels": dict(run.labels),
     }
 
 
@@ -174,6 +175,7 @@ def holder_document(holder: Holder) -> dict[str, object]:
         "acquired_at": _moment(holder.acquired_at),
         "expires_in": None if holder.expires_in is None else round(holder.expires_in, 3),
         "ended_at": _moment(holder.ended_at),
+        "labels": None if holder.labels is None else dict(holder.labels),
     }
 
 

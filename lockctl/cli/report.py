@@ -45,6 +45,7 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
         "exit_code": None if outcome.status is None else exit_status.of_wait_status(outcome.status),
         "detail": outcome.detail or _which(outcome),
         "not_released": outcome.not_released or None,
+        "labels": dict(outcome.labels),
         "holder": holder_document(outcome.seen.holders[0]) if outcome.seen and outcome.seen.holders else None,
     }
     text = json.dumps(document, indent=2) + "\n"
@@ -66,7 +67,9 @@ def report_refusal(
 
     Whatever of the settings is not the mistake itself still counts.
     """
-    report, metrics, backend, file = None, None, "", None
+    from lockctl.cli import redact
+
+    report, metrics, patterns, backend, file = None, None, (), "", None
     lock = talk.lock or (str(given["lock"]) if "lock" in given else None)
     named = given.get("config")
     try:
@@ -76,10 +79,11 @@ def report_refusal(
     try:
         report = config.effective("report", given, environ, file, lock).content
         metrics = config.effective("metrics_dir", given, environ, file, lock).content
+        patterns = config.effective("redact", given, environ, file, lock).content or ()
         backend = config.backend_url(config.effective("backend", given, environ, file, lock), environ, file).scheme
     except LockctlError:
         pass
-    outcome = Outcome(kind, lock or "", backend, words, os.uname().nodename, 0.0)
+    outcome = Outcome(kind, lock or "", backend, redact.hide(words, patterns), os.uname().nodename, 0.0)
     if report is not None and can_put(report):
         write_report(report, replace(outcome, detail=error), talk)
     if metrics is not None and os.path.isdir(metrics) and lock and names.is_name(lock):

@@ -23,6 +23,11 @@ def place(host: str | None, pid: int | None, user: str | None) -> str:
     return printable(text + (f" ({user})" if user else ""))
 
 
+def labels_text(labels: tuple[tuple[str, str], ...] | None) -> str:
+    """Labels as words."""
+    return " ".join(f"{key}={content}" for key, content in labels or ())
+
+
 def holder_place(holder: Holder) -> str:
     """Where a holder is."""
     return place(holder.host, holder.pid, holder.user)
@@ -49,12 +54,13 @@ def row(lock: LockInfo, *, old: float = 0.0) -> tuple[str, ...]:
 
 
 def wide_row(lock: LockInfo) -> tuple[str, ...]:
-    """The same with all holders and waiters, and the key."""
+    """The same with all holders and waiters, the key, and the labels."""
     name, state, _, *middle, waiters, command = row(lock)
     holders = ", ".join(holder_place(holder) for holder in lock.holders) or UNKNOWN
     if lock.waiters:
         waiters += ": " + ", ".join(waiter_place(waiter) for waiter in lock.waiters)
-    return (name, state, holders, *middle, waiters, command, printable(lock.key))
+    labels = ", ".join(labels_text(holder.labels) for holder in lock.holders if holder.labels)
+    return (name, state, holders, *middle, waiters, command, printable(lock.key), printable(labels) or UNKNOWN)
 
 
 def _state(lock: LockInfo) -> str:
@@ -90,7 +96,8 @@ def run_line(run: Run) -> str:
     took = "" if run.duration is None else f" after {span(run.duration)}"
     status = "" if run.exit_code is None else f" {run.exit_code}"
     command = f": {command_line(run.command)}" if run.command else ""
-    return f"{run.outcome}{status}{took}, on {place(run.host, None, run.user)}{began}{command}"
+    labels = f" {_bracketed(run)}" if run.labels else ""
+    return f"{run.outcome}{status}{took}, on {place(run.host, None, run.user)}{began}{command}{labels}"
 
 
 def run_row(run: Run) -> tuple[str, ...]:
@@ -104,8 +111,12 @@ def run_row(run: Run) -> tuple[str, ...]:
         UNKNOWN if run.token is None else str(run.token),
         place(run.host, None, run.user),
         command_line(run.command) if run.command else UNKNOWN,
-        printable(run.detail) if run.detail else UNKNOWN,
+        printable(" ".join(filter(None, (_bracketed(run), run.detail)))) or UNKNOWN,
     )
+
+
+def _bracketed(run: Run) -> str:
+    return f"[{labels_text(run.labels)}]" if run.labels else ""
 
 
 def span(seconds: float) -> str:
@@ -127,4 +138,6 @@ def _holder_lines(holder: Holder) -> list[tuple[str, str]]:
         lines.append(("owner", holder.owner))
     if holder.command:
         lines.append(("command", command_line(holder.command)))
+    if holder.labels:
+        lines.append(("labels", labels_text(holder.labels)))
     return lines

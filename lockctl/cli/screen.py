@@ -40,7 +40,7 @@ LOCKS = (
     Column("WAITERS", rank=2),
     Column("COMMAND", least=12, rank=3),
 )
-WIDE_LOCKS = (*LOCKS, Column("KEY"))
+WIDE_LOCKS = (*LOCKS, Column("KEY"), Column("LABELS"))
 RUNS = (
     Column("WHEN"),
     Column("OUTCOME", marked=True),

@@ -173,6 +173,7 @@ def _run(grant: Grant, outcome: Outcome) -> Run:
         outcome=outcome.kind,
         exit_code=None if outcome.status is None else _exit_code(outcome.status),
         detail=outcome.detail or None,
+        labels=outcome.labels,
     )
 
 

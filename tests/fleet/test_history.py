@@ -16,7 +16,7 @@ from tests.jobs import LIMIT, eventually
 if TYPE_CHECKING:
     from tests.jobs import Lockctl
 
-KEYS = ["name", "backend", "host", "command", "token", "started_at", "duration", "outcome", "exit_code"]
+KEYS = ["name", "backend", "host", "command", "token", "started_at", "duration", "outcome", "exit_code", "labels"]
 KEYS += ["user", "ended_at", "waited", "detail"]
 everywhere = pytest.mark.parametrize("backend_name", on_backends())
 on_files = pytest.mark.parametrize("backend_name", on_backends("file"))
@@ -42,7 +42,7 @@ def test_every_end_of_a_run_is_in_the_history_with_its_outcome(lockctl: Lockctl,
     tokens = [run["token"] for run in runs]
     assert tokens == sorted(set(tokens), reverse=True)
     assert history(lockctl, "b") == []
-    assert inspect(lockctl, "a")["last_run"] == {key: runs[1][key] for key in KEYS[2:9]}
+    assert inspect(lockctl, "a")["last_run"] == {key: runs[1][key] for key in KEYS[2:10]}
     assert history(lockctl, "a", "--limit", "1") == runs[:1]
 
 

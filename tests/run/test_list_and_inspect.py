@@ -17,6 +17,7 @@ from tests.jobs import eventually
 
 LOCK_KEYS = ["name", "backend", "key", "state", "fencing", "slots", "holders", "waiters", "last_run"]
 HOLDER_KEYS = ["owner", "host", "pid", "user", "command", "token", "mode", "acquired_at", "expires_in", "ended_at"]
+HOLDER_KEYS.append("labels")
 WAITER_KEYS = ["host", "pid", "user", "since"]
 HEADING = ["NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS", "COMMAND"]
 MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -226,7 +227,7 @@ def test_on_a_terminal_the_table_is_aligned_and_in_colours_and_wide_names_all(lo
         assert said == f"lockctl: 3 locks in {lockctl.url}"
         wide = without_colours(on_terminal("list", "-o", "wide", columns=60))
         assert ", ".join(f"{os.uname().nodename} pid {pid}" for pid in pids) in wide[1].replace(" (root)", "")
-        assert wide[1].endswith(f"{locks}/a")
+    assert wide[1].split()[-2:] == [f"{locks}/a", "-"]
     for shown in (on_terminal("inspect", "a", columns=200), lockctl("inspect", "a").stdout):
         queue = "\n".join(line for line in without_colours(shown) if line.startswith("waiter"))
         one = r"waiter \d: +\S+ pid %d \(\S+\), since " + MOMENT + r" \(\d+s\)"

@@ -31,9 +31,11 @@ KEYS = [
     "exit_code",
     "detail",
     "not_released",
+    "labels",
     "holder",
 ]
 HOLDER_KEYS = ["owner", "host", "pid", "user", "command", "token", "mode", "acquired_at", "expires_in", "ended_at"]
+HOLDER_KEYS.append("labels")
 MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 

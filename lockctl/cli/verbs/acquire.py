@@ -15,7 +15,7 @@ from lockctl.cli.daemon.launch import start
 from lockctl.cli.daemon.remains import ID_LENGTH, Remains, directory, sweep
 from lockctl.cli.files import can_put
 from lockctl.cli.group import verb
-from lockctl.cli.options import with_settings
+from lockctl.cli.options import with_settings, written
 from lockctl.cli.output import data_stream
 from lockctl.cli.parameters import LockWord, positive_duration
 from lockctl.cli.start import hold_standard_descriptors
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # the settings of a run that mean something for a lock without a command
 HOLDING = (
     *("backend", "ttl", "wait", "no_wait", "conflict_exit_code", "kill_after", "splay", "guarantee"),
-    *("slots", "shared", "min_hold"),
+    *("slots", "shared", "min_hold", "label"),
 )
 SAYING = ("log_format", "verbose", "quiet", "config")
 
@@ -61,7 +61,7 @@ def command(name: str, *, span: str, bind_pid: str | None, file: str | None, exp
     For the steps of a CI job, which share no process. Prints a handle, with which it is renewed and released.
     """
     # what is wrong with the words is found here, not by click: a shell that evaluates what we print must fail, too
-    settings = {name: content for name, content in given.items() if content is not None}
+    settings = written(given)
     for_shell = export is not None
     try:
         status = _acquire(_wanted(name, span, bind_pid, file, for_shell=for_shell), settings, os.environ)

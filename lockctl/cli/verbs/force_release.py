@@ -214,6 +214,7 @@ def _remember(backend: Backend, order: Order, holder: Holder, by: str, talk: Cal
         outcome="revoked",
         exit_code=None,
         detail=f"{how} by {by}" + (f": {order.reason}" if order.reason else ""),
+        labels=holder.labels or (),
     )
     try:
         backend.remember(order.name, run, timeout=REMEMBER_TIMEOUT)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lockctl.cli.group import CONTEXT, verb
-from lockctl.cli.options import with_settings
+from lockctl.cli.options import with_settings, written
 from lockctl.cli.parameters import CommandWord
 from lockctl.errors import UsageError
 from lockctl.settings import BY_NAME
@@ -38,7 +38,7 @@ def command(words: tuple[str, ...], **given: Any) -> int:
 
 def read(words: tuple[str, ...], **given: Any) -> tuple[dict[str, str | bool], tuple[str, ...], tuple[str, ...]]:
     """What click has read, as ``fastpath.read`` gives it. Raises ``UsageError``."""
-    settings = {name: content for name, content in given.items() if content is not None}
+    settings = written(given)
     locks, resources = settings.pop("lock"), settings.pop("fence")
     if locks:
         settings["lock"] = locks[0]

@@ -62,7 +62,7 @@ def application(claim: Claim) -> str:
 
 def comment(claim: Claim, wall: float) -> str:
     """A comment that says who waits. An asterisk cannot end or nest it: JSON can write it as an escape."""
-    document = documents.describe(replace(claim, command=()), {"since": wall}, ROOM).decode()
+    document = documents.describe(replace(claim, command=(), labels=()), {"since": wall}, ROOM).decode()
     return COMMENT + document.replace("*", "\\u002a") + " */ "
 
 

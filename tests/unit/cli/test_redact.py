@@ -1,0 +1,68 @@
+"""lockctl.cli.redact: what others see of a command."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from lockctl.cli.redact import LONGEST, hide
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("backup", "--password=hunt er2", "--user", "me"),
+        ("backup", "--db-password", "hunt er2", "-v"),
+        ("env", "PGPASSWORD=hunter2", "AWS_SECRET_ACCESS_KEY=hunter2", "psql"),
+        ("mysql", "-uroot", "-phunt er2", "db"),
+        ("sudo", "mysqldump", "--all", "-phunter2"),
+        ("sh", "-c", "cd /x && mysql -u root -phunter2 db < dump; echo done"),
+        ("sh", "-c", 'deploy --token "hunt er2" --stage live'),
+        ("sh", "-c", "API_KEY='hunt er2' deploy"),
+        ("curl", "-u", "me:hunter2", "https://api.example/"),
+        ("curl", "https://me:hunter2@api.example/?access_token=hunter2&page=2"),
+        ("curl", "-H", "Authorization: Bearer hunter2.hunter2", "https://api.example/"),
+        ("curl", "-d", '{"user": "me", "password": "hunt er2"}', "https://api.example/"),
+        ("redis-cli", "-h", "db", "-a", "hunter2", "PING"),
+        ("sshpass", "-p", "hunter2", "ssh", "host"),
+        ("git", "clone", "https://ghp_hunter2hunter2hunter2@github.com/a/b"),
+    ],
+)
+def test_a_secret_in_its_usual_place_is_hidden_and_the_rest_stays(words: tuple[str, ...]) -> None:
+    shown = hide(words)
+    assert "er2" not in " ".join(shown)
+    assert "***" in " ".join(shown)
+    assert len(shown) == len(words)
+    untouched = [word for word in words if "er2" not in word]
+    assert [word for word in shown if "***" not in word] == untouched
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("backup", "--password-file", "/etc/secret", "--token-file=/etc/token"),
+        ("mysql", "-p", "db"),
+        ("mysql", "-P", "3306", "--protocol=tcp"),
+        ("mkdir", "-p", "/tmp/a"),
+        ("cp", "-a", "/a", "/b"),
+        ("login", "--password", "--host", "db"),
+        ("compass", "north", "ssh://git@host/x", "--author", "me"),
+    ],
+)
+def test_what_is_no_secret_stays(words: tuple[str, ...]) -> None:
+    assert hide(words) == words
+
+
+def test_a_pattern_hides_what_it_matches_or_its_groups() -> None:
+    words = ("send", "--customer=4711", "code-99", "4711")
+    assert hide(words, (r"--customer=(\d+)", "code-.*")) == ("send", "--customer=***", "***", "4711")
+
+
+@pytest.mark.parametrize(
+    "text", ["mysql ", "a", "password", "-", "://", " ", "a:", "curl -u", "authorization:", '"', "\n"]
+)
+def test_no_command_line_takes_long(text: str) -> None:
+    begin = time.monotonic()
+    hide(("sh", "-c", text * (LONGEST // len(text) - 10)), ())
+    assert time.monotonic() - begin < 20
