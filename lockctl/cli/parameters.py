@@ -61,6 +61,17 @@ def positive_duration(example: str) -> Callable[[str], float]:
     return parse
 
 
+def whole_number(most: int) -> Callable[[str], int]:
+    """Reads a number from 1 to *most*."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or not 0 < int(text) <= most:
+            raise ValueError(f"must be a number from 1 to {most}")
+        return int(text)
+
+    return parse
+
+
 class LockWord(TextType):
     """The name of a lock, or a pattern; completed from the locks that exist."""
 

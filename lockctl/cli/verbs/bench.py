@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lockctl import bench as benches
 from lockctl import registry
-from lockctl.bench import CONTENTION, LATENCY, Bench, percentile
+from lockctl.bench.measure import CONTENTION, LATENCY, measure, percentile
+from lockctl.bench.worker import Bench
 from lockctl.cli import exit_status
 from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data
-from lockctl.cli.parameters import Parsed, positive_duration
+from lockctl.cli.parameters import Parsed, positive_duration, whole_number
 from lockctl.cli.places import url_and_settings
 from lockctl.cli.rows import UNKNOWN
 from lockctl.clock import monotonic
@@ -28,13 +28,14 @@ from lockctl.names import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lockctl.bench import Result
+    from lockctl.bench.measure import Result
     from lockctl.model import Capabilities
 
     Tell = Callable[[str, float], None]
 
 PARTS = (0.5, 0.99)  # the percentiles that are shown
 REDRAWN = 0.1  # seconds between two pictures
+MOST_ROUNDS = 1_000_000
 MOST_CONTENDERS = 64  # each is a process with a connection
 
 
@@ -47,13 +48,17 @@ MOST_CONTENDERS = 64  # each is a process with a connection
     },
 )
 @click.option(
-    "--rounds", metavar="N", type=click.IntRange(1), default=200, help="Locks to take without a rival.  [default: 200]"
+    "--rounds",
+    metavar="N",
+    type=Parsed(whole_number(MOST_ROUNDS)),
+    default="200",
+    help="Locks to take without a rival.  [default: 200]",
 )
 @click.option(
     "--contenders",
     metavar="N",
-    type=click.IntRange(1, MOST_CONTENDERS),
-    default=4,
+    type=Parsed(whole_number(MOST_CONTENDERS)),
+    default="4",
     help="Processes that want the same lock.  [default: 4]",
 )
 @click.option(
@@ -83,7 +88,7 @@ def command(
     name = f"lockctl-bench-{os.urandom(4).hex()}"
     bench = Bench(url, name, settings["ttl"].content, rounds, contenders, seconds)
     with _progress() as tell:
-        result = benches.measure(bench, tell)
+        result = measure(bench, tell)
     promised = registry.capabilities_of(url)
     if as_json:
         print_data(_document(bench, result, promised))
