@@ -33,7 +33,7 @@ SHIM = Check(
 COMMAND = Check(
     "host.command",
     "A crontab line that says only lockctl needs it in a directory of cron's PATH.",
-    "write {real} into the crontab, or set PATH there, or: ln -s {real} /usr/bin/lockctl",
+    "lockctl config crontab prints a line with the whole path; or: ln -s {real} /usr/bin/lockctl",
 )
 CHECKS = (BYTECODE, SHIM, COMMAND)
 

@@ -54,6 +54,11 @@ def test_members_that_are_gone_or_not_named_and_a_user_without_rights_are_found(
     assert diagnose(f"etcd://{login}@{one}/?prefix=lockctl/").levels()["etcd.members"] == "warn"
     wrong = diagnose(f"etcd://{login}@{one},{two},{three}/?prefix=other/")
     assert wrong.levels()["backend.reachable"] == "fail"
+    for words in ("role add reader", "role grant-permission reader --prefix=true read other/"):
+        cluster.members[0].command(*words.split())
+    cluster.members[0].command("user", "grant-role", Etcd.user, "reader")
+    found = diagnose(f"etcd://{login}@{one},{two},{three}/?prefix=other/")
+    assert found.troubles("backend.", "etcd.rights") == {"etcd.rights": "fail"}
     cluster.members[2].kill()
     url = f"etcd://{login}@{one},{two},{three}/?prefix=lockctl/"
     found = diagnose(url)

@@ -1,8 +1,9 @@
-"""What `lockctl doctor` finds in directories and databases that are not as they should be, and what clocks say."""
+"""What `lockctl doctor` finds without a server: in directories and databases, by times, and without a library."""
 
 from __future__ import annotations
 
 import sqlite3
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,6 +40,25 @@ def test_a_database_that_is_none_is_found(diagnose: Diagnose, locks: Path) -> No
     assert (found["sqlite.writable"]["level"], found["backend.round_trip"]["level"]) == ("ok", "ok")
     path.write_text("no database at all, but a text that is long enough to be taken for one" * 10)
     assert diagnose(f"sqlite://{path}").levels()["sqlite.writable"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "level"),
+    [
+        ("redis://127.0.0.1:1/0", "redis", "warn"),
+        ("consul://127.0.0.1:1/", "consul", "warn"),
+        ("zookeeper://127.0.0.1:1/", "kazoo.client", "fail"),
+        ("postgresql://u@127.0.0.1:1/d", "psycopg2", "fail"),
+        ("mysql://u@127.0.0.1:1/d", "pymysql", "fail"),
+    ],
+)
+def test_a_library_that_is_not_installed_is_a_finding(
+    diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, url: str, module: str, level: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    found = diagnose(url)
+    assert found.troubles("backend.") == {"backend.library": level}
+    assert "pip install 'lockctl[" in found["backend.library"]["remedy"]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,10 @@ def test_settings_that_lose_tokens_or_connections_are_found(diagnose: Diagnose, 
         "postgresql.connections": "fail",
         "postgresql.rights": "fail",
     }
+    server.stop()
+    (server.directory / "data" / "standby.signal").touch()
+    server.start()
+    assert diagnose(server.url).levels()["postgresql.standby"] == "fail"
     assert 'ALTER ROLE "lockctl" SET idle_session_timeout = 0' in found["postgresql.timeouts"]["remedy"]
 
 

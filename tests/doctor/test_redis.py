@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
 from lockctl.stores.redis import doctor, scripts, share_scripts
@@ -11,8 +10,6 @@ from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
     from tests.doctor.conftest import Diagnosis
 
@@ -58,15 +55,11 @@ def test_a_node_of_a_cluster_and_a_user_with_few_rights_are_found(diagnose: Diag
 
 
 def test_a_server_that_is_slow_or_silent_or_gone_is_found(
-    diagnose: Diagnose, redis_server: Redis, start_proxy: Start, monkeypatch: pytest.MonkeyPatch
+    diagnose: Diagnose, redis_server: Redis, start_proxy: Start
 ) -> None:
     slow = start_proxy(redis_server, "delay=0.12")
     assert diagnose(f"redis://{slow.address}/0", "--ttl", "2s").levels()["backend.round_trip"] == "fail"
     assert diagnose("redis://127.0.0.1:1/0").troubles("redis", "backend") == {"backend.reachable": "fail"}
-    monkeypatch.setitem(sys.modules, "redis", None)
-    missing = diagnose(f"redis://{redis_server.address}/0")
-    assert missing.troubles("redis", "backend") == {"backend.library": "warn"}
-    assert "pip install 'lockctl[redis]'" in missing["backend.library"]["remedy"]
 
 
 def test_what_servers_of_redlock_have_in_common_is_found(diagnose: Diagnose, redis_five: list[Redis]) -> None:

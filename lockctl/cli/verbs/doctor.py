@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,7 @@ from lockctl.names import printable
 if TYPE_CHECKING:
     from lockctl.finding import Finding
 
-WIDTH = 100  # columns of a text that is no terminal's
-NARROWEST = 40
+NARROWEST = 60
 COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 LABEL = 25  # columns of level and id together
 
@@ -73,8 +73,10 @@ def _document(findings: list[Finding]) -> str:
 
 
 def _text(findings: list[Finding]) -> str:
+    # in a pipe each text is whole, so that a command can be searched for and copied
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = max(NARROWEST, shutil.get_terminal_size().columns) if on_terminal else sys.maxsize
     styled = on_styled_screen()
-    width = max(NARROWEST, shutil.get_terminal_size((WIDTH, 0)).columns if styled else WIDTH)
     lines: list[str] = []
     for number, finding in enumerate(findings):
         if not number or findings[number - 1].where != finding.where:
@@ -86,8 +88,7 @@ def _text(findings: list[Finding]) -> str:
 def _lines(finding: Finding, width: int, *, styled: bool) -> list[str]:
     level = finding.level.ljust(4)
     shown = click.style(level, fg=COLOURS[finding.level], bold=finding.level != OK) if styled else level
-    label = f"  {level}  {finding.id.ljust(LABEL)}"
-    first, *rest = _wrapped(label, finding.seen, width)
+    first, *rest = _wrapped(f"  {level}  {finding.id.ljust(LABEL)}", finding.seen, width)
     lines = [first.replace(level, shown, 1), *rest]
     if finding.level != OK:
         lines += _wrapped("        why:  ", finding.why, width)

@@ -45,7 +45,8 @@ EVICTION = Check(
 PERSISTENCE = Check(
     "redis.persistence",
     "A server that restarts without its newest writes has forgotten locks whose jobs still run.",
-    "redis-cli {at} CONFIG SET appendonly yes appendfsync always, and the same in redis.conf",
+    "redis-cli {at} CONFIG SET appendonly yes; redis-cli {at} CONFIG SET appendfsync always;"
+    " and the same in redis.conf",
 )
 REPLICAS = Check(
     "redis.replicas",
