@@ -23,6 +23,14 @@ SAMPLES = {
     "gitlab-ci.yml": r"^    - (.*\n)",
     "Jenkinsfile": r"sh '''\n(.*?)'''",
 }
+URL = "https://ci.example/team/shop/actions/runs/7"
+VARIABLES = {  # what each system says of a job with this URL
+    "CI_JOB_URL": URL,
+    "BUILD_URL": URL,
+    "GITHUB_SERVER_URL": "https://ci.example",
+    "GITHUB_REPOSITORY": "team/shop",
+    "GITHUB_RUN_ID": "7",
+}
 DEPLOY = """#!/bin/sh
 echo "$$ ${LOCKCTL_TOKEN:-none}" >started
 while test -e wait; do sleep 0.02; done
@@ -48,7 +56,11 @@ class Step:
         path = f"{Path(self.lockctl.command).parent}:{os.environ['PATH']}"
         words = ["bash", "-e", "-o", "pipefail", "-c", self.script if script is None else script]
         return subprocess.Popen(
-            words, cwd=self.work, env=self.lockctl.environment({"PATH": path}), start_new_session=True, text=True
+            words,
+            cwd=self.work,
+            env=self.lockctl.environment({"PATH": path, **VARIABLES}),
+            start_new_session=True,
+            text=True,
         )
 
     def deployed(self) -> tuple[int, str]:
@@ -64,17 +76,20 @@ def step(request: pytest.FixtureRequest, lockctl: Lockctl) -> Step:
     return Step(lockctl, request.param)
 
 
-def test_a_deployment_has_the_token_and_its_status_is_that_of_the_step_and_in_the_history(step: Step) -> None:
+def test_a_deployment_has_the_token_and_its_history_has_its_status_and_the_job(step: Step) -> None:
     assert step.start().wait(LIMIT) == 3
     _, token = step.deployed()
     (run,) = json.loads(step.lockctl("history", "deploy", "--json").stdout)
     assert (run["outcome"], run["exit_code"], str(run["token"])) == ("exited", 3, token)
+    assert run["labels"] == {"job": URL}
 
 
 def test_a_killed_step_frees_the_lock_only_when_the_deployment_is_gone(step: Step) -> None:
     (step.work / "wait").touch()
     running = step.start()
     pid, _ = step.deployed()
+    (holder,) = json.loads(step.lockctl("inspect", "deploy", "--json").stdout)["holders"]
+    assert holder["labels"] == {"job": URL}
     second = step.script.replace("--wait 10m", "--wait 0 -q")
     assert step.start(second).wait(LIMIT) == 75
     os.killpg(running.pid, signal.SIGKILL)
