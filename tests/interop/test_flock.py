@@ -49,7 +49,7 @@ def let_go(process: subprocess.Popen[str]) -> None:
 
 def state(lockctl: Lockctl) -> dict[str, object]:
     answer = lockctl("inspect", "nightly", "--json")
-    assert answer.returncode == 0, answer.stderr
+    assert answer.returncode in (0, 1), answer.stderr  # 1: not known yet
     seen = json.loads(answer.stdout)
     assert isinstance(seen, dict)
     return seen
