@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 
-.PHONY: demo test quick soak-tests lint format docs picture bench lostupdate coverage matrix lowest tools clean
+.PHONY: demo test quick soak-tests lint format docs picture screens bench lostupdate coverage matrix lowest tools clean
 
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
@@ -39,6 +39,10 @@ docs: $(VENV)/dev
 # the terminal session of README.md, played anew: as root, for the names of two hosts
 picture: $(VENV)/dev tools
 	$(BIN)/python -m tests.session
+
+# what `list`, `watch`, `inspect` and `history` draw on terminals of 60 to 200 columns, with 200 locks
+screens: $(VENV)/dev
+	$(BIN)/python -m tests.screens
 
 # what a lock costs, beside other tools on the same servers; such as BENCH='--rounds 5 --only etcd --only start'
 BENCH :=

@@ -25,13 +25,14 @@ def cell_len(text: str) -> int:
 
 
 def middle(text: str, width: int) -> str:
-    """*text* in at most so many cells: its beginning and its end say more than its middle."""
+    """*text* in at most so many cells: its beginning and its end say more than its middle, its beginning most."""
     if cell_len(text) <= width:
         return text
     if width < 1:
         return ""
-    head = cells.set_cell_size(text, width // 2).rstrip(" ")
-    tail = cells.set_cell_size(text[::-1], width - 1 - width // 2)[::-1].lstrip(" ")
+    first = width * 2 // 3
+    head = cells.set_cell_size(text, first).rstrip(" ")
+    tail = cells.set_cell_size(text[::-1], width - 1 - first)[::-1].lstrip(" ")
     return head + MARK + tail
 
 

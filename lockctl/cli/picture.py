@@ -96,7 +96,7 @@ def _footer(shown: view.View) -> Text:
         return Text(printable(shown.message), style="bold")
     if shown.mode == view.LOCK:
         return Text("escape back  f force-release  q quit", style="dim")
-    return Text("q quit  enter details  / filter  s sort  a all  f force-release  ? help", style="dim")
+    return Text("q quit  ? help  enter details  / filter  s sort  a all  f force-release", style="dim")
 
 
 def _table(frame: Frame, shown: view.View, height: int, *, grey: bool) -> list[Segments]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -14,12 +17,13 @@ import time
 from typing import TYPE_CHECKING
 
 from lockctl.supervise import tree
-from tests.jobs import LIMIT
+from tests.jobs import LIMIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TAKE_IT = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+HOME = "\x1b[H"
 PROMPT = "ready> "
 INTERRUPT, SUSPEND, QUIT, END_OF_FILE = "\x03", "\x1a", "\x1c", "\x04"
 
@@ -80,3 +84,56 @@ class Terminal:
                 tree.send(pid, signal.SIGKILL)
         self.process.wait(timeout=LIMIT)
         self.hang_up()
+
+
+class Screen(Terminal):
+    """A terminal of a known size whose pictures can be looked at."""
+
+    def __init__(self, *words: str, env: Mapping[str, str], lines: int = 24, columns: int = 120) -> None:
+        super().__init__(*words, env={"TERM": "xterm-256color", **env})
+        self.resize(lines, columns)
+        self.sent = ""
+
+    def resize(self, lines: int, columns: int) -> None:
+        """Drag the corner of the window."""
+        self.lines = lines
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def receive(self, seconds: float = 0.0) -> None:
+        """Take what the program writes."""
+        with contextlib.suppress(OSError):  # the program has ended
+            while select.select([self._master], [], [], seconds)[0]:
+                self.sent += os.read(self._master, 65536).decode("utf-8", "replace")
+                seconds = 0.0
+
+    def drawn(self) -> list[str]:
+        """The last whole picture; no lines if there is none of this size."""
+        self.receive(0.02)
+        for part in reversed(self.sent.split(HOME)[1:]):
+            lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-ln-z]", "", part).replace("\r", "").split("\n")
+            if len(lines) == self.lines:
+                return lines
+        return []
+
+    def picture(self) -> list[str]:
+        """The same without colours."""
+        return [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in self.drawn()]
+
+    def until(self, pattern: str, limit: float = 10.0) -> list[str]:
+        """The first picture one of whose lines has *pattern*."""
+        found: list[str] = eventually(
+            lambda: (shown := self.picture()) and any(re.search(pattern, line) for line in shown) and shown, limit
+        )
+
+        return found
+
+    def wait(self) -> int | None:
+        """The status, when the program has ended by itself."""
+
+        def ended() -> bool:
+            self.receive()  # what it writes must not hold it up
+            return self.process.poll() is not None
+
+        eventually(ended)
+        self.receive(0.1)
+        return self.process.returncode

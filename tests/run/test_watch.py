@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -10,22 +9,19 @@ import re
 import select
 import shutil
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.jobs import LIMIT, eventually
-from tests.run.terminal import INTERRUPT, PROMPT, SUSPEND, Terminal
+from tests.run.terminal import INTERRUPT, PROMPT, SUSPEND, Screen, Terminal
 from tests.servers.redis import Redis
 
 MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 ENTER, LEAVE, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
-HOME = "\x1b[H"
 EVIL = "[bold red]x[/] \x1b[2J\x07\u202e[/nothing]"
 FILL = """
 local value = redis.call('GET', KEYS[1])
@@ -35,48 +31,6 @@ for number = 1, ARGV[1] do
   redis.call('SET', '{' .. key .. '}:fence', number)
 end
 """
-
-
-class Screen(Terminal):
-    """A terminal of a known size whose pictures can be looked at."""
-
-    def __init__(self, *words, env, lines=24, columns=120):
-        super().__init__(*words, env={"TERM": "xterm-256color", **env})
-        self.resize(lines, columns)
-        self.sent = ""
-
-    def resize(self, lines, columns):
-        """Drag the corner of the window."""
-        self.lines = lines
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def receive(self, seconds=0.0):
-        """Take what the program writes."""
-        with contextlib.suppress(OSError):  # the program has ended
-            while select.select([self._master], [], [], seconds)[0]:
-                self.sent += os.read(self._master, 65536).decode("utf-8", "replace")
-                seconds = 0.0
-
-    def picture(self):
-        """The last whole picture, without colours; no lines if there is none of this size."""
-        self.receive(0.02)
-        for part in reversed(self.sent.split(HOME)[1:]):
-            lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", part).replace("\r", "").split("\n")
-            if len(lines) == self.lines:
-                return [line.rstrip() for line in lines]
-        return []
-
-    def until(self, pattern, limit=10.0):
-        """The first picture one of whose lines has *pattern*."""
-        return eventually(
-            lambda: (shown := self.picture()) and any(re.search(pattern, line) for line in shown) and shown, limit
-        )
-
-    def wait(self):
-        """The status, when the program has ended by itself."""
-        eventually(lambda: self.receive() or self.process.poll() is not None)
-        self.receive(0.1)
-        return self.process.returncode
 
 
 @pytest.fixture
@@ -264,14 +218,14 @@ def test_on_a_terminal_it_shows_holders_first_and_restores_the_screen(lockctl, l
         shown = screen("--all", "--interval", "200ms")
         lines = shown.until(rf"pid {holder.pid} .* 1 +\S")
         assert shown.sent.startswith(ENTER)
-        title = f"lockctl watch * in {lockctl.url}  1 held, 1 free, 1 foreign, by state; every 200ms, seen "
+        title = f"{lockctl.url}  1 held, 1 free, 1 foreign, by state; every 200ms, seen "
         assert lines[0].startswith(title)
         assert lines[1].split() == ["NAME", "STATE", "HOLDER", "TOKEN", "AGE", "EXPIRES", "WAITERS", "COMMAND"]
         assert [line.split()[:2] for line in lines[2:5]] == [["b", "held"], ["c", "foreign"], ["a", "free"]]
         assert f"pid {holder.pid} (ada)" in lines[2]
         assert f"pid {os.getpid()}" in lines[3]
         assert lines[5:-1] == [""] * 18
-        assert lines[-1].startswith("q quit  enter details  ")
+        assert lines[-1].startswith("q quit  ? help  enter details  ")
         assert re.search("\x1b\\[1;33mforeign", shown.sent)
         shown.type(INTERRUPT)
         assert shown.wait() == 0

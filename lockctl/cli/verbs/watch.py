@@ -83,7 +83,7 @@ def command(pattern: str, *, interval: float, **given: Any) -> int:
                 )
             follow(polling, events, query)
         else:
-            _show(polling, events, View(query), f"lockctl watch {where}")
+            _show(polling, events, View(query), where.removeprefix("* in "))
     except OSError as failure:
         discard_output()
         if failure.errno not in CLOSED:
