@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 LINE = 60  # characters of the sentence beside a verb
-FEW = 9  # options that a help or a page shows in one list
+FEW = 12  # options that a help or a page shows in one list
 
 
 class Verbs(Mapping[str, click.Command]):

@@ -112,6 +112,7 @@ def test_the_command_prints_the_script_that_is_installed(shell: str, root: Path,
 def test_commands_and_options_are_completed(complete: Complete) -> None:
     assert complete("fo") == {"force-release"}
     assert complete("run", "--tt") == {"--ttl"}
+    assert complete("help", "fence", "a") == {"advance"}
     assert {"--leftover", "--max-runtime", "--wait"} <= complete("run", "--")
 
 
