@@ -9,7 +9,7 @@ than one too late.
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.stores.consul.protocol import encoded
+from lockctl.stores.consul.protocol import written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def keep(agent: Agent, key: str, grant: Grant, seconds: float, deadline: Deadlin
     now = agent.now()
     times = {"acquired_at": grant.at, "ended_at": now, "until": now + RESOLUTION + seconds}
     value = documents.describe(grant.claim, {"token": grant.token, **times})
-    return {"Verb": "set", "Key": key, "Value": encoded(value), "Flags": 0}
+    return written(key, value)
 
 
 def holder(entry: Entry | None, now: float) -> Holder | None:

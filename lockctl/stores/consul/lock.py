@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, TypeVar
 
     from lockctl.locks.files import Files
-    from lockctl.model import Claim
+    from lockctl.model import Claim, Run
     from lockctl.stores.consul import inspect, records, retire, revoke
     from lockctl.stores.consul.layout import Entry, HolderRecord
     from lockctl.stores.consul.queue import Queue
@@ -301,6 +301,31 @@ class ConsulBackend(NativeBackend):
             keeping.append(keep(self._agent, key, grant, hold, deadline))
         self._end(grant.claim, keeping, deadline)
 
+    def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
+        """See ``Backend.remember``: one transaction deletes the key of the lock and writes that of the run."""
+        claim, session, deadline = grant.claim, self._sessions.get(grant.claim.owner), Deadline(timeout)
+        if session is None or claim.slots > 1:
+            self._end(claim, [], deadline)
+            return False
+        from lockctl.stores.consul import records
+
+        folder, addition = records.addition(self._agent, grant, run)
+        try:
+            added = self._give_up(claim.name, session, [addition], deadline)
+            if not added:  # the session ended before, or this is said again since no answer came
+                added = self._agent.transact([addition], deadline).results is not None
+        except ConfigError:  # we may not write there; if it is the lock, that is told now
+            added = False
+            self._give_up(claim.name, session, [], deadline)
+        found = self._agent.destroy_session(session, deadline, folder)
+        del self._sessions[claim.owner]
+        self._end(claim, [], deadline)
+        try:
+            records.drop_surplus(self._agent, folder, found, deadline)
+        except (BackendUnavailable, ConfigError):
+            pass  # the next one does
+        return added
+
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
         self._pauses.pop(claim.owner, None)
@@ -325,11 +350,15 @@ class ConsulBackend(NativeBackend):
             leave(self._agent, path, session, deadline)
         elif keeping or self._settings.lock_delay != 0:
             # a session that ends with its lock starts the delay, which is for holders that vanished
-            key = path + SUFFIX
-            held = {"Verb": "check-session", "Key": key, "Session": session}
-            self._agent.transact([held, *keeping, {"Verb": "delete", "Key": key}], deadline)
+            self._give_up(claim.name, session, keeping, deadline)
         self._agent.destroy_session(session, deadline)
         self._sessions.pop(claim.owner, None)
+
+    def _give_up(self, name: str, session: str, keeping: list[dict[str, Any]], deadline: Deadline) -> bool:
+        """Delete the key of a lock, and do what is *keeping*, if the session has it; whether it had."""
+        key = self._key(name) + SUFFIX
+        held = {"Verb": "check-session", "Key": key, "Session": session}
+        return self._agent.transact([held, *keeping, {"Verb": "delete", "Key": key}], deadline).results is not None
 
     def _wait(self, claim: Claim, deadline: Deadline) -> None:
         from lockctl.stores.consul import wait

@@ -197,11 +197,20 @@ class Agent:
         except (IndexError, KeyError, TypeError, ValueError):
             raise self._strange(answer) from None
 
-    def destroy_session(self, session: str, deadline: Deadline) -> None:
-        """End a session, and with it every lock that is held by it. That it has ended already is no error."""
-        answer = self._ask("PUT", f"/v1/session/destroy/{session}", deadline)
+    def destroy_session(self, session: str, deadline: Deadline, folder: str = "") -> list[str]:
+        """End a session, and with it every lock that is held by it. That it has ended already is no error.
+
+        In the same round trip: the keys of a *folder*, if they can be read.
+        """
+        listing = f"/v1/kv/{quoted(folder)}"
+        looks = (("GET", listing, "keys", b""),) if folder else ()
+        answer, *listed = self._ask_all((("PUT", f"/v1/session/destroy/{session}", "", b""), *looks), deadline, 1)
         if answer.status != 200 or answer.body.strip() != b"true":
             raise self._strange(answer)
+        try:
+            return [key for each in listed if each.status == 200 for key in self._list(each) if isinstance(key, str)]
+        except BackendUnavailable:
+            return []
 
     def describe_session(self, session: str, deadline: Deadline) -> dict[str, Any]:
         """What Consul knows of a session; empty: nothing."""
@@ -215,7 +224,10 @@ class Agent:
         """An answer that means something: 200, 404 (from Consul itself, where keys are asked for) or 409."""
         return self._ask_all(((method, path, query, body),), deadline)[0]
 
-    def _ask_all(self, requests: tuple[tuple[str, str, str, bytes], ...], deadline: Deadline) -> list[Response]:
+    def _ask_all(
+        self, requests: tuple[tuple[str, str, str, bytes], ...], deadline: Deadline, needed: int | None = None
+    ) -> list[Response]:
+        """Answers of which the first ones, as many as are *needed*, mean something."""
         asked = tuple((method, self._target(path, query), body) for method, path, query, body in requests)
         while True:
             try:
@@ -225,7 +237,7 @@ class Agent:
                     raise
                 raise Closed(f"{failure}: {FULL}, or a port for TLS (consuls://)") from None
             try:
-                for (_, path, _, _), answer in zip(requests, answers, strict=True):
+                for (_, path, _, _), answer in zip(requests[:needed], answers[:needed], strict=True):
                     self._check(path, answer)
             except Forbidden:
                 token = password_now(self._settings.token, deadline)
@@ -323,6 +335,11 @@ def _headers(token: str | None) -> tuple[tuple[str, str], ...]:
 def lock(key: str, value: bytes, flags: int, session: str) -> dict[str, Any]:
     """The operation that takes a key that nobody has."""
     return {"Verb": "lock", "Key": key, "Value": encoded(value), "Flags": flags, "Session": session}
+
+
+def written(key: str, value: bytes) -> dict[str, Any]:
+    """The operation that writes a key."""
+    return {"Verb": "set", "Key": key, "Value": encoded(value), "Flags": 0}
 
 
 def encoded(value: bytes) -> str:

@@ -7,7 +7,7 @@ import os
 from lockctl import clock, documents, history, json_text
 from lockctl.errors import BackendUnavailable
 from lockctl.stores.consul.layout import unchanged
-from lockctl.stores.consul.protocol import MOST_OPERATIONS, encoded
+from lockctl.stores.consul.protocol import MOST_OPERATIONS, written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,13 +52,33 @@ def note_success(agent: Agent, grant: Grant, deadline: Deadline) -> None:
 
 def remember(agent: Agent, name: str, run: Run, deadline: Deadline) -> None:
     """Add a run, and remove the oldest of its kind when there are too many."""
+    folder, key = _place(agent, name, run, os.urandom(8).hex())
+    keys = agent.keys(folder, deadline)
+    _write(agent, key, _document(run, agent.now()), deadline)  # as it said with the keys
+    drop_surplus(agent, folder, [*keys, key], deadline)
+
+
+def addition(agent: Agent, grant: Grant, run: Run) -> tuple[str, dict[str, Any]]:
+    """The operation that adds a run with the release of a grant, twice the same for the same run; and its folder."""
+    folder, key = _place(agent, grant.claim.name, run, grant.claim.owner[:16])
+    return folder, written(key, _document(run, grant.at + (run.duration or 0.0)))  # by the clock of the agent
+
+
+def _place(agent: Agent, name: str, run: Run, mark: str) -> tuple[str, str]:
+    """The folder of the runs of a kind, and in it the key of one."""
     folder = f"{agent.prefix}{RUNS}{name}/{'started' if run.started else 'refused'}/"
     ended = clock.wall() if run.ended_at is None else run.ended_at
     stamp = min(max(int(ended * 1000), 0), LATEST)
-    key = f"{folder}{stamp:015}-{os.urandom(8).hex()}"
-    keys = sorted([key, *[each for each in agent.keys(folder, deadline) if each.startswith(folder)]])
-    document = history.describe(run)[:-1] + b',"noted_at":%d}' % agent.now()  # as it said with the keys
-    _write(agent, key, document, deadline)
+    return folder, f"{folder}{stamp:015}-{mark}"
+
+
+def _document(run: Run, now: float) -> bytes:
+    return history.describe(run)[:-1] + b',"noted_at":%d}' % now
+
+
+def drop_surplus(agent: Agent, folder: str, found: list[str], deadline: Deadline) -> None:
+    """Remove the oldest of a kind of runs when too many were *found*."""
+    keys = sorted([each for each in found if each.startswith(folder)])
     if len(keys) > history.KEPT + SPARE:
         oldest = keys[: -history.KEPT]
         for start in range(0, len(oldest), MOST_OPERATIONS):
@@ -85,8 +105,7 @@ def read_history(agent: Agent, name: str, deadline: Deadline, kind: str = "") ->
 
 def _write(agent: Agent, key: str, value: bytes, deadline: Deadline, *conditions: dict[str, Any]) -> bool:
     """Whether *conditions* held, and it was written."""
-    step = {"Verb": "set", "Key": key, "Value": encoded(value), "Flags": 0}
-    outcome = agent.transact([*conditions, step], deadline)
+    outcome = agent.transact([*conditions, written(key, value)], deadline)
     if outcome.results is None and not outcome.refusals.keys().isdisjoint(range(len(conditions))):
         return False
     if outcome.results is None:

@@ -66,9 +66,9 @@ def test_a_release_costs_as_many_requests_whoever_waits_behind(
     asked: list[object] = []
     original = Agent._ask_all
 
-    def counted(self: Agent, requests: Any, deadline: Any) -> Any:
+    def counted(self: Agent, requests: Any, *words: Any) -> Any:
         asked.extend(requests)
-        return original(self, requests, deadline)
+        return original(self, requests, *words)
 
     holder, claims = harness.client(), [harness.claim(ttl=60.0) for _ in range(20)]
     clients = [harness.client() for _ in claims]
