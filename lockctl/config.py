@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lockctl.errors import ConfigError, UsageError
-from lockctl.names import printable, token_domain
+from lockctl.names import did_you_mean, printable, token_domain
 from lockctl.registry import SCHEMES, load
 from lockctl.settings import BY_NAME, FLAG, PASSWORD, SETTINGS
 from lockctl.settings_values import check
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from lockctl.config_file import ConfigFile
     from lockctl.url import Url
 
+# what lockctl reads from its environment, and what it gives to commands
+VARIABLES = {setting.variable for setting in SETTINGS if setting.in_config} | {
+    "LOCKCTL_" + word
+    for word in (
+        *("CONFIG", "PASSWORD", "STANDBY", "HANDLE"),
+        *("LOCK", "TOKEN", "TOKENS", "TOKEN_DOMAIN", "FENCING", "OWNER", "BACKEND", "TTL"),
+    )
+}
 BUILT_IN = "built-in"
 SYSTEM_CONFIG = "/etc/lockctl/config.toml"
 SYSTEM_DIRECTORY = "/var/lib/lockctl"
@@ -124,7 +132,8 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
     elif ":" not in word:
         known = f"configured: {', '.join(sorted(profiles))}" if profiles else "none is configured"
         shown = printable(word.rpartition("@")[2])  # it may be a URL with a password, and a mistake in it
-        message = f"{backend.source}: {shown!r} is neither a URL nor a backend profile ({known})"
+        meant = did_you_mean(shown, profiles)
+        message = f"{backend.source}: {shown!r} is neither a URL nor a backend profile ({known}){meant}"
         raise ConfigError(message)
     else:
         url = parse_url(default_url(environ) if word in ("file:", "file://") else word)
@@ -155,6 +164,15 @@ def profile_url(file: ConfigFile, name: str) -> Url:
             params[key] = ("yes" if content else "no") if isinstance(content, bool) else str(content)
     changes: dict[str, Any] = {key: str(profile[key]) for key in ("user", "password") if key in profile}
     return replace(url, params=tuple(params.items()), **changes)
+
+
+def unknown_variables(environ: Mapping[str, str]) -> str | None:
+    """What to tell a user who has set variables that look like ours and mean nothing; else ``None``."""
+    unknown = [name for name in environ if name.startswith("LOCKCTL_") and name not in VARIABLES]
+    if not unknown:
+        return None
+    names = ", ".join("$" + printable(name) for name in sorted(unknown))
+    return f"{names}: no such setting of lockctl{did_you_mean(unknown[0], VARIABLES)}"
 
 
 def apart_from_root(backend: Effective, lock: str) -> str | None:

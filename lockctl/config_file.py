@@ -10,10 +10,14 @@ from typing import Any
 from lockctl import toml
 from lockctl.clock import monotonic
 from lockctl.errors import ConfigError
-from lockctl.names import printable
+from lockctl.names import did_you_mean, printable
 from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, REPEATED, SETTINGS, SPAN, WAIT
 from lockctl.settings_values import CONTRADICTIONS, asks, check
 from lockctl.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
 
 TABLES = ("defaults", "locks", "backends")
 LARGEST = 1 << 18  # bytes: a larger file is no configuration
@@ -31,6 +35,14 @@ class ConfigFile(Value):
 
 def read(path: str) -> ConfigFile:
     """Read and check a whole file; raises ``ConfigError`` with file, key and line."""
+    file = parse(path)
+    for mistake in mistakes(file):
+        raise mistake
+    return file
+
+
+def parse(path: str) -> ConfigFile:
+    """Read a whole file, which may have mistakes; raises ``ConfigError`` for what is no such file at all."""
     name = printable(path)
     try:
         # a FIFO that nobody writes to must not hold us up: signals wait to be read, and would not end it
@@ -59,9 +71,7 @@ def read(path: str) -> ConfigFile:
         if len(written) > LONGEST:
             message = f"{name}:{number}: longer than {LONGEST} characters: this is not a configuration of lockctl"
             raise ConfigError(message)
-    file_ = ConfigFile(path, text, toml.parse(name, text))
-    _check_tables(file_)
-    return file_
+    return ConfigFile(path, text, toml.parse(name, text))
 
 
 def _check_owner(name: str, found: os.stat_result) -> None:
@@ -158,56 +168,71 @@ def check_entry(file: ConfigFile, table: tuple[str, ...], key: str) -> object:
         raise at(file, table, key, printable(str(wrong))) from None
 
 
-def _check_tables(file: ConfigFile) -> None:
-    """Every key and every value, also of locks that are not asked for now: a typo shows at once."""
+def mistakes(file: ConfigFile) -> Iterator[ConfigError]:
+    """Whatever is wrong with any key or value, also of locks that are not asked for now: a typo shows at once."""
     for table, content in file.tables.items():
         if table not in TABLES or not isinstance(content, dict):
-            raise at(file, (), table, f"unknown table; there are: {', '.join(TABLES)}")
-    defaults = file.tables.get("defaults", {})
-    _check_settings(file, ("defaults",), defaults)
-    for pattern, content in file.tables.get("locks", {}).items():
+            yield at(file, (), table, f"unknown table; there are: {', '.join(TABLES)}{did_you_mean(table, TABLES)}")
+    tables = {table: content for table, content in file.tables.items() if isinstance(content, dict)}
+    defaults = tables.get("defaults", {})
+    sound = yield from _in_settings(file, ("defaults",), defaults)
+    for pattern, content in tables.get("locks", {}).items():
         if not isinstance(content, dict):
-            raise at(file, ("locks",), pattern, 'must be a table: [locks."GLOB"]')
-        _check_settings(file, ("locks", pattern), content)
-        _check_pairs(file, ("locks", pattern), content, defaults)
-    for profile, content in file.tables.get("backends", {}).items():
-        if not isinstance(content, dict):
-            raise at(file, ("backends",), profile, "must be a table: [backends.NAME]")
-        for key, entry in content.items():
-            if not isinstance(entry, (str, int)):
-                raise at(file, ("backends", profile), key, "must be a string, a whole number, true or false")
-            if isinstance(entry, str) and "\0" in entry:
-                raise at(file, ("backends", profile), key, "must not contain a NUL character")
-        if "url" not in content and content:
-            raise at(
-                file,
-                ("backends", profile),
-                next(iter(content)),
-                "this backend has no url: add one, such as file:///var/lib/lockctl",
-            )
-        if not isinstance(content.get("url"), str) or ":" not in content["url"]:
-            raise at(file, ("backends", profile), "url", "must be a URL, such as file:///var/lib/lockctl")
+            yield at(file, ("locks",), pattern, 'must be a table: [locks."GLOB"]')
+        elif (yield from _in_settings(file, ("locks", pattern), content)) and sound:
+            yield from _in_pairs(file, ("locks", pattern), content, defaults)
+    for profile, content in tables.get("backends", {}).items():
+        yield from _in_profile(file, profile, content)
 
 
-def _check_settings(file: ConfigFile, table: tuple[str, ...], content: dict[str, Any]) -> None:
+def _in_profile(file: ConfigFile, profile: str, content: object) -> Iterator[ConfigError]:
+    if not isinstance(content, dict):
+        yield at(file, ("backends",), profile, "must be a table: [backends.NAME]")
+        return
+    for key, entry in content.items():
+        if not isinstance(entry, (str, int)):
+            yield at(file, ("backends", profile), key, "must be a string, a whole number, true or false")
+        elif isinstance(entry, str) and "\0" in entry:
+            yield at(file, ("backends", profile), key, "must not contain a NUL character")
+    if "url" not in content and content:
+        first = next(iter(content))
+        missing = "this backend has no url: add one, such as file:///var/lib/lockctl"
+        yield at(file, ("backends", profile), first, missing)
+    elif not isinstance(content.get("url"), str) or ":" not in content["url"]:
+        yield at(file, ("backends", profile), "url", "must be a URL, such as file:///var/lib/lockctl")
+
+
+def _in_settings(
+    file: ConfigFile, table: tuple[str, ...], content: dict[str, Any]
+) -> Generator[ConfigError, None, bool]:
+    """The mistakes in a table of settings; whether there are none."""
     known = [setting.name for setting in SETTINGS if setting.in_config]
+    sound = True
     for key in content:
-        if key not in known:
-            raise at(file, table, key, f"unknown key; there are: {', '.join(known)}")
-        check_entry(file, table, key)
-    _check_pairs(file, table, content, {})
+        try:
+            if key not in known:
+                raise at(file, table, key, f"unknown key; there are: {', '.join(known)}{did_you_mean(key, known)}")
+            check_entry(file, table, key)
+        except ConfigError as wrong:
+            sound = False
+            yield wrong
+    if sound:
+        yield from _in_pairs(file, table, content, {})
+    return sound
 
 
-def _check_pairs(file: ConfigFile, table: tuple[str, ...], content: dict[str, Any], below: dict[str, Any]) -> None:
+def _in_pairs(
+    file: ConfigFile, table: tuple[str, ...], content: dict[str, Any], below: dict[str, Any]
+) -> Iterator[ConfigError]:
     """What cannot be together, if the file says both; *below* is the table that counts less."""
     key = "kill_after" if "kill_after" in content else "ttl"
     grace, ttl = (_entry(file, table, name, content, below) for name in ("kill_after", "ttl"))
     if key in content and isinstance(grace, float) and isinstance(ttl, float) and grace >= ttl:
-        raise at(file, table, key, "kill_after must be shorter than the ttl")
+        yield at(file, table, key, "kill_after must be shorter than the ttl")
     for one, other, why in CONTRADICTIONS:
         here = [name for name in (other, one) if name in content]
         if here and all(asks(name, _entry(file, table, name, content, below)) for name in (one, other)):
-            raise at(file, table, here[0], f"{one} and {other} contradict each other: {why}")
+            yield at(file, table, here[0], f"{one} and {other} contradict each other: {why}")
 
 
 def _entry(

@@ -1,5 +1,11 @@
 """Names of locks, and the cleaning of text that somebody else wrote."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 LONGEST = 200
 LONGEST_DOMAIN = 300  # characters
 LONGEST_DOMAIN_NAME = 64
@@ -73,6 +79,14 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about *word*, which is none of those that are known; empty if it is like none of them."""
+    from difflib import get_close_matches  # only who makes a mistake waits for it
+
+    close = get_close_matches(word, known, n=1)
+    return f": did you mean {close[0]!r}?" if close else ""
 
 
 def json_string(text: str) -> str:

@@ -15,6 +15,7 @@ from lockctl.cli import exit_status
 from lockctl.cli.group import CONTEXT, Group, HelpWanted, Verbs
 from lockctl.cli.messages import Talk
 from lockctl.cli.output import discard_output
+from lockctl.config import unknown_variables
 from lockctl.errors import Interrupted, LockctlError
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ def cli() -> None:
 def invoke(words: Sequence[str]) -> int:
     """Run one command line through click; the exit status."""
     talk = Talk()
+    # a run says it itself, and the daemon of `acquire` is one
+    unknown = None if words[:1] in (["run"], ["acquire"]) else unknown_variables(os.environ)
+    if unknown is not None:
+        talk("warning", unknown)
     try:
         result = cli.main(args=list(words), prog_name="lockctl", standalone_mode=False)
         if sys.stdout is not None:
@@ -70,8 +75,9 @@ def invoke(words: Sequence[str]) -> int:
         talk.lines(str(help_wanted))
         return exit_status.USAGE
     except click.UsageError as wrong:
-        where = f" (try: {wrong.ctx.command_path} --help)" if wrong.ctx else ""
-        said = wrong.format_message().rstrip(".").replace("\n", " ") + where
+        from lockctl.cli import mistakes
+
+        said = mistakes.sentence(wrong)
         talk("error", said)
         _report_run(words, said, talk)
         return exit_status.USAGE

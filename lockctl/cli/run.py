@@ -62,6 +62,9 @@ def configured(
         from lockctl.cli.metrics import check_directory
 
         check_directory(metrics)
+    unknown = config.unknown_variables(environ)
+    if unknown is not None:
+        talk("warning", unknown)
     apart = config.apart_from_root(settings["backend"], locks[0])
     if apart is not None:
         talk("warning", apart)

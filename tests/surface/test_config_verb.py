@@ -256,3 +256,26 @@ def test_a_url_with_a_mistake_is_shown_without_its_password(lockctl: Lockctl, ur
     assert SECRET not in done.stdout + done.stderr
     done = lockctl("config", "show", env={"LOCKCTL_FENCE": url})
     assert SECRET not in done.stdout + done.stderr
+
+
+def test_check_says_every_mistake_and_what_was_meant(lockctl, tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text(
+        '[defaults]\ntlt = "5s"\nwait = "soon"\n[locks."a*"]\nslots = 0\n[backends.main]\nurl = "x"\n[bakends]\n'
+    )
+    done = lockctl("config", "check", "--config", str(file))
+    assert (done.returncode, done.stdout) == (78, "")
+    lines = done.stderr.splitlines()
+    assert [line.partition(f"{file}:")[2].partition(":")[0] for line in lines] == ["8", "2", "3", "5", "7"]
+    assert lines[0].endswith("did you mean 'backends'?")
+    assert lines[1].endswith("did you mean 'ttl'?")
+    file.write_text('[backends.one]\nurl = "nosuch://x"\n[backends.two]\nurl = "file:///x?y=1"\n')
+    done = lockctl("config", "check", "--config", str(file))
+    assert (done.returncode, len(done.stderr.splitlines())) == (78, 2)
+
+
+@pytest.mark.parametrize("words", [["run", "-l", "a", "--", "true"], ["list"], ["acquire", "a", "--for", "1ms"]])
+def test_a_variable_that_means_nothing_is_said_once(lockctl, words):
+    done = lockctl(*words, env={"LOCKCTL_WIAT": "5s"})
+    assert done.returncode == 0
+    assert done.stderr.count("$LOCKCTL_WIAT: no such setting of lockctl: did you mean 'LOCKCTL_WAIT'?") == 1

@@ -16,8 +16,8 @@ from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data
 from lockctl.cli.parameters import LockName
-from lockctl.config_file import at, readable_secrets
-from lockctl.errors import ConfigError
+from lockctl.config_file import at, mistakes, parse, readable_secrets
+from lockctl.errors import ConfigError, LockctlError
 from lockctl.names import printable
 from lockctl.settings import BY_NAME
 from lockctl.settings_values import shown
@@ -25,6 +25,8 @@ from lockctl.url import parse_url, without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lockctl.config_file import ConfigFile
 
 
@@ -92,16 +94,17 @@ def show(lock: str | None, *, as_json: bool, config: str | None, backend: str | 
 @AS_JSON
 def check(*, as_json: bool, config: str | None, backend: str | None) -> int:
     """Check every key and value of the configuration file."""
-    # raises ``ConfigError`` for the first mistake, and prints nothing then
     place = settings_files.config_path(config, os.environ)
-    file = settings_files.read_config(place)
-    given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
-    patterns = [] if file is None else list(file.tables.get("locks", {}))
-    for lock in (None, *patterns):  # a pattern stands for the locks that match it
-        settings = settings_files.resolve(given, os.environ, file, lock)
-        check_effective(settings, os.environ, file)
+    file = None if place is None else parse(place)
+    found: list[LockctlError] = [] if file is None else list(mistakes(file))
+    if not found:  # else what follows from it would be said, too
+        found = [*_in_effect(file, backend), *_in_profiles(file)]
+    if found:
+        talk = Talk()
+        for mistake in found[:-1]:
+            talk("error", str(mistake))
+        raise found[-1]
     if file is not None:
-        _check_profiles(file)
         for warning in readable_secrets(file):
             Talk()("warning", warning)
     said = f"{printable(place)}: ok" if place else "no configuration file: the built-in settings apply"
@@ -109,17 +112,37 @@ def check(*, as_json: bool, config: str | None, backend: str | None) -> int:
     return exit_status.OK
 
 
-def _check_profiles(file: ConfigFile) -> None:
-    for name in file.tables.get("backends", {}):
-        url = settings_files.profile_url(file, name)
+def _in_effect(file: ConfigFile | None, backend: str | None) -> list[LockctlError]:
+    """What is wrong with the settings as they count for each lock, each mistake once."""
+    given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
+    patterns = [] if file is None else list(file.tables.get("locks", {}))
+    found: dict[str, LockctlError] = {}
+    for lock in (None, *patterns):  # a pattern stands for the locks that match it
         try:
-            registry.open_backend(url).close()
-        except ConfigError as wrong:
-            said = str(wrong)
-            key = next(
-                (key for key in file.tables["backends"][name] if said.startswith((f"{key} ", f"{key}: "))), "url"
-            )
-            raise at(file, ("backends", name), key, said.removeprefix(key).removeprefix(":").lstrip()) from None
+            check_effective(settings_files.resolve(given, os.environ, file, lock), os.environ, file)
+        except LockctlError as wrong:
+            found.setdefault(str(wrong), wrong)
+    return list(found.values())
+
+
+def _in_profiles(file: ConfigFile | None) -> Iterator[LockctlError]:
+    if file is None:
+        return
+    for name in file.tables.get("backends", {}):
+        try:
+            _check_profile(file, name)
+        except LockctlError as wrong:
+            yield wrong
+
+
+def _check_profile(file: ConfigFile, name: str) -> None:
+    url = settings_files.profile_url(file, name)
+    try:
+        registry.open_backend(url).close()
+    except ConfigError as wrong:
+        said = str(wrong)
+        key = next((key for key in file.tables["backends"][name] if said.startswith((f"{key} ", f"{key}: "))), "url")
+        raise at(file, ("backends", name), key, said.removeprefix(key).removeprefix(":").lstrip()) from None
 
 
 @with_settings("config")

@@ -304,7 +304,8 @@ class Agent:
             said += ": a session needs a node of its datacenter: ask an agent there instead of saying dc="
         if answer.status == 429:
             said += f": {FULL}"
-        return BackendUnavailable(f"{self.where}: status {answer.status}: {said}")
+        doubt = "; is this address a Consul server's?" if answer.status == 404 else ""
+        return BackendUnavailable(f"{self.where}: status {answer.status}: {said}{doubt}")
 
     def _forbidden(self, answer: Response) -> Forbidden:
         where, prefix = self.where, self.prefix

@@ -1,0 +1,41 @@
+"""Wrong words on the command line, in one sentence: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from lockctl.names import did_you_mean
+
+
+def sentence(wrong: click.UsageError) -> str:
+    """The sentence for what click found; which classes and words it has for that changes with its version."""
+    where = f" (try: {wrong.ctx.command_path} --help)" if wrong.ctx else ""
+    return _said(wrong).rstrip(".").replace("\n", " ") + where
+
+
+def _said(wrong: click.UsageError) -> str:
+    text = wrong.message or wrong.format_message()
+    group = wrong.ctx.command if wrong.ctx else None
+    command = re.match(r"No such command '(.*?)'", text)
+    if command and isinstance(group, click.Group):
+        return f"there is no command {command[1]!r}{did_you_mean(command[1], group.commands)}"
+    if isinstance(wrong, click.NoSuchOption):
+        known = [each for param in group.params for each in param.opts] if group else []
+        return f"there is no option {wrong.option_name}{did_you_mean(wrong.option_name, known)}"
+    if isinstance(wrong, click.MissingParameter) and wrong.param is not None:
+        return f"{_name(wrong.param)} is missing"
+    if isinstance(wrong, click.BadOptionUsage):
+        what = "takes no value" if "not take" in text else "needs a value"
+        return f"{wrong.option_name} {what}"
+    if isinstance(wrong, click.BadParameter) and wrong.param is not None:
+        return f"{_name(wrong.param)}: {text}"
+    extra = re.match(r"Got unexpected extra arguments? \((.*)\)", text)
+    return f"too many arguments: {extra[1]}" if extra else text[:1].lower() + text[1:]
+
+
+def _name(param: click.Parameter) -> str:
+    if isinstance(param, click.Option):
+        return param.opts[-1]
+    return param.metavar or (param.name or "").upper()
