@@ -67,14 +67,14 @@ class Events:
 
     def stop_here(self) -> None:
         """Stop like any program at Ctrl-Z; returns after ``fg``."""
-        self.suspended = False
+        self.suspended = self._keyboard = False
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._suspend)
 
-    def listen(self, *, keyboard: bool) -> None:
-        """Whether what is typed is an event."""
-        self._keyboard = keyboard
+    def listen(self) -> None:
+        """From here on what is typed is an event."""
+        self._keyboard = True
 
     def happened(self) -> None:
         """Wake who waits; from any thread."""

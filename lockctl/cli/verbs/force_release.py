@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +16,13 @@ from lockctl.cli.output import held_by, holding, print_data, where_options
 from lockctl.cli.parameters import LockName, Parsed
 from lockctl.cli.places import Place, is_known, not_known, place
 from lockctl.cli.question import ask_person
-from lockctl.cli.run import user_name
+from lockctl.cli.revoke import Wish, tell
 from lockctl.cli.waiting import screen_columns
-from lockctl.clock import wall
 from lockctl.durations import format_age
-from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
-from lockctl.lease.afterwards import REMEMBER_TIMEOUT
-from lockctl.model import Run
+from lockctl.errors import BackendUnavailable, LockctlError
 from lockctl.value import Value, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lockctl.backend import Backend
     from lockctl.model import Holder, LockInfo
 
@@ -97,50 +91,12 @@ def command(*, backend: str | None, config: str | None, **given: Any) -> int:
         text = f"{order.name} in {looked_at}: not released: {held_by(lock, order.where)}; {plural} {tokens}"
         return _answer(order, talk, "other_holder", text)
     _confirm(order, replace(lock, holders=tuple(holders)))
-    told, floor = _tell(opened, order, holders, talk)
+    told, floor = tell(opened, Wish(order.name, order.now, order.reason), holders, talk)
     if not told:
         return _already_gone(opened, order, holders, talk)
     if order.now:
         return _freed(opened, order, lock, told, floor, talk)
     return _await_release(opened, order, told, talk)
-
-
-def ask_holders(place: Place, seen: LockInfo) -> str:
-    """Ask the holders that were *seen* to release a lock, and do not wait for it; what to say of that."""
-    order = Order(name=seen.name, now=False, token=None, reason="", yes=True, as_json=False, place=place)
-    warnings: list[str] = []
-    try:
-        backend = place.open()
-        told, _ = _tell(backend, order, list(seen.holders), lambda _level, text: warnings.append(text))
-        backend.close()
-    except LockctlError as failure:
-        return str(failure)
-    done = f"{seen.name}: the holder was asked to stop" if told else f"{seen.name}: the holder has changed: look again"
-    return "; ".join([done, *warnings])
-
-
-def _tell(
-    backend: Backend, order: Order, holders: list[Holder], talk: Callable[[str, str], None]
-) -> tuple[list[Holder], int]:
-    """Those of the holders that were there and were told, and the least token of the next holder."""
-    by = f"{user_name(os.environ)}@{os.uname().nodename}"
-    told, floor = [], 0
-    failure: LockctlError | None = None
-    for holder in holders:
-        # when only --min-hold keeps the lock, nobody is there to be told
-        now = order.now or holder.ended_at is not None
-        try:
-            least = _revoke(backend, order, holder, by, now=now)
-        except LockctlError as refused:  # another program: the others are told all the same
-            failure = refused
-            continue
-        if least is not None:
-            told.append(holder)
-            floor = max(floor, least)
-            _remember(backend, order, holder, by, talk)
-    if failure is not None:
-        raise failure
-    return told, floor
 
 
 def _freed(backend: Backend, order: Order, lock: LockInfo, told: list[Holder], floor: int, talk: Talk) -> int:
@@ -151,24 +107,6 @@ def _freed(backend: Backend, order: Order, lock: LockInfo, told: list[Holder], f
     risk = "The old holder may still be running until it notices"
     text = f"{what}. {risk}: resources that check tokens must be advanced to at least {floor}"
     return _answer(order, talk, "released", text, floor)
-
-
-def _revoke(backend: Backend, order: Order, holder: Holder, by: str, *, now: bool) -> int | None:
-    """See ``Backend.revoke``; asked once more when the first answer may have been lost, which does no harm."""
-
-    def ask() -> int | None:
-        return backend.revoke(order.name, holder, now=now, by=by, reason=order.reason, timeout=REQUEST_TIMEOUT)
-
-    try:
-        return ask()
-    except BackendUnavailable:
-        time.sleep(POLL)
-    try:
-        return ask()
-    except BackendUnavailable as failure:
-        unknown = "the lock was freed" if now else "the holder was asked"
-        message = f"{failure}: it is not known whether {unknown}: inspect the lock and try again"
-        raise BackendUnavailable(message) from None
 
 
 def _already_gone(backend: Backend, order: Order, seen: list[Holder], talk: Talk) -> int:
@@ -197,29 +135,6 @@ def _still_inside(backend: Backend, order: Order, others: list[Holder]) -> int:
         return 0
     inside = {(holder.owner, holder.token) for holder in seen}
     return sum((holder.owner, holder.token) in inside for holder in others)
-
-
-def _remember(backend: Backend, order: Order, holder: Holder, by: str, talk: Callable[[str, str], None]) -> None:
-    """Keep who did it and why in the history, also of a holder that cannot write there any more."""
-    how = "force-released at once" if order.now else "force-released"
-    run = Run(
-        host=holder.host,
-        user=holder.user,
-        command=holder.command,
-        token=holder.token,
-        started_at=None,
-        ended_at=wall(),
-        duration=None,
-        waited=None,
-        outcome="revoked",
-        exit_code=None,
-        detail=f"{how} by {by}" + (f": {order.reason}" if order.reason else ""),
-        labels=holder.labels or (),
-    )
-    try:
-        backend.remember(order.name, run, timeout=REMEMBER_TIMEOUT)
-    except (BackendUnavailable, ConfigError) as failure:
-        talk("warning", f"this was not recorded in the history: {failure}")
 
 
 def _await_release(backend: Backend, order: Order, told: list[Holder], talk: Talk) -> int:

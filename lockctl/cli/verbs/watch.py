@@ -106,9 +106,10 @@ def _show(polling: Polling, events: Events, view: View, title: str) -> None:
     told: list[str] = []
     try:
         with live:
-            listening = keyboard.start()
-            events.listen(keyboard=listening)
+            listening = False
             while not (events.ended or view.ended):
+                if not listening and (listening := keyboard.start()):  # also after bg and fg
+                    events.listen()
                 polling.advance()
                 view = _pressed(view, polling, events, told)
                 screen.fit(console)
@@ -122,8 +123,7 @@ def _show(polling: Polling, events: Events, view: View, title: str) -> None:
                     live.stop()
                     events.stop_here()
                     live.start()
-                    listening = keyboard.start()
-                    events.listen(keyboard=listening)
+                    listening = False
     finally:
         keyboard.stop()
 
@@ -143,7 +143,7 @@ def _pressed(view: View, polling: Polling, events: Events, told: list[str]) -> V
 
 def _release(place: Place, lock: LockInfo, events: Events, told: list[str]) -> None:
     """Ask in a thread: a backend that hangs must not hold up the screen."""
-    from lockctl.cli.verbs.force_release import ask_holders
+    from lockctl.cli.revoke import ask_holders
 
     def ask() -> None:
         told.append(ask_holders(place, lock))
