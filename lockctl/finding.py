@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 LEVELS = (OK, WARN, FAIL)  # the worst last
-REQUESTS = 5  # that are measured: one alone may be the first on its connection
+REQUESTS = 5  # that are measured
 WHOLE_SECONDS = 0.5  # seconds that a clock may be off which tells whole ones, taken for their middle
 
 
@@ -74,6 +74,7 @@ class Examination:
 
         *resolution*: how far that clock may be off, in seconds, because it tells whole ones.
         """
+        ask()  # connects, and perhaps logs in: a renewal finds that done
         for _ in range(REQUESTS):
             sent, sent_wall = clock.boottime(), clock.wall()
             theirs = ask()

@@ -108,7 +108,7 @@ def test_a_user_without_room_for_processes_is_told() -> None:
 def test_a_clock_that_is_not_the_servers_is_found(lockctl: Lockctl, redis_server: Redis) -> None:
     elsewhere = with_wrong_clock(lockctl.directory, 9.0)
     done = lockctl("doctor", "-b", redis_server.url, "--json", env=elsewhere)
-    assert troubles(done, "backend.") == {"clock": "warn"}
+    assert troubles(done, "backend.")["clock"] == "warn"
 
 
 @pytest.mark.parametrize(

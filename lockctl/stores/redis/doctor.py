@@ -133,7 +133,7 @@ def _client(server: Endpoint, login: Login, deadline: Deadline) -> Any:
                 return made.wrap_socket(super()._connect(), server_hostname=name)  # type: ignore[no-untyped-call]
 
         kind = Secured
-    return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=kind, max_connections=1, **options))
+    return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=kind, **options))
 
 
 def _time(client: Any) -> float:
@@ -225,7 +225,9 @@ def _check_rights(client: Any, prefix: str, found: Examination) -> None:
     """Ask in a transaction that is discarded: the server refuses what is forbidden, and carries out nothing."""
     from redis import exceptions
 
-    connection = client.connection_pool.get_connection()
+    pool = client.connection_pool
+    pool.disconnect()  # there may be no room for a second one
+    connection = pool.connection_class(**pool.connection_kwargs)  # what a client does with answers is not wanted
 
     def ask(*command: str | int) -> Any:
         connection.send_command(*command)
@@ -248,7 +250,6 @@ def _check_rights(client: Any, prefix: str, found: Examination) -> None:
         return
     finally:
         connection.disconnect()
-        client.connection_pool.release(connection)
     first = next(iter(refused), "")
     more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
     found.judge(ACL, first + more or "all that a lock needs", fails=bool(refused))
