@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from lockctl.cli import crontab
 from lockctl.cli.commands import cli
 from lockctl.cli.crontab import own_path
 from lockctl.errors import LockctlError
@@ -37,6 +38,19 @@ def test_cron_can_run_the_line_as_it_is_printed(lockctl: Lockctl, tmp_path: Path
 def test_a_line_for_a_shell_stays_one_word() -> None:
     done = CliRunner().invoke(cli, ["config", "crontab", "@daily", "-l", "a", "-c", "date +%u | cat"])
     assert done.stdout == f"@daily  {own_path()} run -l a -c -- 'date +\\%u | cat'\n"
+
+
+def test_a_link_for_all_users_is_better_than_the_environment_that_it_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = own_path()
+    link = tmp_path / crontab.NAME
+    link.symlink_to(environment)
+    monkeypatch.setattr(crontab, "STABLE", (str(tmp_path),))
+    assert own_path() == str(link)
+    link.unlink()
+    link.write_text("#!/bin/sh\n# a shim\n")
+    assert own_path() == environment
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""lockctl.cli.verbs.install_docs: where the files belong, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lockctl.cli.commands import cli
+from lockctl.cli.verbs import install_docs
+from lockctl.errors import ConfigError, UsageError
+
+
+def test_fish_of_all_users_reads_another_directory_than_that_of_one() -> None:
+    name = "fish/vendor_completions.d/lockctl.fish"
+    assert install_docs.place(name, install_docs.SYSTEM) == "/etc/fish/completions/lockctl.fish"
+    assert install_docs.place(name, "/somewhere") == name
+
+
+@pytest.mark.parametrize(("named", "where"), [("/data", "/data"), ("", "~/.local/share"), ("data", "~/.local/share")])
+def test_the_data_of_a_user_are_where_the_variable_says_if_it_is_a_whole_path(named: str, where: str) -> None:
+    assert install_docs.user_share({"XDG_DATA_HOME": named}) == str(Path(where).expanduser())
+
+
+def test_it_is_for_one_user_or_for_all() -> None:
+    done = CliRunner().invoke(cli, ["install-docs", "--user", "--system"])
+    assert isinstance(done.exception, UsageError)
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "man").write_text("no directory")
+    done = CliRunner(env={"XDG_DATA_HOME": str(tmp_path)}).invoke(cli, ["install-docs", "--user"])
+    assert isinstance(done.exception, ConfigError)
+    assert f"{tmp_path}/man/man1/lockctl-acquire.1: " in str(done.exception)
