@@ -69,7 +69,7 @@ def picture(frame: Frame, shown: view.View) -> Group:
     elif shown.mode == view.LOCK:
         body = _lock(frame, shown, height)
     else:
-        body = _table(frame, shown, height, grey=bool(trouble))
+        body = _table(frame, shown, height, grey=polling.is_stale())
     if bottom:  # on the last line
         lines = sum(segment.text.count("\n") for part in body for segment in part.segments)
         body.append(Segments([Segment.line()] * (height - lines)))
@@ -103,9 +103,7 @@ def _table(frame: Frame, shown: view.View, height: int, *, grey: bool) -> list[S
     rows = shown.rows(frame.polling.found)
     room = height - 1  # under the heading
     if not rows or room < 1:
-        hidden = len(frame.polling.found) - len(rows)
-        said = f"nothing to show; {hidden} not shown{': a shows all' if frame.keyboard else ''}\n"
-        return [Segments([Segment(said, Style(dim=True))])] if hidden and room > 0 else []
+        return _nothing(frame, shown)[: max(0, height)]
     if len(rows) > room > 1:
         room -= 1  # for how many more
     cursor = shown.cursor(rows) if frame.keyboard else 0
@@ -125,6 +123,15 @@ def _table(frame: Frame, shown: view.View, height: int, *, grey: bool) -> list[S
     if below > 0 and len(lines) < height - 1:
         body.append(Segments([Segment(f"... and {below} more\n", Style(dim=True))]))
     return body
+
+
+def _nothing(frame: Frame, shown: view.View) -> list[Segments]:
+    """Why there are no rows: locks that are not wanted, or that are elsewhere."""
+    hidden = len(frame.polling.found) - len(shown.rows(frame.polling.found))
+    key = (": escape shows all" if shown.filter else ": a shows all") if frame.keyboard else ""
+    said = [f"nothing to show; {hidden} not shown{key}"] if hidden else []
+    said += [place.hint for place in frame.polling.places if place.hint]
+    return [Segments([Segment(f"{each}\n", Style(dim=True))]) for each in said]
 
 
 def _whole(made: Sequence[list[list[Segment]]], room: int) -> int:

@@ -211,6 +211,10 @@ class Polling:
         """Seconds until the next question; long while one is outstanding."""
         return LONG if self._asked_at is not None else self._due - monotonic()
 
+    def is_stale(self) -> bool:
+        """Whether the locks may be others by now: there is no answer, or it takes too long."""
+        return self.error is not None or (self._asked_at is not None and monotonic() - self._asked_at > PATIENCE)
+
     def trouble(self) -> str:
         """Why there is nothing newer, one line; empty if all is well."""
         now = monotonic()

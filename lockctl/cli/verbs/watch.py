@@ -83,7 +83,8 @@ def command(pattern: str, *, interval: float, **given: Any) -> int:
                 )
             follow(polling, events, query)
         else:
-            _show(polling, events, View(query), where.removeprefix("* in "))
+            named = str(places[0]) if len(places) == 1 else ", ".join(each.label for each in places)
+            _show(polling, events, View(query), named if pattern == "*" else f"{printable(pattern)} in {named}")
     except OSError as failure:
         discard_output()
         if failure.errno not in CLOSED:
