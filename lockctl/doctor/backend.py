@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LIMIT = 30.0  # seconds for everything that is asked of one backend
 MOST_OFFSET = 1.0  # seconds between two clocks that are kept by NTP, with much to spare
 
+# what comes of an answer that has another form than it should
+STRANGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 REACHABLE = Check(
     "backend.reachable",
     "A job that cannot reach its lock does not start, and one that runs is stopped before its lease ends.",
@@ -56,6 +59,8 @@ def examine(url: Url, ttl: float) -> list[Finding]:
         bounded(lambda: module.examine(url, found, deadline), deadline, str(url))
     except LockctlError as problem:
         found.judge(REACHABLE, str(problem), fails=True)
+    except STRANGE as problem:
+        found.judge(REACHABLE, f"it gave an answer that no such server gives: {problem!r}", fails=True)
     else:
         if found.spans:
             found.judge(REACHABLE, "it answers")

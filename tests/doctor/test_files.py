@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
 import sqlite3
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,6 +42,26 @@ def test_a_database_that_is_none_is_found(diagnose: Diagnose, locks: Path) -> No
     assert (found["sqlite.writable"]["level"], found["backend.round_trip"]["level"]) == ("ok", "ok")
     path.write_text("no database at all, but a text that is long enough to be taken for one" * 10)
     assert diagnose(f"sqlite://{path}").levels()["sqlite.writable"] == "fail"
+
+
+def test_a_server_that_is_something_else_is_a_finding(diagnose: Diagnose) -> None:
+    class Strange(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"DebugConfig": 7, "Healthy": "\\u001b[31m"}')
+
+        def do_PUT(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on stderr."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Strange) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        found = diagnose(f"consul://127.0.0.1:{server.server_address[1]}/")
+        server.shutdown()
+    assert found.levels()["backend.reachable"] == "fail"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, Any
 
+from tests.jobs import eventually
 from tests.servers.postgres import Postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.doctor.conftest import Diagnosis
     from tests.servers.pgbouncer import PgBouncer
@@ -20,13 +23,22 @@ def test_a_good_server_has_no_findings_and_nothing_is_made_there(diagnose: Diagn
     assert diagnose(postgres_server.url).troubles("postgresql.", "backend.") == {}
 
 
-def test_settings_that_lose_tokens_or_connections_are_found(diagnose: Diagnose, start_server: Start) -> None:
+def test_settings_that_lose_tokens_or_connections_are_found(
+    diagnose: Diagnose, start_server: Start, tmp_path: Path
+) -> None:
     server = start_server(Postgres, fsync=False, auth="password", extra=["idle_session_timeout = '3s'"])
     server.command("alter system set synchronous_commit = off")
     server.command(f"alter role {server.user} connection limit 2")
-    server.command("select pg_reload_conf()")
     server.command("revoke create on schema public from public; create schema other", database=server.database)
-    found = diagnose(server.url + "?schema=other")
+    hba = server.directory / "data" / "pg_hba.conf"
+    hba.write_text(hba.read_text() + "local replication all trust\n")
+    server.command("select pg_reload_conf()")
+    receive = [server.bin / "pg_receivewal", "-D", tmp_path, "-h", server.socket_directory, "-p", str(server.port)]
+    with subprocess.Popen([*receive, "-U", server.superuser], stderr=subprocess.DEVNULL) as standby:
+        eventually(lambda: server.command("select count(*) from pg_stat_replication").strip() == "1")
+        found = diagnose(server.url + "?schema=other")
+        standby.kill()
+    assert "1 standbys, none of them synchronous" in found["postgresql.durability"]["seen"]
     assert found.troubles("postgresql.", "backend.") == {
         "postgresql.durability": "fail",
         "postgresql.timeouts": "warn",

@@ -1,6 +1,6 @@
 """Has the kernel refuse one system call, by a seccomp filter, then becomes a program.
 
-``refused_calls.py CALL ERRNO COMMAND [ARG]...``
+``refused_calls.py CALL[=FIRST] ERRNO COMMAND [ARG]...``: all of these calls, or those with this first argument
 """
 
 import ctypes
@@ -12,12 +12,20 @@ import sys
 X86_64 = {"prctl": 157, "timerfd_create": 283, "signalfd": 289, "pidfd_open": 434}
 GENERIC = {"prctl": 167, "timerfd_create": 85, "signalfd": 74, "pidfd_open": 434}  # aarch64, riscv64, loongarch64
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
-LOAD_NUMBER, IF_EQUAL, RETURN = 0x20, 0x15, 0x06
+LOAD, IF_EQUAL, RETURN = 0x20, 0x15, 0x06
+NUMBER, FIRST = (
+    0,
+    16,
+)  # where these are in struct seccomp_data; of an argument the lower half, on little-endian machines
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
 
-call, number = sys.argv[1], int(sys.argv[2])
+(call, _, first), number = sys.argv[1].partition("="), int(sys.argv[2])
 calls = X86_64 if platform.machine() == "x86_64" else GENERIC
-steps = [(LOAD_NUMBER, 0, 0, 0), (IF_EQUAL, 0, 1, calls[call]), (RETURN, 0, 0, ERRNO | number), (RETURN, 0, 0, ALLOW)]
+wanted = [(NUMBER, calls[call]), *([(FIRST, int(first))] if first else [])]
+steps = []
+for place, content in wanted:
+    steps += [(LOAD, 0, 0, place), (IF_EQUAL, 1, 0, content), (RETURN, 0, 0, ALLOW)]
+steps.append((RETURN, 0, 0, ERRNO | number))
 program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
 header = struct.pack("HP", len(steps), ctypes.addressof(program))
 library = ctypes.CDLL(None, use_errno=True)
