@@ -88,7 +88,8 @@ def _check_settings(given: Mapping[str, Any], locks: Sequence[str]) -> None:
 def _program(word: str) -> str:
     found = shutil.which(word)
     if found is None:
-        raise UsageError(f"{printable(word)}: no such command; cron does not look where a login shell looks")
+        why = "a line for a shell needs -c" if " " in word else "it is not in the PATH of this shell"
+        raise UsageError(f"no command {printable(word)!r}: {why}")
     return os.path.abspath(found)
 
 
