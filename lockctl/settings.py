@@ -247,6 +247,14 @@ SETTINGS = (
         metavar="DIR",
     ),
     Setting(
+        "log",
+        ("--log",),
+        FILE,
+        "",
+        "Write the messages there, too: to syslog, to the journal of systemd, or to the end of a file.",
+        metavar="syslog|journald|FILE",
+    ),
+    Setting(
         "log_format",
         ("--log-format",),
         CHOICE,

@@ -13,6 +13,10 @@ import stat
 
 from lockctl.names import printable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 NOT_EXECUTABLE = 126  # as in ``exit_status``, which cannot be loaded when :func:`exhausted`
 LEVELS = ("trace", "debug", "info", "warning", "error")  # "trace" is for logs that programs read
 SPLICE_F_NONBLOCK = 2  # see splice(2)
@@ -33,6 +37,7 @@ class Talk:
         """Nothing is written yet."""
         self.lock: str | None = None
         self._token: int | None = None
+        self.log: Callable[[str, str | None, str, str], None] | None = None  # level, event, text, the same as JSON
         self.configure(as_json=as_json, verbose=verbose, quiet=quiet)
 
     def configure(self, *, as_json: bool, verbose: bool, quiet: bool) -> None:
@@ -67,7 +72,11 @@ class Talk:
         """
         self._token = token or self._token
         if self.tells(level):
-            self._say(self._line(level, text, event, holder, seconds))
+            line = self._line(level, text, event, holder, seconds)
+            self._say(line)
+            if self.log is not None:
+                about = printable(f"{self.lock}: {text}" if self.lock else text)
+                self.log(level, event, about, line if self._as_json else "")
 
     def rewrite(self, text: str, columns: int) -> None:
         """Write the last line of the terminal again, cut to its width; nothing of it is left without a text."""

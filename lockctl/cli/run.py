@@ -51,6 +51,10 @@ def configured(
         verbose=settings["verbose"].content,
         quiet=settings["quiet"].content,
     )
+    if settings["log"].content is not None:
+        from lockctl.cli import log
+
+        log.begin(settings["log"].content, talk)
     request = _request(locks, words, settings, config.backend_url(settings["backend"], environ, file), environ)
     report = settings["report"].content
     if report is not None:

@@ -33,7 +33,7 @@ HOLDING = (
     *("backend", "ttl", "wait", "no_wait", "conflict_exit_code", "kill_after", "splay", "guarantee"),
     *("slots", "shared", "min_hold", "label"),
 )
-SAYING = ("log_format", "verbose", "quiet", "config")
+SAYING = ("log_format", "log", "verbose", "quiet", "config")
 
 
 @with_settings(*HOLDING, *SAYING)
