@@ -16,7 +16,7 @@ LIBRARIES = {  # extra -> what it installs
     "s3": "botocore",
 }
 PIPX_FOR_ALL = "/opt/pipx/"  # where `pipx install --global` has its environments
-OF_THE_SYSTEM = "/dist-packages"  # where the packages of Debian are; other systems say EXTERNALLY-MANAGED as well
+OF_THE_SYSTEM = "/dist-packages"  # where Debian has the modules of its own packages
 
 
 def missing(what: str, extra: str) -> ConfigError:
