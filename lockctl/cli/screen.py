@@ -33,7 +33,7 @@ BACKEND = Column("BACKEND", least=8)
 LOCKS = (
     Column("NAME", is_name=True),
     Column("STATE", marked=True),
-    Column("HOLDER", least=10, rank=1, weight=2, shorten=shorten_place),
+    Column("HOLDER", least=8, rank=1, weight=2, shorten=shorten_place),
     Column("TOKEN", right=True),
     Column("AGE", right=True),
     Column("EXPIRES", right=True),
