@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lockctl.stores.redis import doctor, scripts, share_scripts
+from tests.servers.process import free_port
 from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def test_what_loses_locks_in_redis_is_found(diagnose: Diagnose, start_server: St
 
 def test_a_node_of_a_cluster_and_a_user_with_few_rights_are_found(diagnose: Diagnose, start_server: Start) -> None:
     narrow = f"user narrow on >{SECRET} ~lockctl:* ~{{lockctl:* &{{lockctl:* +@all -@admin -@dangerous -zadd"
-    server = start_server(Redis, password=SECRET, extra=["cluster-enabled yes", narrow])
+    server = start_server(Redis, password=SECRET, extra=["cluster-enabled yes", f"cluster-port {free_port()}", narrow])
     assert diagnose(f"redis://:{SECRET}@{server.address}/0").levels()["redis.cluster"] == "fail"
     found = diagnose(f"redis://narrow:{SECRET}@{server.address}/0")
     assert found.troubles("redis.") == {"redis.visible": "warn", "redis.acl": "fail"}

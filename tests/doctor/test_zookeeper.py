@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kazoo.security import READ_ACL_UNSAFE
+
+from tests.promises.harms import administrator
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 
 if TYPE_CHECKING:
@@ -33,7 +36,8 @@ def test_a_server_that_says_nothing_and_a_root_that_is_closed_are_found(
     diagnose: Diagnose, start_server: Start
 ) -> None:
     server = start_server(Silent)
-    server.command("create", "/closed", "", "world:anyone:r")
+    with administrator(server) as client:
+        client.create("/closed", acl=READ_ACL_UNSAFE)
     found = diagnose(f"zookeeper://{server.address}/closed", "--ttl", "4s")
     assert found.troubles("zookeeper.", "backend.") == {
         "zookeeper.servers": "warn",

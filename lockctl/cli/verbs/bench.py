@@ -71,20 +71,13 @@ MOST_CONTENDERS = 64  # each is a process with a connection
 )
 @AS_JSON
 def command(
-    rounds: int,
-    contenders: int,
-    seconds: float,
-    *,
-    as_json: bool,
-    backend: str | None,
-    config: str | None,
-    ttl: str | None,
+    rounds: int, contenders: int, seconds: float, *, as_json: bool, config: str | None, **given: str | None
 ) -> int:
     """Measure the locks of the backend.
 
     Acquire and release without a rival, then hand-off and throughput with several contenders.
     """
-    url, settings = url_and_settings({"backend": backend, "ttl": ttl}, config)
+    url, settings = url_and_settings(given, config)
     name = f"lockctl-bench-{os.urandom(4).hex()}"
     bench = Bench(url, name, settings["ttl"].content, rounds, contenders, seconds)
     with _progress() as tell:

@@ -174,8 +174,7 @@ def _judge(facts: Facts | None, found: Examination) -> None:
     used = int(facts.get("connected_clients", 0)) + int(facts.get("connected_slaves", 0))
     most = int(facts.get("maxclients", 0))
     found.words["more"] = str(2 * most)
-    few = most > 0 and used >= most * FEW
-    found.judge(CONNECTIONS, f"{used} of {most or '?'} in use", warns=few)
+    found.judge(CONNECTIONS, f"{used} of {most or '?'} in use", warns=0 < most * FEW <= used)
 
 
 def _judge_memory(facts: Facts, found: Examination) -> None:
@@ -205,19 +204,15 @@ def _numbers(version: str) -> tuple[int, ...]:
 def commands(prefix: str) -> Iterator[tuple[str | int, ...]]:
     """One of each command that lockctl sends, by itself or in a script."""
     key, *companions = keys_of(prefix, "lockctl-doctor", "nobody")
-    for name in ("GET", "DEL", "EXISTS", "PTTL", "TYPE"):
-        yield (name, key)
+    runs, channel = remembered(prefix, "lockctl-doctor", "runs"), wake_channel(key, "nobody")
+    yield from ((name, key) for name in ("GET", "DEL", "EXISTS", "PTTL", "TYPE", "ZCARD"))
+    yield from ((name, key, "x") for name in ("HDEL", "HGET", "ZRANK", "ZREM", "ZSCORE"))
+    yield from ((name, key, 1) for name in ("PEXPIRE", "PEXPIREAT", "EXPIRE"))
+    yield from ((name, key, 0, 1) for name in ("GETRANGE", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE"))
     yield from (("SET", each, "x") for each in (key, *companions))
-    yield from (("GETRANGE", key, 0, 1), ("PEXPIRE", key, 1), ("PEXPIREAT", key, 1), ("EXPIRE", key, 1))
-    yield from (("HDEL", key, "x"), ("HGET", key, "x"), ("HSET", key, "x", "x"))
-    yield from (("ZADD", key, 1, "x"), ("ZCARD", key), ("ZCOUNT", key, 0, 1), ("ZRANGE", key, 0, 1))
-    yield from (("ZRANGEBYSCORE", key, 0, 1), ("ZRANK", key, "x"), ("ZREM", key, "x"), ("ZREVRANGE", key, 0, 1))
-    yield ("ZSCORE", key, "x")
-    runs = remembered(prefix, "lockctl-doctor", "runs")
+    yield from (("HSET", key, "x", "x"), ("ZADD", key, 1, "x"))
     yield from (("LINDEX", runs, 0), ("LREM", runs, 0, "x"), ("LPUSH", runs, "x"), ("LTRIM", runs, 0, 1))
-    yield from (("LRANGE", runs, 0, 1), ("SCAN", 0), ("TIME",))
-    yield from (("EVAL", "return 1", 0), ("EVALSHA", "0" * 40, 0))
-    channel = wake_channel(key, "nobody")
+    yield from (("LRANGE", runs, 0, 1), ("SCAN", 0), ("TIME",), ("EVAL", "return 1", 0), ("EVALSHA", "0" * 40, 0))
     yield from (("PUBLISH", channel, "1"), ("SUBSCRIBE", channel))
 
 
