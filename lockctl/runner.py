@@ -159,7 +159,7 @@ def _under_lock(
     if not keeper.stop_renewing(min(longest, LONGEST_PATIENCE) + lease.schedule.margin):
         note("warning", "a renewal is stuck: the lock was not released; it becomes free when its lease ends")
         return replace(outcome, not_released="a renewal is stuck")
-    plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline)
+    plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline, guard.released)
     outcome = replace(afterwards.conclude(backend, grant, outcome, plan, clock, note), held=clock() - taken_at)
     if not outcome.not_released:
         note("debug", f"released {grant.key}", "released", seconds=outcome.held)

@@ -80,9 +80,7 @@ class Renewer:
 
     def stop(self, timeout: float) -> bool:
         """No request is sent after this. ``False``: one is still under way after *timeout* seconds."""
-        self._stopped = True
-        if self._nudge.locked():
-            self._nudge.release()
+        self._stopped = True  # it sees that after its pause, which is not cut short: it would only be in our way now
         return self._in_request.acquire(timeout=timeout)
 
     def _loop(self) -> None:

@@ -30,7 +30,7 @@ START = "start"  # orders, spans of the lease, variables; the descriptors of the
 DEADLINE = "deadline"  # seconds
 STOP = "stop"  # cause, and whether at once: without grace
 SIGNAL = "signal"  # number, and how many stops of the command its sender knew of
-DISMISSED = "dismissed"  # the guard is not needed any more: the keeper is awake and releases the lock itself
+DISMISSED = "dismissed"  # the guard is not needed any more: the keeper was awake and has released the lock itself
 # guard to keeper
 STARTED = "started"  # pid of the command
 FAILED = "failed"  # errno of the exec that failed

@@ -54,6 +54,10 @@ class GuardProcess:
         self.ordered = True
         self.link.send(wire.START, *orders, tuple(map(os.fsencode, environment)), descriptors=descriptors)
 
+    def released(self) -> None:
+        """The lock is given back: it need not do that for a keeper that is stopped, and ends."""
+        self.link.send(wire.DISMISSED)
+
     def kill(self) -> None:
         """End it at once; what it has forked then becomes this process's child."""
         if not self.ended:

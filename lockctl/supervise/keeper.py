@@ -178,7 +178,6 @@ class Keeper:
                 (self._status,) = values
             elif kind == wire.FINISHED:
                 self._finished = True
-                self._link.send(wire.DISMISSED)  # it ends while we release the lock
         if not (self._link.open or self._finished):
             self._take_over(events.GUARD_GONE, "the guard process was killed")
         elif halted and self._on_terminal:

@@ -245,10 +245,12 @@ class FileBackend:
         finally:
             # explicitly: processes that were left alone on purpose may still have the descriptor
             self._give_up(granted.claim, descriptor)
+            self._collect_helper()
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """See ``Backend``. A helper process waits in the kernel's queues for us; nobody polls for the lock."""
         self.withdraw(claim, timeout=timeout)
+        self._collect_helper()
         key = self._key(claim.name)
         try:
             descriptor = address.open_file(self._open_directory(), self._prefix + claim.name)
@@ -288,6 +290,13 @@ class FileBackend:
             share.leave(descriptor, given, claim.owner)
         finally:
             os.close(descriptor)
+
+    def _collect_helper(self) -> None:
+        if self._helper is not None:
+            from lockctl.stores.file import wait
+
+            wait.collect(self._helper)
+            self._helper = None
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """See ``Backend``."""
@@ -370,6 +379,7 @@ class FileBackend:
 
     def close(self) -> None:
         """See ``Backend``."""
+        self._collect_helper()
         for grant in self._granted.values():
             os.close(_descriptor(grant))
         for owner, descriptor in self._waited.items():

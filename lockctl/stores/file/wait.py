@@ -63,7 +63,7 @@ def wait_for(
     if interrupt is not None:
         poll.register(interrupt, select.POLLIN)
     give_up = time.monotonic() + timeout
-    told, ours = b"", False
+    ours = False
     idle: int | None = None
     try:
         while not ours:
@@ -75,21 +75,44 @@ def wait_for(
                 ours = address.try_flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
             ours = ours or (not alone and share.passed_by(descriptor, claim, helper))
     finally:
-        os.kill(helper, _signal.SIGKILL)
-        os.waitpid(helper, 0)
-        try:
-            told = os.read(readable, 100)
-        except BlockingIOError:  # another thread's helper has a copy of the other end
-            told = b""
-        os.close(readable)
-    words = told.split()
-    if len(words) == 3:
-        return helper, share.Slot(*map(int, words))
+        told = _end(helper, readable, claim.ttl)
+    if len(told) == 3:
+        return helper, share.Slot(*told)
     if ours and not alone:
         kernel.unlock(descriptor)  # what the helper may have taken half
         deadline = Deadline(min(ENTER, timeout), interrupt)
         return helper, share.enter(descriptor, path, claim, wall_us, helper, deadline)
     return helper, None
+
+
+def _end(helper: int, readable: int, ttl: float) -> list[int]:
+    """End a helper; what it has told beside the time at which it had the lock.
+
+    If that was just now, it sleeps and can do nothing any more: then its end is not waited for, which takes as long as
+    to take the lock, and :func:`collect` does that later.
+    """
+    os.kill(helper, _signal.SIGKILL)
+    told = _read(readable)
+    if not told or time.monotonic_ns() - told[0] > ttl / 2 * 1e9:
+        os.waitpid(helper, 0)
+        told = told or _read(readable)
+    os.close(readable)
+    return told[1:]
+
+
+def _read(readable: int) -> list[int]:
+    try:
+        return list(map(int, os.read(readable, 100).split()))
+    except BlockingIOError:  # another thread's helper has a copy of the other end
+        return []
+
+
+def collect(helper: int) -> None:
+    """Have nothing left of a helper that was ended, unless this was done: by who collects all children."""
+    try:
+        os.waitpid(helper, os.WNOHANG)
+    except ChildProcessError:
+        return
 
 
 def _block(descriptor: int, path: str, claim: Claim, wall_us: Callable[[], int], *, queued: bool) -> tuple[int, int]:
@@ -111,7 +134,7 @@ def _block(descriptor: int, path: str, claim: Claim, wall_us: Callable[[], int],
             if queued:
                 fcntl.lockf(descriptor, fcntl.LOCK_SH, 1, protocol.WAITERS)
             _sleep_through_hold(descriptor)
-            told = b"."
+            told = b""
             if claim.mode != EXCLUSIVE:
                 told = _wait_beside(descriptor, path, claim, wall_us)
             elif queued:
@@ -120,7 +143,7 @@ def _block(descriptor: int, path: str, claim: Claim, wall_us: Callable[[], int],
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if queued:
                 fcntl.lockf(descriptor, fcntl.LOCK_UN, protocol.MUTEX - protocol.WAITERS, protocol.WAITERS)
-            os.write(writable, told)
+            os.write(writable, b"%d " % time.monotonic_ns() + told)
             time.sleep(claim.ttl)
             if queued:
                 kernel.unlock(descriptor)
