@@ -112,3 +112,12 @@ def test_a_signal_to_a_job_is_told_as_the_shell_does(lockctl: Lockctl) -> None:
     holder.send_signal(signal.SIGTERM)
     assert holder.wait(LIMIT) == 143
     assert [(run["outcome"], run["exit_code"]) for run in history(lockctl, "a")] == [("signaled", 143)]
+
+
+@everywhere
+def test_a_name_that_nothing_ever_used_is_not_known(lockctl: Lockctl) -> None:
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+    assert lockctl("inspect", "a").returncode == 0
+    done = lockctl("inspect", "b")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("lockctl: b is not known in ")
