@@ -27,8 +27,8 @@ def refuse(backend: Backend, request: Request, environ: Mapping[str, str]) -> No
     for name in request.locks:
         if name in outer.tokens and outer.keeps(backend, name, request.mode):
             raise UsageError(
-                f"{name} is held by the job that this command is a part of, and would never become free:"
-                " remove this inner lock, or give it another name"
+                f"{name} is held by the job, or the lockctl acquire, that this command is a part of: it would wait for"
+                " itself; remove this inner lock, or give it another name"
             )
 
 
