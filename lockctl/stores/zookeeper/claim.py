@@ -31,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Claim
+    from lockctl.model import Claim, Run
     from lockctl.stores.zookeeper.address import Place
     from lockctl.stores.zookeeper.session import Call
     from lockctl.wire.deadline import Deadline
@@ -113,6 +113,26 @@ class Attempt:
         if self._session is not None:
             self._session.end(deadline)
             self._forget()
+
+    def end_with_run(self, run: Run, deadline: Deadline) -> bool:
+        """As :meth:`end`; whether a run was added to the history, in the request that removes our node.
+
+        The next one has its turn when our node is gone, and does not wait for the end of our session.
+        """
+        session = self.held_in
+        if session is not None and session.connected:
+            from lockctl.stores.zookeeper.records import add_after_release
+
+            try:
+                added = add_after_release(session, f"{self.parent}/{self.node}", self.claim.name, run, deadline)
+            except (SessionLost, BackendUnavailable, ConfigError):
+                pass  # not known, or only a part of it is permitted: with the session the lock is certainly given back
+            else:
+                session.leave(deadline)
+                self._forget()
+                return added
+        self.end(deadline)
+        return False
 
     def hold(self, grant: Grant, seconds: float, deadline: Deadline) -> None:
         """Remove our node and keep everybody out for so long, but keep the session; raises as :meth:`end`."""

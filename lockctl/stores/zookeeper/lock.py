@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.files import Files
-    from lockctl.model import Claim
+    from lockctl.model import Claim, Run
     from lockctl.stores.zookeeper import inspect, records, retire, revoke
     from lockctl.url import Url
 
@@ -67,6 +67,7 @@ class ZooKeeperBackend(NativeBackend):
         """Locks below *place*; nothing is sent yet."""
         self._place = place
         self._attempts: dict[str, Attempt] = {}
+        self._added: set[str] = set()  # owners whose run was added to the history when they gave the lock back
 
     @classmethod
     def from_url(cls, url: Url) -> ZooKeeperBackend:
@@ -97,6 +98,15 @@ class ZooKeeperBackend(NativeBackend):
                 attempt.hold(grant, hold, deadline)
             attempt.end(deadline)
             del self._attempts[grant.claim.owner]
+
+    def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
+        """See ``Backend.remember``."""
+        attempt = self._attempts.get(grant.claim.owner)
+        if attempt is not None and attempt.token == grant.token:
+            if attempt.end_with_run(run, Deadline(timeout)):
+                self._added.add(grant.claim.owner)
+            del self._attempts[grant.claim.owner]
+        return grant.claim.owner in self._added
 
     def _wait(self, claim: Claim, deadline: Deadline) -> None:
         deadline.check(str(self._place))

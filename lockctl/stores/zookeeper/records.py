@@ -7,14 +7,16 @@
 from __future__ import annotations
 
 from lockctl import clock, documents, history
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.zookeeper import queue
+from lockctl.stores.zookeeper.session import SessionLost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.model import Grant, Run
-    from lockctl.stores.zookeeper.session import Session
+    from lockctl.stores.zookeeper.session import Call, Session
     from lockctl.wire.deadline import Deadline
 
 STARTED, OTHER = "started-", "other-"
@@ -72,19 +74,52 @@ def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
     """See ``Backend.remember``; raises as ``Session.ask``."""
     from kazoo.exceptions import NoNodeError
 
-    runs, stem, data = container(session, name), STARTED if run.started else OTHER, history.describe(run)
+    runs = container(session, name)
     while True:
-        made, names = session.ask(
-            deadline,
-            lambda client: client.create_async(f"{runs}/{stem}", data, sequence=True),
-            lambda client: client.get_children_async(runs),
-        )
+        made, names = session.ask(deadline, *_adding(runs, run))
         if not isinstance(made, NoNodeError):
             break
         session.make(runs, deadline)
     if isinstance(made, Exception):
         raise session.strange(made, runs)
-    surplus = [] if isinstance(names, Exception) else in_order(names, stem)[: -history.KEPT]
+    _remove_surplus(session, runs, run, names, deadline)
+
+
+def add_after_release(session: Session, node: str, name: str, run: Run, deadline: Deadline) -> bool:
+    """Remove the *node* of a holder, and add a run to the history in the same round trip; whether it was added.
+
+    It is not where nothing was kept of the lock yet. Raises as ``Session.ask``: then neither is known.
+    """
+    from kazoo.exceptions import NoNodeError
+
+    runs = container(session, name)
+    removed, made, names = session.ask(deadline, lambda client: client.delete_async(node), *_adding(runs, run))
+    if isinstance(removed, Exception) and not isinstance(removed, NoNodeError):
+        raise session.strange(removed, node)
+    if isinstance(made, Exception):
+        return False
+    try:
+        _remove_surplus(session, runs, run, names, deadline)
+    except (SessionLost, BackendUnavailable, ConfigError):
+        pass  # the next one does
+    return True
+
+
+def _adding(runs: str, run: Run) -> tuple[Call, Call]:
+    """The requests that add a run to its container, and read which there are."""
+    path, data = f"{runs}/{_stem(run)}", history.describe(run)
+    return (
+        lambda client: client.create_async(path, data, sequence=True),
+        lambda client: client.get_children_async(runs),
+    )
+
+
+def _stem(run: Run) -> str:
+    return STARTED if run.started else OTHER
+
+
+def _remove_surplus(session: Session, runs: str, run: Run, names: Any, deadline: Deadline) -> None:
+    surplus = [] if isinstance(names, Exception) else in_order(names, _stem(run))[: -history.KEPT]
     if len(surplus) > SURPLUS:
         old = [f"{runs}/{node}" for node in surplus[:MOST_REMOVED]]
         # another may remove them at the same time
