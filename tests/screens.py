@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
@@ -71,9 +70,7 @@ def draw(name: str, width: int, lines: list[str]) -> None:
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for line in lines:
         console.print(Text.from_ansi(line), no_wrap=True, crop=False, overflow="ignore")
-    drawn = console.export_svg(
-        title=f"{name} ({width} columns)", code_format=FONT.sub("", CONSOLE_SVG_FORMAT), unique_id=f"{name}-{width}"
-    )
+    drawn = FONT.sub("", console.export_svg(title=f"{name} ({width} columns)", unique_id=f"{name}-{width}"))
     PICTURES.mkdir(exist_ok=True)
     text = "\n".join(line.rstrip() for line in drawn.splitlines()) + "\n"
     (PICTURES / f"{name}-{width}.svg").write_text(text, encoding="utf-8")
