@@ -8,7 +8,7 @@ from lockctl.model import EXCLUSIVE
 from lockctl.stores.redis import entry
 from lockctl.stores.redis import layout as names
 from lockctl.stores.redis.entry import Seen
-from lockctl.stores.redis.scripts import INSPECT
+from lockctl.stores.redis.scripts import INSPECT, NO_WAITERS
 from lockctl.wire.stream import in_parts
 
 TYPE_CHECKING = False
@@ -63,12 +63,15 @@ def names_of(session: Session, pattern: str, deadline: Deadline, words: tuple[st
         deadline.check(session.where)
 
 
-def read_locks(session: Session, wanted: Iterable[str], deadline: Deadline, *, with_run: bool = False) -> list[Seen]:
+def read_locks(
+    session: Session, wanted: Iterable[str], deadline: Deadline, *, with_run: bool = False, with_waiters: bool = True
+) -> list[Seen]:
     """What the server says about some locks, in the order of their names as given; with their last runs if asked."""
+    words: Words = [] if with_waiters else [NO_WAITERS]
     calls: list[tuple[tuple[str, ...], Words]] = []
     for name in wanted:
         keys = names.keys_of(session.prefix, name)
-        calls.append(((*keys, names.remembered(session.prefix, name, names.RUNS)) if with_run else keys, []))
+        calls.append(((*keys, names.remembered(session.prefix, name, names.RUNS)) if with_run else keys, words))
     found: list[Seen] = []
     for start in range(0, len(calls), INSPECTED):
         piece = calls[start : start + INSPECTED]

@@ -21,6 +21,7 @@ from lockctl.value import Value
 READ = 8192  # bytes of a lock's value that are looked at: ours are shorter
 READ_OF_WAITER = 2048  # bytes of a waiter's document
 LONGEST_QUEUE_SHOWN = 1000  # waiters
+NO_WAITERS = "no-waiters"  # for who wants to know who has the lock, and not to read the queue
 MOST_HOLDERS_SHOWN = 1000
 NEVER = "9e15"  # milliseconds since the epoch: no lease ends then, and scripts can still count so far
 FENCE_KEPT = 366 * 86400  # seconds after the last grant for which a counter is kept, as a history is
@@ -217,10 +218,12 @@ return {{1, '0'}}
 """)
 
 # KEYS has the runs of the lock as a ninth, if the last one is wanted; no ARGV ->
+# ARGV: nothing, or NO_WAITERS
 # {what holds the lock or nil, its PTTL, documents of the waiters in their order, the last run or nil,
 # kind of those who share it or nil, of each its owner, the ms it has left, and its "token|document"}
 INSPECT = script(f"""
-local waiters, queue = {{}}, redis.pcall('ZRANGE', QUEUE, 0, {LONGEST_QUEUE_SHOWN - 1})
+local waiters, queue = {{}}, {{}}
+if ARGV[1] ~= '{NO_WAITERS}' then queue = redis.pcall('ZRANGE', QUEUE, 0, {LONGEST_QUEUE_SHOWN - 1}) end
 for _, owner in ipairs(queue) do
   local alive = redis.pcall('ZSCORE', LIVE, owner)
   if type(alive) == 'string' and tonumber(alive) >= now then

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lockctl.errors import LockctlError
     from lockctl.model import LockInfo
     from lockctl.stores.redis.entry import Seen
+    from lockctl.stores.redlock.nodes import Node
     from lockctl.stores.redlock.tally import Majority
     from lockctl.wire.deadline import Deadline
 
@@ -41,7 +42,11 @@ def read_locks(
     majority: Majority, names: list[str], deadline: Deadline, *, with_run: bool = False
 ) -> list[list[Seen] | LockctlError | None]:
     """What each node says about some locks, with their last runs if asked. Raises when less than a majority answers."""
-    return majority.answers(lambda node, until: one.read_locks(node.session, names, until, with_run=with_run), deadline)
+
+    def ask(node: Node, until: Deadline) -> list[Seen]:
+        return one.read_locks(node.session, names, until, with_run=with_run, with_waiters=False)
+
+    return majority.answers(ask, deadline)
 
 
 def _shown(majority: Majority, names: list[str], deadline: Deadline, *, with_run: bool = False) -> Iterator[LockInfo]:

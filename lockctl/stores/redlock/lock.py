@@ -279,7 +279,7 @@ class RedlockBackend(NativeBackend):
 
         def read(node: Node, until: Deadline) -> list[Seen]:
             node.settle(until)  # what an earlier attempt of ours has there is nothing to wait for
-            return inspect.read_locks(node.session, [claim.name], until)
+            return inspect.read_locks(node.session, [claim.name], until, with_waiters=False)
 
         seen = ask_all(self._nodes, read, deadline, lambda so_far: 0.0 if len(so_far) >= self._quorum else None)
         if len(tally.usable(seen)) < self._quorum:
