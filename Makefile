@@ -49,6 +49,10 @@ BENCH :=
 bench: $(VENV)/dev tools
 	$(BIN)/python -m tests.bench.bench --json dist/bench/bench.json --svg dist/bench/bench.svg $(BENCH)
 
+# lists of 10,000 locks, queues of 1,000 waiters, 2,000 runs on one host; such as BENCH='--only etcd --only hand-off'
+scale: $(VENV)/dev tools
+	$(BIN)/python -m tests.bench.scale --json dist/bench/scale.json $(BENCH)
+
 # how many acknowledged updates a paused holder destroys, with and without a fence: six minutes
 lostupdate: $(VENV)/dev tools
 	$(BIN)/python -m tests.lostupdate

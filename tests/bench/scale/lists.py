@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import time
 import uuid
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lockctl.backend import Backend
+    from tests.bench.scale.servers import Store
 
 LEASE = 3600.0  # seconds: longer than all of this takes
 LIMIT = 60.0  # seconds
@@ -30,11 +32,13 @@ RUN = Run("web3", "ops", ("./nightly.sh",), None, 1.0, 2.0, 1.0, 0.0, "exited", 
 
 
 class Took(NamedTuple):
-    """Seconds of each way to list, and how many locks there were."""
+    """How many locks were listed, and what that took."""
 
     locks: int
-    table: float
-    as_json: float
+    table: float  # seconds of a whole process that prints a table
+    as_json: float  # and of one that prints JSON
+    cpu: float  # seconds of the first, of a core
+    operations: float | None  # of the servers for the first
 
 
 def claim(number: int) -> Claim:
@@ -47,6 +51,8 @@ def fill(name: str, place: str, count: int) -> list[Backend]:
     if name == "zookeeper":
         _fill_zookeeper(place, count)
         return []
+    if name == "consul":
+        place += "&lock_delay=15s"  # its longest delay would end the sessions of a longer lease
     holders = [registry.open_backend(url.parse_url(place)) for _ in range(1 if name in ("file", "sqlite") else WRITERS)]
     with ThreadPoolExecutor(len(holders)) as pool:
         shares = [range(number, count, len(holders)) for number in range(len(holders))]
@@ -89,11 +95,14 @@ def _fill_zookeeper(place: str, count: int) -> None:
     client.close()
 
 
-def measure(place: str, env: Mapping[str, str]) -> Took:
+def measure(store: Store, env: Mapping[str, str]) -> Took:
     """Whole processes: one that prints a table, and one that prints JSON."""
-    table, lines = _listed(place, env)
-    as_json, _ = _listed(place, env, "--json")
-    return Took(lines - 1, table, as_json)
+    before, used = store.operations(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    table, lines = _listed(store.url, env)
+    after, now = store.operations(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    as_json, _ = _listed(store.url, env, "--json")
+    asked = None if before is None or after is None else after - before
+    return Took(lines - 1, table, as_json, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime, asked)
 
 
 def _listed(place: str, env: Mapping[str, str], *options: str) -> tuple[float, int]:
