@@ -118,7 +118,7 @@ def parse_flag(text: str) -> bool:
 def parse_labels(text: str) -> tuple[tuple[str, str], ...]:
     """Labels, each ``KEY=VALUE`` on a line; the last one of a key counts. Raises ``ValueError``."""
     labels: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):
         key, equals, content = line.partition("=")
         if not equals or not is_name(key) or len(key) > LONGEST_KEY or not content.isprintable():
             raise ValueError(
@@ -135,7 +135,7 @@ def parse_patterns(text: str) -> tuple[str, ...]:
     """Regular expressions, one on each line; raises ``ValueError``."""
     import re
 
-    patterns = tuple([line for line in text.splitlines() if line])
+    patterns = tuple(filter(None, text.split("\n")))
     for pattern in patterns:
         try:
             re.compile(pattern)
@@ -153,7 +153,7 @@ def shown(setting: Setting, content: Any) -> str:
     if setting.kind in (DURATION, SPAN, WAIT) and isinstance(content, float):
         return format_duration(content)
     if setting.kind in REPEATED:
-        return ", ".join("=".join(each) if isinstance(each, tuple) else each for each in content)
+        return "\n".join("=".join(each) if isinstance(each, tuple) else each for each in content)
     if setting.kind == SIGNAL:
         for name, number in NAMES.items():
             if number == content:

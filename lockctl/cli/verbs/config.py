@@ -63,7 +63,7 @@ def show(lock: str | None, *, as_json: bool, config: str | None, backend: str | 
     for name, setting in settings.items():
         if not BY_NAME[name].in_config:
             continue
-        content = shown(BY_NAME[name], setting.content)
+        content = shown(BY_NAME[name], setting.content).replace("\n", ", ")
         if name == "backend":
             content = str(settings_files.backend_url(setting, os.environ, file))
         elif name == "fence" and "@" in content:
