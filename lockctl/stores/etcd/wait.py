@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from lockctl import clock, json_text
 from lockctl.clock import boottime, wall
-from lockctl.documents import describe
+from lockctl.documents import describe, read
 from lockctl.errors import BackendUnavailable
 from lockctl.model import EXCLUSIVE, SLOT
 from lockctl.stores.etcd import layout
@@ -22,6 +22,8 @@ from lockctl.wire.stream import Closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from lockctl.model import Claim
     from lockctl.stores.etcd.layout import Entry
     from lockctl.stores.etcd.session import Client
@@ -67,10 +69,10 @@ def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
         position = _queue_up(backend, claim, whole)
         if position.view.is_clear:
             return
-        ended = _watch(backend, position, whole)
-        if ended is not None:
-            if claim.mode == EXCLUSIVE and ended == position.view.before:
-                return  # it had the lock, or gave up waiting: the attempt finds out in one step
+        is_our_turn = _watch(backend, position, whole)
+        if is_our_turn:
+            return
+        if is_our_turn is not None:
             pause = PAUSE
         else:
             clock.pause(min(pause, whole.left()), whole.interrupt)
@@ -141,13 +143,14 @@ def _is_unchanged(backend: Client, position: Position, deadline: Deadline) -> bo
     return backend.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
 
 
-def _watch(backend: Client, position: Position, whole: Deadline) -> bytes | None:
-    """Return when the queue must be read again: the key that there is news of, or empty; ``None``: the watch failed."""
+def _watch(backend: Client, position: Position, whole: Deadline) -> bool | None:
+    """Return when it is our turn, or else (``False``) the queue must be read again; ``None``: the watch failed."""
     cluster, view = backend.cluster, position.view
     next_beat = position.next_beat
     watches = [layout.ends_of(layout.only(position.key))]
     if view.before is not None:
-        watches.append(layout.only(view.before) if view.writes else layout.ends_of(layout.only(view.before)))
+        before = {**layout.only(view.before), "prev_kv": True}
+        watches.append(before if view.writes else layout.ends_of(before))
     if view.inside:
         claim = position.claim
         group = backend.layout.directory(claim.name) + layout.group(claim.mode, claim.slots)
@@ -172,12 +175,12 @@ def _watch(backend: Client, position: Position, whole: Deadline) -> bytes | None
                     raise
                 next_beat = boottime() + position.beat
                 if not _beat(backend, position, whole) or cluster.turn != watched_at:
-                    return b""  # a watch at a member that answers nothing else is worth nothing
+                    return False  # a watch at a member that answers nothing else is worth nothing
                 continue
-            if line is None or (news := _read(line, telling)) is None:
+            if line is None or (event := _read(line, telling)) is None:
                 return None
-            if news:
-                return news
+            if event:
+                return _is_end_of_holder(event, position)
     finally:
         lines.close()
 
@@ -190,10 +193,19 @@ def _beat(backend: Client, position: Position, whole: Deadline) -> bool:
     return _is_unchanged(backend, position, step)
 
 
-def _read(line: bytes, telling: set[bytes | None]) -> bytes | None:
-    """The key of those *telling* that there is news of, or empty; ``None``: the watch has ended (compaction)."""
+def _is_end_of_holder(event: dict[str, Any], position: Position) -> bool:
+    """Whether the key before ours is gone, and had the lock: who gave up waiting leaves us behind the one before it."""
+    last = event.get("prev_kv")
+    if position.claim.mode != EXCLUSIVE or not isinstance(last, dict):
+        return False
+    document = read(layout.decoded(last.get("value")))
+    return layout.decoded(last.get("key")) == position.view.before and "acquired_at" in (document or {})
+
+
+def _read(line: bytes, telling: set[bytes | None]) -> dict[str, Any] | None:
+    """The event of one of the keys *telling*, or empty; ``None``: the watch has ended (compaction)."""
     if not line:
-        return b""
+        return {}
     try:
         content = json_text.parse(line)
     except ValueError:
@@ -204,6 +216,6 @@ def _read(line: bytes, telling: set[bytes | None]) -> bytes | None:
     events = result.get("events")
     for event in events if isinstance(events, list) else ():
         entry = event.get("kv") if isinstance(event, dict) else None
-        if isinstance(entry, dict) and (key := layout.decoded(entry.get("key"))) in telling:
-            return key
-    return b""
+        if isinstance(entry, dict) and layout.decoded(entry.get("key")) in telling:
+            return dict(event)
+    return {}
