@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from lockctl import documents
+from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.locks.driver import looks
 from lockctl.locks.machine import Lock
@@ -122,7 +123,7 @@ class CellBackend:
         """See ``Backend``. A position in the queue lives as long as a lease, and is prolonged meanwhile."""
         if timeout <= 0:
             return
-        whole = Deadline(timeout, interrupt)
+        whole, began = Deadline(timeout, interrupt), boottime()
         try:
             while whole.left() > 0:
                 seen, until = self._line_up(claim, whole.sooner(LONGEST_STEP))
@@ -130,7 +131,7 @@ class CellBackend:
                     return
                 step = whole.sooner(min(until, LONGEST_STEP))
                 try:
-                    self._cells.watch(LOCK + self._prefix + claim.name, seen, step)
+                    self._cells.watch(LOCK + self._prefix + claim.name, seen, step, began)
                 except BackendUnavailable:
                     if step.left() > 0:
                         raise

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE = 0.005  # seconds, at most, after a write that another one came before; then twice as long each time
 LONGEST_PAUSE = 0.2
-FIRST_LOOK = 0.01  # seconds until a waiter looks again; then half as long again each time
+FIRST_LOOK = 0.02  # seconds between two looks of one who has just come; they grow with the time that it waits
+GROWTH = 0.07  # seconds for each second of waiting
 LONGEST_TURN = 60.0  # seconds; a wait for a mutex cannot be infinite
 
 
@@ -71,12 +72,15 @@ class Cells(ABC):
         """The name that a cell has in the store, for messages."""
         return key
 
-    def watch(self, key: str, seen: Seen, deadline: Deadline) -> None:
-        """Return when the cell may not be any more as it was *seen*, or at the deadline."""
-        pause = FIRST_LOOK
+    def watch(self, key: str, seen: Seen, deadline: Deadline, since: float | None = None) -> None:
+        """Return when the cell may not be any more as it was *seen*, or at the deadline.
+
+        *since*: when the wait began of which this is a part, by ``clock.boottime``.
+        """
+        began = clock.boottime() if since is None else since
         while deadline.left() > 0:
+            pause = min(max(FIRST_LOOK, GROWTH * (clock.boottime() - began)), self.longest_look)
             sleep(min(pause, deadline.left()), deadline.interrupt, self.where)
-            pause = min(1.5 * pause, self.longest_look)
             if deadline.left() > 0 and self.read(key, deadline).version != seen.version:
                 return
 

@@ -76,7 +76,7 @@ class MemoryCells(Cells):
             found = [(key, Seen(*cell, self._server.now())) for key, cell in self._server.cells.items()]
         return ((key, seen) for key, seen in found if key.startswith(prefix))
 
-    def watch(self, key: str, seen: Seen, deadline: Deadline) -> None:
+    def watch(self, key: str, seen: Seen, deadline: Deadline, since: float | None = None) -> None:
         """See ``Cells``."""
         server = self._connected()
         watcher = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

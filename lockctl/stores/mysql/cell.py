@@ -50,7 +50,7 @@ PAGE = 30  # rows of one answer: a history may have 200 kB
 class MysqlCells(Cells):
     """One connection to a database."""
 
-    longest_look = 0.1
+    longest_look = 0.5
 
     def __init__(self, address: Address) -> None:
         """Connects when it is first used."""

@@ -3,7 +3,7 @@
 A statement that waits keeps its snapshot, and with it back what VACUUM could remove and CREATE INDEX CONCURRENTLY waits
 for. So who waits has a ticket: an advisory lock of its own session, whose number is greater than those before it, and
 which goes with the session. Between short statements it sleeps. Only the one with the smallest number tries to take the
-lock; it is told by who gives it back, and looks ten times a second in case nobody does. Of the slots of a
+lock; it is told by who gives it back, and looks four times a second in case nobody does. Of the slots of a
 lock, as many may try as are free.
 
 Programs that wait in the server's own queue would always be given the lock before one that tries. So while there is
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SHORTEST_PAUSE = 0.01  # seconds between two looks of one who has just come; they grow with the time that it waits
 GROWTH = 0.03  # seconds for each second of waiting
-FIRST_PAUSE = 0.1  # seconds at most between two attempts of the first
+FIRST_PAUSE = 0.25  # seconds at most between two attempts of the first
 OTHERS_PAUSE = 1.0  # seconds at most between two looks of the others
 CONTEST_PAUSE = 1.0  # seconds between two looks of the first whether others stand in the server's queue
 LINE_LIMIT = 60.0  # seconds in the server's queue at a time: so long a snapshot does no harm

@@ -36,7 +36,7 @@ AGAIN = 0.01  # seconds before a database that is locked is asked again
 class SqliteCells(Cells):
     """One connection to a database in a file."""
 
-    longest_look = 0.05
+    longest_look = 0.25
 
     def __init__(self, path: str, table: str) -> None:
         """*table* is a plain name in the database *path*. Nothing is opened yet."""
