@@ -131,7 +131,7 @@ def _under_lock(
     if lease is not None:
         outcome = replace(outcome, acquired_in=lease.took)
     else:
-        seen = _look(backend, getattr(backend, "refused", request.name))
+        seen = _look(backend, getattr(backend, "refused", request.name)) if request.says_holder else None
         return replace(outcome, seen=seen, detail="" if seen and seen.holders else getattr(backend, "closed_by", ""))
     grant = lease.grant
     started, started_at = clock(), clocks.wall()

@@ -128,6 +128,7 @@ def _request(
         once_per=content["once_per"],
         fence=content["fence"],
         labels=content["label"] or (),
+        says_holder=not content["skip_ok"] or content["report"] is not None,
         pgoptions=environ.get("PGOPTIONS", ""),
     )
 

@@ -153,3 +153,12 @@ def test_a_run_makes_at_most_a_tenth_more_system_calls_than_recorded(
     fewest = least(count, CALLS * MORE)
     print(f"system calls: {fewest}, recorded {CALLS}")
     assert fewest <= CALLS * MORE
+
+
+def test_who_is_refused_without_a_word_does_not_look_who_has_the_lock(lockctl: Lockctl) -> None:
+    lockctl.start_holding("a")
+    looks = [
+        "lockctl.stores.file.inspect" in loaded(lockctl, lockctl.command, "run", "-l", "a", *options, "--", "false")
+        for options in (("-E", "0"), ("--skip-ok",), ("--skip-ok", "--report", "/dev/null"))
+    ]
+    assert looks == [True, False, True]
