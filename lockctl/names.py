@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+QUOTING = frozenset("'\"\\`$")  # after these a value may go on behind a blank
 LONGEST = 200
 LONGEST_DOMAIN = 300  # characters
 LONGEST_DOMAIN_NAME = 64
@@ -43,10 +44,21 @@ def derived_name(words: tuple[str, ...]) -> str:
     """The lock name of a command that was given none: base name and a short hash of all its words."""
     whole = b"\0".join(word.encode("utf-8", "surrogateescape") for word in words)
     digest = f"{remainder(whole):08x}"
-    first = words[0].split()[0] if words[0].split() else "command"
-    base = "".join(char if char in ALLOWED else "_" for char in first.rsplit("/", 1)[-1])
+    first = _program(words[0]).rsplit("/", 1)[-1]
+    base = "".join(char if char in ALLOWED else "_" for char in first)
     base = base.lstrip(".-")[: LONGEST - 9] or "command"
     return f"{base}-{digest}"
+
+
+def _program(line: str) -> str:
+    """The first word of a line for a shell that is no assignment; empty if it is not sure: a value may be a secret."""
+    for word in line.split():
+        name, equals, content = word.partition("=")
+        if not equals or not name.isidentifier():
+            return word
+        if not QUOTING.isdisjoint(content):
+            break
+    return ""
 
 
 def remainder(data: bytes) -> int:

@@ -69,6 +69,22 @@ def test_a_derived_name_never_changes_between_versions() -> None:
     assert derived_name(("true",)) == "true-7472756a"
 
 
+@pytest.mark.parametrize(
+    ("line", "base"),
+    [
+        ("PASSWORD=s3cret /bin/load --all", "load"),
+        ("A=1 B=s3cret load", "load"),
+        ("PASSWORD=s3cret", "command"),
+        ("PASSWORD='a s3cret' load", "command"),
+        ("PASSWORD=$(cat s3cret) load", "command"),
+        ("/opt/a=b/load", "load"),
+        ("", "command"),
+    ],
+)
+def test_a_derived_name_shows_no_value_that_is_assigned_before_the_program(line: str, base: str) -> None:
+    assert derived_name((line,)).rpartition("-")[0] == base
+
+
 def test_commands_that_differ_in_any_word_have_different_names() -> None:
     commands = [
         ("a",),
