@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "PACKAGING.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "man/PACKAGING.md"]
 
 
 @pytest.fixture(params=DOCUMENTS)
