@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
+
+import kazoo.retry
 
 from tests.servers import programs
 from tests.servers.process import ASK_LIMIT, Group, Server, ServerError, free_port
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.servers.certificates import Certificates
+
+# the threads of a client draw their pauses: not from the generator that Hypothesis watches in another test
+kazoo.retry.random = random.SystemRandom()
 
 # A small heap, the quick compiler only, and no thread of the garbage collector: it starts in half the time.
 JAVA_OPTIONS = ("-Xmx128m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")

@@ -122,9 +122,11 @@ def test_who_was_told_of_its_turn_waits_for_a_hold_at_its_position(harness: ZooK
     assert harness.line("nightly") == positions
     assert follows.running
     other.wait(mine, timeout=LIMIT, interrupt=None)
-    take(other, mine)
+    granted = take(other, mine)
     assert follows.running
     assert refused(third, last)
+    other.release(granted, timeout=LIMIT)
+    follows.result()
 
 
 def test_who_was_told_of_its_turn_takes_it_although_the_session_that_was_ready_has_ended(
