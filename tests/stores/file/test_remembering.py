@@ -23,7 +23,6 @@ from tests.contract.harness import LIMIT, refused, take
 from tests.contract.keeping import holder_of, revoke
 from tests.contract.remembering import a_run
 from tests.contract.sharing import one_of, reader
-from tests.contract.test_file import FileHarness
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
 
@@ -31,15 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.contract.test_file import FileHarness
+
 # Python 3.12 warns of any fork beside a thread; the file backend's helper only makes system calls after its own
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
-
-@pytest.fixture
-def harness(locks: Path) -> Iterator[FileHarness]:
-    made = FileHarness(locks)
-    yield made
-    made.close()
 
 
 @contextlib.contextmanager

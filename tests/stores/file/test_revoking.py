@@ -18,25 +18,18 @@ from lockctl.stores.file.lock import FileBackend
 from tests.contract.harness import LIMIT, Background, take
 from tests.contract.keeping import holder_of, revoke
 from tests.contract.sharing import reader
-from tests.contract.test_file import FileHarness
 from tests.stores.file import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.contract.test_file import FileHarness
     from tests.jobs import Lockctl
 
 
 STRANGER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
-
-
-@pytest.fixture
-def harness(locks: Path) -> Iterator[FileHarness]:
-    made = FileHarness(locks)
-    yield made
-    made.close()
 
 
 def test_a_lock_that_changes_hands_between_the_look_and_the_end_is_not_taken_from_the_next_holder(

@@ -25,7 +25,6 @@ from lockctl.stores.file.queue import is_stopped, kernel_locks
 from lockctl.supervise import tree
 from tests.contract.harness import LIMIT, Background, refused, take
 from tests.contract.sharing import one_of, reader
-from tests.contract.test_file import FileHarness
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
 from tests.stores.file import processes
@@ -34,16 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lockctl.model import Claim, Grant
+    from tests.contract.test_file import FileHarness
 
 # Python 3.12 warns of any fork beside a thread; the file backend's helper only makes system calls after its own
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
-
-@pytest.fixture
-def harness(locks: Path) -> Iterator[FileHarness]:
-    made = FileHarness(locks)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Background, claim, take
+from tests.contract.harness import LIMIT, Background, claim, reader, take
 from tests.jobs import eventually
 from tests.servers.process import free_port
 from tests.servers.redis import Redis, RedisSentinel
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import redis
 
+    from lockctl.model import Claim
     from tests.servers.proxy import Proxy
 
     StartServer = Callable[..., Any]
@@ -299,10 +300,13 @@ def _answering(reply: bytes) -> Iterator[int]:
         thread.join(LIMIT)
 
 
-def test_a_request_that_is_executed_after_it_was_given_up_leaves_no_lock(start_server: StartServer) -> None:
+@pytest.mark.parametrize("wanted", [claim, reader])
+def test_a_request_that_is_executed_after_it_was_given_up_leaves_no_lock(
+    start_server: StartServer, wanted: Callable[..., Claim]
+) -> None:
     server = start_server(Redis)
-    late, given_up = client(server.url), claim(ttl=30.0)
-    take(late, claim("warm-up"))
+    late, given_up = client(server.url), wanted(ttl=30.0)
+    late.release(take(late, wanted()), timeout=LIMIT)
     server.pause()
     try:
         with pytest.raises(BackendUnavailable):

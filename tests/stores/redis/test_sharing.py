@@ -166,25 +166,6 @@ def test_who_waits_dead_keeps_nobody_out(connect: Connect) -> None:
     holder.release(grant, timeout=LIMIT)
 
 
-def test_a_late_request_of_a_reader_that_gave_up_leaves_nothing(start_server: StartServer) -> None:
-    server = start_server(Redis)
-    late, given_up = RedisBackend.from_url(parse_url(server.url)), reader()
-    late.release(take(late, reader()), timeout=LIMIT)
-    server.pause()
-    try:
-        with pytest.raises(BackendUnavailable):
-            late.try_acquire(given_up, timeout=0.3)
-        leaving = Background(lambda: late.withdraw(given_up, timeout=LIMIT))
-        time.sleep(0.2)
-    finally:
-        server.resume()
-    leaving.result()
-    assert late.inspect("nightly", timeout=LIMIT).state == "free"
-    assert late.try_acquire(given_up, timeout=LIMIT) is None
-    take(late, claim())
-    late.close()
-
-
 @pytest.mark.parametrize(("mode", "slots"), MODES)
 def test_a_server_whose_memory_is_full_keeps_renews_and_frees_what_is_held_and_grants_nothing(
     start_server: StartServer, mode: str, slots: int
