@@ -9,6 +9,7 @@ import _socket
 import os
 import stat
 import time
+from abc import ABC, abstractmethod
 
 from lockctl.cli.messages import write_at_once
 from lockctl.clock import utc, wall
@@ -55,7 +56,7 @@ class File:
             return  # the disk is full: stderr has it
 
 
-class Daemon:
+class Daemon(ABC):
     """Sends datagrams to a daemon. Each goes by the path of its socket, because the daemon may be restarted."""
 
     path: str
@@ -73,9 +74,9 @@ class Daemon:
         except OSError:
             return  # it is stuck or gone: stderr has it
 
+    @abstractmethod
     def encoded(self, level: str, event: str | None, text: str) -> str:
         """A message as the daemon wants it."""
-        raise NotImplementedError
 
 
 class Syslog(Daemon):
