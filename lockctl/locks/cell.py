@@ -13,7 +13,7 @@ from lockctl import documents
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.locks.driver import looks
-from lockctl.locks.machine import Lock
+from lockctl.locks.machine import MICROSECONDS, Lock
 from lockctl.model import Grant
 from lockctl.names import printable, read_domain_name
 from lockctl.wire.deadline import Deadline
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LONGEST_STEP = 5.0  # seconds for one request of a wait, which may have no end itself
 REFRESHES_PER_TTL = 3  # how often a waiter's position is prolonged: two may fail
 LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
+RESERVED = 100_000  # tokens: more than one lock needs until a clock of whole seconds has passed the first of them
 DOMAIN = "domain:"  # the cell with the name of the store, which says where its tokens come from
 
 
@@ -64,7 +65,7 @@ class CellBackend:
                 lock.used = seen.at
                 return None, True
             domain = self._domain or self._read_domain(deadline)
-            holder = lock.take(claim, seen.at, 0 if lock.token else self._floor(deadline))
+            holder = lock.take(claim, seen.at, 0 if lock.token else self._first_floor(seen.at, deadline))
             if holder is None:
                 return None, False
             return Grant(claim, holder["token"], domain, key, claim.ttl, holder["acquired_at"]), True
@@ -72,7 +73,8 @@ class CellBackend:
         try:
             while made:
                 grant = self._change(claim.name, take, deadline)
-        except _Foreign:
+        except _Foreign as foreign:
+            self._cells.observe(LOCK + key, foreign.seen, deadline)
             return None
         except LockctlError:
             self._doubted.add(claim.owner)
@@ -154,13 +156,14 @@ class CellBackend:
             seen = self._cells.read(LOCK + self._prefix + claim.name, deadline)
             lock = self._lock(seen)
             if lock is None:
+                self._cells.observe(LOCK + self._prefix + claim.name, seen, deadline)
                 return seen, refresh
             place = lock.queue.get(claim.owner)
             left = 0.0 if place is None else place["until"] - seen.at - (claim.ttl - refresh)
             if lock.running(claim.owner) is not None or lock.is_open_to(claim):
                 return seen, 0.0
             if left > 0:
-                return seen, min(left, max(lock.next_change() - seen.at, 0.001))
+                return seen, min(left, max(lock.next_change() - self._surely(seen.at), 0.001))
             self._change(claim.name, line_up, deadline)
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
@@ -188,7 +191,7 @@ class CellBackend:
         holders = [documents.foreign_holder()]
         if lock is not None:
             holders = [
-                documents.holder(each, token=each["token"], expires_in=each["until"] - seen.at)
+                documents.holder(each, token=each["token"], expires_in=each["until"] - self._surely(seen.at))
                 for each in lock.holders.values()
             ]
         lock = lock or Lock()
@@ -219,7 +222,7 @@ class CellBackend:
 
                     raise another_program(name) from None
                 lock = Lock()
-                lock.token = lock.next_token(foreign.seen.at, self._floor(deadline))
+                lock.token = lock.next_token(foreign.seen.at, self._first_floor(foreign.seen.at, deadline))
                 lock.used = foreign.seen.at
                 if self._cells.write(LOCK + self._prefix + name, foreign.seen, lock.written(), deadline):
                     return lock.token + 1
@@ -315,8 +318,12 @@ class CellBackend:
         """The lock in a cell as it is at that time; ``None``: something else is there."""
         lock = Lock() if seen.data is None else Lock.read(seen.data)
         if lock is not None:
-            lock.expire(seen.at)
+            lock.expire(self._surely(seen.at))
         return lock
+
+    def _surely(self, at: float) -> float:
+        """A time that no clock of the store was before when it was *at*."""
+        return at - self._cells.clock_error
 
     def _matching(self, kind: str, pattern: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """The cells of one kind, with the names of the locks."""
@@ -355,8 +362,22 @@ class CellBackend:
         return self._domain
 
     def _floor(self, deadline: Deadline) -> int:
-        data = self._cells.read(FLOOR + self._prefix, deadline).data or b""
-        return int(data) if data.isdigit() and len(data) < 20 else 0
+        return _whole(self._cells.read(FLOOR + self._prefix, deadline).data)
+
+    def _first_floor(self, at: float, deadline: Deadline) -> int:
+        """What is below all tokens of a cell without one, and not below those of one that others have removed.
+
+        The clock in microseconds sees to that, unless it stands still for a second: then each new cell gets a range of
+        tokens of its own, ahead of the clock.
+        """
+        if not self._cells.clock_error:
+            return self._floor(deadline)
+        first = 0
+        for seen in looks(self._cells, FLOOR + self._prefix, deadline):
+            first = max(_whole(seen.data), int((at + self._cells.clock_error) * MICROSECONDS))
+            if self._cells.write(FLOOR + self._prefix, seen, str(first + RESERVED).encode(), deadline):
+                break
+        return first
 
     def _raise_floor(self, token: int, deadline: Deadline) -> None:
         for seen in looks(self._cells, FLOOR + self._prefix, deadline):
@@ -373,6 +394,11 @@ class _Foreign(ConfigError):
     def __init__(self, message: str, seen: Seen) -> None:
         super().__init__(message)
         self.seen = seen
+
+
+def _whole(data: bytes | None) -> int:
+    """The number in a cell; 0 for anything else."""
+    return int(data) if data and data.isdigit() and len(data) < 20 else 0
 
 
 def _changed(given: T | None) -> tuple[T | None, bool]:

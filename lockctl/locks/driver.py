@@ -47,6 +47,9 @@ class Cells(ABC):
 
     where: str  # the store, for messages
     longest_look: float  # seconds: how long :meth:`watch` may take to see a change
+    # seconds by which a later answer may tell an earlier time: 1 for whole seconds, and how far the clocks of the
+    # servers behind one address may differ
+    clock_error: float = 0.0
 
     @abstractmethod
     def read(self, key: str, deadline: Deadline) -> Seen:
@@ -63,6 +66,12 @@ class Cells(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close what is open; the next request opens it again."""
+
+    def observe(self, key: str, seen: Seen, deadline: Deadline) -> None:  # noqa: B027 - most have nothing to note
+        """Called when somebody asks for a lock that another program has, with its cell as it was *seen*.
+
+        For programs whose leases have ended when their record stood still for long enough: it is noted in the store.
+        """
 
     def confirm(self, key: str, seen: Seen, deadline: Deadline) -> bool:
         """Whether a cell is still as it was *seen*; for stores whose reads may be old in spite of what they say."""
