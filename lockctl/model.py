@@ -5,6 +5,13 @@ from __future__ import annotations
 from lockctl.value import Value
 
 
+class Cost(Value):
+    """What one program asks of a store with prices, with the defaults, once it has held or waited for a minute."""
+
+    requests: int  # an hour
+    dollars: float  # an hour, at the list prices of the store's cheapest usual region
+
+
 class Capabilities(Value):
     """What a backend promises, as data: printed, checked before a run, and asserted by the contract suite."""
 
@@ -29,6 +36,8 @@ class Capabilities(Value):
     usual_latency: tuple[float, float] | None = None  # seconds for one lock, as comparisons of such stores name it
     connection_held: bool = False  # the server frees it when the holder's connection ends, at once
     one_lock: bool = False  # every name is the same lock, as its URL says
+    holder_cost: Cost | None = None  # None: nobody is paid for requests
+    waiter_cost: Cost | None = None
     keeps_place: bool = True  # a refused claim is tried again as it is; else nothing is left of it: the next one is new
 
     def refusal(self, mode: str) -> str | None:

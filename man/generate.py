@@ -39,6 +39,7 @@ from lockctl import __version__  # noqa: E402 - the tree that is documented, not
 from lockctl.cli.commands import cli  # noqa: E402
 from lockctl.cli.exit_status import MEANINGS  # noqa: E402
 from lockctl.cli.group import Command, Examples, Group  # noqa: E402
+from lockctl.cli.verbs.backends import cost_of  # noqa: E402
 from lockctl.cli.verbs.completion import script  # noqa: E402
 from lockctl.doctor import backend, host  # noqa: E402
 from lockctl.registry import load  # noqa: E402
@@ -139,6 +140,7 @@ def promises(scheme: str) -> list[tuple[str, str]]:
         ("Several holders", several_holders(promised)),
         ("Periods", f"The clock of `--once-per` is {promised.period_clock}. {HOLDS[promised.hold_by]}"),
         ("Detection", f"The loss or the revocation of a lock is detected within about {promised.heartbeat:g} s."),
+        *([("Cost", f"With the defaults, {costs}.")] if (costs := cost_of(promised)) else []),
     ]
 
 

@@ -12,7 +12,7 @@ import os
 from lockctl import documents
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
-from lockctl.locks.driver import looks
+from lockctl.locks.driver import jittered, looks
 from lockctl.locks.machine import MICROSECONDS, Lock
 from lockctl.model import Grant
 from lockctl.names import printable, read_domain_name
@@ -125,13 +125,13 @@ class CellBackend:
         """See ``Backend``. A position in the queue lives as long as a lease, and is prolonged meanwhile."""
         if timeout <= 0:
             return
-        whole, began = Deadline(timeout, interrupt), boottime()
+        whole, began, longest = Deadline(timeout, interrupt), boottime(), max(LONGEST_STEP, self._cells.longest_look)
         try:
             while whole.left() > 0:
                 seen, until = self._line_up(claim, whole.sooner(LONGEST_STEP))
                 if until <= 0:
                     return
-                step = whole.sooner(min(until, LONGEST_STEP))
+                step = whole.sooner(min(until, jittered(longest)))
                 try:
                     self._cells.watch(LOCK + self._prefix + claim.name, seen, step, began)
                 except BackendUnavailable:

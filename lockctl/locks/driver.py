@@ -25,6 +25,7 @@ FIRST_PAUSE = 0.005  # seconds, at most, after a write that another one came bef
 LONGEST_PAUSE = 0.2
 FIRST_LOOK = 0.02  # seconds between two looks of one who has just come; they grow with the time that it waits
 GROWTH = 0.07  # seconds for each second of waiting
+JITTER = 0.25  # the part by which a pause is shorter at random: waiters that came together do not ask together for ever
 LONGEST_TURN = 60.0  # seconds; a wait for a mutex cannot be infinite
 
 
@@ -46,7 +47,7 @@ class Cells(ABC):
     """
 
     where: str  # the store, for messages
-    longest_look: float  # seconds: how long :meth:`watch` may take to see a change
+    longest_look: float = 0.0  # seconds: how long :meth:`watch` may take to see a change; 0: the store tells of it
     # seconds by which a later answer may tell an earlier time: 1 for whole seconds, and how far the clocks of the
     # servers behind one address may differ
     clock_error: float = 0.0
@@ -88,8 +89,10 @@ class Cells(ABC):
         """
         began = clock.boottime() if since is None else since
         while deadline.left() > 0:
-            pause = min(max(FIRST_LOOK, GROWTH * (clock.boottime() - began)), self.longest_look)
-            sleep(min(pause, deadline.left()), deadline.interrupt, self.where)
+            pause = jittered(min(max(FIRST_LOOK, GROWTH * (clock.boottime() - began)), self.longest_look))
+            left = deadline.left()
+            # the caller looks again at the deadline: none shortly before
+            sleep(left if pause > left * (1 - JITTER) else pause, deadline.interrupt, self.where)
             if deadline.left() > 0 and self.read(key, deadline).version != seen.version:
                 return
 
@@ -123,6 +126,11 @@ def looks(cells: Cells, key: str, deadline: Deadline) -> Iterator[Seen]:
                 f"{cells.where}: no write of {printable(cells.shown(key))} within {deadline.timeout:.3g} s:"
                 " it changes all the time, or the server refuses"
             )
+
+
+def jittered(pause: float) -> float:
+    """*pause*, or a little less."""
+    return pause * (1 - JITTER * os.urandom(1)[0] / 256)
 
 
 def sleep(pause: float, interrupt: int | None, where: str) -> None:

@@ -13,7 +13,7 @@ from lockctl.cli.options import AS_JSON
 from lockctl.cli.output import print_data
 
 if TYPE_CHECKING:
-    from lockctl.model import Capabilities
+    from lockctl.model import Capabilities, Cost
 
 WIDTH = 100  # columns of the sentences below the table, at most
 INDENT = " " * 17
@@ -77,6 +77,15 @@ def _sentences(promised: Capabilities) -> tuple[tuple[str, str], ...]:
         ("survives", promised.survives),
         ("clocks", promised.clocks),
         ("periods", f"{promised.period_clock}; a hold is kept by a {promised.hold_by}"),
+        *((("costs", costs),) if (costs := cost_of(promised)) else ()),
+    )
+
+
+def cost_of(promised: Capabilities) -> str:
+    """What its requests cost, for people; empty where they cost nothing."""
+    who = (("a holder", promised.holder_cost), ("a waiter", promised.waiter_cost))
+    return "; ".join(
+        f"{name} sends about {cost.requests} requests an hour, for {cost.dollars:.4f} USD" for name, cost in who if cost
     )
 
 
@@ -105,4 +114,12 @@ def _document(promised: Capabilities, schemes: list[str]) -> dict[str, object]:
         "hold_by": promised.hold_by,
         "slots": promised.slots,
         "shared": promised.shared,
+        "holder_cost": _cost(promised.holder_cost),
+        "waiter_cost": _cost(promised.waiter_cost),
     }
+
+
+def _cost(cost: Cost | None) -> dict[str, float] | None:
+    if cost is None:
+        return None
+    return {"requests_per_hour": cost.requests, "usd_per_hour": cost.dollars}
