@@ -3,9 +3,11 @@
 set -eu
 missing=
 for pair in cron:cron mandoc:mandoc zsh:zsh fish:fish bash:bash git:git sqlite3:sqlite3 flock:util-linux unshare:util-linux \
-    mount:mount timeout:coreutils setsid:util-linux strace:strace; do
+    mount:mount timeout:coreutils setsid:util-linux strace:strace \
+    dpkg-buildpackage:dpkg-dev dh:debhelper pybuild:dh-python rpmbuild:rpm; do
     PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || missing="$missing ${pair##*:}"
 done
+[ -e /usr/share/doc/pybuild-plugin-pyproject ] || missing="$missing pybuild-plugin-pyproject"
 [ -e /usr/share/bash-completion/bash_completion ] || missing="$missing bash-completion"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

@@ -11,7 +11,7 @@ from lockctl import config as settings_files
 from lockctl import registry
 from lockctl.cli import exit_status
 from lockctl.cli.crontab import check_effective, line, unseen
-from lockctl.cli.group import Command, Group
+from lockctl.cli.group import CONTEXT, Command, Group
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data
@@ -186,7 +186,7 @@ def crontab(schedule: str, words: tuple[str, ...]) -> int:
     """
     from lockctl.cli.verbs import run
 
-    given, job, locks = run.read(**run.command.make_context("lockctl run", list(words)).params)
+    given, job, locks = run.read(**run.command.make_context("lockctl run", list(words), **CONTEXT).params)
     options = words[: len(words) - len(job)]
     print_data(line(schedule, given, job, locks, options[:-1] if options[-1:] == ("--",) else options))
     ignored = unseen(os.environ)

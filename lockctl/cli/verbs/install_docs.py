@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 SYSTEM = "/usr/local/share"
+PACKAGED = "/usr/share/"  # where the package of a distribution puts them: man and the shells look there
 ASKING = 10.0  # seconds for man or a shell to say where it looks
 BASH_COMPLETION = ("/usr/share/bash-completion", "/usr/local/share/bash-completion", "/etc/bash_completion")
 # what prints the directories in which a shell looks, and what a user adds if ours is not among them
@@ -59,7 +60,7 @@ def command(*, for_user: bool, for_all: bool, uninstall: bool, dry_run: bool) ->
         target = os.path.join(share, place(name, share))
         if os.path.realpath(source) == os.path.realpath(target):
             continue  # pip has put it there, and pip removes it
-        if uninstall and not os.path.lexists(target):
+        if not (os.path.lexists(target) if uninstall else is_ours(source)):
             continue
         done[os.path.dirname(target)] += 1
         if not dry_run:
@@ -71,6 +72,9 @@ def command(*, for_user: bool, for_all: bool, uninstall: bool, dry_run: bool) ->
         screen.print_table(screen.INSTALLED, rows)
     said = ("removed" if uninstall else "installed") + (": this was a dry run" if dry_run else "")
     talk = Talk(verbose=True)
+    if not (uninstall or any(is_ours(source) for source, _ in shipped())):
+        talk("info", f"nothing to do: the package of the distribution has put them below {PACKAGED}")
+        return exit_status.OK
     talk("info", f"{sum(done.values())} files {'would be ' if dry_run else ''}{said}")
     for advice in () if uninstall or dry_run else missing(share):
         talk("info", advice)
@@ -95,6 +99,11 @@ def shipped() -> Iterator[tuple[str, str]]:
     for file in sorted(found):
         name = os.path.join(*file.parts[file.parts.index("share") + 1 :])
         yield str(file.locate()), name
+
+
+def is_ours(source: str) -> bool:
+    """Whether a file is ours to copy. The package of a distribution has moved it, compressed it, or put it in place."""
+    return os.path.exists(source) and not os.path.realpath(source).startswith(PACKAGED)
 
 
 def place(name: str, share: str) -> str:

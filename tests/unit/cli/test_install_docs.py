@@ -33,3 +33,17 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     done = CliRunner(env={"XDG_DATA_HOME": str(tmp_path)}).invoke(cli, ["install-docs", "--user"])
     assert isinstance(done.exception, ConfigError)
     assert f"{tmp_path}/man/man1/lockctl-acquire.1: " in str(done.exception)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_a_package_of_a_distribution_has_put_in_place_or_compressed_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, there: bool
+) -> None:
+    (tmp_path / "packaged").mkdir()
+    page = tmp_path / "packaged/lockctl.1"
+    page.write_text("page" * there)
+    monkeypatch.setattr(install_docs, "PACKAGED", str(tmp_path / "packaged"))
+    source = str(page) if there else str(tmp_path / "data/lockctl.1")
+    monkeypatch.setattr(install_docs, "shipped", lambda: iter([(source, "man/man1/lockctl.1")]))
+    done = CliRunner(env={"XDG_DATA_HOME": str(tmp_path / "home")}).invoke(cli, ["install-docs", "--user"])
+    assert (done.exception, (tmp_path / "home").exists()) == (None, False)
