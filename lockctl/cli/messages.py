@@ -42,7 +42,7 @@ class Talk:
 
     def configure(self, *, as_json: bool, verbose: bool, quiet: bool) -> None:
         """Go on in this manner."""
-        self._as_json = as_json
+        self.as_json = as_json
         most = "trace" if as_json else "debug"
         self._least = LEVELS.index("error" if quiet else most if verbose else "warning")
 
@@ -53,7 +53,7 @@ class Talk:
     @property
     def may_rewrite(self) -> bool:
         """Whether a line may be written again and again, if stderr is a terminal that can do that."""
-        return self.tells("warning") and not self._as_json
+        return self.tells("warning") and not self.as_json
 
     def __call__(
         self,
@@ -76,7 +76,7 @@ class Talk:
             self._say(line)
             if self.log is not None:
                 about = printable(f"{self.lock}: {text}" if self.lock else text)
-                self.log(level, event, about, line if self._as_json else "")
+                self.log(level, event, about, line if self.as_json else "")
 
     def rewrite(self, text: str, columns: int) -> None:
         """Write the last line of the terminal again, cut to its width; nothing of it is left without a text."""
@@ -123,7 +123,7 @@ class Talk:
         seconds: float | None = None,
     ) -> str:
         clean = printable(text)
-        if not self._as_json:
+        if not self.as_json:
             return f"lockctl: {self.lock}: {clean}" if self.lock else f"lockctl: {clean}"
         import json
 

@@ -55,6 +55,13 @@ def configured(
         from lockctl.cli import log
 
         log.begin(settings["log"].content, talk)
+    if any(settings[name].content for name in ("verbose", "quiet", "log")) or talk.as_json:
+        guard.tell_manner(
+            as_json=talk.as_json,
+            verbose=settings["verbose"].content,
+            quiet=settings["quiet"].content,
+            log=settings["log"].content if talk.log is not None else None,
+        )
     request = _request(locks, words, settings, config.backend_url(settings["backend"], environ, file), environ)
     report = settings["report"].content
     if report is not None:

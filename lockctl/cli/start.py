@@ -16,7 +16,7 @@ from lockctl.supervise.fork import fork_guard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lockctl.supervise.signals import Signals
 
@@ -63,7 +63,7 @@ def _execute(
         talk.lock = _lock_name(given, words)
         locks = _lock_names(talk.lock, more_locks)
         hold_standard_descriptors()
-        guard = fork_guard(words, job_environment(environ), signals, talk, talk.finish)
+        guard = fork_guard(words, job_environment(environ), signals, talk, talk.finish, _manner_of(talk))
         loading.load(loading.TAKE)
         from lockctl.cli import run  # while the guard gets ready, on another processor
 
@@ -87,6 +87,22 @@ def _execute(
     from lockctl.cli import campaign
 
     return campaign.again(status, outcome, failures or 0, given_environment(environ), signals, talk)
+
+
+def _manner_of(talk: Talk) -> Callable[[bool, bool, bool, str | None], None]:
+    """What has *talk* go on in a manner in the guard, which was forked before the configuration was read."""
+
+    def go_on(as_json: bool, verbose: bool, quiet: bool, place: str | None) -> None:  # noqa: FBT001 - from a frame
+        talk.configure(as_json=as_json, verbose=verbose, quiet=quiet)
+        if place is not None:
+            from lockctl.cli import log  # before the job starts: an upgrade may replace it later
+
+            try:
+                log.begin(place, talk)
+            except UsageError:
+                return  # it was there a moment ago: stderr has it
+
+    return go_on
 
 
 def _tell_error(

@@ -30,6 +30,7 @@ START = "start"  # orders, spans of the lease, variables; the descriptors of the
 DEADLINE = "deadline"  # seconds
 STOP = "stop"  # cause, and whether at once: without grace
 SIGNAL = "signal"  # number, and how many stops of the command its sender knew of
+MANNER = "manner"  # how what is noted is said: as JSON, verbose, quiet, and a second place for it
 DISMISSED = "dismissed"  # the guard is not needed any more: the keeper was awake and has released the lock itself
 # guard to keeper
 STARTED = "started"  # pid of the command
@@ -46,6 +47,7 @@ FINISHED = "finished"  # no process of the job is left
 GO = "go"  # variables; the descriptors of the locks beside it, if the command is to have them
 
 REAL = frozenset((int, float))
+NAME = frozenset((str, type(None)))
 VARIABLES = [bytes]  # any number of NAME=content
 # the types of the values of each kind: a type or several; a list for any number of one, a tuple for one of each
 SHAPES: dict[str, tuple[object, ...]] = {
@@ -53,6 +55,7 @@ SHAPES: dict[str, tuple[object, ...]] = {
     DEADLINE: (REAL,),
     STOP: (str, bool),
     SIGNAL: (int, int),
+    MANNER: (bool, bool, bool, NAME),
     DISMISSED: (),
     STARTED: (int,),
     FAILED: (int,),

@@ -58,6 +58,10 @@ class GuardProcess:
         """The lock is given back: it need not do that for a keeper that is stopped, and ends."""
         self.link.send(wire.DISMISSED)
 
+    def tell_manner(self, *, as_json: bool, verbose: bool, quiet: bool, log: str | None) -> None:
+        """Have it say in this manner what it notes, and at the place *log*, too. Before :meth:`start`."""
+        self.link.send(wire.MANNER, as_json, verbose, quiet, log)
+
     def kill(self) -> None:
         """End it at once; what it has forked then becomes this process's child."""
         if not self.ended:
@@ -94,13 +98,15 @@ def fork_guard(
     words: tuple[str, ...],
     environment: dict[str, str],
     signals: Signals,
-    note: Callable[[str, str], None],
+    note: Callable[..., None],
     finish_notes: Callable[[], None],
+    set_manner: Callable[[bool, bool, bool, str | None], None] | None = None,
 ) -> GuardProcess:
     """Fork the guard, which will run *words* in *environment* when told to. In the guard this never returns.
 
-    It is forked before the configuration is read and anything of a backend is loaded. *note* takes a level and a line
-    about what happens, without ever waiting; *finish_notes* is called when nothing is left to be done.
+    It is forked before the configuration is read and anything of a backend is loaded. *note* takes a level, a line
+    about what happens and an event, without ever waiting; *finish_notes* is called when nothing is left to be done, and
+    *set_manner* with what :meth:`GuardProcess.tell_manner` says.
     Raises ``ConfigError`` where a command could not be watched over, ``OSError`` when there are no more processes
     or descriptors.
     """
@@ -123,7 +129,7 @@ def fork_guard(
             loading.load(loading.GUARD)
             from lockctl.supervise.guard import Guard  # while the keeper takes the lock, on another processor
 
-            guard = Guard(link, signals, words, keeper_group, note, on_terminal=on_terminal)
+            guard = Guard(link, signals, words, keeper_group, note, set_manner, on_terminal=on_terminal)
         except OSError as failure:  # no more descriptors
             link.send(wire.FAILED, failure.errno or EAGAIN)
         except ConfigError:

@@ -42,7 +42,8 @@ class Guard:
         signals: Signals,
         words: tuple[str, ...],
         keeper_group: int,
-        note: Callable[[str, str], None],
+        note: Callable[..., None],
+        set_manner: Callable[[bool, bool, bool, str | None], None] | None,
         *,
         on_terminal: bool,
     ) -> None:
@@ -56,6 +57,7 @@ class Guard:
         self._clock: Clock = clocks.monotonic
         self._words = words
         self._note = note
+        self._set_manner = set_manner
         self._group = keeper_group if on_terminal else 0
         self._changes = kernel.signal_descriptor([SIGCHLD, SIGCONT])  # of our children, and of ourselves
         self._timer = -1
@@ -136,6 +138,8 @@ class Guard:
                 if kind == wire.DEADLINE:
                     (deadline,) = values
                     self._link.send(wire.ACK, deadline)
+                elif kind == wire.MANNER and self._set_manner is not None:
+                    self._set_manner(*values)
                 elif kind == wire.START:
                     self._lock_descriptors = descriptors
                     self._deadline = deadline
@@ -229,7 +233,7 @@ class Guard:
         if not (self._link.open or self._orphaned):
             self._orphaned = True
             self._feed(events.KeeperGone())
-            self._note("warning", "the process that renews the lease has ended: stopping the command")
+            self._note("warning", "the process that renews the lease has ended: stopping the command", "stopping")
 
     def _lose(self) -> None:
         """A connection that held the lock has ended, so the server frees it; the keeper may be stopped just now."""
@@ -295,6 +299,8 @@ class Guard:
             if action.signum == SIGKILL and not self._killed:
                 self._killed = True
                 self._link.send(wire.KILLED)
+                if self._orphaned:  # else the keeper says it
+                    self._note("info", "sent KILL to all processes of the job", "killed")
         elif isinstance(action, events.SignalCommand):
             if self._pid:
                 tree.send(self._pid, action.signum)

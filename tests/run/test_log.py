@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -12,6 +13,7 @@ import pytest
 
 from lockctl.cli import log
 from lockctl.cli.messages import Talk
+from tests.jobs import eventually
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -68,6 +70,21 @@ def test_a_logging_daemon_gets_them_and_holds_up_nothing_when_it_is_stuck_or_gon
         assert time.monotonic() - begin < 5
     talk.log("warning", None, "x", "")
     talk.log.end.close()
+
+
+def test_the_guard_says_there_that_it_stops_a_job_alone(lockctl, tmp_path):
+    file, config = tmp_path / "lockctl.log", tmp_path / "config.toml"
+    config.write_text(f'[defaults]\nlog = "{file}"\nlog_format = "json"\nverbose = true\n')
+    deaf = f"trap '' TERM; : >{tmp_path}/deaf; while :; do sleep 0.1; done"
+    options = ("--config", str(config), "--ttl", "6s", "--kill-after", "100ms")
+    with (tmp_path / "stderr").open("w") as stderr:
+        run = lockctl.start_holding("a", *options, "--", "sh", "-c", deaf, stderr=stderr)
+    eventually((tmp_path / "deaf").exists)
+    run.kill()
+    eventually(lambda: '"killed"' in file.read_text())
+    *_, stopping, killed = map(json.loads, file.read_text().splitlines())
+    assert (stopping["event"], stopping["lock"], killed["event"]) == ("stopping", "a", "killed")
+    assert (tmp_path / "stderr").read_text() == file.read_text()
 
 
 def test_a_machine_without_such_a_daemon_is_said_once_and_runs_the_job(monkeypatch, tmp_path, capfd):

@@ -61,6 +61,7 @@ def test_each_kind_of_frame_arrives_as_it_was_sent(ends: tuple[Channel, Channel]
         **dict.fromkeys((channel.DEADLINE, channel.ACK), (12345.678901234,)),
         **dict.fromkeys((channel.SIGNAL, channel.HALTED), (19, 2)),
         **dict.fromkeys((channel.STARTED, channel.FAILED, channel.ENDED), (4711,)),
+        channel.MANNER: (True, False, True, None),
         channel.LEFTOVERS: (2, "sleep (pid 4711)"),
         **dict.fromkeys((channel.UNHELD, channel.KILLED, channel.DISMISSED, channel.FINISHED), ()),
         channel.START: (*orders.encode(schedule), (b"LOCKCTL_TOKEN=5", b"X=\xff")),
