@@ -6,20 +6,29 @@ import http.server
 import sqlite3
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.doctor import backend, host
 from lockctl.doctor.backend import judge_times
 from lockctl.finding import Examination
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.doctor.conftest import Diagnosis
 
     Diagnose = Callable[..., Diagnosis]
+
+
+def test_every_finding_is_named_by_a_test() -> None:
+    tests = [*Path(__file__).parent.glob("test_*.py"), Path(__file__).parents[1] / "run/test_doctor.py"]
+    text = "".join(test.read_text(encoding="utf-8") for test in tests)
+    known = {check.id for check in (*host.CHECKS, *backend.checks())}
+    quoted = {check for check in known if f'"{check}"' in text or f'"{check.partition(".")[2]}"' in text}
+    assert quoted == known
 
 
 def test_a_directory_that_everybody_may_change_is_found(diagnose: Diagnose, locks: Path) -> None:

@@ -52,6 +52,15 @@ def test_settings_that_lose_tokens_or_connections_are_found(
     assert 'ALTER ROLE "lockctl" SET idle_session_timeout = 0' in found["postgresql.timeouts"]["remedy"]
 
 
+def test_a_version_that_is_too_old_is_found(diagnose: Diagnose, postgres_server: Postgres, start_proxy: Start) -> None:
+    # such a server cannot be had: a real one answers, and its number is another on the way
+    number = postgres_server.command("show server_version_num").strip().encode()
+    old = start_proxy(postgres_server, said=(number, b"13" + number[2:]))
+    found = diagnose(postgres_server.url.replace(postgres_server.address, old.address))
+    assert found.troubles("postgresql.") == {"postgresql.version": "warn"}
+    assert found["postgresql.version"]["remedy"] == "upgrade the server to 14 or newer"
+
+
 def test_poolers_are_told_apart(
     diagnose: Diagnose,
     pgbouncer_session: PgBouncer,

@@ -60,7 +60,21 @@ def test_a_server_that_is_slow_or_silent_or_gone_is_found(
 ) -> None:
     slow = start_proxy(redis_server, "delay=0.12")
     assert diagnose(f"redis://{slow.address}/0", "--ttl", "2s").levels()["backend.round_trip"] == "fail"
+    assert diagnose(f"redis://{redis_server.address}/0", "--ttl", "200ms").levels()["backend.ttl"] == "fail"
     assert diagnose("redis://127.0.0.1:1/0").troubles("redis", "backend") == {"backend.reachable": "fail"}
+
+
+def test_a_version_that_is_too_old_is_found(diagnose: Diagnose, redis_server: Redis, start_proxy: Start) -> None:
+    # such a server cannot be had: a real one answers, and its number is another on the way
+    (number,) = re.findall(rb"redis_version:(\S+)", redis_server.ask("INFO", "server"))
+    old = start_proxy(redis_server, said=(b"redis_version:" + number, b"redis_version:" + b"4" + number[1:]))
+    found = diagnose(f"redis://{old.address}/0")
+    assert found["redis.version"] == {
+        **found["redis.version"],
+        "level": "fail",
+        "seen": "4" + number[1:].decode(),
+        "remedy": "upgrade the server to 7 or newer",
+    }
 
 
 def test_what_servers_of_redlock_have_in_common_is_found(diagnose: Diagnose, redis_five: list[Redis]) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,9 +89,11 @@ def test_a_slow_installation_and_few_descriptors_are_found(doctor: Callable[...,
     shim = tmp_path / "lockctl"
     shim.write_text('#!/usr/bin/env bash\nexec pyenv exec lockctl "$@"\n')
     shim.chmod(0o755)
+    in_cron = shutil.which("lockctl", path="/usr/bin:/bin") is not None
     variables = {"PYTHONPYCACHEPREFIX": str(tmp_path / "none"), "PATH": f"{tmp_path}:/usr/bin:/bin"}
     found = doctor("prlimit", "--nofile=100", env=variables)
     assert {"descriptors": "warn", "bytecode": "warn", "shim": "warn"}.items() <= found.items()
+    assert ("command" in found) != in_cron
 
 
 def test_a_user_without_room_for_processes_is_told() -> None:

@@ -265,7 +265,7 @@ def start_proxy() -> Iterator[Callable[..., Proxy]]:
     """A call that starts a proxy before a server: ``start_proxy(redis_server, "delay=0.5")``."""
     with contextlib.ExitStack() as ends:
 
-        def start(target: Server | str | tuple[str, int], mode: str = "pass") -> Proxy:
-            return ends.enter_context(Proxy(target, mode))
+        def start(target: Server | str | tuple[str, int], mode: str = "pass", **options: Any) -> Proxy:
+            return ends.enter_context(Proxy(target, mode, **options))
 
         yield start

@@ -104,8 +104,12 @@ class _Connection:
 class Proxy:
     """Listens on a free port of 127.0.0.1 as soon as it is made, until it is closed."""
 
-    def __init__(self, target: Server | str | tuple[str, int], mode: str = "pass") -> None:
-        """*target*: a server, ``HOST:PORT``, or both as a pair."""
+    def __init__(
+        self, target: Server | str | tuple[str, int], mode: str = "pass", said: tuple[bytes, bytes] = (b"", b"")
+    ) -> None:
+        """*target*: a server, ``HOST:PORT``, or both as a pair; *said*: words in replies, and as many in their place."""
+        assert len(said[0]) == len(said[1]), "lengths are told before what is so long"
+        self._said = said
         if isinstance(target, Server):
             target = target.address
         if isinstance(target, str):
@@ -298,6 +302,8 @@ class Proxy:
         if not data:
             direction.source_ended = True
         elif not swallowed:
+            if direction.replies and self._said[0]:
+                data = data.replace(*self._said)
             direction.push(now + self._delay, data)
 
     def _drop(self, connection: _Connection, *, reset: bool) -> None:
