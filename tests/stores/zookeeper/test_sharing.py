@@ -173,10 +173,12 @@ def test_a_slot_that_is_given_back_wakes_two_waiters_and_no_more(
     clients = [harness.client() for _ in range(8)]
     claims = [harness.claim(mode=SLOT, slots=2, ttl=30.0) for _ in clients]
     grants = [take(client, claim) for client, claim in zip(clients[:2], claims[:2], strict=True)]
+    before = watches(harness.server)
     waits = [
         start_waiting(client, claim, clients[0], count=number + 1)
         for number, (client, claim) in enumerate(zip(clients[2:], claims[2:], strict=True))
     ]
+    eventually(lambda: watches(harness.server) - before == len(waits))  # who is in the queue may still look at it
     for client, grant in zip(clients[:2], grants, strict=True):
         client.renew(grant, timeout=LIMIT)
     monkeypatch.setattr(attempts.Attempt, "look", look)
