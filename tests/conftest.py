@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
 
 from tests.jobs import Lockctl
+from tests.order import ByServers, longest_first
 from tests.places import local_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytest_plugins = ["tests.servers.fixtures"]
-LONG = {"contract": "contract", "stores": "contract", "fence": "fence"}  # a worker of their own for each backend
-SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysql")
 IN_CI = bool(os.environ.get("CI"))
 
 
@@ -37,24 +35,19 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is quick."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark what is quick; of what is chosen then, have workers begin with what takes longest."""
     from tests.servers.fixtures import needed_by  # a plugin, which pytest wants to load first
 
     for item in items:
         starts = STARTS & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("slow")
         if not starts and not needed_by(item):
             item.add_marker(pytest.mark.quick)
-
-
-class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """What needs the servers of one backend stays in one worker, which starts them once; else test by test."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.partition("tests/")[2]
-        folder = path.partition("/")[0]
-        names = [name for name in SERVED if name in path]
-        return f"{names[0]} {LONG.get(folder, 'others')}" if names else nodeid
+    yield
+    if hasattr(config, "workerinput"):
+        order = longest_first(item.nodeid for item in items)
+        items.sort(key=lambda item: order[item.nodeid])
 
 
 @pytest.hookimpl(optionalhook=True)

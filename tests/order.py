@@ -1,0 +1,61 @@
+"""Which tests run in the same worker of pytest-xdist, and which first: all workers should end together.
+
+What needs the servers of one backend stays in one worker, which starts them once; so does a file whose tests share
+something that takes long to make, and a file of tests that are quick. All others go test by test.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pytest
+
+SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysql")
+LONG = {"contract": "contract", "stores": "contract", "fence": "fence", "faults": "faults"}  # a worker for each backend
+WHOLE = ("unit/", "surface/test_wheel.py", "fence/test_s3.py", "fence/test_http.py", "contract/test_toy.py")
+# about how long a test takes where it is much more than in other places
+SECONDS = {"run/test_cron.py": 60.0, "faults": 3.0, "promises": 4.0, "fleet": 3.0, "surface/test_wheel.py": 2.0}
+USUAL = 0.5  # seconds
+
+
+def scope_of(nodeid: str) -> str:
+    """What a test has in common with those that run in its worker."""
+    path = nodeid.partition("tests/")[2]
+    folder = path.partition("/")[0]
+    names = [name for name in SERVED if name in path]
+    if names:
+        return f"{names[0]} {LONG.get(folder, 'others')}"
+    return nodeid.partition("::")[0] if path.startswith(WHOLE) else nodeid
+
+
+def seconds_of(nodeid: str) -> float:
+    """About how long a test takes."""
+    path = nodeid.partition("tests/")[2]
+    return next((seconds for begin, seconds in SECONDS.items() if path.startswith(begin)), USUAL)
+
+
+def longest_first(nodeids: Iterable[str]) -> dict[str, float]:
+    """A number for each test by which they are sorted: those that stay together have the same."""
+    scopes = {nodeid: scope_of(nodeid) for nodeid in nodeids}
+    total: Counter[str] = Counter()
+    for nodeid, scope in scopes.items():
+        total[scope] += seconds_of(nodeid)  # type: ignore[assignment]
+    return {nodeid: -total[scope] for nodeid, scope in scopes.items()}
+
+
+class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Distributes the tests in the order in which they come, whole scopes."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        """Without the order of xdist, which looks at the number of tests."""
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
