@@ -146,7 +146,7 @@ def test_a_store_of_marks_that_sends_without_end_costs_little_time_and_memory(
     lockctl: Lockctl, store: str, flood: str
 ) -> None:
     with serving(flooding(*FLOODS[STORES[store]][flood])) as (host, port):
-        what = ("--store", store.format(f"{host}:{port}"), "--token", "5", "--domain", "d", "--timeout", "4s")
+        what = ("--store", store.format(f"{host}:{port}"), "--token", "5", "--domain", "d", "--timeout", "2s")
         assert ends_well(lockctl, "fence", "advance", "r", *what) == ""
 
 

@@ -23,7 +23,7 @@ LONG = "3650d"  # a period whose end no test meets
 HOSTS = 12
 LARGEST_ERROR = 20.0  # seconds by which the clock of a host is wrong
 PERIOD = 5  # seconds
-PERIODS = int(os.environ.get("FLEET_PERIODS", "3"))  # 36 of them are three minutes
+PERIODS = int(os.environ.get("FLEET_PERIODS", "2"))  # 36 of them are three minutes
 
 
 def once(
