@@ -29,6 +29,7 @@ class Request(Value):
     first_signal: int
     leftover: str
     kill_on_loss: bool
+    contain: str
     max_runtime: float | None
     correctness: bool
     run_unlocked: bool  # when the backend is out of reach

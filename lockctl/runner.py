@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from lockctl.supervise.keeper import Ending, Keeper
     from lockctl.supervise.signals import Signals
 
+UNCONTAINED = (
+    "--contain: this system allows no pid namespace with a /proc of its own ({}): start lockctl as root with"
+    " CAP_SYS_ADMIN, or as another user where user namespaces are allowed"
+)
 LOOK_TIMEOUT = 2.0  # seconds for seeing who holds the lock: a refused run is not held up for a message
 
 
@@ -65,6 +69,7 @@ def run(
         kernel_held=capabilities.kernel_held,
         on_terminal=guard.on_terminal,
         kill_on_loss=request.kill_on_loss,
+        contain=request.contain,
     )
 
     def start(schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> Keeper:
@@ -221,7 +226,8 @@ def _ended(outcome: Outcome, ending: Ending) -> Outcome:
         renewal_failures=ending.renewal_failures,
     )
     if ending.error:
-        return replace(outcome, kind="not_executed", duration=None)
+        refused = UNCONTAINED.format(os.strerror(ending.error)) if ending.uncontained else ""
+        return replace(outcome, kind="not_executed", duration=None, detail=refused)
     from lockctl.events import GUARD_GONE, LOST, REVOKED, TIMED_OUT
 
     kinds = {LOST: "lost", REVOKED: "revoked", TIMED_OUT: "timed_out"}

@@ -126,6 +126,16 @@ SETTINGS = (
         choices=("kill", "term"),
     ),
     Setting(
+        "contain",
+        ("--contain",),
+        CHOICE,
+        "no",
+        "Run the job in a pid namespace, so that the kernel kills all of it when lockctl is killed: if this is root and"
+        " the system allows it (auto), or else refuse to run (require). See CONTAINED JOBS.",
+        metavar="no|auto|require",
+        choices=("no", "auto", "require"),
+    ),
+    Setting(
         "max_runtime",
         ("--max-runtime",),
         DURATION,

@@ -41,16 +41,23 @@ CONTRADICTIONS = (
     ("fence", "on_unavailable", "without a lock there is no fencing token"),
     ("fence", "shared", "each reader would make the resource refuse the tokens of earlier readers"),
     ("fence", "slots", "each holder would make the resource refuse the tokens of earlier holders"),
+    ("contain", "leftover", "all processes in the pid namespace of a job end with it"),
     ("restart", "on_unavailable", "if the backend is not reachable, two standbys would both run"),
 )
 LONGEST_KEY = 64  # characters
 MOST_IN_LABELS = 400  # bytes of all labels as JSON: the room of a holder and of a run in the history has an end
-NEUTRAL = {"slots": 1, "on_unavailable": "fail"}  # values that ask for nothing
+# values that ask for nothing
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    "slots": (1,),
+    "on_unavailable": ("fail",),
+    "contain": ("no",),
+    "leftover": ("kill", "wait"),
+}
 
 
 def asks(name: str, content: object) -> bool:
     """Whether this value of a setting of ``CONTRADICTIONS`` asks for anything."""
-    return bool(content) and content != NEUTRAL.get(name)
+    return bool(content) and content not in NEUTRAL.get(name, ())
 
 
 def check(setting: Setting, text: str) -> object:

@@ -59,6 +59,8 @@ def _said(outcome: Outcome, settings: Mapping[str, Effective], where: Mapping[st
 
 
 def _not_executed(outcome: Outcome) -> str:
+    if outcome.detail:
+        return outcome.detail
     text = f"cannot run {command_line(outcome.words[:1])}: {os.strerror(outcome.error)}"
     if outcome.error == errno.ENOENT and len(outcome.words) == 1 and " " in outcome.words[0]:
         text += "; to run a line of shell, give -c (--shell) before it"

@@ -70,7 +70,7 @@ def of_outcome(outcome: Outcome, *, conflict: int) -> int:
     if outcome.fence:
         return OF_FENCE[outcome.fence]
     if outcome.kind == "not_executed":
-        return of_exec(outcome.error)
+        return CONFIG if outcome.detail else of_exec(outcome.error)
     if outcome.kind in OF_KIND:
         return OF_KIND[outcome.kind]
     if outcome.status is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "Which lock": ("lock", "backend", "ttl", "slots", "shared", "guarantee", "fence"),
     "Waiting": ("wait", "no_wait", "splay", "conflict_exit_code", "skip_ok", "on_unavailable"),
-    "Stopping": ("max_runtime", "kill_after", "signal", "leftover", "on_lost"),
+    "Stopping": ("max_runtime", "kill_after", "signal", "leftover", "on_lost", "contain"),
     "Many hosts": ("once_per", "min_hold", "restart"),
     "The command": ("shell",),
 }

@@ -126,6 +126,7 @@ def _request(
         first_signal=content["signal"],
         leftover=content["leftover"],
         kill_on_loss=content["on_lost"] == "kill",
+        contain=content["contain"],
         max_runtime=content["max_runtime"],
         correctness=content["guarantee"] == "correctness",
         run_unlocked=content["on_unavailable"] == "run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import time
@@ -11,7 +12,7 @@ from lockctl import clock, kernel
 from lockctl.doctor import installation
 from lockctl.errors import LockctlError
 from lockctl.finding import Check, Examination
-from lockctl.supervise import tree
+from lockctl.supervise import contain, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ HIDDEN = Check(
     "Processes of a job that run as another user are found late, and stopping the job takes longer.",
     "mount -o remount,hidepid=0 /proc, or add the user of the jobs to the group that gid= names",
 )
+CONTAIN = Check(
+    "host.contain",
+    "With --contain the kernel kills all processes of a job when both of lockctl are killed in the same instant.",
+    "allow unshare and mount (CAP_SYS_ADMIN for root, else user namespaces); without it, do not use --contain require",
+)
 DESCRIPTORS = Check(
     "host.descriptors",
     "Several locks, a wait and the job itself share this limit, and a run that reaches it does not start.",
@@ -72,7 +78,19 @@ CONTAINER = Check(
     " after its lease has ended; files in it are seen by no other container.",
     "protect what the job writes with --fence, and keep lock files on a volume (-b file:///VOLUME)",
 )
-CHECKS = (CLOCK, DEATH, SUBREAPER, PIDFD, PROC, HIDDEN, DESCRIPTORS, PROCESSES, CONTAINER, *installation.CHECKS)
+CHECKS = (
+    CLOCK,
+    DEATH,
+    SUBREAPER,
+    PIDFD,
+    PROC,
+    HIDDEN,
+    CONTAIN,
+    DESCRIPTORS,
+    PROCESSES,
+    CONTAINER,
+    *installation.CHECKS,
+)
 
 
 def examine(environ: Mapping[str, str]) -> list[Finding]:
@@ -80,6 +98,7 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
     found = Examination(f"host {os.uname().nodename}", 0.0)
     _check_kernel(found)
     _check_proc(found)
+    _check_containment(found)
     check_limits(found)
     namespace = _link("/proc/self/ns/pid")
     inside = namespace not in ("", FIRST_PID_NAMESPACE)
@@ -143,6 +162,25 @@ def _check_proc(found: Examination) -> None:
     if ours:
         hidden = tree.stat_fields(1) is None
         found.judge(HIDDEN, "others are hidden" if hidden else "all processes are shown", warns=hidden)
+
+
+def _check_containment(found: Examination) -> None:
+    """Whether a job could be contained: tried out by a process of its own, which stays in the namespaces."""
+    probe = os.fork()
+    if probe == 0:
+        problem = errno.EPERM
+        try:
+            init = contain.enter(contain.REQUIRE, ())
+            if init is not None:
+                init.end()
+                problem = 0
+        except OSError as refused:
+            problem = refused.errno or problem
+        finally:
+            os._exit(problem)
+    problem = os.waitstatus_to_exitcode(os.waitpid(probe, 0)[1])
+    how = "possible (auto and require)" if os.geteuid() == 0 else "possible in a user namespace (require)"
+    found.judge(CONTAIN, f"not possible: {os.strerror(abs(problem))}" if problem else how, warns=problem != 0)
 
 
 def check_limits(found: Examination) -> None:

@@ -34,7 +34,7 @@ MANNER = "manner"  # how what is noted is said: as JSON, verbose, quiet, and a s
 DISMISSED = "dismissed"  # the guard is not needed any more: the keeper was awake and has released the lock itself
 # guard to keeper
 STARTED = "started"  # pid of the command
-FAILED = "failed"  # errno of the exec that failed
+FAILED = "failed"  # errno of the exec that failed, and whether it was a namespace that failed
 ACK = "ack"  # seconds: this deadline is now the guard's
 HALTED = "halted"  # the command was stopped: the signal, and how often it was stopped by now
 LEFTOVERS = "leftovers"  # how many processes outlived the command and are being stopped, and which ones for people
@@ -51,14 +51,14 @@ NAME = frozenset((str, type(None)))
 VARIABLES = [bytes]  # any number of NAME=content
 # the types of the values of each kind: a type or several; a list for any number of one, a tuple for one of each
 SHAPES: dict[str, tuple[object, ...]] = {
-    START: ((int, str, REAL | {type(None)}, bool, bool, bool), [REAL], VARIABLES),
+    START: ((int, str, REAL | {type(None)}, bool, bool, bool, str), [REAL], VARIABLES),
     DEADLINE: (REAL,),
     STOP: (str, bool),
     SIGNAL: (int, int),
     MANNER: (bool, bool, bool, NAME),
     DISMISSED: (),
     STARTED: (int,),
-    FAILED: (int,),
+    FAILED: (int, bool),
     ACK: (REAL,),
     HALTED: (int, int),
     LEFTOVERS: (int, str),

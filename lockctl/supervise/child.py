@@ -27,9 +27,20 @@ class Child:
     lock. It executes nothing without the word: it ends with the guard, and when the guard has no word for it.
     """
 
-    def __init__(self, words: tuple[str, ...], environment: dict[str, str], signals: Signals, *, group: int) -> None:
-        """Fork. *group* is the process group to join, 0 for a new one. Raises ``OSError``."""
-        guard = os.getpid()
+    def __init__(
+        self,
+        words: tuple[str, ...],
+        environment: dict[str, str],
+        signals: Signals,
+        *,
+        group: int,
+        contained: bool = False,
+    ) -> None:
+        """Fork. *group* is the process group to join, 0 for a new one. Raises ``OSError``.
+
+        *contained*: it is in another pid namespace, in which its parent has no number.
+        """
+        guard = 0 if contained else os.getpid()
         self.failed, failed_write = os.pipe2(os.O_CLOEXEC)  # readable when there is an answer for :meth:`error`
         os.set_blocking(self.failed, False)
         self._link, other = wire.pair()
@@ -37,13 +48,17 @@ class Child:
         if self.pid == 0:
             try:
                 self._link.close()
-                number = _become_command(guard, other, words, environment, signals, group)
+                number = _become_command(guard, other, words, environment, signals)
                 if number:
                     os.write(failed_write, b"%d" % number)
             finally:
                 os._exit(127)
         other.close()
         os.close(failed_write)
+        try:
+            os.setpgid(self.pid, group)  # from here: where it is contained, it does not see the group
+        except ProcessLookupError:
+            pass  # killed: found out when it gets the word
 
     def go(self, variables: tuple[bytes, ...], lock_descriptors: tuple[int, ...]) -> bool:
         """Have it executed, with these variables (``NAME=content``) added; ``False``: it is gone, or was not told.
@@ -79,14 +94,12 @@ def _become_command(
     words: tuple[str, ...],
     environment: dict[str, str],
     signals: Signals,
-    group: int,
 ) -> int:
     """In the child: wait for the word and execute; returns only the errno of a failure, 0 if it was not needed."""
     try:
         kernel.set_death_signal(_signal.SIGKILL)
         if os.getppid() != guard:
             return 0  # the guard died before the kernel was told: nobody would watch
-        os.setpgid(0, group)
         frames = _await_word(link, signals)
         if not frames:
             return 0

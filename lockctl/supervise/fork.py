@@ -131,9 +131,9 @@ def fork_guard(
 
             guard = Guard(link, signals, words, keeper_group, note, set_manner, on_terminal=on_terminal)
         except OSError as failure:  # no more descriptors
-            link.send(wire.FAILED, failure.errno or EAGAIN)
+            link.send(wire.FAILED, failure.errno or EAGAIN, False)
         except ConfigError:
-            link.send(wire.FAILED, EPERM)
+            link.send(wire.FAILED, EPERM, False)
         else:
             guard.run(environment)
         status = 0

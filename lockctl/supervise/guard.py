@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lockctl.clock import Clock
     from lockctl.events import Action, WatchEvent
     from lockctl.supervise.channel import Channel, Frame
+    from lockctl.supervise.contain import Init
     from lockctl.supervise.signals import Signals
 
 AFTERWARDS = 1.0  # seconds past the deadline that a silent keeper gets before its lock is freed for it
@@ -70,6 +71,7 @@ class Guard:
         self._on_terminal = on_terminal
         self._child: Child | None = None  # until it is known whether the command could be executed
         self._failed = False  # it could not
+        self._init: Init | None = None  # of the job's pid namespace, if it has one
         self._told_start = False
         self._behind: list[Frame] = []  # frames that came with the order to start
         self._orphaned = False  # the keeper is gone
@@ -120,12 +122,15 @@ class Guard:
             self._feed(events.Due())
         if self._failed and self._pid:
             os.waitpid(self._pid, 0)
+        if self._failed and self._init is not None:
+            self._init.end()
         self._after()
         for descriptor in self._lock_descriptors:
             os.close(descriptor)
 
     def _fork_child(self, environment: dict[str, str]) -> Child:
-        return Child(self._words, environment, self._signals, group=self._group)
+        contained = self._init is not None
+        return Child(self._words, environment, self._signals, group=self._group, contained=contained)
 
     def _await_start(self, environment: dict[str, str]) -> bool:
         poll = select.poll()
@@ -176,13 +181,30 @@ class Guard:
         try:
             self._timer = kernel.timer_descriptor(self._clock.clock_id)
             # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
-            child = self._ordered_child(environment, variables, self._lock_descriptors if orders.kernel_held else ())
+            descriptors = self._lock_descriptors if orders.kernel_held else ()
+            if orders.contain != "no" and not self._contain(orders.contain, descriptors):
+                return False
+            child = self._ordered_child(environment, variables, descriptors)
         except OSError as failure:  # no more processes or descriptors
-            self._link.send(wire.FAILED, failure.errno or errno.EAGAIN)
+            self._link.send(wire.FAILED, failure.errno or errno.EAGAIN, False)
             return False
         self._poll.register(child.failed, select.POLLIN)
         self._pid = child.pid
         self._watch = Watch(orders, schedule, now=now, deadline=self._deadline)
+        return True
+
+    def _contain(self, wanted: str, descriptors: tuple[int, ...]) -> bool:
+        """Give the job a pid namespace, in which its command is forked anew; ``False``: it is required and refused."""
+        from lockctl.supervise import contain
+
+        try:
+            self._init = contain.enter(wanted, descriptors)
+        except OSError as refused:
+            self._link.send(wire.FAILED, refused.errno or errno.EPERM, True)
+            return False
+        if self._init is not None and self._child is not None:
+            self._child.drop()
+            self._child = None
         return True
 
     def _ordered_child(
@@ -208,7 +230,7 @@ class Guard:
         self._child = None
         if error:
             self._failed = True
-            self._link.send(wire.FAILED, error)
+            self._link.send(wire.FAILED, error, False)
         else:
             self._tell_start()
 
@@ -272,6 +294,8 @@ class Guard:
                 self._feed(events.CommandContinued())
             else:
                 self._pid = 0
+                if self._init is not None:
+                    self._init.command_ended()
                 actions = self._decide(events.CommandEnded(status))
                 self._link.send(wire.ENDED, status)
                 self._act(actions)
@@ -305,7 +329,8 @@ class Guard:
             if self._pid:
                 tree.send(self._pid, action.signum)
         elif isinstance(action, events.TellLeftovers):
-            left = tree.descendants(os.getpid())
+            init = None if self._init is None else self._init.pid
+            left = [pid for pid in tree.descendants(os.getpid()) if pid != init]
             self._link.send(wire.LEFTOVERS, len(left), tree.named(left))
         elif isinstance(action, events.Finish):
             self._link.send(wire.FINISHED)

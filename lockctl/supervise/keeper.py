@@ -13,7 +13,7 @@ import select
 from _signal import SIGCHLD, SIGCONT, SIGHUP, SIGKILL
 
 from lockctl import events, kernel
-from lockctl.errors import BackendUnavailable
+from lockctl.errors import EXHAUSTED, BackendUnavailable
 from lockctl.lease.schedule import HELD_UP
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
@@ -47,6 +47,7 @@ class Ending(Value):
     cause: str | None  # why it was stopped, one of ``lockctl.events``; None: it ended by itself
     detail: str  # one line about the cause
     error: int  # errno of an exec that failed, else 0
+    uncontained: bool  # it was a namespace that failed, which the job requires
     leftovers: int  # processes that outlived the command and were stopped
     left: str  # which ones, for people
     asked_to_end: bool  # somebody sent lockctl a signal that ends programs
@@ -87,6 +88,7 @@ class Keeper:
         self._status: int | None = None
         self._cause: str | None = None  # as the guard says
         self._error = 0
+        self._uncontained = False
         self._leftovers = 0
         self._left = ""
         self._asked_to_end = False
@@ -134,6 +136,7 @@ class Keeper:
             cause=self._cause,
             detail=self._live.detail,
             error=self._error,
+            uncontained=self._uncontained and self._error not in EXHAUSTED,
             leftovers=self._leftovers,
             left=self._left,
             asked_to_end=self._asked_to_end,
@@ -166,7 +169,7 @@ class Keeper:
                 (self._command,) = values
                 self._note("debug", f"started as pid {self._command}", "started")
             elif kind == wire.FAILED:
-                (self._error,) = values
+                self._error, self._uncontained = values
                 self._finished = True
             elif kind == wire.HALTED:
                 halted, self._halts = values

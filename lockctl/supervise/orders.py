@@ -19,11 +19,12 @@ class Orders(Value):
     kernel_held: bool  # no server counts: a job that is stopped on its terminal loses nothing
     on_terminal: bool
     kill_on_loss: bool  # a certain loss leaves no time for the first signal
+    contain: str  # whether the job gets a pid namespace: see contain.py
 
     def encode(self, schedule: Schedule) -> tuple[tuple[object, ...], tuple[float, ...]]:
         """These and the spans of the lease as values of a frame, for :func:`decode_orders`."""
         own = (self.first_signal, self.leftover, self.max_runtime)
-        switches = (self.kernel_held, self.on_terminal, self.kill_on_loss)
+        switches = (self.kernel_held, self.on_terminal, self.kill_on_loss, self.contain)
         spans = (schedule.ttl, schedule.grace, schedule.margin, schedule.interval)
         return (*own, *switches), (*spans, schedule.request_timeout, schedule.rate_error)
 

@@ -39,7 +39,7 @@ BASE = {
     "finding",
     "loading",
 }
-BASE |= {"supervise.tree", "supervise.signals"}  # facts of the kernel about processes and signals
+BASE |= {"supervise.tree", "supervise.signals", "supervise.contain"}  # facts of the kernel about processes and signals
 # each layer, and the layers that it may import from; the base is open to all
 LAYERS: dict[str, set[str]] = {
     "base": set(),

@@ -29,6 +29,7 @@ FIXED: dict[str, str | bool] = {
     "leftover": "kill",
     "signal": "TERM",
     "on_lost": "kill",
+    "contain": "no",
     "max_runtime": "3650d",
     "once_per": "0",
     "restart": False,

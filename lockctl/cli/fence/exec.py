@@ -121,6 +121,7 @@ def _watch(guard: GuardProcess, signals: Signals, talk: Talk, variables: list[st
         kernel_held=kernel_held,
         on_terminal=guard.on_terminal,
         kill_on_loss=True,
+        contain="no",
     )
     schedule = Schedule(
         ttl=ABSENT,

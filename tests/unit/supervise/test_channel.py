@@ -55,13 +55,14 @@ def test_both_directions_are_separate(ends: tuple[Channel, Channel]) -> None:
 
 def test_each_kind_of_frame_arrives_as_it_was_sent(ends: tuple[Channel, Channel]) -> None:
     one, other = ends
-    orders = Orders(15, "kill", None, kernel_held=False, on_terminal=True, kill_on_loss=True)
+    orders = Orders(15, "kill", None, kernel_held=False, on_terminal=True, kill_on_loss=True, contain="no")
     schedule = Schedule(ttl=60.0, grace=1.0, margin=0.5, interval=20.0, request_timeout=5.0, rate_error=0.002)
     frames: dict[str, tuple[object, ...]] = {
         **dict.fromkeys((channel.DEADLINE, channel.ACK), (12345.678901234,)),
         **dict.fromkeys((channel.SIGNAL, channel.HALTED), (19, 2)),
-        **dict.fromkeys((channel.STARTED, channel.FAILED, channel.ENDED), (4711,)),
+        **dict.fromkeys((channel.STARTED, channel.ENDED), (4711,)),
         channel.MANNER: (True, False, True, None),
+        channel.FAILED: (13, True),
         channel.LEFTOVERS: (2, "sleep (pid 4711)"),
         **dict.fromkeys((channel.UNHELD, channel.KILLED, channel.DISMISSED, channel.FINISHED), ()),
         channel.START: (*orders.encode(schedule), (b"LOCKCTL_TOKEN=5", b"X=\xff")),
@@ -98,9 +99,9 @@ def test_each_kind_of_frame_arrives_as_it_was_sent(ends: tuple[Channel, Channel]
         ("go", b"A=1"),
         ("go", [b"A=1"]),
         ("go", ("A=1",)),
-        ("start", (15, "kill", None, False, True), (1.0,), ()),
-        ("start", (15, "kill", "", False, True, True), (1.0,), ()),
-        ("start", (15, "kill", None, False, True, True), ("1.0",), ()),
+        ("start", (15, "kill", None, False, True, True), (1.0,), ()),
+        ("start", (15, "kill", "", False, True, True, "no"), (1.0,), ()),
+        ("start", (15, "kill", None, False, True, True, "no"), ("1.0",), ()),
         (("go",), ()),
         None,
     ],
@@ -110,7 +111,9 @@ def test_a_frame_of_another_shape_is_refused(ends: tuple[Channel, Channel], cont
 
 
 def test_a_truncated_frame_is_refused(ends: tuple[Channel, Channel]) -> None:
-    whole = marshal.dumps((channel.START, (15, "kill", None, False, True, True), (1.0,) * 6, (b"LOCKCTL_TOKEN=5",)))
+    whole = marshal.dumps(
+        (channel.START, (15, "kill", None, False, True, True, "no"), (1.0,) * 6, (b"LOCKCTL_TOKEN=5",))
+    )
     for length in range(1, len(whole)):
         assert refused(ends, whole[:length])
     assert not refused(ends, whole)

@@ -35,7 +35,7 @@ def give(*words, killed=False):
     os.kill(guard.pid, signal.SIGSTOP)
     assert os.WIFSTOPPED(os.waitpid(guard.pid, os.WUNTRACED)[1])
     orders = Orders(first_signal=15, leftover="kill", max_runtime=None, kernel_held=False, on_terminal=False,
-                    kill_on_loss=True)
+                    kill_on_loss=True, contain="no")
     schedule = Schedule(ttl=60.0, grace=1.0, margin=1.0, interval=20.0, request_timeout=5.0, rate_error=0.0)
     guard.tell_deadline(clock.boottime() + 60)
     guard.start(orders.encode(schedule), [], ())
@@ -89,7 +89,7 @@ assert not os.path.exists(MARK)
 guard = give("/no/such/program", killed={killed})
 guard.link.send(wire.SIGNAL, 28, 0)
 found = answers(guard)
-assert found[wire.FAILED] == (2,) and wire.ENDED not in found, found
+assert found[wire.FAILED] == (2, False) and wire.ENDED not in found, found
 """,
     ],
     ids=["signal", "loss", "revocation", "end of the keeper", "not found"],

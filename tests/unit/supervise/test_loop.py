@@ -55,6 +55,7 @@ def orders(
         kernel_held=kernel_held,
         on_terminal=on_terminal,
         kill_on_loss=True,
+        contain="no",
     )
 
 

@@ -47,6 +47,7 @@ class Histories(RuleBasedStateMachine):
             kernel_held=kernel_held,
             on_terminal=on_terminal,
             kill_on_loss=True,
+            contain="no",
         )
         self.watch = Watch(orders, SCHEDULE, now=self.now, deadline=self.deadline)
         self.take(events.Due())

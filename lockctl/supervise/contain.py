@@ -1,0 +1,128 @@
+"""A pid namespace for the job: the kernel kills every process in it at once when its first process ends.
+
+That first process, the init of the namespace, ends with its guard: see pid_namespaces(7), and ``PR_SET_PDEATHSIG`` of
+prctl(2). So nothing of the job lives on when both processes of lockctl are killed in the same instant, whatever its
+processes did before: not what moved to another session, nor a set-user-ID program, which is not killed with its parent.
+The command itself stays a child of the guard. Orphans of the job become children of the init, which reaps them, and
+which ends when the command has ended and none of them is left.
+
+Root needs CAP_SYS_ADMIN for it. Another user needs a user namespace (user_namespaces(7)), in which set-user-ID programs
+have no effect: so that is done only when the user requires it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from _signal import SIGCHLD, SIGKILL
+from errno import EPERM
+
+from lockctl import kernel
+
+NO, AUTO, REQUIRE = "no", "auto", "require"  # the setting ``contain``
+
+
+def enter(wanted: str, keep: tuple[int, ...]) -> Init | None:
+    """The init of a new namespace for what is forked from now on; ``None`` if it is not *wanted* or cannot be had.
+
+    Raises ``OSError`` where it is required and cannot be had, or where there is no way back.
+    """
+    if wanted == NO or (wanted == AUTO and os.geteuid() != 0):
+        return None
+    try:
+        kernel.enter_namespaces(user=os.geteuid() != 0)
+    except OSError:
+        if wanted == REQUIRE:
+            raise
+        return None
+    try:
+        return Init(keep)
+    except OSError:
+        if wanted == REQUIRE:
+            raise
+        kernel.leave_pid_namespace()
+        return None
+
+
+class Init:
+    """The init of a pid namespace that the guard has entered, as the guard sees it."""
+
+    def __init__(self, keep: tuple[int, ...] = ()) -> None:
+        """Fork it, as the first process of the namespace; it keeps these descriptors, too. Raises ``OSError``."""
+        listening, self._told = os.pipe2(os.O_CLOEXEC)
+        answers, answer = os.pipe2(os.O_CLOEXEC)
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _be_init(listening, answer, keep)
+            finally:
+                os._exit(0)  # also after a bug: there must be no second guard
+        os.close(listening)
+        os.close(answer)
+        try:
+            problem = os.read(answers, 16)
+        finally:
+            os.close(answers)
+        if problem != b"0":
+            os.close(self._told)
+            os.waitpid(self.pid, 0)
+            number = int(problem or EPERM)
+            raise OSError(number, os.strerror(number))
+
+    def command_ended(self) -> None:
+        """It ends, too, as soon as no orphan of the command is left; called once."""
+        os.close(self._told)
+
+    def end(self) -> None:
+        """Kill it, and all in the namespace."""
+        os.kill(self.pid, SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def _be_init(listening: int, answer: int, keep: tuple[int, ...]) -> None:
+    """In the first process of the namespace, which has nothing of its guard but the descriptors to *keep*."""
+    try:
+        kernel.set_death_signal(SIGKILL)
+        kernel.mount_proc()
+    except OSError as refused:
+        os.write(answer, b"%d" % (refused.errno or EPERM))
+        return
+    os.write(answer, b"0")
+    _let_go((listening, *keep))
+    kernel.set_process_name("lease-init", "lease-init of a contained job")
+    changes = kernel.signal_descriptor([SIGCHLD])
+    poll = select.poll()
+    poll.register(changes, select.POLLIN)
+    poll.register(listening, select.POLLIN)
+    command_ended = False
+    while _has_children() or not command_ended:
+        for descriptor, _ in poll.poll():
+            if descriptor == changes:
+                kernel.read_signals(changes)
+            else:  # closed: the command has ended, or the guard has, before the kernel was told
+                poll.unregister(listening)
+                command_ended = True
+
+
+def _has_children() -> bool:
+    """Reap who has ended; whether anybody is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _let_go(keep: tuple[int, ...]) -> None:
+    """Close all descriptors but these: others wait for the end of what the guard has open, and for that of the job."""
+    nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in range(3):
+        os.dup2(nothing, descriptor)
+    for word in os.listdir("/proc/self/fd"):
+        descriptor = int(word)
+        if descriptor > 2 and descriptor not in keep:
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass  # the one that listed them
