@@ -54,8 +54,8 @@ class Examples(click.Command):
         self.examples = examples
 
     def get_short_help_str(self, limit: int = LINE) -> str:
-        """The first sentence, which shells show beside a verb, too."""
-        return super().get_short_help_str(limit)
+        """The first sentence, which shells show beside a verb, too; on a narrow terminal it is folded and not cut."""
+        return super().get_short_help_str(max(limit, LINE))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Each command line as it is typed, on one line however long."""

@@ -134,6 +134,15 @@ def print_table(
         print_data("\n".join("\t".join(cells) for cells in (heading, *(each.cells for each in rows))))
 
 
+def left_out(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[str, ...]:
+    """The headings of a table for which the terminal has no room."""
+    shown = console()
+    if not shown.is_terminal:
+        return ()
+    layout = lay_out(columns, [each.cells for each in rows], shown.width)
+    return tuple(column.heading for number, column in enumerate(columns) if number not in layout.shown)
+
+
 def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> list[list[Segment]]:
     """The lines of a table, its heading first."""
     return [line for each in table_rows(columns, rows, width) for line in each]

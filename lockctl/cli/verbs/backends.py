@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from typing import TYPE_CHECKING
 
 from lockctl import registry
 from lockctl.cli import exit_status
 from lockctl.cli.group import verb
+from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON
 from lockctl.cli.output import print_data
+from lockctl.cli.query import OUTPUT, print_documents
 
 if TYPE_CHECKING:
     from lockctl.model import Capabilities, Cost
@@ -28,8 +29,9 @@ INDENT = " " * 17
         ),
     },
 )
+@OUTPUT
 @AS_JSON
-def command(*, as_json: bool) -> int:
+def command(*, output: str, as_json: bool) -> int:
     """Compare what the backends promise.
 
     Fencing, order of waiters, what they survive, what frees a lock. `man 7 lockctl-backends` has their URLs.
@@ -38,13 +40,18 @@ def command(*, as_json: bool) -> int:
     for scheme in registry.SCHEMES:
         found.setdefault(registry.load(scheme).capabilities.scheme, []).append(scheme)
     promises = {name: registry.load(schemes[0]).capabilities for name, schemes in found.items()}
-    if as_json:
-        documents = [_document(promised, found[name]) for name, promised in promises.items()]
-        print_data(json.dumps(documents, indent=2))
+    form = "json" if as_json else output
+    if form == "name":
+        print_data("\n".join(promises))
+        return exit_status.OK
+    if form not in ("", "wide"):
+        print_documents(form, [_document(promised, found[name]) for name, promised in promises.items()])
         return exit_status.OK
     from lockctl.cli import screen
 
-    screen.print_table(screen.PROMISES, [screen.Row(_row(promised)) for promised in promises.values()])
+    rows = [screen.Row(_row(promised)) for promised in promises.values()]
+    screen.print_table(screen.PROMISES, rows, wide=bool(form))
+    missing = () if form else screen.left_out(screen.PROMISES, rows)
     shown = screen.console()
     width = min(WIDTH, shown.width) if shown.is_terminal else WIDTH
     lines = []
@@ -52,6 +59,8 @@ def command(*, as_json: bool) -> int:
         lines += ["", f"{name}  ({', '.join(scheme + ':' for scheme in found[name])})"]
         lines += [_sentence(*each, width) for each in _sentences(promised)]
     print_data("\n".join(lines))
+    if missing:
+        Talk(verbose=True)("info", f"no room for {', '.join(missing)}: -o wide shows all columns")
     return exit_status.OK
 
 
