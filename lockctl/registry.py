@@ -37,7 +37,7 @@ STORES: dict[str, tuple[str | None, str | None]] = {
     ),
     "mysql": ("lockctl.stores.mysql.cell:MysqlBackend", "lockctl.fence.stores.mysql:MysqlStore"),
     "sqlite": ("lockctl.stores.sqlite.cell:SqliteBackend", "lockctl.fence.stores.sqlite:SqliteStore"),
-    "s3": (None, "lockctl.fence.stores.s3:S3Store"),
+    "s3": ("lockctl.stores.s3.cell:S3Backend", "lockctl.fence.stores.s3:S3Store"),
     "http": (None, "lockctl.fence.stores.http:HttpStore"),
     "https": (None, "lockctl.fence.stores.http:HttpStore"),
 }

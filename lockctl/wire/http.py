@@ -293,11 +293,16 @@ class Client:
             self._stream.close()
             self._stream = None
 
-    def _head(self, method: str, target: str, body: bytes, headers: tuple[tuple[str, str], ...]) -> bytes:
-        host = self.endpoint.host
+    @property
+    def host(self) -> str:
+        """The header field Host: without the usual port, which a signature would not have."""
+        host, port = self.endpoint.host, self.endpoint.port
         if ":" in host:
             host = f"[{host}]"
-        fields = [("Host", f"{host}:{self.endpoint.port}"), *self.headers, *headers, ("Content-Length", str(len(body)))]
+        return host if port == (443 if self.endpoint.tls else 80) else f"{host}:{port}"
+
+    def _head(self, method: str, target: str, body: bytes, headers: tuple[tuple[str, str], ...]) -> bytes:
+        fields = [("Host", self.host), *self.headers, *headers, ("Content-Length", str(len(body)))]
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {content}" for name, content in fields)]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
@@ -345,6 +350,39 @@ class Client:
                 raise TooLarge(stream.where)
             body += parser.feed(piece)
         return Response(parser.status, parser.headers, bytes(body)), parser.rest()
+
+
+class Clients:
+    """Requests to one server from several threads: each takes a connection that is idle, or a new one."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Nothing is sent yet."""
+        self.endpoint = endpoint
+        self.host = Client(endpoint).host
+        self._idle: list[Client] = []
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        deadline: Deadline,
+        *,
+        body: bytes = b"",
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Response:
+        """See ``Client``."""
+        try:
+            client = self._idle.pop()
+        except IndexError:
+            client = Client(self.endpoint)
+        answer = client.request(method, target, deadline, body=body, headers=headers)
+        self._idle.append(client)
+        return answer
+
+    def close(self) -> None:
+        """Close the connections that nobody uses; the next request opens one."""
+        while self._idle:
+            self._idle.pop().close()
 
 
 class Lines:

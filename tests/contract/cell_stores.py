@@ -17,6 +17,8 @@ from lockctl.stores.etcd.cell import EtcdCells
 from lockctl.stores.memory.cell import MemoryCells, MemoryServer
 from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import MysqlCells
+from lockctl.stores.s3 import address as s3
+from lockctl.stores.s3.cell import S3Cells
 from lockctl.stores.sqlite.cell import SqliteCells
 from lockctl.stores.zookeeper.address import read_url
 from lockctl.stores.zookeeper.cell import ZooKeeperCells
@@ -75,10 +77,17 @@ def zookeeper_cells(server: Server) -> Cells:
     return ZooKeeperCells(read_url(parse_url(f"zookeeper://{server.address}")), f"/cells-{os.getpid()}/all")
 
 
+def s3_cells(server: Server) -> Cells:
+    """Below a path of a bucket."""
+    url = parse_url(f"s3://test:test@locks/cells-{os.getpid()}/all?endpoint=http://{server.address}")
+    return S3Cells(s3.from_url(url, s3.PARAMETERS))
+
+
 STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the server
     "memory": (memory, None),
     "sqlite": (sqlite, None),
     "mysql": (on(lambda server: MysqlCells(from_url(parse_url(server.url)))), "mariadb_server"),
+    "s3": (on(s3_cells), "s3_server"),
     "etcd": (on(etcd_cells), "etcd_server"),
     "consul": (on(consul_cells), "consul_server"),
     "zookeeper": (on(zookeeper_cells), "zookeeper_server"),

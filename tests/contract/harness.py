@@ -48,6 +48,7 @@ class Harness(ABC):
     ttl = 1.0  # seconds: the shortest lease that the backend grants
     freed_after = 1.1  # ttls after the last renewal at which the store has surely freed an abandoned lock
     hold_slack = 0.3  # seconds after the end of a hold at which the lock is surely free
+    clock_error = 0.0  # seconds beyond its end for which a lease is left alone: see ``Cells``
     tells_expiry = True  # the store says how long a lease still lives
     foreign_was_ours = False  # lockctl held what :meth:`foreign_hold` holds before, or it would not be known by name
     always_in_reach = False  # to keep or to release a lock, nothing is needed that :meth:`sever` can cut off

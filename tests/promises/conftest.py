@@ -14,6 +14,7 @@ from tests.contract.test_mysql import harness as mysql_harness
 from tests.contract.test_postgresql import harness as postgresql_harness
 from tests.contract.test_redis import harness as redis_harness
 from tests.contract.test_redlock import harness as redlock_harness
+from tests.contract.test_s3 import harness as s3_harness
 from tests.contract.test_sqlite import harness as sqlite_harness
 from tests.contract.test_zookeeper import harness as zookeeper_harness
 from tests.faults.conftest import backend_url, lockctl, place, servers
@@ -34,6 +35,7 @@ __all__ = [
     "postgresql_harness",
     "redis_harness",
     "redlock_harness",
+    "s3_harness",
     "servers",
     "sqlite_harness",
     "zookeeper_harness",

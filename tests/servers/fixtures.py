@@ -23,6 +23,7 @@ from tests.servers.certificates import Certificates
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.mariadb import MariaDb
+from tests.servers.moto import S3
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Postgres
 from tests.servers.process import Group, Server
@@ -59,6 +60,7 @@ MAKERS: dict[str, Callable[[Path], Server | Group]] = {
     "consul_server": Consul,
     "postgres_server": Postgres,
     "mariadb_server": MariaDb,
+    "s3_server": S3,
 }
 NAMES = {*MAKERS, *POOLERS}
 
@@ -207,6 +209,12 @@ def postgres_server(request: pytest.FixtureRequest) -> Postgres:
 def mariadb_server(request: pytest.FixtureRequest) -> MariaDb:
     """One MariaDB server without TLS, whose user has a password."""
     return _wait_for(request, "mariadb_server", MariaDb)
+
+
+@pytest.fixture(scope="session")
+def s3_server(request: pytest.FixtureRequest) -> S3:
+    """One S3 server with a bucket, where everybody may do all."""
+    return _wait_for(request, "s3_server", S3)
 
 
 @pytest.fixture(scope="session")

@@ -19,16 +19,27 @@ if TYPE_CHECKING:
 
 # S3 compares and writes in one step. moto does it in two, so it is given one request at a time.
 PROGRAM = """
-import io, sys, threading
+import email.utils, io, sys, threading, time
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
 
 moto, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
+ahead = {}  # bucket -> seconds
 
 def one_at_a_time(environ, start_response):
+    bucket, *rest = environ["PATH_INFO"].strip("/").split("/")
+    if bucket == "-clock-":
+        ahead[rest[0]] = ahead.get(rest[0], 0.0) + float(rest[1])
+        start_response("200 OK", [("Content-Length", "0")])
+        return []
+
+    def dated(status, headers, *more):
+        date = email.utils.formatdate(time.time() + ahead.get(bucket, 0.0), usegmt=True)
+        return start_response(status, [each for each in headers if each[0].lower() != "date"] + [("Date", date)], *more)
+
     environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
     with turn:
-        return list(moto(environ, start_response))
+        return list(moto(environ, dated))
 
 run_simple("127.0.0.1", int(sys.argv[1]), one_at_a_time, threaded=True, ssl_context=tuple(sys.argv[2:]) or None)
 """
@@ -70,6 +81,10 @@ class Moto(Server):
         context = self._tls.context() if self._tls else None
         return web.request(self.address, "GET", "/moto-api/data.json", timeout=20.0, context=context)[0] == 200
 
+    def pass_time(self, bucket: str, seconds: float) -> None:
+        """Put the clock forward that ends leases in a bucket."""
+        web.request(self.address, "POST", f"/-clock-/{bucket}/{seconds}", timeout=20.0)
+
     def client(self, service: str = "s3", key: str = "test", secret: str = "test") -> Any:
         """A client of botocore for it, with these credentials."""
         from botocore.config import Config
@@ -83,6 +98,17 @@ class Moto(Server):
             aws_secret_access_key=secret,
             config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
         )
+
+
+class S3(Moto):
+    """The same with a bucket for locks."""
+
+    bucket = "locks"
+
+    def _initialise(self) -> None:
+        client = self.client()
+        client.create_bucket(Bucket=self.bucket)
+        client.close()
 
 
 @functools.cache

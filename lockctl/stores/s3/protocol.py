@@ -1,0 +1,155 @@
+"""Requests for the objects of one bucket, each with one deadline, and what a refusal means."""
+
+from __future__ import annotations
+
+from lockctl import clock
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.names import printable
+from lockctl.stores.s3 import address as addresses
+from lockctl.url import absolute
+from lockctl.wire.aws import Chain, signed
+from lockctl.wire.http import Clients
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.stores.s3.address import Address
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.http import Response
+
+UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+LARGEST_ETAG = 1024  # characters
+SKEW = 60.0  # seconds that our clock may be wrong; Amazon refuses requests from 900 on
+NO_KEY = "NoSuchKey"
+NOT_MET = ("PreconditionFailed", "ConditionalRequestConflict", "OperationAborted")
+LATER = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded")
+EXPIRED = ("ExpiredToken", "RequestExpired", "TokenRefreshRequired")
+CREDENTIALS = ("InvalidAccessKeyId", "InvalidClientTokenId", "InvalidToken", "SignatureDoesNotMatch", *EXPIRED)
+SKEWED = "RequestTimeTooSkewed"
+
+
+class Bucket:
+    """One bucket. Connects when it is first asked; safe for several threads."""
+
+    def __init__(self, address: Address, needed: str) -> None:
+        """*needed*: the permissions without which nothing works, for who lacks them."""
+        self.where = str(address)
+        self._address = address
+        self._needed = needed
+        self._chain = Chain(address.profile or None, address.keys, "s3")
+        self._clients: Clients | None = None
+        self._start = ""  # of every path
+        self._region = ""
+        self._ahead = 0.0  # the server's clock before ours, in seconds, where that is much
+
+    def load(self) -> None:
+        """Load what takes long, before the time of a lease is counted. Raises ``ConfigError``."""
+        self._chain.load()
+
+    def ask(
+        self,
+        method: str,
+        key: str,
+        deadline: Deadline,
+        *,
+        query: str = "",
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+    ) -> Response | None:
+        """The answer to a request for an object, or with an empty key for the bucket; with 404 there is no such object.
+
+        ``None``: a condition is not met. Raises ``BackendUnavailable``, ``ConfigError``, ``RequestInterrupted``.
+        """
+        clients = self._clients or self._connect()
+        target = f"{self._start}/{quoted(key, '/')}" + (f"?{query}" if query else "")
+        for attempt in (1, 2):
+            keys = self._chain.keys(deadline, self.where)
+            fields = {"host": clients.host, **(headers or {})}
+            at = clock.wall() + self._ahead
+            words = signed((method, target, body), fields, keys, (self._region, "s3"), at)
+            answer = clients.request(method, target, deadline, body=body, headers=words)
+            if answer.date is not None:
+                off = answer.date - clock.wall()
+                self._ahead = off if abs(off) > SKEW else 0.0
+            if answer.status < 300:
+                return answer
+            code = code_of(answer)
+            if attempt == 1 and (code == SKEWED or code in CREDENTIALS):
+                self._chain.forget()
+                continue
+            break
+        if answer.status == 412 or code in NOT_MET:
+            return None
+        if answer.status == 404 and code in (NO_KEY, ""):
+            return answer
+        raise self._refused(answer, code)
+
+    def close(self) -> None:
+        """Close the connections; the next request opens one."""
+        if self._clients is not None:
+            self._clients.close()
+
+    def _connect(self) -> Clients:
+        wanted = self._address
+        self._region = wanted.region or self._found_region()
+        server = wanted.server or (None if wanted.keys else self._chain.endpoint("s3"))
+        if server:
+            self._start = f"/{wanted.bucket}"
+        elif not self._region:
+            raise ConfigError(f"{self.where}: in which region? Say region=, or `aws configure`")
+        else:
+            server, self._start = addresses.amazon(self._region, wanted.bucket)
+        self._region = self._region or addresses.USUAL_REGION
+        ca = absolute(wanted.ca) if wanted.ca else None
+        self._clients = Clients(addresses.server_of(server, self.where, ca))
+        return self._clients
+
+    def _found_region(self) -> str:
+        return "" if self._address.keys else self._chain.setting("region") or ""
+
+    def _refused(self, answer: Response, code: str) -> BackendUnavailable | ConfigError:
+        status = answer.status
+        said = f"{self.where}: {code or 'no reason given'} ({status})"
+        if code in LATER or status == 429 or (status >= 500 and status != 501):
+            return BackendUnavailable(f"{said}: it is busy or out of order" if status in (429, 503) else said)
+        if code in CREDENTIALS:
+            return ConfigError(f"{said}: the credentials are not, or no longer, valid")
+        if code == SKEWED:
+            return ConfigError(f"{said}: the clock of this host is wrong")
+        if code == "NoSuchBucket":
+            return ConfigError(f"{said}: there is no {self.where}")
+        if status == 403:
+            return ConfigError(
+                f"{said}: needed are {self._needed} (without s3:ListBucket, S3 refuses what is not there)"
+            )
+        if status == 501:
+            return ConfigError(f"{said}: the server does not know conditional writes")
+        if 300 <= status < 400 or code == "AuthorizationHeaderMalformed":
+            there = printable(answer.headers.get("x-amz-bucket-region", ""))[:40]
+            return ConfigError(f"{said}: the bucket is elsewhere: set region={there or ' or endpoint='}")
+        if status == 400:
+            return ConfigError(f"{said}: are region= and endpoint= right?")
+        return ConfigError(said)
+
+
+def quoted(text: str, also: str = "") -> str:
+    """*text* in a path or a query, as a signature wants it."""
+    plain = UNRESERVED | frozenset(also.encode())
+    return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
+
+
+def code_of(answer: Response) -> str:
+    """The code of a refusal, whatever the server wrote there; empty where there is none."""
+    return printable(between(answer.body.decode("utf-8", "replace"), "Code")[:80])
+
+
+def between(text: str, name: str) -> str:
+    """What the first element of this name has, in a document that needs no more understanding than this."""
+    return text.partition(f"<{name}>")[2].partition(f"</{name}>")[0]
+
+
+def etag_of(answer: Response, where: str) -> str:
+    """The ETag of an object. Raises ``ConfigError``."""
+    etag = answer.headers.get("etag", "")
+    if not etag.isascii() or not etag.isprintable() or not 0 < len(etag) < LARGEST_ETAG:
+        raise ConfigError(f"{where}: the server gives no ETag: it cannot compare")
+    return etag
