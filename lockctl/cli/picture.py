@@ -11,6 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from lockctl.cli import screen, view
+from lockctl.cli.columns import cell_len, middle
 from lockctl.cli.rows import holder_place, row
 from lockctl.durations import format_age, format_duration
 from lockctl.names import printable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 INDENT = " " * 32
 SELECTED = Style(reverse=True)
+LEAST_TITLE, LEAST_WHO = 12, 8  # cells
+KEYS = ("q quit", "? help", "enter details", "/ filter", "s sort", "a all", "f force-release")
 HELP = (
     ("up, down, k, j", "select a lock"),
     ("page up, page down, home, end", "move further"),
@@ -59,10 +62,10 @@ def picture(frame: Frame, shown: view.View) -> Group:
     if polling.answer is None:
         told = Text(trouble, style="bold red") if trouble else Text("loading ...", style="dim")
         return Group(*map(_one_line, (*top, told)))
-    top[0].append(_counts(frame, shown), "dim")
+    top[0] = _headline(frame, shown)
     if trouble:
         top.append(Text(trouble, style="bold red"))
-    bottom = [_footer(shown)] if frame.keyboard else []
+    bottom = [_footer(shown, frame.console.width)] if frame.keyboard else []
     height = max(0, frame.console.height - len(top) - len(bottom))
     if shown.mode == view.HELP:
         body = _help(frame.console.width)[:height]
@@ -76,27 +79,54 @@ def picture(frame: Frame, shown: view.View) -> Group:
     return Group(*map(_one_line, top), *body, *map(_one_line, bottom))
 
 
-def _counts(frame: Frame, shown: view.View) -> str:
+def _headline(frame: Frame, shown: view.View) -> Text:
+    """The place and what was counted there: where there is no room, whole facts leave, the last one first."""
+    facts, width = _facts(frame, shown), frame.console.width
+    while len(facts) > 1 and cell_len(frame.title) + cell_len("".join(facts)) > width:
+        facts.pop()
+    line = Text(middle(frame.title, max(LEAST_TITLE, width - cell_len("".join(facts)))), style="bold")
+    return line.append("".join(facts), "dim")
+
+
+def _facts(frame: Frame, shown: view.View) -> list[str]:
     found = frame.polling.found
     counts = [f"{count} {state}" for state in screen.STYLES if (count := sum(each[1].state == state for each in found))]
-    order = f", by {shown.query.sort}" if frame.keyboard else ""
     only = f", only {shown.filter!r}" if shown.filter else ""
-    every = f"every {format_duration(frame.polling.interval)}"
-    return f"  {', '.join(counts) or 'no locks'}{order}{printable(only)}; {every}, seen {format_age(frame.old)} ago"
+    order = f", by {shown.query.sort}" if frame.keyboard else ""
+    every = f"; every {format_duration(frame.polling.interval)}"
+    return [
+        f"  {', '.join(counts) or 'no locks'}",
+        printable(only),
+        order,
+        every,
+        f", seen {format_age(frame.old)} ago",
+    ]
 
 
-def _footer(shown: view.View) -> Text:
+def _footer(shown: view.View, width: int) -> Text:
     if shown.mode == view.FILTER:
         return Text(f"/{printable(shown.filter)}", style="bold")
     if shown.mode == view.CONFIRM and shown.asked is not None:
         _, lock = shown.asked
         who = ", ".join(holder_place(holder) for holder in lock.holders)
-        return Text(f"Release {printable(lock.name)}? This stops the command of {who}. [y/N]", style="bold yellow")
+        return Text(_question(printable(lock.name), who, width), style="bold yellow")
     if shown.message:
         return Text(printable(shown.message), style="bold")
     if shown.mode == view.LOCK:
         return Text("escape back  f force-release  q quit", style="dim")
-    return Text("q quit  ? help  enter details  / filter  s sort  a all  f force-release", style="dim")
+    keys = list(KEYS)
+    while len("  ".join(keys)) > width and len(keys) > 1:
+        keys.pop()  # the help has all of them
+    return Text("  ".join(keys), style="dim")
+
+
+def _question(name: str, who: str, width: int) -> str:
+    """In one line, with the answers at its end: the name stays whole as long as that is possible."""
+    asked = f"Release {name}? This stops the command of "
+    room = width - cell_len(asked + ". [y/N]")
+    if room >= min(LEAST_WHO, cell_len(who)):
+        return f"{asked}{middle(who, room)}. [y/N]"
+    return f"Release {middle(name, width - len('Release ? [y/N]'))}? [y/N]"
 
 
 def _table(frame: Frame, shown: view.View, height: int, *, grey: bool) -> list[Segments]:

@@ -102,6 +102,20 @@ def test_in_a_pipe_it_prints_each_lock_and_then_each_change(lockctl, piped, numb
     assert watching.stop(number) == (0, "", f"lockctl: watching * in {lockctl.url}\n")
 
 
+def test_on_a_narrow_terminal_no_word_is_cut_and_a_question_keeps_its_answers(lockctl, screen):
+    name = "nightly-backup-of-everything"
+    lockctl.start_holding(name)
+    shown = screen(columns=60)
+    first, *_, last = shown.until("^q quit.*a all$")
+    assert "  1 held" in first
+    assert len(first) <= 60
+    shown.type("f")
+    *_, last = shown.until("^Release")
+    assert last.startswith(f"Release {name}?")
+    assert last.endswith("? [y/N]")
+    assert "…" not in last
+
+
 def test_as_json_each_change_is_a_document_in_one_line(lockctl, locks, piped):
     lockctl("run", "-l", "a", "--", "true")
     watching = piped("a*", "--all", "--json")
