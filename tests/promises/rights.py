@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from tests.jobs import Lockctl
 
 
-def check_everything(lockctl: Lockctl, url: str) -> None:
-    """Hold, wait, share, look, revoke and remember: nothing is refused, and nothing warned of."""
+def check_everything(lockctl: Lockctl, url: str, *, shared: bool = True) -> None:
+    """Hold, wait, share, look, revoke and remember: nothing is refused, and nothing warned of.
+
+    *shared*: whether the backend has readers.
+    """
     holder = lockctl.start_holding("nightly", "-b", url)
     waiter = lockctl.start("run", "-l", "nightly", "-b", url, "--wait", "forever", "--", "true")
     listed = lockctl("list", "-b", url, "--json")
@@ -18,7 +21,8 @@ def check_everything(lockctl: Lockctl, url: str) -> None:
     assert lockctl("force-release", "nightly", "--yes", "-b", url).returncode == 0
     assert holder.wait(30) == 76
     assert waiter.wait(30) == 0
-    for more in (["--shared"], ["--slots", "2"], ["--once-per", "1h"], ["--min-hold", "2s"]):
+    readers = [["--shared"]] if shared else []
+    for more in (*readers, ["--slots", "2"], ["--once-per", "1h"], ["--min-hold", "2s"]):
         done = lockctl("run", "-l", more[0].strip("-"), "-b", url, *more, "--", "true")
         assert (done.returncode, done.stderr) == (0, ""), more
     again = lockctl("run", "-l", "once-per", "-b", url, "--once-per", "1h", "--", "true")

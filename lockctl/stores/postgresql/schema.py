@@ -88,9 +88,11 @@ def create(session: Session, table: Table, place: str, deadline: Deadline) -> No
         if error.code in EXISTS:
             return
         if error.code in (FORBIDDEN, NO_SCHEMA):
+            user = _user(session)
+            usage = f"GRANT USAGE ON SCHEMA public TO {user}, and if the table is not there: "
             raise ConfigError(
                 f"{error}: lockctl keeps {table.purpose} in a table that it cannot create: have its owner run: "
-                f"{statement}; GRANT {table.rights} ON {place} TO {_user(session)}"
+                f"{usage if error.code == NO_SCHEMA else ''}{statement}; GRANT {table.rights} ON {place} TO {user}"
             ) from None
         raise
 
