@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOP = {
-    ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
+    ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
     "completions", "configs", "lockctl", "man", "pyproject.toml", "tests",
 }  # fmt: skip
 REGISTRIES = r"pypi\.org|pythonhosted\.org|(?:deb|security)\.debian\.org|docker\.io|ghcr\.io|quay\.io|npmjs\.|index-url"
