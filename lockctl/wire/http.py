@@ -49,7 +49,9 @@ class Response(Value):
             raise Malformed("the answer is not JSON") from None
 
     def excerpt(self) -> str:
-        """The beginning of the body on one printable line, for a message."""
+        """The beginning of the body on one printable line, for a message; not that of a page for browsers."""
+        if self.body[:200].lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
+            return "a page in HTML"
         return printable(" ".join(self.body[:300].decode("utf-8", "replace").split()))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import http.server
 import os
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -154,6 +156,28 @@ def test_looking_makes_nothing(lockctl, spot):
     assert lockctl("inspect", "a", at(spot)).returncode == 1  # as of any name that is not known
     assert lockctl("force-release", "a", at(spot)).returncode == 0
     assert not spot.exists()
+
+
+def test_a_server_that_is_no_consul(refused):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        line = refused(69, "-l", "a", f"--backend=consul://{address}/")
+        server.shutdown()
+    assert line.endswith(f"consul at {address}: status 404: a page in HTML; is this address a Consul server's?\n")
+
+
+class Elsewhere(http.server.SimpleHTTPRequestHandler):
+    """A web server that has nothing of what is asked for."""
+
+    def do_PUT(self):
+        self.send_error(404)
+
+    def do_GET(self):
+        self.send_error(404)
+
+    def log_message(self, *_):
+        """Nothing on stderr."""
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES, errno.ENOSYS])

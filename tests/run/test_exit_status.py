@@ -74,6 +74,13 @@ def test_a_command_that_is_not_found_gives_127_and_frees_the_lock(lockctl, locks
         free("a")
 
 
+def test_a_line_of_shell_in_the_place_of_a_command_gets_the_option_for_it(lockctl):
+    said = [lockctl("run", "-l", "a", "--", *words).stderr for words in (["echo hello world"], ["no-such-command"])]
+    cannot = "lockctl: a: cannot run '{}': No such file or directory{}\n"
+    assert said[0] == cannot.format("echo hello world", "; to run a line of shell, give -c (--shell) before it")
+    assert "--shell" not in said[1]
+
+
 def test_a_script_whose_interpreter_is_missing_gives_127(lockctl, locks, free):
     assert lockctl("run", "-l", "a", "--", script(locks / ".job", "#!/no/such/shell\n")).returncode == 127
     free("a")

@@ -33,6 +33,15 @@ def test_a_free_lock_is_no_error(lockctl):
     assert (done.returncode, done.stderr) == (0, f"lockctl: a is free in {lockctl.url}: nothing to do\n")
 
 
+@pytest.mark.parametrize("how", [(), ("--now",)])
+def test_who_may_not_is_told_who_may(lockctl, locks, without_rights, how):
+    lockctl.start_holding("a")
+    (locks / "a").chmod(0)
+    done = without_rights(lockctl.command, "force-release", "a", "--yes", *how)
+    may = f"a: no permission to use {locks}/a: run this as root, or as the user who holds it"
+    assert (done.returncode, done.stdout, done.stderr) == (78, "", f"lockctl: {may}\n")
+
+
 def test_a_revoked_holder_stops_its_command_and_exits_76(lockctl, locks):
     ready = locks / ".up"
     job = f"touch {ready}; exec sleep 60"

@@ -274,6 +274,15 @@ def test_check_says_every_mistake_and_what_was_meant(lockctl, tmp_path):
     assert (done.returncode, len(done.stderr.splitlines())) == (78, 2)
 
 
+@pytest.mark.parametrize("words", [["run", "-l", "a", "--", "true"], ["list"], ["config", "show"]])
+def test_a_profile_that_is_misspelt_gets_the_one_that_was_meant(lockctl, write, words):
+    write('[backends.redis]\nurl = "redis://127.0.0.1:1/0"\n[backends.other]\nurl = "file:///x"\n')
+    done = lockctl(*words, env={"LOCKCTL_BACKEND": "redi"})
+    assert (done.returncode, done.stderr.count("\n")) == (78, 1)
+    assert "'redi' is neither a URL nor a backend profile" in done.stderr
+    assert done.stderr.endswith("did you mean 'redis'?\n")
+
+
 @pytest.mark.parametrize("words", [["run", "-l", "a", "--", "true"], ["list"], ["acquire", "a", "--for", "1ms"]])
 def test_a_variable_that_means_nothing_is_said_once(lockctl, words):
     done = lockctl(*words, env={"LOCKCTL_WIAT": "5s"})
