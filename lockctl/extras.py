@@ -14,6 +14,7 @@ LIBRARIES = {  # extra -> what it installs
     "postgresql": "psycopg2-binary",
     "mysql": "PyMySQL",
     "s3": "botocore",
+    "dynamodb": "botocore",
 }
 PIPX_FOR_ALL = "/opt/pipx/"  # where `pipx install --global` has its environments
 OF_THE_SYSTEM = "/dist-packages"  # where Debian has the modules of its own packages

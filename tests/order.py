@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysql", "s3")
+SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysql", "s3", "dynamodb")
 LONG = {"contract": "contract", "stores": "contract", "fence": "fence", "faults": "faults"}  # a worker for each backend
 WHOLE = ("unit/", "surface/test_wheel.py", "fence/test_s3.py", "fence/test_http.py", "contract/test_toy.py")
 # about how long a test takes where it is much more than in other places

@@ -191,7 +191,7 @@ class CellBackend:
         holders = [documents.foreign_holder()]
         if lock is not None:
             holders = [
-                documents.holder(each, token=each["token"], expires_in=each["until"] - self._surely(seen.at))
+                documents.holder(each, token=each["token"], expires_in=max(each["until"] - seen.at, 0.0))
                 for each in lock.holders.values()
             ]
         lock = lock or Lock()

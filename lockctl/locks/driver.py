@@ -93,8 +93,12 @@ class Cells(ABC):
             left = deadline.left()
             # the caller looks again at the deadline: none shortly before
             sleep(left if pause > left * (1 - JITTER) else pause, deadline.interrupt, self.where)
-            if deadline.left() > 0 and self.read(key, deadline).version != seen.version:
-                return
+            try:
+                if deadline.left() > 0 and self.read(key, deadline).version != seen.version:
+                    return
+            except BackendUnavailable:
+                if deadline.left() > 0:
+                    raise
 
 
 class Turn:

@@ -12,6 +12,8 @@ import pytest
 
 from lockctl.stores.consul import address as consul
 from lockctl.stores.consul.cell import ConsulCells
+from lockctl.stores.dynamodb.cell import DynamoDbCells
+from lockctl.stores.dynamodb.protocol import Table
 from lockctl.stores.etcd import address as etcd
 from lockctl.stores.etcd.cell import EtcdCells
 from lockctl.stores.memory.cell import MemoryCells, MemoryServer
@@ -24,6 +26,7 @@ from lockctl.stores.zookeeper.address import read_url
 from lockctl.stores.zookeeper.cell import ZooKeeperCells
 from lockctl.url import parse_url
 from tests.places import local_directory
+from tests.servers import dynamodb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,6 +86,11 @@ def s3_cells(server: Server) -> Cells:
     return S3Cells(s3.from_url(url, s3.PARAMETERS))
 
 
+def dynamodb_cells(server: Server) -> Cells:
+    """As a URL without parameters has them."""
+    return DynamoDbCells(Table(parse_url(dynamodb.place(server.address))))
+
+
 STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the server
     "memory": (memory, None),
     "sqlite": (sqlite, None),
@@ -90,6 +98,7 @@ STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the serv
     "s3": (on(s3_cells), "s3_server"),
     "etcd": (on(etcd_cells), "etcd_server"),
     "consul": (on(consul_cells), "consul_server"),
+    "dynamodb": (on(dynamodb_cells), "dynamodb_server"),
     "zookeeper": (on(zookeeper_cells), "zookeeper_server"),
 }
 CASES = [

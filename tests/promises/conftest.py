@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.test_consul import harness as consul_harness
+from tests.contract.test_dynamodb import harness as dynamodb_harness
 from tests.contract.test_etcd import harness as etcd_harness
 from tests.contract.test_file import harness as file_harness
 from tests.contract.test_memory import harness as memory_harness
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "backend_url",
     "consul_harness",
+    "dynamodb_harness",
     "etcd_harness",
     "file_harness",
     "lockctl",

@@ -10,6 +10,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from tests.servers.consul import Consul
+from tests.servers.dynamodb import TABLE, DynamoDb
 from tests.servers.etcd import Etcd
 from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
@@ -101,6 +102,14 @@ def delete_root(server: ZooKeeper, place: str, _: int) -> None:
         admin.delete(f"/{place}", recursive=True)
 
 
+def delete_items(server: DynamoDb, place: str, _: int) -> None:
+    """The locks of the place; without what lockctl keeps beside them, another domain of tokens would begin."""
+    client = server.client("dynamodb")
+    for item in client.scan(TableName=TABLE)["Items"]:
+        if item["key"]["S"].startswith(place):
+            client.delete_item(TableName=TABLE, Key={"key": item["key"]})
+
+
 COUNTER = "{PLACE:nightly}:fence"
 REDIS: dict[str, Harm] = {
     "killed": kill,
@@ -156,6 +165,8 @@ HARMS: dict[str, tuple[Callable[[Start], Any], dict[str, Harm]]] = {
             ),
         },
     ),
+    # moto keeps all in memory: a restart would be another store
+    "dynamodb": (lambda start: start(DynamoDb), {"without the locks": delete_items, "and again": delete_items}),
     "mysql": (
         lambda start: start(MariaDb),
         {**SERVER, "without rows": command("delete from lockctl_lock"), "wiped": wipe},

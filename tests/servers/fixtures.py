@@ -21,6 +21,7 @@ import pytest
 
 from tests.servers.certificates import Certificates
 from tests.servers.consul import Consul
+from tests.servers.dynamodb import DynamoDb
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.mariadb import MariaDb
 from tests.servers.moto import S3
@@ -61,6 +62,7 @@ MAKERS: dict[str, Callable[[Path], Server | Group]] = {
     "postgres_server": Postgres,
     "mariadb_server": MariaDb,
     "s3_server": S3,
+    "dynamodb_server": DynamoDb,
 }
 NAMES = {*MAKERS, *POOLERS}
 
@@ -215,6 +217,12 @@ def mariadb_server(request: pytest.FixtureRequest) -> MariaDb:
 def s3_server(request: pytest.FixtureRequest) -> S3:
     """One S3 server with a bucket, where everybody may do all."""
     return _wait_for(request, "s3_server", S3)
+
+
+@pytest.fixture(scope="session")
+def dynamodb_server(request: pytest.FixtureRequest) -> DynamoDb:
+    """One DynamoDB server with a table, where everybody may do all."""
+    return _wait_for(request, "dynamodb_server", DynamoDb)
 
 
 @pytest.fixture(scope="session")

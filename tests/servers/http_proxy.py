@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     # what it may do with a request: change the header fields, take its time, or answer itself
     Look = Callable[["Request"], "Answer | None"]
 
-HOP = {"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"}
+HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 LIMIT = 10.0  # seconds for one request to the server
 
 
@@ -58,7 +58,7 @@ class HttpProxy:
                 if proxy.lose_answer:
                     self.close_connection = True
                     return
-                self.send_response(status)
+                self.send_response_only(status)
                 for name, text in fields:
                     if name.lower() not in HOP:
                         self.send_header(name, text)
@@ -76,7 +76,7 @@ class HttpProxy:
                 finally:
                     connection.close()
 
-            do_GET = do_HEAD = do_PUT = do_DELETE = pass_on  # noqa: N815 - the names of http.server
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on  # noqa: N815 - the names of http.server
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

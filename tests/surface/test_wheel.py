@@ -174,6 +174,7 @@ def test_a_library_that_is_not_there_is_named_with_what_to_install(url: str, ext
     ("url", "extra"),
     [
         ("mysql://u:p@127.0.0.1:1/db", "mysql"),
+        ("dynamodb://locks/x?region=eu-central-1", "dynamodb"),
         ("s3://bucket/key", "s3"),
         ("postgresql://u@127.0.0.1:1/db", "postgresql"),
         ("zookeeper://127.0.0.1:1/marks", "zookeeper"),

@@ -1,0 +1,161 @@
+"""Cells in items of a DynamoDB table: conditional updates, and reads that see every write before them.
+
+The clock is that of the servers, from the ``Date`` of their answers: in whole seconds, and of one of many machines.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lockctl.errors import ConfigError
+from lockctl.locks.cell import CellBackend
+from lockctl.locks.driver import Cells, Seen
+from lockctl.model import Capabilities, Cost
+from lockctl.stores.dynamodb import layout
+from lockctl.stores.dynamodb.layout import RELEASED, SEEN, SEEN_AT, VERSION, Version
+from lockctl.stores.dynamodb.protocol import NOT_MET, PARAMETERS, Refused, Table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, ClassVar
+
+    from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
+
+LONGEST_PREFIX = 300  # bytes
+
+
+class DynamoDbCells(Cells):
+    """The items of one table."""
+
+    longest_look = 1.0
+    clock_error = 2.0  # whole seconds, and what the clocks of its machines may differ
+
+    def __init__(self, table: Table) -> None:
+        """Connects when it is first used."""
+        self._table = table
+        self.where = table.where
+
+    def read(self, key: str, deadline: Deadline) -> Seen:
+        """See ``Cells``."""
+        content, at = self._table.ask("GetItem", {**self._key(key), "ConsistentRead": True}, deadline)
+        item = content.get("Item")
+        return layout.read(item, at, self.clock_error) if isinstance(item, dict) else Seen(None, None, at)
+
+    def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
+        """See ``Cells``. What other programs keep in the item stays there."""
+        if data is None:
+            if seen.version is None:
+                return self.read(key, deadline).version is None
+            return self._done("DeleteItem", key, seen.version, {}, "", deadline)
+        attributes, is_held = layout.written(data, os.urandom(16).hex(), seen.at, self.clock_error)
+        removed = [SEEN, SEEN_AT]
+        if is_held:
+            removed.append(RELEASED)
+        else:
+            attributes[RELEASED] = {"S": "1"}
+        change = "SET " + ", ".join(f"{name} = :{name}" for name in attributes) + " REMOVE " + ", ".join(removed)
+        return self._done("UpdateItem", key, seen.version, attributes, change, deadline)
+
+    def observe(self, key: str, seen: Seen, deadline: Deadline) -> None:
+        """See ``Cells``: the version of the record, and since when it is there, beside it."""
+        version = seen.version
+        if isinstance(version, Version) and version.number is not None and not version.noted:
+            attributes = {SEEN: {"S": version.number}, SEEN_AT: {"N": str(int(seen.at))}}
+            change = f"SET {SEEN} = :{SEEN}, {SEEN_AT} = :{SEEN_AT}"
+            self._done("UpdateItem", key, version, attributes, change, deadline)
+
+    def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
+        """See ``Cells``. All of the table is read, whatever the prefix."""
+        fields: dict[str, Any] = {"ConsistentRead": True}
+        while True:
+            content, at = self._table.ask("Scan", fields, deadline)
+            for item in content.get("Items") or ():
+                key = layout.cell_key(item[self._table.key]["S"])
+                if key.startswith(prefix):
+                    yield key, layout.read(item, at, self.clock_error)
+            if not content.get("LastEvaluatedKey"):
+                return
+            fields["ExclusiveStartKey"] = content["LastEvaluatedKey"]
+
+    def close(self) -> None:
+        """See ``Cells``."""
+        self._table.close()
+
+    def shown(self, key: str) -> str:
+        """See ``Cells``."""
+        return layout.item_key(key)
+
+    def _key(self, key: str) -> dict[str, Any]:
+        return {"Key": {self._table.key: {"S": layout.item_key(key)}}}
+
+    def _done(
+        self, operation: str, key: str, version: object, attributes: layout.Item, change: str, deadline: Deadline
+    ) -> bool:
+        """Whether an item was changed, which it was if it still had this *version*."""
+        fields: dict[str, Any] = {**self._key(key), "ExpressionAttributeNames": {"#key": self._table.key}}
+        values = {f":{name}": content for name, content in attributes.items()}
+        condition = "attribute_not_exists(#key)"
+        if isinstance(version, Version):
+            condition = f"attribute_exists(#key) AND attribute_{'' if version.released else 'not_'}exists({RELEASED})"
+            if version.number is None:
+                condition += f" AND attribute_not_exists({VERSION})"
+            else:
+                condition += f" AND {VERSION} = :seen"
+                values[":seen"] = {"S": version.number}
+        if change:
+            fields["UpdateExpression"] = change
+        if values:
+            fields["ExpressionAttributeValues"] = values
+        try:
+            self._table.ask(operation, {**fields, "ConditionExpression": condition}, deadline)
+        except Refused as refused:
+            if refused.code == NOT_MET:
+                return False
+            raise
+        return True
+
+
+class DynamoDbBackend(CellBackend):
+    """Locks in one table."""
+
+    parameters: ClassVar[dict[str, str]] = PARAMETERS
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="dynamodb",
+        fencing="strict",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=True,
+        lists_waiters=True,
+        revocable=True,
+        rate_error=0.01,
+        heartbeat=5.0,
+        freed_when="its lease has run out, and two to three seconds more, by the clocks of the servers",
+        token_from="a counter in the item of the lock, never below the servers' clock in microseconds; breaks if a"  # noqa: S106
+        " table is put back to an earlier state, or its items are removed while that clock goes back",
+        survives="all failures that DynamoDB survives in one region; global tables do not keep locks between regions",
+        clocks="the servers' clocks agree within a second: their Date ends the leases; those of hosts do not matter",
+        period_clock="the servers'",
+        slots=True,
+        shared=True,
+        hold_by="lease",
+        holder_cost=Cost(1440, 0.0005),
+        waiter_cost=Cost(4700, 0.0008),
+    )
+
+    @classmethod
+    def from_url(cls, url: Url) -> DynamoDbBackend:
+        """``dynamodb://TABLE/PREFIX?region=REGION``; raises ``ConfigError``."""
+        table = Table(url)
+        table.load()
+        return cls(DynamoDbCells(table), prefix(url.path))
+
+
+def prefix(path: str) -> str:
+    """What keys begin with for the path of a URL; raises ``ConfigError``."""
+    found = path.removeprefix("/")
+    if found.startswith(layout.OTHERS) or len(found.encode()) > LONGEST_PREFIX:
+        raise ConfigError(f"dynamodb: a prefix has at most {LONGEST_PREFIX} bytes, and does not begin with #")
+    return found if not found or found.endswith("/") else found + "/"
