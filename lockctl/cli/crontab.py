@@ -59,10 +59,11 @@ def own_path() -> str:
     return next((path for path in candidates if os.path.realpath(path) == os.path.realpath(script)), script)
 
 
-def unseen(environ: Mapping[str, str]) -> list[str]:
-    """Variables of this shell that mean something for a run: cron does not have them."""
-    known = {setting.variable for setting in BY_NAME.values() if setting.in_config}
-    known |= {"LOCKCTL_CONFIG", "LOCKCTL_PASSWORD", "XDG_CONFIG_HOME", "XDG_STATE_HOME"}
+def unseen(environ: Mapping[str, str], given: Mapping[str, str | bool]) -> list[str]:
+    """Variables of this shell that mean something for a run with these options: cron does not have them."""
+    known = {setting.variable for setting in BY_NAME.values() if setting.in_config and setting.name not in given}
+    known |= {"LOCKCTL_PASSWORD", "XDG_CONFIG_HOME", "XDG_STATE_HOME"}
+    known |= set() if "config" in given else {"LOCKCTL_CONFIG"}
     return sorted(name for name in known if environ.get(name))
 
 

@@ -189,7 +189,7 @@ def crontab(schedule: str, words: tuple[str, ...]) -> int:
     given, job, locks = run.read(**run.command.make_context("lockctl run", list(words), **CONTEXT).params)
     options = words[: len(words) - len(job)]
     print_data(line(schedule, given, job, locks, options[:-1] if options[-1:] == ("--",) else options))
-    ignored = unseen(os.environ)
+    ignored = unseen(os.environ, given)
     if ignored:
         Talk()("warning", f"cron does not see {', '.join(ignored)}: use options, or a configuration file")
     return exit_status.OK
