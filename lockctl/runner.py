@@ -1,4 +1,4 @@
-"""The sentence that ``run`` is, once a guard waits for its orders: splay, take the lease, watch, release.
+"""A run, once a guard waits for its orders: prepare, acquire, admit, watch, conclude.
 
 What is special to some runs is in ``lease/together`` (several locks) and ``lease/afterwards`` (what is kept of a
 run when it has ended).
@@ -20,6 +20,7 @@ from lockctl.value import replace
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from lockctl.backend import Backend
     from lockctl.clock import Clock
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from lockctl.lease.acquire import Lease
     from lockctl.lease.renew import Renewer
     from lockctl.lease.schedule import Schedule
-    from lockctl.model import Capabilities, LockInfo
+    from lockctl.model import LockInfo
     from lockctl.request import Request
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.keeper import Ending, Keeper
@@ -51,167 +52,168 @@ def run(
 
     *begin_wait* is called when the lock is held by another and is waited for, and what it returns when that is over.
     """
-    capabilities = registry.capabilities_of(request.url)
-    request.check(capabilities)
-    fence = None
-    if request.fence is not None:
-        from lockctl.fence.entrance import Entrance
+    return _Run(request, guard, signals, note).go(begin_wait)
 
-        fence = Entrance(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
-    clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
-    timer = kernel.timer_descriptor(clock.clock_id)  # who cannot have one is refused before the command runs
-    labels = request.labels
-    outcome = Outcome("held", request.name, capabilities.scheme, request.words, request.host, 0.0, labels=labels)
-    orders = Orders(
-        first_signal=request.first_signal,
-        leftover=request.leftover,
-        max_runtime=request.max_runtime,
-        kernel_held=capabilities.kernel_held,
-        on_terminal=guard.on_terminal,
-        kill_on_loss=request.kill_on_loss,
-        contain=request.contain,
-    )
 
-    def start(schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> Keeper:
-        guard.start(orders.encode(schedule), environment, descriptors)
+class _Run:
+    """One run: prepare, acquire, admit, watch, conclude."""
+
+    def __init__(self, request: Request, guard: GuardProcess, signals: Signals, note: Callable[..., None]) -> None:
+        """Prepare everything that can be refused before the lock is taken. Raises ``ConfigError``, ``OSError``."""
+        capabilities = registry.capabilities_of(request.url)
+        request.check(capabilities)
+        self._fence: Entrance | None = None
+        if request.fence is not None:
+            from lockctl.fence.entrance import Entrance
+
+            self._fence = Entrance(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
+        self._clock: Clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
+        self._timer = kernel.timer_descriptor(self._clock.clock_id)  # who cannot have one is refused
+        self._request = request
+        self._capabilities = capabilities
+        self._guard = guard
+        self._signals = signals
+        self._note = note
+        self._outcome = Outcome(
+            "held", request.name, capabilities.scheme, request.words, request.host, 0.0, labels=request.labels
+        )
+
+    def go(self, begin_wait: Callable[[Backend], Callable[[], None]]) -> Outcome:
+        """See :func:`run`."""
+        request, clock = self._request, self._clock
+        began = clock()
+        try:
+            _sleep(request.splay, self._signals)
+            began = clock()
+            backend = _open(request)
+            lease = self._acquire(backend, begin_wait)
+            taken_at = clock()
+            refused = None if lease is None else self._admit(backend, lease, taken_at - began)
+            if refused is not None:
+                return refused
+        except Interrupted as stop:
+            return replace(self._outcome, interrupted=stop.signum, waited=clock() - began, detail=str(stop))
+        except BackendUnavailable as unknown:
+            self._waited(began, kind="unavailable", detail=str(unknown))
+            return self._watch_unlocked() if request.run_unlocked else self._outcome
+        if lease is None:
+            self._waited(began)
+            seen = _look(backend, getattr(backend, "refused", request.name)) if request.says_holder else None
+            closed_by = "" if seen and seen.holders else getattr(backend, "closed_by", "")
+            return replace(self._outcome, seen=seen, detail=closed_by)
+        self._waited(began, acquired_in=lease.took)
+        return self._watch(backend, lease, taken_at)
+
+    def _waited(self, began: float, **more: Any) -> None:
+        self._outcome = replace(self._outcome, waited=self._clock() - began, **more)
+
+    def _acquire(self, backend: Backend, begin_wait: Callable[[Backend], Callable[[], None]]) -> Lease | None:
+        ends: list[Callable[[], None]] = []
+
+        def before_wait() -> None:
+            _load_rest()
+            ends.append(begin_wait(backend))
+
+        try:
+            return acquire(
+                backend,
+                self._request.claim(),
+                schedule=self._request.schedule,
+                wait=self._request.wait,
+                now=self._clock,
+                interrupt=self._signals.descriptor,
+                ending_signal=self._signals.ending,
+                before_wait=before_wait,
+            )
+        finally:
+            for end in ends:
+                end()
+
+    def _admit(self, backend: Backend, lease: Lease, waited: float) -> Outcome | None:
+        """The outcome of a run that may not start although it has the lock; ``None``: it may."""
+        once_per, fence = self._request.once_per, self._fence
+        if once_per is None and fence is None:
+            return None
+        from lockctl.lease import afterwards
+
+        outcome, refused = replace(self._outcome, waited=waited), None
+        if once_per is not None:
+            refused = afterwards.skip(backend, lease, outcome, once_per, self._clock, self._note)
+        if refused is None and fence is not None:
+            refused = afterwards.show_token(backend, lease, outcome, fence, self._clock, self._note)
+        return refused
+
+    def _start(self, schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> Keeper:
+        """Have the guard start the command; the keeper that watches over both."""
+        request, kernel_held = self._request, self._capabilities.kernel_held
+        orders = Orders(
+            first_signal=request.first_signal,
+            leftover=request.leftover,
+            max_runtime=request.max_runtime,
+            kernel_held=kernel_held,
+            on_terminal=self._guard.on_terminal,
+            kill_on_loss=request.kill_on_loss,
+            contain=request.contain,
+        )
+        self._guard.start(orders.encode(schedule), environment, descriptors)
         loading.load(loading.WATCH)
         from lockctl.supervise.keeper import Keeper  # while the guard starts the command
 
         return Keeper(
-            guard,
-            signals,
-            clock,
-            timer,
+            self._guard,
+            self._signals,
+            self._clock,
+            self._timer,
             schedule,
-            kernel_held=capabilities.kernel_held,
+            kernel_held=kernel_held,
             kill_on_loss=request.kill_on_loss,
-            note=note,
+            note=self._note,
         )
 
-    return _under_lock(request, outcome, capabilities, clock, signals, guard, start, note, begin_wait, fence)
+    def _watch(self, backend: Backend, lease: Lease, taken_at: float) -> Outcome:
+        """Run the command under *lease* to its end, and conclude."""
+        grant, clock, note = lease.grant, self._clock, self._note
+        started, started_at = clock(), clocks.wall()
+        self._guard.tell_deadline(lease.deadline)
+        held = [part.descriptor for part in grant.parts or (grant,)]
+        descriptors = tuple([descriptor for descriptor in held if descriptor is not None])
+        variables = self._request.variables(self._capabilities, grant)
+        if self._fence is not None:
+            variables += self._fence.variables(grant.domain, grant.token, self._request.pgoptions)
+        keeper = self._start(lease.schedule, variables, descriptors)
+        acquired = f"acquired {grant.key} with token {grant.token}"
+        note("debug", acquired, "acquired", token=grant.token, seconds=self._outcome.waited)
+        from lockctl.lease import afterwards  # while another processor starts the command
 
+        def make_renewer() -> Renewer:
+            from lockctl.lease.renew import Renewer
 
-def _under_lock(
-    request: Request,
-    outcome: Outcome,
-    capabilities: Capabilities,
-    clock: Clock,
-    signals: Signals,
-    guard: GuardProcess,
-    start: Callable[[Schedule, list[str], tuple[int, ...]], Keeper],
-    note: Callable[..., None],
-    begin_wait: Callable[[Backend], Callable[[], None]],
-    fence: Entrance | None,
-) -> Outcome:
-    started_waiting = clock()
-    lease: Lease | None = None
-    try:
-        _sleep(request.splay, signals)
-        started_waiting = clock()
-        backend = _open(request)
-        lease = _acquire(request, backend, clock, signals, begin_wait)
-        taken_at = clock()
-        if lease is not None and request.once_per is not None:
-            from lockctl.lease import afterwards
+            return Renewer(backend, lease, clock)
 
-            outcome = replace(outcome, waited=taken_at - started_waiting)
-            skipped = afterwards.skip(backend, lease, outcome, request.once_per, clock, note)
-            if skipped is not None:
-                return skipped
-        if lease is not None and fence is not None:
-            from lockctl.lease import afterwards
+        connections = () if self._capabilities.kernel_held else descriptors
+        ending = keeper.run(lease.deadline, make_renewer, connections)
+        duration = clock() - started
+        outcome = replace(self._outcome, token=grant.token, started_at=started_at, duration=duration)
+        outcome = _ended(outcome, ending)
+        deadline = lease.deadline if keeper.deadline is None else keeper.deadline
+        longest = max(deadline - clock(), lease.schedule.request_timeout)
+        if not keeper.stop_renewing(min(longest, LONGEST_PATIENCE) + lease.schedule.margin):
+            note("warning", "a renewal is stuck: the lock was not released; it becomes free when its lease ends")
+            return replace(outcome, not_released="a renewal is stuck")
+        keep_until = taken_at + self._request.min_hold
+        plan = afterwards.Plan(self._request.once_per is not None, keep_until, deadline, self._guard.released)
+        outcome = replace(afterwards.conclude(backend, grant, outcome, plan, clock, note), held=clock() - taken_at)
+        if not outcome.not_released:
+            note("debug", f"released {grant.key}", "released", seconds=outcome.held)
+        return outcome
 
-            outcome = replace(outcome, waited=taken_at - started_waiting)
-            fenced_off = afterwards.show_token(backend, lease, outcome, fence, clock, note)
-            if fenced_off is not None:
-                return fenced_off
-    except Interrupted as stop:
-        return replace(outcome, interrupted=stop.signum, waited=clock() - started_waiting, detail=str(stop))
-    except BackendUnavailable as unknown:
-        outcome = replace(outcome, kind="unavailable", waited=clock() - started_waiting, detail=str(unknown))
-        if not request.run_unlocked:
-            return outcome
-        return _run_unlocked(outcome, request.schedule, start, clock, note)
-    outcome = replace(outcome, waited=clock() - started_waiting)
-    if lease is not None:
-        outcome = replace(outcome, acquired_in=lease.took)
-    else:
-        seen = _look(backend, getattr(backend, "refused", request.name)) if request.says_holder else None
-        return replace(outcome, seen=seen, detail="" if seen and seen.holders else getattr(backend, "closed_by", ""))
-    grant = lease.grant
-    started, started_at = clock(), clocks.wall()
-    guard.tell_deadline(lease.deadline)
-    held = [part.descriptor for part in grant.parts or (grant,)]
-    descriptors = tuple([descriptor for descriptor in held if descriptor is not None])
-    variables = request.variables(capabilities, grant)
-    if fence is not None:
-        variables += fence.variables(grant.domain, grant.token, request.pgoptions)
-    keeper = start(lease.schedule, variables, descriptors)
-    acquired = f"acquired {grant.key} with token {grant.token}"
-    note("debug", acquired, "acquired", token=grant.token, seconds=outcome.waited)
-    from lockctl.lease import afterwards  # while another processor starts the command
-
-    def make_renewer() -> Renewer:
-        from lockctl.lease.renew import Renewer
-
-        return Renewer(backend, lease, clock)
-
-    ending = keeper.run(lease.deadline, make_renewer, () if capabilities.kernel_held else descriptors)
-    duration = clock() - started
-    outcome = _ended(replace(outcome, token=grant.token, started_at=started_at, duration=duration), ending)
-    deadline = lease.deadline if keeper.deadline is None else keeper.deadline
-    longest = max(deadline - clock(), lease.schedule.request_timeout)
-    if not keeper.stop_renewing(min(longest, LONGEST_PATIENCE) + lease.schedule.margin):
-        note("warning", "a renewal is stuck: the lock was not released; it becomes free when its lease ends")
-        return replace(outcome, not_released="a renewal is stuck")
-    plan = afterwards.Plan(request.once_per is not None, taken_at + request.min_hold, deadline, guard.released)
-    outcome = replace(afterwards.conclude(backend, grant, outcome, plan, clock, note), held=clock() - taken_at)
-    if not outcome.not_released:
-        note("debug", f"released {grant.key}", "released", seconds=outcome.held)
-    return outcome
-
-
-def _acquire(
-    request: Request,
-    backend: Backend,
-    clock: Clock,
-    signals: Signals,
-    begin_wait: Callable[[Backend], Callable[[], None]],
-) -> Lease | None:
-    ends: list[Callable[[], None]] = []
-
-    def before_wait() -> None:
-        _load_rest()
-        ends.append(begin_wait(backend))
-
-    try:
-        return acquire(
-            backend,
-            request.claim(),
-            schedule=request.schedule,
-            wait=request.wait,
-            now=clock,
-            interrupt=signals.descriptor,
-            ending_signal=signals.ending,
-            before_wait=before_wait,
-        )
-    finally:
-        for end in ends:
-            end()
-
-
-def _run_unlocked(
-    outcome: Outcome,
-    schedule: Schedule,
-    start: Callable[[Schedule, list[str], tuple[int, ...]], Keeper],
-    clock: Clock,
-    note: Callable[..., None],
-) -> Outcome:
-    started, started_at = clock(), clocks.wall()
-    keeper = start(schedule, [], ())
-    note("warning", f"RUNNING WITHOUT A LOCK: {outcome.detail}")
-    ending = keeper.run(None, None)
-    return _ended(replace(outcome, started_at=started_at, duration=clock() - started), ending)
+    def _watch_unlocked(self) -> Outcome:
+        """Run the command without a lock, as ``on_unavailable = "run"`` wants it."""
+        started, started_at = self._clock(), clocks.wall()
+        keeper = self._start(self._request.schedule, [], ())
+        self._note("warning", f"RUNNING WITHOUT A LOCK: {self._outcome.detail}")
+        ending = keeper.run(None, None)
+        return _ended(replace(self._outcome, started_at=started_at, duration=self._clock() - started), ending)
 
 
 def _ended(outcome: Outcome, ending: Ending) -> Outcome:
