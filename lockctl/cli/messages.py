@@ -79,8 +79,10 @@ class Talk:
                 self.log(level, event, about, line if self.as_json else "")
 
     def rewrite(self, text: str, columns: int) -> None:
-        """Write the last line of the terminal again, cut to its width; nothing of it is left without a text."""
-        line = self._line("info", text)[: columns - 1] if text else ""
+        """Write the last line of the terminal again, as many words as fit; nothing of it is left without a text."""
+        line = self._line("info", text) if text else ""
+        if len(line) >= columns:
+            line = line[: columns - 1].rpartition(" ")[0] or line[: columns - 1]
         try:
             write_at_once(2, f"\r{ERASE}{line}".encode("utf-8", "replace"))
         except OSError:

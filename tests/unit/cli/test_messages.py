@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from lockctl.cli.messages import Talk
+
 BEGIN = """
 import ctypes, fcntl, os, pty, select, socket, threading, time
 from lockctl.cli import messages
@@ -199,3 +201,15 @@ def test_nothing_waits_in_a_process_of_its_own(script: str) -> None:
     words = [sys.executable, "-c", BEGIN + script]
     done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"), [(60, "held by vm pid 29267 (root)"), (30, "held by vm pid"), (8, "lockctl")]
+)
+def test_a_line_that_is_written_again_has_as_many_words_as_fit(
+    columns: int, shown: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Talk().rewrite("held by vm pid 29267 (root)", columns)
+    written = capfd.readouterr().err
+    assert written.endswith(shown)
+    assert len(written.rpartition("\x1b[K")[2]) < columns
