@@ -15,7 +15,7 @@ from lockctl.model import SLOT
 from lockctl.stores.consul.layout import LOCK_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, UNHEARD, refused, take
+from tests.contract.harness import LIMIT, UNHEARD, queue_up, refused, take
 from tests.contract.keeping import holder_of
 from tests.contract.test_consul import ConsulHarness
 from tests.servers.consul import Consul, ConsulCluster
@@ -164,10 +164,10 @@ def test_who_was_refused_for_a_lock_delay_is_interrupted_at_once(harness: Consul
 
 
 def test_a_waiter_that_gives_up_leaves_no_session(harness: ConsulHarness) -> None:
-    take(harness.client(), harness.claim("busy"))
-    other, claim = harness.client(), harness.claim("busy")
+    client, other, claim = harness.client(), harness.client(), harness.claim("busy")
+    take(client, harness.claim("busy"))
     assert other.try_acquire(claim, timeout=LIMIT) is None
-    other.wait(claim, timeout=0.2, interrupt=None)
+    queue_up(other, claim, client)
     assert harness.sessions("busy") == 3  # the holder's, that of our claim, and that of our position
     other.withdraw(claim, timeout=LIMIT)
     assert harness.sessions("busy") == 1

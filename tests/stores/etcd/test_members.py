@@ -85,15 +85,15 @@ class TestMembers:
         follower.pause()
         try:
             before = time.monotonic()
-            assert client.renew(grant, timeout=0.9).token == grant.token
-            assert time.monotonic() - before < 0.9
+            assert client.renew(grant, timeout=3.0).token == grant.token
+            assert time.monotonic() - before < 3.0
 
             def again() -> float:
                 before = time.monotonic()
-                assert client.renew(grant, timeout=0.9).token == grant.token
+                assert client.renew(grant, timeout=3.0).token == grant.token
                 return time.monotonic() - before
 
-            best_of_a_few(again, 0.4)
+            best_of_a_few(again, 0.8)  # the frozen one would cost a third of its time
         finally:
             follower.resume()
         client.release(grant, timeout=LIMIT)
@@ -174,7 +174,7 @@ class TestMembers:
             before = time.monotonic()
             with pytest.raises(BackendUnavailable):
                 client.try_acquire(claim(), timeout=5.0)
-            assert time.monotonic() - before < 1.0
+            assert time.monotonic() - before < 4.0
         finally:
             for member in others:
                 member.launch()

@@ -160,7 +160,7 @@ def test_a_newcomer_takes_a_slot_that_is_left_when_all_who_wait_have_theirs(conn
 def test_who_waits_dead_keeps_nobody_out(connect: Connect) -> None:
     holder, dead, alive = connect(), connect(), connect()
     grant = take(holder, reader())
-    dead.wait(claim(ttl=0.5), timeout=0.1, interrupt=None)
+    queue_up(dead, claim(ttl=0.5), holder)
     eventually(lambda: not queued(holder))
     take(alive, reader())
     holder.release(grant, timeout=LIMIT)

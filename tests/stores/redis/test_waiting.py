@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, claim, take, waiters
-from tests.jobs import eventually
+from tests.contract.harness import LIMIT, claim, queue_up, take
 
 if TYPE_CHECKING:
     from tests.jobs import Lockctl
@@ -21,8 +20,7 @@ def test_a_run_that_is_refused_for_a_waiter_that_died_is_told_who_that_is(
     lockctl.url = f"{redis_server.url}/0?prefix=w{os.urandom(6).hex()}:"
     holder, dead = (open_backend(parse_url(lockctl.url)) for _ in range(2))
     grant = take(holder, claim())
-    dead.wait(claim(host="web3"), timeout=0.5, interrupt=None)  # its place outlives it
-    eventually(lambda: waiters(holder))
+    queue_up(dead, claim(host="web3"), holder)  # its place outlives it
     holder.release(grant, timeout=LIMIT)
     done = lockctl("run", "-n", "-l", "nightly", "--", "true")
     assert done.returncode == 75

@@ -354,7 +354,13 @@ def test_who_lost_an_attempt_leaves_no_position_behind(scene: Scene) -> None:
     client, other = scene.client(), scene.client()
     mine = claim(ttl=60.0)
     grant = take(client, claim(ttl=60.0))
-    other.wait(mine, timeout=0.1, interrupt=None)
+    reading, writing = os.pipe()
+    waiting = Background(lambda: other.wait(mine, timeout=LIMIT, interrupt=reading))
+    eventually(lambda: queue_at(scene, 0) == 1)
+    os.write(writing, b".")
+    waiting.result()
+    os.close(reading)
+    os.close(writing)
     assert queue_at(scene, 0) == 1
     assert other.try_acquire(mine, timeout=LIMIT) is None
     assert queue_at(scene, 0) == 0

@@ -67,7 +67,7 @@ def _time_of(server: Redis) -> float:
 
 def test_a_hold_is_kept_by_a_majority_whichever_minority_is_away(scene: Scene) -> None:
     client, other = scene.client(), scene.client()
-    grant = take(client, claim(ttl=2.0))
+    grant = take(client, claim(ttl=4.0))
     scene.cut(0, 1, mode="refuse")
     client.release(grant, timeout=LIMIT, hold=60.0)
     scene.cut(3, 4, mode="refuse")
