@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 LIMIT = 30.0  # seconds: nothing in a test may take longer
 ATTEMPTS = 3
+LONGEST_PAUSE = 0.05  # seconds
 
 
 def eventually(condition: Callable[[], Any], limit: float = 10.0, pause: float = 0.005) -> Any:
     """Poll until *condition* is true and give its value; fails after *limit* seconds.
 
-    A condition that takes long, as one that starts programs does, is asked half of the time at most.
+    A condition that takes long, as one that starts programs does, is asked half of the time at most, and one that is
+    waited for long is seen a fiftieth of that time late at most.
     """
-    until = time.monotonic() + limit
+    begun = time.monotonic()
+    until = begun + limit
     while True:
         asked = time.monotonic()
         found = condition()
@@ -33,7 +36,7 @@ def eventually(condition: Callable[[], Any], limit: float = 10.0, pause: float =
         if answered > until:
             message = f"did not happen within {limit} s: {condition}"
             raise AssertionError(message)
-        time.sleep(max(pause, answered - asked))
+        time.sleep(max(pause, answered - asked, min((answered - begun) / 50, LONGEST_PAUSE)))
 
 
 def best_of_a_few(attempt: Callable[[], float], limit: float) -> None:

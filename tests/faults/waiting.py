@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING
 
+from lockctl.registry import open_backend
 from lockctl.supervise import tree
+from lockctl.url import parse_url
 from tests.jobs import LIMIT, eventually, guard_of
 
 if TYPE_CHECKING:
@@ -27,28 +29,30 @@ def await_waiting(lockctl: Lockctl, name: str, runs: Sequence[Popen[str]]) -> No
     for run in runs:
         guard_of(run.pid)
 
-    def all_wait() -> bool:
-        answer = lockctl("inspect", name, "--json")
-        assert answer.returncode in (0, 1), answer.stderr  # 1: not known yet
-        waiters = json.loads(answer.stdout)["waiters"]
-        if waiters is None:
-            return cpu_seconds([run.pid for run in runs], span=0.2) == 0
-        return len(waiters) == len(runs)
+    with contextlib.closing(open_backend(parse_url(lockctl.url))) as observer:
 
-    eventually(all_wait, LIMIT, pause=0.02)
+        def all_wait() -> bool:
+            waiters = observer.inspect(name, timeout=LIMIT).waiters
+            if waiters is None:
+                return cpu_seconds([run.pid for run in runs], span=0.2) == 0
+            return len(waiters) == len(runs)
+
+        eventually(all_wait, LIMIT, pause=0.02)
 
 
 def await_in_queue(lockctl: Lockctl, name: str, run: Popen[str]) -> None:
     """Return when this run waits for lock *name*, whoever else does."""
     guard_of(run.pid)
 
-    def waits() -> bool:
-        waiters = json.loads(lockctl("inspect", name, "--json").stdout)["waiters"]
-        if waiters is None:
-            return cpu_seconds([run.pid], span=0.2) == 0
-        return run.pid in [waiter["pid"] for waiter in waiters]
+    with contextlib.closing(open_backend(parse_url(lockctl.url))) as observer:
 
-    eventually(waits, LIMIT, pause=0.02)
+        def waits() -> bool:
+            waiters = observer.inspect(name, timeout=LIMIT).waiters
+            if waiters is None:
+                return cpu_seconds([run.pid], span=0.2) == 0
+            return run.pid in [waiter.pid for waiter in waiters]
+
+        eventually(waits, LIMIT, pause=0.02)
 
 
 def cpu_seconds(roots: Sequence[int], span: float) -> float:

@@ -6,8 +6,14 @@ runs see the real time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
+
+from lockctl.cli.output import lock_document
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.jobs import LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +41,8 @@ def with_wrong_clock(directory: Path, ahead: float) -> dict[str, str]:
 
 def inspect(lockctl: Lockctl, name: str) -> dict[str, Any]:
     """One lock as JSON."""
-    document: dict[str, Any] = json.loads(lockctl("inspect", name, "--json").stdout)
+    with contextlib.closing(open_backend(parse_url(lockctl.url))) as observer:
+        document: dict[str, Any] = json.loads(json.dumps(lock_document(observer.inspect(name, timeout=LIMIT))))
     return document
 
 
