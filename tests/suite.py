@@ -26,7 +26,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-WORKERS = "6"  # for two cores: many tests wait
+WORKERS = "8"  # for two cores: most of the time most tests wait
 ALONE = (
     "tests/times",
     "tests/bench",
