@@ -78,13 +78,13 @@ def test_who_holds_both_keeps_everybody_out_of_each(lockctl: Lockctl) -> None:
 
 
 def test_locks_that_were_taken_are_kept_while_another_is_waited_for(lockctl: Lockctl, place: Place) -> None:
-    """The earlier one outlives several leases, and both come with one deadline."""
+    """The earlier one outlives its lease, and both come with one deadline."""
     second = lockctl.start_holding("b", "-t", f"{place.ttl}s", "-k", "0.2s")
     waiting = lockctl.start(
-        *BOTH, "-t", f"{place.ttl}s", "-k", "0.2s", "--wait", "60s", "--", "sleep", str(2 * place.ttl)
+        *BOTH, "-t", f"{place.ttl}s", "-k", "0.2s", "--wait", "60s", "--", "sleep", str(1.2 * place.ttl)
     )
     eventually(lambda: inspect(lockctl, "a")["state"] == "held")
-    until = time.monotonic() + 2.5 * place.ttl
+    until = time.monotonic() + 1.5 * place.ttl
     while time.monotonic() < until:
         assert lockctl("run", "-l", "a", "--", "true").returncode == 75
         time.sleep(0.5)
