@@ -20,7 +20,16 @@ SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysq
 LONG = {"contract": "contract", "stores": "contract", "fence": "fence", "faults": "faults"}  # a worker for each backend
 WHOLE = ("unit/", "surface/test_wheel.py", "fence/test_s3.py", "fence/test_http.py", "contract/test_toy.py")
 # about how long a test takes where it is much more than in other places
-SECONDS = {"run/test_cron.py": 60.0, "faults": 3.0, "promises": 4.0, "fleet": 3.0, "surface/test_wheel.py": 2.0}
+SECONDS = {
+    "run/test_cron.py": 60.0,
+    "run/test_watch.py::test_ten_thousand_locks": 15.0,
+    "faults/test_hiccup.py::test_a_server_that_answers_late": 15.0,
+    "faults/test_wide_area.py": 20.0,
+    "faults": 3.0,
+    "promises": 4.0,
+    "fleet": 3.0,
+    "surface/test_wheel.py": 2.0,
+}
 USUAL = 0.5  # seconds
 
 
