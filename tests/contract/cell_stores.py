@@ -82,7 +82,7 @@ def zookeeper_cells(server: Server) -> Cells:
 
 def s3_cells(server: Server) -> Cells:
     """Below a path of a bucket."""
-    url = parse_url(f"s3://test:test@locks/cells-{os.getpid()}/all?endpoint=http://{server.address}")
+    url = parse_url(f"s3://test:s3cret@locks/cells-{os.getpid()}/all?endpoint=http://{server.address}")
     return S3Cells(s3.from_url(url, s3.PARAMETERS))
 
 
@@ -96,6 +96,7 @@ STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the serv
     "sqlite": (sqlite, None),
     "mysql": (on(lambda server: MysqlCells(from_url(parse_url(server.url)))), "mariadb_server"),
     "s3": (on(s3_cells), "s3_server"),
+    "s3-seaweedfs": (on(s3_cells), "s3_seaweedfs"),
     "etcd": (on(etcd_cells), "etcd_server"),
     "consul": (on(consul_cells), "consul_server"),
     "dynamodb": (on(dynamodb_cells), "dynamodb_server"),

@@ -13,6 +13,7 @@ from tests.servers.consul import Consul
 from tests.servers.dynamodb import TABLE, DynamoDb
 from tests.servers.etcd import Etcd
 from tests.servers.mariadb import MariaDb
+from tests.servers.moto import S3
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.servers.zookeeper import ZooKeeper
@@ -170,5 +171,9 @@ HARMS: dict[str, tuple[Callable[[Start], Any], dict[str, Harm]]] = {
     "mysql": (
         lambda start: start(MariaDb),
         {**SERVER, "without rows": command("delete from lockctl_lock"), "wiped": wipe},
+    ),
+    "s3": (
+        lambda start: start(S3),
+        {"without the lock": lambda server, place, _: server.delete(f"{place}/lock:nightly")},
     ),
 }

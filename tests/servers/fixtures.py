@@ -31,6 +31,7 @@ from tests.servers.process import Group, Server
 from tests.servers.programs import ProgramMissing
 from tests.servers.proxy import Proxy
 from tests.servers.redis import Redis
+from tests.servers.seaweedfs import SeaweedFs
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ MAKERS: dict[str, Callable[[Path], Server | Group]] = {
     "postgres_server": Postgres,
     "mariadb_server": MariaDb,
     "s3_server": S3,
+    "s3_seaweedfs": SeaweedFs,
     "dynamodb_server": DynamoDb,
 }
 NAMES = {*MAKERS, *POOLERS}
@@ -223,6 +225,12 @@ def s3_server(request: pytest.FixtureRequest) -> S3:
 def dynamodb_server(request: pytest.FixtureRequest) -> DynamoDb:
     """One DynamoDB server with a table, where everybody may do all."""
     return _wait_for(request, "dynamodb_server", DynamoDb)
+
+
+@pytest.fixture(scope="session")
+def s3_seaweedfs(request: pytest.FixtureRequest) -> SeaweedFs:
+    """One S3 server of another make, with a bucket, whose user has a key."""
+    return _wait_for(request, "s3_seaweedfs", SeaweedFs)
 
 
 @pytest.fixture(scope="session")

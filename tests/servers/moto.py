@@ -87,17 +87,7 @@ class Moto(Server):
 
     def client(self, service: str = "s3", key: str = "test", secret: str = "test") -> Any:
         """A client of botocore for it, with these credentials."""
-        from botocore.config import Config
-
-        return _session().create_client(
-            service,
-            region_name="us-east-1",
-            endpoint_url=self.url,
-            verify=str(self._tls.ca) if self._tls else None,
-            aws_access_key_id=key,
-            aws_secret_access_key=secret,
-            config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
-        )
+        return client_of(self.url, service, key, secret, self._tls)
 
 
 class S3(Moto):
@@ -105,10 +95,31 @@ class S3(Moto):
 
     bucket = "locks"
 
+    def delete(self, name: str) -> None:
+        """Delete an object by hand."""
+        client = self.client()
+        client.delete_object(Bucket=self.bucket, Key=name)
+        client.close()
+
     def _initialise(self) -> None:
         client = self.client()
         client.create_bucket(Bucket=self.bucket)
         client.close()
+
+
+def client_of(url: str, service: str, key: str, secret: str, tls: Certificates | None = None) -> Any:
+    """A client of botocore for a server."""
+    from botocore.config import Config
+
+    return _session().create_client(
+        service,
+        region_name="us-east-1",
+        endpoint_url=url,
+        verify=str(tls.ca) if tls else None,
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
+    )
 
 
 @functools.cache

@@ -1,0 +1,132 @@
+"""Cells in the objects of a bucket, each written on a condition: what all stores of objects have in common.
+
+A version must not come back, and where it is a hash of the content, equal contents would have equal ones: a random
+number ends each content. A cell is removed by a content that is nothing else, because not every server compares before
+it deletes. One that does deletes the object then.
+
+The clock is the ``Date`` of the answers: whole seconds, of the many servers behind one name.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.driver import Cells, Seen
+from lockctl.names import escaped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.http import Response
+
+NONCE = 32  # random hexadecimal digits, behind a line feed
+REMOVED = b"-"  # stands instead of the content and the line feed
+AT_ONCE = 8  # objects that are read beside each other for a list
+
+
+class ObjectCells(Cells):
+    """The objects below one path. Subclasses send the requests."""
+
+    longest_look = 10.0  # a look costs money
+    clock_error = 2.0  # whole seconds, and a second between servers that are set by the same source
+
+    def __init__(self, path: str) -> None:
+        """Nothing is sent yet."""
+        root = path.strip("/")
+        self.prefix = f"{root}/" if root else ""
+        self.deletes: bool | None = None  # whether the server compares before it deletes; None: conditions not tried
+
+    @abstractmethod
+    def get(self, name: str, deadline: Deadline) -> Seen:
+        """The whole content of an object; no data where there is none."""
+
+    @abstractmethod
+    def put(self, name: str, version: object, body: bytes, deadline: Deadline) -> object:
+        """Write an object that has this version, or with ``None`` is not there; the new version.
+
+        ``None``: that was not so.
+        """
+
+    @abstractmethod
+    def delete(self, name: str, version: object, deadline: Deadline) -> bool:
+        """Delete an object if it has this version; ``False``: it has another."""
+
+    @abstractmethod
+    def names(self, beginning: str, deadline: Deadline) -> Iterator[str]:
+        """All objects whose name begins so."""
+
+    def read(self, key: str, deadline: Deadline) -> Seen:
+        """See ``Cells``."""
+        seen = self.get(self.shown(key), deadline)
+        body = seen.data
+        if body is None:
+            return seen
+        mark, nonce = body[-NONCE - 1 : -NONCE], body[-NONCE:]
+        if len(nonce) != NONCE or not nonce.isalnum() or mark not in (b"\n", REMOVED):
+            return seen  # of another program
+        if mark == REMOVED:
+            return seen if len(body) > NONCE + 1 else Seen(None, seen.version, seen.at)
+        return Seen(body[: -NONCE - 1], seen.version, seen.at)
+
+    def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
+        """See ``Cells``."""
+        name = self.shown(key)
+        if data is None and seen.data is None:
+            return self.read(key, deadline).version == seen.version
+        if self.deletes is None and (seen.version is None or data is None):
+            self.prove(deadline)
+        version = self.put(name, seen.version, _body(data), deadline)
+        if version is not None and data is None and self.deletes:
+            try:
+                self.delete(name, version, deadline)
+            except (BackendUnavailable, ConfigError):
+                pass  # a few bytes are left that say that nothing is there
+        return version is not None
+
+    def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
+        """See ``Cells``. A list has no contents: each object is read, some beside each other."""
+        import urllib.parse  # few make lists
+        from concurrent.futures import ThreadPoolExecutor
+
+        keys = []
+        for name in self.names(self.shown(prefix), deadline):
+            key = urllib.parse.unquote(name[len(self.prefix) :], errors="surrogateescape")
+            if self.shown(key) == name:
+                keys.append(key)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for key, seen in zip(keys, pool.map(lambda key: self.read(key, deadline), keys), strict=True):
+                if seen.data is not None:
+                    yield key, seen
+
+    def shown(self, key: str) -> str:
+        """See ``Cells``."""
+        return self.prefix + escaped(key)
+
+    def prove(self, deadline: Deadline) -> None:
+        """See that the server heeds conditions, as some do not and say nothing. Raises ``ConfigError``."""
+        name = self.shown(f"proof:{os.urandom(8).hex()}")
+        version = self.put(name, None, _body(b"1"), deadline)
+        ignored = version is None or self.put(name, None, _body(b"2"), deadline) is not None
+        # one that was true, and is no longer
+        ignored = ignored or self.put(name, version, _body(b"3"), deadline) is None
+        ignored = ignored or self.put(name, version, _body(b"4"), deadline) is not None
+        self.deletes = not self.delete(name, version, deadline)
+        if self.deletes:
+            self.delete(name, self.get(name, deadline).version, deadline)
+        if ignored:
+            self.deletes = None
+            raise ConfigError(f"{self.where}: the server ignores the conditions of writes: it cannot keep a lock")
+
+    def time_of(self, answer: Response) -> float:
+        """When the server answered. Raises ``ConfigError``."""
+        if answer.date is None:
+            raise ConfigError(f"{self.where}: the server does not tell its time (Date): it cannot end a lease")
+        return answer.date
+
+
+def _body(data: bytes | None) -> bytes:
+    return (REMOVED if data is None else data + b"\n") + os.urandom(NONCE // 2).hex().encode()
