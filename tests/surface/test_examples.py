@@ -1,0 +1,128 @@
+"""What README.md and the help of each verb show as examples is typed into a shell here, and works."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.jobs import LIMIT
+from tests.surface.command_lines import CALL, commands
+from tests.surface.test_samples import SCHEDULE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.jobs import Lockctl
+
+ROOT = Path(__file__).resolve().parents[2]
+# examples that do not end by themselves, take long or need a server, and the tests that run such a line
+ELSEWHERE = {
+    "lockctl watch": "run/test_watch.py",
+    "lockctl bench": "run/test_bench_verb.py",
+    "--restart": "fleet/test_standby.py",
+    "s3://": "fence/test_s3.py",
+    "install-docs": "surface/test_wheel.py",
+    "lockctl completion": "surface/test_completions.py",
+    "make ": "surface/test_packages.py",  # its demo
+}
+PARTS = ("Install", "Quick start", "Layout", "Development")  # of README.md, with tests of their own
+PROGRAMS = (
+    *("nightly", "sync-all", "report", "install", "update", "compute", "write-stock"),
+    *("deploy.sh", "encode.sh", "backup.sh", "report.sh"),
+)
+SSH = '#!/bin/sh\nshift\nexec "$@"\n'
+
+
+def of_readme() -> Iterator[str]:
+    """Every line with a call of `lockctl`, as it is typed."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for part in re.split(r"^## ", text, flags=re.MULTILINE):
+        for line in () if part.startswith(PARTS) else part.splitlines():
+            if line.startswith("    ") and CALL.search(line):
+                yield line.strip()
+
+
+def of_helps() -> Iterator[str]:
+    """The examples of all verbs, which their pages have, too."""
+    for command in commands().values():
+        yield from getattr(command, "examples", ())
+
+
+def lines() -> list[str]:
+    """All that are run here, each once."""
+    found = dict.fromkeys([*of_readme(), *of_helps()])
+    return [line for line in found if not any(words in line for words in ELSEWHERE)]
+
+
+@pytest.fixture
+def place(lockctl: Lockctl, tmp_path: Path) -> Iterator[Path]:
+    """A home with all that the examples name: programs, files, a job that ran, a lock that is held for a handle."""
+    for name in (*PROGRAMS, "ssh"):
+        (tmp_path / name).write_text(SSH if name == "ssh" else "#!/bin/sh\necho '[]'\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("stock.json", "new.toml", "new"):
+        (tmp_path / name).touch()
+    (tmp_path / "repository").mkdir()
+    yield tmp_path
+    for name in lockctl("list", "-o", "name").stdout.split():  # what `acquire` holds
+        assert lockctl("force-release", name, "--yes").returncode == 0
+
+
+@pytest.fixture
+def typed(lockctl: Lockctl, place: Path, need_tool: Callable[[str], str]) -> Callable[..., None]:
+    """Type a line, which must succeed."""
+    need_tool("sqlite3")
+    path = f"{Path(lockctl.command).parent}:{place}:{os.environ['PATH']}"
+    variables = {"PATH": path, "HOME": str(place), "LOCKCTL_HANDLE": "deploy.lock"}
+
+    def type_(line: str, **more: str) -> None:
+        schedule = SCHEDULE.match(line)
+        line = line[schedule.end() :] if schedule else line
+        line = re.sub(r"((?:-b|--backend) )\S+://\S+", rf"\g<1>{lockctl.url}", line)
+        line = re.sub(r"(--store )\S+://\S+", rf"\g<1>sqlite://{place}/marks.db", line)
+        line = line.replace("/usr/local/bin/lockctl", lockctl.command)
+        line = re.sub(r"/usr/local/bin/|/srv/", f"{place}/", line)
+        done = subprocess.run(
+            [need_tool("bash"), "-e", "-o", "pipefail", "-c", line],
+            env=lockctl.environment({**variables, **more}),
+            cwd=place,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+    return type_
+
+
+def before(line: str) -> tuple[str, ...]:
+    """What somebody has done who types this line."""
+    verb = CALL.split(line)[1].split()[0] if CALL.search(line) else ""
+    if verb in ("release", "renew"):
+        return ("lockctl acquire deploy --for 30m --handle deploy.lock",)
+    if verb in ("inspect", "history"):
+        return ("lockctl run -l deploy -- true; lockctl run -l nightly -- sh -c 'exit 0'",)
+    return ("lockctl fence sql --dialect sqlite | sqlite3 marks.db",) if "--store" in line else ()
+
+
+@pytest.mark.parametrize("line", lines())
+def test_an_example_works_as_it_is_typed(line: str, typed: Callable[..., None]) -> None:
+    if "jq" in line and not shutil.which("jq"):
+        line = line.partition("|")[0]
+    for first in before(line):
+        typed(first)
+    token = {"LOCKCTL_TOKEN": "7", "LOCKCTL_TOKEN_DOMAIN": "of-this-test"} if "lockctl fence" in line else {}
+    typed(line, **token)
+
+
+def test_every_example_is_run_somewhere() -> None:
+    assert len(lines()) > 50
+    assert [place for place in ELSEWHERE.values() if not (ROOT / "tests" / place).exists()] == []
