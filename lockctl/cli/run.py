@@ -46,39 +46,12 @@ def configured(
     named = given.get("config")
     file = config.read_config(config.config_path(named if isinstance(named, str) else None, environ))
     settings = config.resolve(given, environ, file, locks[0])
-    talk.configure(
-        as_json=settings["log_format"].content == "json",
-        verbose=settings["verbose"].content,
-        quiet=settings["quiet"].content,
-    )
-    if settings["log"].content is not None:
-        from lockctl.cli import log
-
-        log.begin(settings["log"].content, talk)
-    if any(settings[name].content for name in ("verbose", "quiet", "log")) or talk.as_json:
-        guard.tell_manner(
-            as_json=talk.as_json,
-            verbose=settings["verbose"].content,
-            quiet=settings["quiet"].content,
-            log=settings["log"].content if talk.log is not None else None,
-        )
+    _begin_messages(settings, talk, guard)
     request = _request(locks, words, settings, config.backend_url(settings["backend"], environ, file), environ)
-    report = settings["report"].content
-    if report is not None:
-        from lockctl.cli.report import check_place
-
-        check_place(report)
-    metrics = settings["metrics_dir"].content
-    if metrics is not None:
-        from lockctl.cli.metrics import check_directory
-
-        check_directory(metrics)
-    unknown = config.unknown_variables(environ)
-    if unknown is not None:
-        talk("warning", unknown)
-    apart = config.apart_from_root(settings["backend"], locks[0])
-    if apart is not None:
-        talk("warning", apart)
+    _check_places(settings)
+    for warning in (config.unknown_variables(environ), config.apart_from_root(settings["backend"], locks[0])):
+        if warning is not None:
+            talk("warning", warning)
 
     def begin_wait(backend: Backend) -> Callable[[], None]:
         from lockctl.cli import nested, waiting
@@ -87,13 +60,44 @@ def configured(
         return waiting.begin(request, backend, talk)
 
     outcome = runner.run(request, guard, signals, talk, begin_wait)
-    skip = settings["skip_ok"].content
-    conflict = 0 if skip else settings["conflict_exit_code"].content
-    status = exit_status.of_outcome(outcome, conflict=conflict)
     if outcome.kind not in QUIET or outcome.leftovers:
         from lockctl.cli import ending
 
         ending.tell(outcome, settings, where=given, talk=talk)
+    _note_outcome(settings, locks, outcome, talk)
+    conflict = 0 if settings["skip_ok"].content else settings["conflict_exit_code"].content
+    status = exit_status.of_outcome(outcome, conflict=conflict)
+    return status, outcome if settings["restart"].content else None
+
+
+def _begin_messages(settings: Mapping[str, Effective], talk: Talk, guard: GuardProcess) -> None:
+    """Have keeper and guard say as much, and there, as the configuration wants it."""
+    verbose, quiet, place = (settings[name].content for name in ("verbose", "quiet", "log"))
+    talk.configure(as_json=settings["log_format"].content == "json", verbose=verbose, quiet=quiet)
+    if place is not None:
+        from lockctl.cli import log
+
+        log.begin(place, talk)
+    if verbose or quiet or place or talk.as_json:
+        log_there = place if talk.log is not None else None
+        guard.tell_manner(as_json=talk.as_json, verbose=verbose, quiet=quiet, log=log_there)
+
+
+def _check_places(settings: Mapping[str, Effective]) -> None:
+    """Refuse, before anything runs, places where the outcome could not be noted."""
+    report, metrics = settings["report"].content, settings["metrics_dir"].content
+    if report is not None:
+        from lockctl.cli.report import check_place
+
+        check_place(report)
+    if metrics is not None:
+        from lockctl.cli.metrics import check_directory
+
+        check_directory(metrics)
+
+
+def _note_outcome(settings: Mapping[str, Effective], locks: tuple[str, ...], outcome: Outcome, talk: Talk) -> None:
+    report, metrics = settings["report"].content, settings["metrics_dir"].content
     if report is not None:
         from lockctl.cli.report import write_report
 
@@ -102,7 +106,6 @@ def configured(
         from lockctl.cli.metrics import write_metrics
 
         write_metrics(metrics, locks, outcome, talk)
-    return status, outcome if settings["restart"].content else None
 
 
 def _request(
