@@ -9,7 +9,8 @@ place=$PWD/.servers
 # program:package, as Debian names them
 needed="redis-server:redis-server etcd:etcd-server etcdctl:etcd-client java:default-jre-headless
     zookeeper.jar:libzookeeper-java postgres:postgresql pgbouncer:pgbouncer consul:consul
-    openssl:openssl mariadbd:mariadb-server-core mariadb:mariadb-client-core lighttpd:lighttpd-mod-webdav"
+    openssl:openssl mariadbd:mariadb-server-core mariadb:mariadb-client-core lighttpd:lighttpd-mod-webdav
+    promtool:prometheus"
 
 # Where programs are below the root directory $1. The same places are known to tests/servers/programs.py.
 is_below() {
@@ -92,10 +93,10 @@ done
 [ -n "$wanted" ] || give_up "Debian's packages cannot be reached, see .servers/log"
 
 # "Inst NAME (VERSION ...)" is new here. "Inst NAME [OLD] (NEW ...)" would replace what the machine has, which does.
-# Perl and LLVM are for scripts and for a compiler of queries that no test uses.
+# Perl, LLVM and scripts of web pages are for programs, queries and screens that no test uses.
 # shellcheck disable=SC2086 # a list of words
 packages=$(timeout 60 apt-get install -s --no-install-recommends $wanted 2>>"$log" |
-    sed -nE 's/^Inst ([^ ]+) \(([^ ]+) .*/\1=\2/p' | grep -vE '^(libllvm|libz3|perl|libperl)')
+    sed -nE 's/^Inst ([^ ]+) \(([^ ]+) .*/\1=\2/p' | grep -vE '^(libllvm|libz3|perl|libperl|libjs-|fonts-glyph)')
 # shellcheck disable=SC2086 # a list of words
 (cd "$apt/archives" && timeout 900 apt-get download $packages >>"$log" 2>&1) || :
 for archive in "$apt"/archives/*.deb; do

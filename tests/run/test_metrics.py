@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -132,3 +133,23 @@ def test_the_alerts_and_the_dashboard_use_metrics_that_exist(written):
         assert set(re.findall(r'outcome!?="(\w+)"', expression)) <= set(OUTCOMES)
     assert used == exist
     assert all(rule["annotations"]["summary"] and rule["labels"]["severity"] for rule in rules)
+
+
+@pytest.mark.slow
+def test_prometheus_itself_takes_the_metrics_the_alerts_and_the_queries_of_the_dashboard(promtool, written, tmp_path):
+    def check(*words, **options):
+        done = subprocess.run(
+            [promtool, "check", *words], capture_output=True, text=True, timeout=LIMIT, check=False, **options
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+        return done.stdout
+
+    written(outcome(status=0, acquired_in=0.1, held=1.0))
+    with (tmp_path / "lockctl-a.prom").open() as metrics_of_a_run:
+        assert check("metrics", stdin=metrics_of_a_run) == ""
+    assert "rules found" in check("rules", str(ROOT / "configs/prometheus-alerts.yml"))
+    board = json.loads((ROOT / "configs/grafana-dashboard.json").read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    rules = [{"record": f"query_{n}", "expr": each.replace("$__rate_interval", "5m")} for n, each in enumerate(queries)]
+    (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in check("rules", str(tmp_path / "queries.yml"))

@@ -28,7 +28,7 @@ from tests.servers.moto import S3
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Postgres
 from tests.servers.process import Group, Server
-from tests.servers.programs import ProgramMissing
+from tests.servers.programs import ProgramMissing, find
 from tests.servers.proxy import Proxy
 from tests.servers.redis import Redis
 from tests.servers.seaweedfs import SeaweedFs
@@ -256,6 +256,15 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """Certificates for servers and clients."""
     try:
         return Certificates(tmp_path_factory.mktemp("certificates"))
+    except ProgramMissing as error:
+        _without(error)
+
+
+@pytest.fixture
+def promtool() -> str:
+    """Where the program is that reads what Prometheus reads."""
+    try:
+        return find("promtool")
     except ProgramMissing as error:
         _without(error)
 
