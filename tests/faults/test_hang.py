@@ -166,7 +166,7 @@ def test_a_signal_ends_an_attempt_that_gets_no_answer(
     asked = time.monotonic()
     waiting.send_signal(signal.SIGTERM)
     assert waiting.wait(LIMIT) == 128 + signal.SIGTERM
-    assert time.monotonic() - asked < 0.5 + 1.0  # HURRIED_TIMEOUT for leaving no trace, and a busy machine
+    assert time.monotonic() - asked < 0.5 + 2 * BUSY  # HURRIED_TIMEOUT for leaving no trace; the attempt has 10 s
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another resolver for one process needs root (unshare -m)")
