@@ -6,6 +6,7 @@ something that takes long to make, and a file of tests that are quick. All other
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pytest
 
 SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysql", "s3", "dynamodb")
+SERVER = re.compile(rf"(?<![a-z0-9])({'|'.join(SERVED)})(?![a-z0-9])")
 LONG = {"contract": "contract", "stores": "contract", "fence": "fence", "faults": "faults"}  # a worker for each backend
 WHOLE = ("unit/", "surface/test_wheel.py", "fence/test_s3.py", "fence/test_http.py", "contract/test_toy.py")
 # about how long a test takes where it is much more than in other places
@@ -29,18 +31,18 @@ SECONDS = {
     "promises": 4.0,
     "fleet": 3.0,
     "surface/test_wheel.py": 2.0,
+    "unit": 0.05,
 }
-USUAL = 0.5  # seconds
+USUAL = 0.4  # seconds
 
 
 def scope_of(nodeid: str) -> str:
     """What a test has in common with those that run in its worker."""
     path = nodeid.partition("tests/")[2]
-    folder = path.partition("/")[0]
-    names = [name for name in SERVED if name in path]
-    if names:
-        return f"{names[0]} {LONG.get(folder, 'others')}"
-    return nodeid.partition("::")[0] if path.startswith(WHOLE) else nodeid
+    if path.startswith(WHOLE):
+        return nodeid.partition("::")[0]
+    server = SERVER.search(path)
+    return f"{server[0]} {LONG.get(path.partition('/')[0], 'others')}" if server else nodeid
 
 
 def seconds_of(nodeid: str) -> float:

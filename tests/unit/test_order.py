@@ -26,9 +26,10 @@ def test_the_longest_come_first_and_what_stays_in_one_worker_comes_together() ->
     [
         (TESTS[2], "redis faults"),
         ("tests/stores/redlock/test_lock.py::test_redis", "redlock contract"),
+        ("tests/run/test_prune.py::test_a[words3]", "tests/run/test_prune.py::test_a[words3]"),
         ("tests/fleet/test_history.py::test_a[file]", "tests/fleet/test_history.py::test_a[file]"),
         (TESTS[3], "tests/unit/test_url.py"),
-        (TESTS[5], "tests/surface/test_wheel.py"),
+        (f"{TESTS[5]}[etcd]", "tests/surface/test_wheel.py"),
     ],
 )
 def test_what_needs_the_same_server_or_is_made_for_a_file_stays_in_one_worker(nodeid: str, scope: str) -> None:
