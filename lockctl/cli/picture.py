@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from lockctl.cli import screen, view
-from lockctl.cli.columns import cell_len, middle
+from lockctl.cli.columns import cell_len, middle, shorten_place
 from lockctl.cli.rows import holder_place, row
 from lockctl.durations import format_age, format_duration
 from lockctl.names import printable
@@ -125,7 +125,7 @@ def _question(name: str, who: str, width: int) -> str:
     asked = f"Release {name}? This stops the command of "
     room = width - cell_len(asked + ". [y/N]")
     if room >= min(LEAST_WHO, cell_len(who)):
-        return f"{asked}{middle(who, room)}. [y/N]"
+        return f"{asked}{shorten_place(who, room)}. [y/N]"
     return f"Release {middle(name, width - len('Release ? [y/N]'))}? [y/N]"
 
 
