@@ -115,8 +115,8 @@ def place(name: str, share: str) -> str:
 def missing(share: str) -> Iterator[str]:
     """What a user must do, because a program does not look below *share*."""
     pages = os.path.realpath(os.path.join(share, "man"))
-    found = map(os.path.realpath, _asked("man", "-wa", "lockctl-run"))
-    if shutil.which("man") and not any(page.startswith(pages) for page in found):
+    page = os.path.realpath(os.path.join(pages, "man1/lockctl-run.1"))  # of pipx it is a link
+    if shutil.which("man") and page not in map(os.path.realpath, _asked("man", "-wa", "lockctl-run")):
         yield f"man does not look there: add {printable(pages)} to MANPATH, or use man -M {printable(pages)}"
     if shutil.which("bash") and not any(map(os.path.exists, BASH_COMPLETION)):
         yield "bash completes lockctl as soon as bash-completion is installed"

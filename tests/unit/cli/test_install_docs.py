@@ -47,3 +47,19 @@ def test_what_a_package_of_a_distribution_has_put_in_place_or_compressed_is_not_
     monkeypatch.setattr(install_docs, "shipped", lambda: iter([(source, "man/man1/lockctl.1")]))
     done = CliRunner(env={"XDG_DATA_HOME": str(tmp_path / "home")}).invoke(cli, ["install-docs", "--user"])
     assert (done.exception, (tmp_path / "home").exists()) == (None, False)
+
+
+def test_a_page_to_which_pipx_has_made_a_link_is_one_that_man_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, link = tmp_path / "venv/lockctl-run.1", tmp_path / "share/man/man1/lockctl-run.1"
+    for each in (page, link):
+        each.parent.mkdir(parents=True)
+    page.touch()
+    link.symlink_to(page)
+    said: list[Path] = []
+    monkeypatch.setattr(install_docs, "_asked", lambda *_: map(str, said))  # man prints where a link leads
+    monkeypatch.setattr("shutil.which", lambda program: program == "man")
+    assert len(list(install_docs.missing(str(tmp_path / "share")))) == 1
+    said.append(page)
+    assert list(install_docs.missing(str(tmp_path / "share"))) == []
