@@ -25,12 +25,12 @@ WITH_SLOTS = [
     for name in PLACES
     if registry.load(name).capabilities.slots and registry.load(name).capabilities.waiter_cost is None
 ]
-CONTENDERS = 30
+CONTENDERS = 18
 SLOTS = 3
 
 
 @pytest.mark.parametrize("backend_name", on_backends(*WITH_SLOTS))
-def test_thirty_contenders_never_overbook_three_slots_and_leave_none_idle(lockctl: Lockctl, tmp_path: Path) -> None:
+def test_contenders_never_overbook_three_slots_and_leave_none_idle(lockctl: Lockctl, tmp_path: Path) -> None:
     log = tmp_path / "log"
     words = ("--slots", str(SLOTS), "--wait", "120s", "--", "sh", "-c", INSIDE, str(log))
     jobs = [lockctl.start("run", "-l", "a", *words, str(number)) for number in range(CONTENDERS)]
