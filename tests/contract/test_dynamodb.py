@@ -33,6 +33,7 @@ class DynamoDbHarness(CellHarness):
     """Locks of one prefix, each client behind a proxy of its own."""
 
     capabilities = DynamoDbBackend.capabilities
+    clock_error = DynamoDbCells.clock_error
     freed_after = 1.1 + WHOLE
     hold_slack = 0.3 + WHOLE
 

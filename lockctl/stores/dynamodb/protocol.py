@@ -138,7 +138,7 @@ class Table:
         ca = self._params["ca"]
         tls = TlsSettings(ca=absolute(ca) if ca else None) if scheme == "https" else None
         host, port = endpoint(rest.rstrip("/"), 443 if tls else 80)
-        return Endpoint(self.where, host, port, tls=tls)
+        return Endpoint(f"{self.where} at {printable(host)}:{port}", host, port, tls=tls)
 
     def _content(self, answer: Response) -> dict[str, Any]:
         try:
