@@ -15,6 +15,7 @@ LIBRARIES = {  # extra -> what it installs
     "mysql": "PyMySQL",
     "s3": "botocore",
     "dynamodb": "botocore",
+    "nats": "nkeys",
 }
 PIPX_FOR_ALL = "/opt/pipx/"  # where `pipx install --global` has its environments
 OF_THE_SYSTEM = "/dist-packages"  # where Debian has the modules of its own packages

@@ -93,14 +93,14 @@ class Endpoint(Value):
             raise problem or BackendUnavailable(f"{self.where}: the name has no address")
         if self.tls is not None:
             try:
-                stream.secured = _handshake(stream, self.tls, self.host, deadline)
+                stream.secured = secure(stream, self.tls, self.host, deadline)
             except BaseException:
                 stream.close()
                 raise
         return stream
 
 
-def _handshake(stream: Stream, settings: TlsSettings, host: str, deadline: Deadline) -> Secured:
+def secure(stream: Stream, settings: TlsSettings, host: str, deadline: Deadline) -> Secured:
     """A complete handshake on a fresh stream. Raises ``ConfigError``, ``BackendUnavailable``."""
     from lockctl.wire.tls import TlsLayer
 

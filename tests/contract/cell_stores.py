@@ -19,6 +19,9 @@ from lockctl.stores.etcd.cell import EtcdCells
 from lockctl.stores.memory.cell import MemoryCells, MemoryServer
 from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import MysqlCells
+from lockctl.stores.nats.address import read_url as read_nats_url
+from lockctl.stores.nats.cell import NatsCells
+from lockctl.stores.nats.protocol import Bucket
 from lockctl.stores.s3 import address as s3
 from lockctl.stores.s3.cell import S3Cells
 from lockctl.stores.sqlite.cell import SqliteCells
@@ -99,6 +102,7 @@ STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the serv
     "s3-seaweedfs": (on(s3_cells), "s3_seaweedfs"),
     "etcd": (on(etcd_cells), "etcd_server"),
     "consul": (on(consul_cells), "consul_server"),
+    "nats": (on(lambda server: NatsCells(Bucket(read_nats_url(parse_url(server.url))))), "nats_server"),
     "dynamodb": (on(dynamodb_cells), "dynamodb_server"),
     "zookeeper": (on(zookeeper_cells), "zookeeper_server"),
 }

@@ -57,6 +57,8 @@ PLACES: dict[str, Place] = {
         ttl=3.0,
         freed_within=6.5,
     ),
+    # the clocks of the servers of a cluster may differ by a second
+    "nats": Place(lambda at, word, _: f"nats://{','.join(at)}/locks/{word}", "nats_server", freed_within=3.0),
     "sqlite": Place(lambda _, __, directory: f"sqlite://{directory}/.locks.db"),
 }
 LEASED = [name for name, place in PLACES.items() if place.is_leased]

@@ -12,6 +12,7 @@ from tests.contract.test_etcd import harness as etcd_harness
 from tests.contract.test_file import harness as file_harness
 from tests.contract.test_memory import harness as memory_harness
 from tests.contract.test_mysql import harness as mysql_harness
+from tests.contract.test_nats import harness as nats_harness
 from tests.contract.test_postgresql import harness as postgresql_harness
 from tests.contract.test_redis import harness as redis_harness
 from tests.contract.test_redlock import harness as redlock_harness
@@ -33,6 +34,7 @@ __all__ = [
     "lockctl",
     "memory_harness",
     "mysql_harness",
+    "nats_harness",
     "place",
     "postgresql_harness",
     "redis_harness",

@@ -14,6 +14,7 @@ from tests.servers.dynamodb import TABLE, DynamoDb
 from tests.servers.etcd import Etcd
 from tests.servers.mariadb import MariaDb
 from tests.servers.moto import S3
+from tests.servers.nats import Nats
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.servers.zookeeper import ZooKeeper
@@ -103,6 +104,11 @@ def delete_root(server: ZooKeeper, place: str, _: int) -> None:
         admin.delete(f"/{place}", recursive=True)
 
 
+def purge(keys: str) -> Harm:
+    """Remove messages, as an operator does it whom the bucket's own rule does not stop."""
+    return lambda server, place, _: server.purge(keys.format(place=place))
+
+
 def delete_items(server: DynamoDb, place: str, _: int) -> None:
     """The locks of the place; without what lockctl keeps beside them, another domain of tokens would begin."""
     client = server.client("dynamodb")
@@ -168,6 +174,10 @@ HARMS: dict[str, tuple[Callable[[Start], Any], dict[str, Harm]]] = {
     ),
     # moto keeps all in memory: a restart would be another store
     "dynamodb": (lambda start: start(DynamoDb), {"without the locks": delete_items, "and again": delete_items}),
+    "nats": (
+        lambda start: start(Nats),
+        {**SERVER, "without the lock": purge("lock=3A{place}=2Fnightly"), "without keys": purge(">"), "wiped": wipe},
+    ),
     "mysql": (
         lambda start: start(MariaDb),
         {**SERVER, "without rows": command("delete from lockctl_lock"), "wiped": wipe},

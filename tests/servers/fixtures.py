@@ -25,6 +25,7 @@ from tests.servers.dynamodb import DynamoDb
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.mariadb import MariaDb
 from tests.servers.moto import S3
+from tests.servers.nats import Nats
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Postgres
 from tests.servers.process import Group, Server
@@ -65,6 +66,7 @@ MAKERS: dict[str, Callable[[Path], Server | Group]] = {
     "s3_server": S3,
     "s3_seaweedfs": SeaweedFs,
     "dynamodb_server": DynamoDb,
+    "nats_server": Nats,
 }
 NAMES = {*MAKERS, *POOLERS}
 
@@ -231,6 +233,12 @@ def dynamodb_server(request: pytest.FixtureRequest) -> DynamoDb:
 def s3_seaweedfs(request: pytest.FixtureRequest) -> SeaweedFs:
     """One S3 server of another make, with a bucket, whose user has a key."""
     return _wait_for(request, "s3_seaweedfs", SeaweedFs)
+
+
+@pytest.fixture(scope="session")
+def nats_server(request: pytest.FixtureRequest) -> Nats:
+    """One NATS server with a bucket, where everybody may do all."""
+    return _wait_for(request, "nats_server", Nats)
 
 
 @pytest.fixture(scope="session")

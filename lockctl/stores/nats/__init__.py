@@ -1,0 +1,7 @@
+"""NATS: cells in the keys of a JetStream bucket."""
+
+# what a run loads to take a lock, see lockctl/loading.py
+PATH = (
+    "locks wire wire.deadline wire.stream wire.tls_settings json_text locks.driver locks.machine locks.cell"
+    " stores.nats.address stores.nats.session stores.nats.protocol stores.nats.cell"
+)

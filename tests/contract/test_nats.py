@@ -1,0 +1,107 @@
+"""The contract, held by the nats backend on a real server, and what only this backend has."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.errors import ConfigError
+from lockctl.registry import open_backend
+from lockctl.stores.nats.address import read_url
+from lockctl.stores.nats.cell import NatsBackend, NatsCells
+from lockctl.stores.nats.protocol import Bucket
+from lockctl.url import parse_url
+from tests.contract.cells import CellHarness
+from tests.contract.suite import BackendContract
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.backend import Backend
+    from lockctl.model import Grant
+    from tests.servers.nats import Nats
+
+NUMBERS = itertools.count()
+
+
+class NatsHarness(CellHarness):
+    """Locks of one prefix, each client behind a proxy of its own."""
+
+    capabilities = NatsBackend.capabilities
+    clock_error = NatsCells.clock_error
+    freed_after = 1.1 + clock_error
+    hold_slack = 0.3 + clock_error
+
+    def __init__(self, server: Nats) -> None:
+        self.server = server
+        self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
+        self.clients: list[tuple[Backend, Proxy]] = []
+        self.own = NatsCells(Bucket(read_url(parse_url(server.url))))
+
+    def client(self, prefix: str = "") -> Backend:
+        proxy = Proxy(self.server)
+        made = open_backend(parse_url(f"nats://{proxy.address}/locks/{prefix or self.prefix}"))
+        self.clients.append((made, proxy))
+        return made
+
+    def neighbour(self) -> Backend:
+        return self.client(f"another-{self.prefix}")
+
+    def cells(self) -> NatsCells:
+        return self.own
+
+    def key(self, name: str) -> str:
+        return f"lock:{self.prefix}{name}"
+
+    def expire(self, grant: Grant) -> None:
+        self.pass_time(grant.ttl + self.clock_error + 0.01)
+
+    def sever(self, client: Backend) -> None:
+        self.proxy(client).mode = "blackhole"
+
+    def heal(self, client: Backend) -> None:
+        self.proxy(client).mode = "pass"
+
+    def proxy(self, client: Backend) -> Proxy:
+        """What stands between a client and the server."""
+        return next(proxy for each, proxy in self.clients if each is client)
+
+    def close(self) -> None:
+        self.own.close()
+        for client, proxy in self.clients:
+            client.close()
+            proxy.close()
+
+
+@pytest.fixture
+def harness(nats_server: Nats) -> Iterator[NatsHarness]:
+    made = NatsHarness(nats_server)
+    yield made
+    made.close()
+
+
+class TestNats(BackendContract):
+    """Every promise, and what only this backend has."""
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("nats://host", "names servers and a bucket"),
+        ("nats:///locks", "names servers and a bucket"),
+        ("nats://host/a.b", "names servers and a bucket"),
+        ("nats://host/locks?no=1", "no parameter"),
+        ("nats://host/locks?tls=no", "tls is yes"),
+        ("nats://me@host/locks", "no password"),
+        ("nats://me:it@host/locks?creds=/x", "contradict"),
+        ("nats://host/locks?creds=/x&nkey=/y", "contradict"),
+        (f"nats://host/locks/{'x' * 301}", "at most"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        open_backend(parse_url(url))

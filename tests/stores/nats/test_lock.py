@@ -1,0 +1,169 @@
+"""What only NATS does to a lock: logins, TLS, missing buckets, lost messages, other programs in the bucket."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import nkeys
+import pytest
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.stores.nats.address import read_url
+from lockctl.stores.nats.cell import NatsCells
+from lockctl.stores.nats.protocol import Bucket, escaped, unescaped
+from lockctl.url import parse_url
+from lockctl.wire.deadline import Deadline
+from tests.contract.harness import LIMIT, claim, take
+from tests.jobs import eventually
+from tests.promises.rights import check_everything
+from tests.servers.nats import Nats, NatsCluster
+from tests.stores.test_least_rights import recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.jobs import Lockctl
+    from tests.servers.certificates import Certificates
+
+    Open = Callable[[str], Any]
+
+RIGHTS = "\n".join(recipe("NATS"))
+ADMIN = '{ user: admin, password: "s3cret-admin" }'
+
+
+def place(server: Nats, login: str = "", query: str = "") -> str:
+    return f"nats://{login}{server.address}/locks/{os.urandom(6).hex()}?{query}"
+
+
+def test_a_user_needs_the_rights_of_the_manual_and_no_others(
+    start_server: Callable[..., Any], lockctl: Lockctl, opened: Open
+) -> None:
+    reader = RIGHTS.replace('"$KV.locks.>", "$JS', '"$JS', 1)
+    users = f"{ADMIN}, {{ user: ops, password: pw, permissions: {{ {RIGHTS} }} }}"
+    users += f", {{ user: reader, password: pw, permissions: {{ {reader} }} }}"
+    server = start_server(Nats, login="admin:s3cret-admin@", settings=f"authorization {{ users: [{users}] }}")
+    check_everything(lockctl, place(server, "ops:pw@"))
+    assert opened(place(server, "reader:pw@")).inspect("nightly", timeout=LIMIT).state == "free"
+    with pytest.raises(ConfigError, match=r"Permissions Violation.*the user needs"):
+        opened(place(server, "reader:pw@")).try_acquire(claim(), timeout=LIMIT)
+    for wrong in ("", "ops:s3cret-wrong@", ":s3cret-token@"):
+        with pytest.raises(ConfigError, match="does not accept the login") as told:
+            opened(place(server, wrong)).try_acquire(claim(), timeout=LIMIT)
+        assert "s3cret" not in str(told.value)
+
+
+def test_a_token_logs_in(start_server: Callable[..., Any], opened: Open) -> None:
+    server = start_server(Nats, login=":t0ken@", settings="authorization { token: t0ken }")
+    take(opened(place(server, ":t0ken@")), claim())
+
+
+def test_a_seed_in_a_file_logs_in(start_server: Callable[..., Any], opened: Open, tmp_path: Path) -> None:
+    seeds = [nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER) for _ in range(2)]
+    files = [tmp_path / f"{number}.nk" for number in range(2)]
+    for file, seed in zip(files, seeds, strict=True):
+        file.write_bytes(seed + b"\n")
+    public = nkeys.from_seed(bytearray(seeds[0])).public_key.decode()
+    server = start_server(
+        Nats, query=f"nkey={files[0]}", settings=f"authorization {{ users: [ {{ nkey: {public} }} ] }}"
+    )
+    take(opened(place(server, query=f"nkey={files[0]}")), claim())
+    (tmp_path / "bad").write_text("SUnothing")
+    for wrong, said in ((files[1], "does not accept"), (tmp_path / "bad", "no usable seed"), ("/nowhere", "No such")):
+        with pytest.raises(ConfigError, match=said) as told:
+            opened(place(server, query=f"nkey={wrong}")).try_acquire(claim(), timeout=LIMIT)
+        assert "SUnothing" not in str(told.value)
+
+
+def test_a_server_that_wants_tls_is_verified(
+    start_server: Callable[..., Any], certificates: Certificates, opened: Open
+) -> None:
+    server = start_server(Nats, tls=certificates, query=f"ca={certificates.ca}")
+    take(opened(place(server, query=f"ca={certificates.ca}")), claim())
+    take(opened(place(server, query="insecure=yes")), claim())
+    for wrong in ("", f"ca={certificates.other_ca}", f"ca={certificates.ca}&tls_name=elsewhere.example"):
+        with pytest.raises(ConfigError, match="certificate is not accepted"):
+            opened(place(server, query=wrong)).try_acquire(claim(), timeout=LIMIT)
+
+
+def test_a_bucket_that_is_not_there_is_named_with_the_command_that_makes_it(nats_server: Nats, opened: Open) -> None:
+    with pytest.raises(ConfigError, match="nats kv add elsewhere"):
+        opened(f"nats://{nats_server.address}/elsewhere").try_acquire(claim(), timeout=LIMIT)
+
+
+def test_a_server_without_jetstream_is_an_outage(start_server: Callable[..., Any], opened: Open) -> None:
+    class Plain(Nats):
+        def _configure(self) -> None:
+            (self.directory / "nats.conf").write_text(f'listen: "{self.address}"\n')
+
+        def _answers(self) -> bool:
+            try:
+                Bucket(read_url(parse_url(self.url))).connect(Deadline(1.0)).close()
+            except BackendUnavailable:
+                return False
+            return True
+
+        def _initialise(self) -> None:
+            pass
+
+    server = start_server(Plain)
+    with pytest.raises(BackendUnavailable, match="JetStream"):
+        opened(place(server)).try_acquire(claim(), timeout=LIMIT)
+
+
+def test_the_second_of_two_servers_is_used_when_the_first_is_away(nats_server: Nats, opened: Open) -> None:
+    for _ in range(4):  # which one is asked first is drawn by lot
+        take(opened(f"nats://127.0.0.1:1,{nats_server.address}/locks/{os.urandom(6).hex()}"), claim())
+
+
+def test_a_waiter_is_told_and_does_not_poll(nats_server: Nats) -> None:
+    cells, other = (NatsCells(Bucket(read_url(parse_url(nats_server.url)))) for _ in range(2))
+    key = f"told-{os.urandom(6).hex()}"
+    assert cells.write(key, cells.read(key, Deadline(LIMIT)), b"1", Deadline(LIMIT))
+    seen, looks = cells.read(key, Deadline(LIMIT)), list[float]()
+    read = cells.read
+
+    def counted(key: str, deadline: Deadline) -> Any:
+        looks.append(time.monotonic())
+        return read(key, deadline)
+
+    cells.read = counted  # type: ignore[method-assign]
+    watching = threading.Thread(target=cells.watch, args=(key, seen, Deadline(LIMIT)))
+    watching.start()
+    eventually(lambda: looks)
+    time.sleep(1.0)  # the span in which it is not to look
+    assert len(looks) == 1
+    changed = time.monotonic()
+    assert other.write(key, seen, b"2", Deadline(LIMIT))
+    watching.join(LIMIT)
+    assert time.monotonic() - changed < 1.0
+    cells.close()
+    other.close()
+
+
+def test_a_lock_outlives_the_leader_and_tokens_rise(start_server: Callable[..., Any], opened: Open) -> None:
+    cluster = start_server(NatsCluster)
+    url = f"nats://{','.join(cluster.addresses)}/locks/x"
+    backend, other = opened(url), opened(url)
+    grant = take(backend, claim(ttl=60.0))
+    cluster.leader().kill()
+
+    def renewed() -> bool:
+        try:
+            return bool(backend.renew(grant, timeout=2.0).token == grant.token)
+        except BackendUnavailable:
+            return False
+
+    eventually(renewed, limit=40.0)
+    assert other.try_acquire(claim(), timeout=LIMIT) is None
+    backend.release(grant, timeout=LIMIT)
+    assert take(other, claim()).token > grant.token
+
+
+@pytest.mark.parametrize("key", ["lock:a", "a.b", "*", ">", "a=b", "=3A", "\N{SNOWMAN}", "a b", "\udcff"])
+def test_a_key_is_one_part_of_a_subject_and_comes_back(key: str) -> None:
+    assert unescaped(escaped(key)) == key
+    assert set(escaped(key)).isdisjoint(".*> \t")
