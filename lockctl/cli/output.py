@@ -72,7 +72,7 @@ def held_by(seen: LockInfo | None, where: tuple[str, ...] = ()) -> str:
 
 
 def holding(seen: LockInfo, *, brief: bool = False) -> str:
-    """Who holds a lock, and since when; *brief*: since when as a span alone."""
+    """Who holds a lock, and since when; *brief*: since when first, as a span, for a line that may be cut."""
     if not seen.holders and seen.waiters:
         first = _who(seen.waiters[0])
         return f"free now, but {first} is first in the queue; if it has died, it is soon removed from there"
@@ -83,12 +83,13 @@ def holding(seen: LockInfo, *, brief: bool = False) -> str:
     if seen.state == "foreign":
         return f"held by another program, {_who(holder)}{command}"
     since = _since(holder, brief=brief)
+    who = f"{since} by {_who(holder)}" if brief else f" by {_who(holder)}{since}"
     if holder.ended_at is not None:
         left = "" if holder.expires_in is None else f" for {format_age(holder.expires_in)} more"
         return f"held by --min-hold{left} after the job of {_who(holder)}{since}{command}"
     others = len(seen.holders) - 1
     more = f", and {others} more{f' in {seen.slots} slots' if seen.slots > 1 else ''}" if others else ""
-    return f"held by {_who(holder)}{since}{command}{more}"
+    return f"held{who}{command}{more}"
 
 
 def where_options(given: Mapping[str, str | bool]) -> tuple[str, ...]:

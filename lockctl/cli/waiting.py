@@ -66,7 +66,7 @@ def position(seen: LockInfo, host: str, pid: int) -> str:
     waiters = seen.waiters or ()
     for number, waiter in enumerate(waiters, 1):
         if (waiter.host, waiter.pid) == (host, pid):
-            return f", {number} of {len(waiters)} in the queue"
+            return f", {number} of {len(waiters)}"
     return ""
 
 
@@ -110,7 +110,8 @@ class _Teller:
         which = f"{seen.name} is " if seen.name != self._request.name else ""
         place = position(seen, self._request.host, os.getpid())
         holder = holder_document(seen.holders[0]) if seen.holders else None
-        self._say(which + holding(seen, brief=self._on_screen), place, holder)
+        words = " in the queue" if place and not self._on_screen else ""  # a terminal has no room for them
+        self._say(which + holding(seen, brief=self._on_screen), place + words, holder)
 
     def _say(self, text: str, place: str, holder: dict[str, object] | None) -> None:
         seconds = monotonic() - self._since
