@@ -94,6 +94,17 @@ def dynamodb_cells(server: Server) -> Cells:
     return DynamoDbCells(Table(parse_url(dynamodb.place(server.address))))
 
 
+def on_the_real_thing(variable: str) -> Opening:
+    """Cells in the bucket that a variable names."""
+
+    @contextlib.contextmanager
+    def opening(_: None) -> Iterator[Callable[[], Cells]]:
+        url = parse_url(os.environ[variable])
+        yield lambda: S3Cells(s3.from_url(url, s3.PARAMETERS))
+
+    return opening
+
+
 STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the server
     "memory": (memory, None),
     "sqlite": (sqlite, None),
@@ -106,6 +117,8 @@ STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the serv
     "dynamodb": (on(dynamodb_cells), "dynamodb_server"),
     "zookeeper": (on(zookeeper_cells), "zookeeper_server"),
 }
+if "LOCKCTL_CLOUD_S3" in os.environ:  # see `make cloud-tests`
+    STORES["s3-cloud"] = on_the_real_thing("LOCKCTL_CLOUD_S3"), None
 CASES = [
     pytest.param(name, marks=() if server is None else (pytest.mark.servers(server), pytest.mark.slow))
     for name, (_, server) in STORES.items()
