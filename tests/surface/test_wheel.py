@@ -194,9 +194,9 @@ def test_a_library_that_is_not_there_for_marks_is_named_with_what_to_install(
         assert f": pip --python {installed} install 'lockctl[{extra}]'\n" in done.stderr
 
 
-@pytest.mark.parametrize("scheme", ["redis", "redlock", "etcd", "consul"])
+@pytest.mark.parametrize("scheme", ["redis", "redlock", "etcd", "consul", "nats"])
 def test_these_backends_need_no_library(scheme: str, installed: Path) -> None:
-    address = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3" if scheme == "redlock" else "127.0.0.1:1"
+    address = {"redlock": "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "nats": "127.0.0.1:1/locks"}.get(scheme, "127.0.0.1:1")
     done = subprocess.run(
         [installed / "bin/lockctl", "run", "-b", f"{scheme}://{address}", "-l", "a", "--", "true"],
         capture_output=True,

@@ -142,7 +142,7 @@ class DynamoDbBackend(CellBackend):
         shared=True,
         hold_by="lease",
         holder_cost=Cost(1440, 0.0005),
-        waiter_cost=Cost(4700, 0.0008),
+        waiter_cost=Cost(5500, 0.0009),
     )
 
     @classmethod
