@@ -20,7 +20,7 @@ def parse(data: bytes) -> Any:
     """The content of a document; raises ``ValueError`` for anything else, however deep it is nested."""
     if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_VALUES:
         raise ValueError("not JSON: too many values")
-    text = data.decode("utf-8").strip()
+    text = data.decode("utf-8").strip(" \t\n\r")  # what JSON calls white space
     try:
         try:
             from _json import make_scanner

@@ -127,9 +127,7 @@ def screen(lockctl):
 def test_who_waits_at_a_terminal_sees_for_whom_and_since_when_in_one_line(lockctl, screen, words):
     holder = lockctl.start_holding("a")
     terminal = screen(*words)
-    terminal.expect(
-        rf"\r\x1b\[Klockctl: a: waiting for 0s, 1 of 1: held for \d+s by \S+ pid {holder.pid} "
-    )
+    terminal.expect(rf"\r\x1b\[Klockctl: a: waiting for 0s, 1 of 1: held for \d+s by \S+ pid {holder.pid} ")
     tree.send(holder.pid, signal.SIGTERM)
     terminal.expect(r"\r\x1b\[K(ran|{)")
 

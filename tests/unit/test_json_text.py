@@ -58,6 +58,8 @@ def test_bytes_are_refused_whenever_json_refuses_them(data: bytes) -> None:
         b"nul",
         b"[" * 200_000,
         b"\xff",
+        b"\x0b0",
+        b"1\x1c",
         b"[" + b"[]," * 200_000 + b"1]",
     ],
 )
