@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.parametrize("backend_name", on_backends())
 HOLD = 4.0  # seconds
 SLACK = 2.5  # seconds: whole seconds of a store, and a busy machine
+LATE = {"s3": 3.0, "dynamodb": 3.0, "nats": 1.0}  # seconds by which such a lease ends late, as `backends` says
 
 
 def processes_of(url: str) -> list[str]:
@@ -33,7 +34,7 @@ def processes_of(url: str) -> list[str]:
     return found
 
 
-def test_the_lock_is_kept_without_a_process_and_then_free(lockctl: Lockctl) -> None:
+def test_the_lock_is_kept_without_a_process_and_then_free(lockctl: Lockctl, backend_name: str) -> None:
     begin = time.monotonic()
     done = lockctl("run", "-l", "a", "--min-hold", f"{HOLD}s", "--", "sh", "-c", "exit 5")
     took = time.monotonic() - begin
@@ -51,7 +52,7 @@ def test_the_lock_is_kept_without_a_process_and_then_free(lockctl: Lockctl) -> N
     waited = lockctl("run", "-l", "a", "--wait", "20s", "--", "true")
     freed = time.monotonic() - begin
     assert waited.returncode == 0
-    assert HOLD - 0.1 < freed < HOLD + took + SLACK
+    assert HOLD - 0.1 < freed < HOLD + took + SLACK + LATE.get(backend_name, 0.0)
     assert inspect(lockctl, "a")["state"] == "free"
 
 
