@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
@@ -40,10 +41,12 @@ class HttpProxy:
         self.look_back: Callable[[Request, Answer], Answer] = lambda _, answer: answer  # the same with each answer
         self.lose_answer = False  # the server does what is asked, and nobody hears of it
         self.seen: list[tuple[str, str]] = []  # method and path
+        self.ahead = 0.0  # seconds by which the clock is that answers tell
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # a body would else wait for 40 ms
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -60,7 +63,9 @@ class HttpProxy:
                     return
                 self.send_response_only(status)
                 for name, text in fields:
-                    if name.lower() not in HOP:
+                    if name.lower() == "date" and proxy.ahead:
+                        self.send_header(name, self.date_time_string(time.time() + proxy.ahead))
+                    elif name.lower() not in HOP:
                         self.send_header(name, text)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
