@@ -79,7 +79,8 @@ lowest:
 # what the driver of cells promises, in a bucket of yours: it makes and removes a few hundred small objects
 cloud-tests: $(VENV)/dev
 	@test -n "$(LOCKCTL_CLOUD_S3)" || echo "skipped: LOCKCTL_CLOUD_S3 is no URL of a bucket: s3://BUCKET/PREFIX?region=REGION"
-	test -z "$(LOCKCTL_CLOUD_S3)" || $(BIN)/python -m pytest tests/contract/test_cells.py -k cloud
+	@test -n "$(LOCKCTL_CLOUD_GCS)" || echo "skipped: LOCKCTL_CLOUD_GCS is no URL of a bucket: gcs://BUCKET/PREFIX"
+	test -z "$(LOCKCTL_CLOUD_S3)$(LOCKCTL_CLOUD_GCS)" || $(BIN)/python -m pytest tests/contract/test_cells.py -k cloud
 
 tools:
 	sh tests/tools.sh

@@ -14,6 +14,7 @@ LIBRARIES = {  # extra -> what it installs
     "postgresql": "psycopg2-binary",
     "mysql": "PyMySQL",
     "s3": "botocore",
+    "gcs": "google-auth requests",
     "dynamodb": "botocore",
     "nats": "nkeys",
 }
@@ -23,7 +24,7 @@ OF_THE_SYSTEM = "/dist-packages"  # where Debian has the modules of its own pack
 
 def missing(what: str, extra: str) -> ConfigError:
     """The error for *what*, which needs the library of *extra*."""
-    return ConfigError(f"{what} needs {LIBRARIES[extra].removesuffix('-binary')}: {remedy(extra)}")
+    return ConfigError(f"{what} needs {_named(extra)}: {remedy(extra)}")
 
 
 def remedy(extra: str, prefix: str = sys.prefix, module: str = __file__) -> str:
@@ -34,7 +35,7 @@ def remedy(extra: str, prefix: str = sys.prefix, module: str = __file__) -> str:
     if os.path.exists(f"{prefix}/uv-receipt.toml"):
         return f"uv tool install 'lockctl[{extra}]'"
     if OF_THE_SYSTEM in module:
-        return f"install the package of your distribution that has the Python module of {LIBRARIES[extra]}"
+        return f"install the package of your distribution that has the Python module of {_named(extra)}"
     if os.path.exists(f"{prefix}/bin/pip"):
         return f"{prefix}/bin/pip install 'lockctl[{extra}]'"
     if os.path.exists(f"{prefix}/pyvenv.cfg"):  # an environment without pip, such as uv makes
@@ -42,6 +43,10 @@ def remedy(extra: str, prefix: str = sys.prefix, module: str = __file__) -> str:
             return f"uv pip install --python {prefix} 'lockctl[{extra}]'"
         return f"pip --python {prefix} install 'lockctl[{extra}]'"
     return f"pip install 'lockctl[{extra}]'"
+
+
+def _named(extra: str) -> str:
+    return " and ".join(LIBRARIES[extra].removesuffix("-binary").split())
 
 
 def _made_by_uv(prefix: str) -> bool:

@@ -40,6 +40,7 @@ STORES: dict[str, tuple[str | None, str | None]] = {
     "nats": ("lockctl.stores.nats.cell:NatsBackend", "lockctl.fence.stores.nats:NatsStore"),
     "dynamodb": ("lockctl.stores.dynamodb.cell:DynamoDbBackend", "lockctl.fence.stores.dynamodb:DynamoDbStore"),
     "s3": ("lockctl.stores.s3.cell:S3Backend", "lockctl.fence.stores.s3:S3Store"),
+    "gcs": ("lockctl.stores.gcs.cell:GcsBackend", None),
     "http": (None, "lockctl.fence.stores.http:HttpStore"),
     "https": (None, "lockctl.fence.stores.http:HttpStore"),
 }

@@ -16,6 +16,7 @@ from lockctl.stores.dynamodb.cell import DynamoDbCells
 from lockctl.stores.dynamodb.protocol import Table
 from lockctl.stores.etcd import address as etcd
 from lockctl.stores.etcd.cell import EtcdCells
+from lockctl.stores.gcs.cell import GcsBackend, GcsCells
 from lockctl.stores.memory.cell import MemoryCells, MemoryServer
 from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import MysqlCells
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lockctl.locks.driver import Cells
+    from lockctl.url import Url
     from tests.servers.process import Server
 
     Opening = Callable[[Any], contextlib.AbstractContextManager[Callable[[], Cells]]]
@@ -94,15 +96,21 @@ def dynamodb_cells(server: Server) -> Cells:
     return DynamoDbCells(Table(parse_url(dynamodb.place(server.address))))
 
 
-def on_the_real_thing(variable: str) -> Opening:
+def on_the_real_thing(variable: str, cells: Callable[[Url], Cells]) -> Opening:
     """Cells in the bucket that a variable names."""
 
     @contextlib.contextmanager
     def opening(_: None) -> Iterator[Callable[[], Cells]]:
         url = parse_url(os.environ[variable])
-        yield lambda: S3Cells(s3.from_url(url, s3.PARAMETERS))
+        yield lambda: cells(url)
 
     return opening
+
+
+def gcs_cells(server: Server) -> Cells:
+    """Below a path of a bucket."""
+    url = parse_url(f"gcs://locks/cells-{os.getpid()}/all?anonymous=yes&endpoint=http://{server.address}")
+    return GcsCells(url, GcsBackend.parameters)
 
 
 STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the server
@@ -110,6 +118,7 @@ STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the serv
     "sqlite": (sqlite, None),
     "mysql": (on(lambda server: MysqlCells(from_url(parse_url(server.url)))), "mariadb_server"),
     "s3": (on(s3_cells), "s3_server"),
+    "gcs": (on(gcs_cells), "gcs_server"),
     "s3-seaweedfs": (on(s3_cells), "s3_seaweedfs"),
     "etcd": (on(etcd_cells), "etcd_server"),
     "consul": (on(consul_cells), "consul_server"),
@@ -118,7 +127,10 @@ STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the serv
     "zookeeper": (on(zookeeper_cells), "zookeeper_server"),
 }
 if "LOCKCTL_CLOUD_S3" in os.environ:  # see `make cloud-tests`
-    STORES["s3-cloud"] = on_the_real_thing("LOCKCTL_CLOUD_S3"), None
+    opening = on_the_real_thing("LOCKCTL_CLOUD_S3", lambda url: S3Cells(s3.from_url(url, s3.PARAMETERS)))
+    STORES["s3-cloud"] = opening, None
+if "LOCKCTL_CLOUD_GCS" in os.environ:
+    STORES["gcs-cloud"] = on_the_real_thing("LOCKCTL_CLOUD_GCS", lambda url: GcsCells(url, GcsBackend.parameters)), None
 CASES = [
     pytest.param(name, marks=() if server is None else (pytest.mark.servers(server), pytest.mark.slow))
     for name, (_, server) in STORES.items()

@@ -57,6 +57,12 @@ PLACES: dict[str, Place] = {
         ttl=3.0,
         freed_within=6.5,
     ),
+    "gcs": Place(
+        lambda at, word, _: f"gcs://locks/{word}?anonymous=yes&endpoint=http://{at[0]}",
+        "gcs_server",
+        ttl=3.0,
+        freed_within=6.5,
+    ),
     # the clocks of the servers of a cluster may differ by a second
     "nats": Place(lambda at, word, _: f"nats://{','.join(at)}/locks/{word}", "nats_server", freed_within=3.0),
     "sqlite": Place(lambda _, __, directory: f"sqlite://{directory}/.locks.db"),

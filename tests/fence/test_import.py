@@ -5,7 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 
-LIBRARIES = {"redis", "kazoo", "psycopg2", "pymysql", "boto3", "botocore", "consul", "click", "rich", "sqlite3", "ssl"}
+LIBRARIES = {
+    "redis",
+    "kazoo",
+    "psycopg2",
+    "pymysql",
+    "boto3",
+    "botocore",
+    "consul",
+    "requests",
+    "click",
+    "rich",
+    "sqlite3",
+    "ssl",
+}
 ASK = "import sys, lockctl.fence; print(*{name.partition('.')[0] for name in sys.modules})"
 
 

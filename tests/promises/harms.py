@@ -12,6 +12,7 @@ from kazoo.exceptions import NoNodeError
 from tests.servers.consul import Consul
 from tests.servers.dynamodb import TABLE, DynamoDb
 from tests.servers.etcd import Etcd
+from tests.servers.gcs import Gcs
 from tests.servers.mariadb import MariaDb
 from tests.servers.moto import S3
 from tests.servers.nats import Nats
@@ -184,6 +185,10 @@ HARMS: dict[str, tuple[Callable[[Start], Any], dict[str, Harm]]] = {
     ),
     "s3": (
         lambda start: start(S3),
+        {"without the lock": lambda server, place, _: server.delete(f"{place}/lock:nightly")},
+    ),
+    "gcs": (
+        lambda start: start(Gcs),
         {"without the lock": lambda server, place, _: server.delete(f"{place}/lock:nightly")},
     ),
 }

@@ -105,7 +105,7 @@ def test_a_hundred_waiters_are_all_served_in_their_order_if_the_backend_is_fair_
 
 
 @pytest.mark.parametrize(
-    "backend_name", [*on_backends("redis", "etcd", "consul", "zookeeper", "postgresql", "mysql", "s3"), "memory"]
+    "backend_name", [*on_backends("redis", "etcd", "consul", "zookeeper", "postgresql", "mysql", "s3", "gcs"), "memory"]
 )
 def test_a_waiter_in_the_middle_that_gives_up_wakes_nobody_to_a_lock_that_is_held(
     harness: Harness, backend: Backend

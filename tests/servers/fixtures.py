@@ -23,6 +23,7 @@ from tests.servers.certificates import Certificates
 from tests.servers.consul import Consul
 from tests.servers.dynamodb import DynamoDb
 from tests.servers.etcd import Etcd, EtcdCluster
+from tests.servers.gcs import Gcs
 from tests.servers.mariadb import MariaDb
 from tests.servers.moto import S3
 from tests.servers.nats import Nats
@@ -65,6 +66,7 @@ MAKERS: dict[str, Callable[[Path], Server | Group]] = {
     "mariadb_server": MariaDb,
     "s3_server": S3,
     "s3_seaweedfs": SeaweedFs,
+    "gcs_server": Gcs,
     "dynamodb_server": DynamoDb,
     "nats_server": Nats,
 }
@@ -227,6 +229,12 @@ def s3_server(request: pytest.FixtureRequest) -> S3:
 def dynamodb_server(request: pytest.FixtureRequest) -> DynamoDb:
     """One DynamoDB server with a table, where everybody may do all."""
     return _wait_for(request, "dynamodb_server", DynamoDb)
+
+
+@pytest.fixture(scope="session")
+def gcs_server(request: pytest.FixtureRequest) -> Gcs:
+    """One server of Google Cloud Storage with a bucket, where everybody may do all."""
+    return _wait_for(request, "gcs_server", Gcs)
 
 
 @pytest.fixture(scope="session")

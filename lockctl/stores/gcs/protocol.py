@@ -1,0 +1,187 @@
+"""Requests to Google Cloud Storage for the objects of one bucket, each with one deadline, and what a refusal means.
+
+google-auth finds and renews the credentials. The requests are our own: those of Google's library are tried again by it,
+and have no deadline for all of it.
+"""
+
+from __future__ import annotations
+
+import calendar
+import warnings
+
+from lockctl import clock
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.names import printable
+from lockctl.url import absolute, endpoint, take_params
+from lockctl.wire.deadline import bounded
+from lockctl.wire.http import Clients, Malformed
+from lockctl.wire.stream import Endpoint
+from lockctl.wire.tls_settings import TlsSettings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.http import Response
+
+PARAMETERS = {"endpoint": "https://storage.googleapis.com", "credentials": "", "anonymous": "no", "ca": ""}
+SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+USUAL_TOKEN = 3600.0  # seconds
+RENEWED_BEFORE = 300.0  # seconds before the end of a token
+NO_BUCKET = "The specified bucket"  # does not exist; what is said of an object begins with other words
+UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+class Bucket:
+    """One bucket. Connects when it is first asked; safe for several threads."""
+
+    def __init__(self, url: Url, parameters: dict[str, str], needed: str) -> None:
+        """*needed*: the permissions without which nothing works. Nothing is sent yet; raises ``ConfigError``."""
+        params = take_params(url, parameters)
+        if len(url.hosts) != 1 or not url.hosts[0].translate(_PLAIN).isalnum() or url.user or url.password:
+            raise ConfigError("gcs: a URL is gcs://BUCKET/PREFIX, without a user: credentials=FILE names a key")
+        if params["anonymous"] not in ("yes", "no"):
+            raise ConfigError("gcs: anonymous is yes or no")
+        self.name = url.hosts[0]
+        self.where = f"gcs://{printable(self.name)}"
+        self._clients = Clients(_server(params, self.where))
+        self._needed = needed
+        self._file = absolute(params["credentials"]) if params["credentials"] else None
+        self._anonymous = params["anonymous"] == "yes"
+        self._credentials: Any = None
+        self._until = 0.0  # when the token is to be renewed, by the clock that google-auth uses
+        self._ends = 0.0  # the same of the token itself
+
+    def load(self) -> None:
+        """Load what takes long, before the time of a lease is counted. Raises ``ConfigError``."""
+        if self._anonymous:
+            return
+        try:
+            import google.auth.transport.requests  # noqa: F401 - all that is needed for a token
+        except ImportError:
+            from lockctl.extras import missing
+
+            raise missing("this store", "gcs") from None
+        # who a person is, and which file is read, is for them to decide
+        warnings.filterwarnings("ignore", module=r"google\.auth")
+
+    def ask(
+        self,
+        method: str,
+        target: str,
+        deadline: Deadline,
+        *,
+        body: bytes = b"",
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Response | None:
+        """The answer to a request; with 404 there is no such object, with 429 an object is written too often.
+
+        ``None``: a condition is not met. Raises ``BackendUnavailable``, ``ConfigError``, ``RequestInterrupted``.
+        """
+        for attempt in (1, 2):
+            fields = (*self._login(deadline), *headers)
+            answer = self._clients.request(method, target, deadline, body=body, headers=fields)
+            if answer.status != 401 or self._anonymous or attempt == 2:
+                break
+            self._credentials = None  # a person or a program may have renewed them
+        if answer.status == 412:
+            return None
+        if answer.status < 300 or answer.status == 429:
+            return answer
+        if answer.status == 404 and not _said(answer).startswith(NO_BUCKET):
+            return answer
+        raise self._refused(answer)
+
+    def close(self) -> None:
+        """Close the connections; the next request opens one."""
+        self._clients.close()
+
+    def _login(self, deadline: Deadline) -> tuple[tuple[str, str], ...]:
+        if self._anonymous:
+            return ()
+        found = self._credentials
+        if found is None:
+            found = bounded(self._renewed, deadline, self.where)
+        elif clock.wall() > self._until:
+            try:
+                found = bounded(self._renewed, deadline.sooner(deadline.left() / 2), self.where)
+            except (BackendUnavailable, ConfigError):
+                if clock.wall() > self._ends:
+                    raise
+        return (("Authorization", f"Bearer {found.token}"),)
+
+    def _renewed(self) -> Any:
+        import google.auth
+        from google.auth import exceptions as told
+        from google.auth.transport.requests import Request
+
+        try:
+            found = self._credentials
+            if found is None and self._file is not None:
+                found, _ = google.auth.load_credentials_from_file(self._file, scopes=[SCOPE])  # type: ignore[no-untyped-call]
+            elif found is None:
+                found, _ = google.auth.default(scopes=[SCOPE])
+            found.refresh(Request())
+        except told.TransportError as failure:
+            raise BackendUnavailable(f"{self.where}: no token can be had now ({type(failure).__name__})") from None
+        except told.RefreshError as failure:
+            if getattr(failure, "retryable", False):
+                raise BackendUnavailable(f"{self.where}: no token can be had now") from None
+            raise ConfigError(f"{self.where}: the credentials are not, or no longer, valid: log in again") from None
+        except told.GoogleAuthError as failure:
+            kind = type(failure).__name__
+            raise ConfigError(
+                f"{self.where}: no credentials ({kind}): `gcloud auth application-default login`, or credentials=FILE"
+            ) from None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as failure:  # a file of another program
+            raise ConfigError(
+                f"{self.where}: no credentials: what is there is none ({type(failure).__name__})"
+            ) from None
+        now = clock.wall()
+        self._ends = calendar.timegm(found.expiry.utctimetuple()) if found.expiry else now + USUAL_TOKEN
+        seconds = max(0.0, self._ends - now)
+        self._until = now + seconds - min(RENEWED_BEFORE, seconds / 2)
+        self._credentials = found
+        return found
+
+    def _refused(self, answer: Response) -> BackendUnavailable | ConfigError:
+        status = answer.status
+        said = f"{self.where}: {_said(answer) or 'no reason given'} ({status})"
+        if status >= 500 or status == 408:
+            return BackendUnavailable(f"{said}: it is busy or out of order")
+        if status == 401:
+            return ConfigError(f"{said}: the credentials are not, or no longer, valid")
+        if status == 404:
+            return ConfigError(f"{said}: there is no {self.where}")
+        if status == 403:
+            return ConfigError(f"{said}: needed are {self._needed}")
+        return ConfigError(said)
+
+
+def quoted(text: str) -> str:
+    """*text* as one part of a path or a query."""
+    encoded = text.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if byte in UNRESERVED else f"%{byte:02X}" for byte in encoded)
+
+
+def _server(params: dict[str, str], where: str) -> Endpoint:
+    scheme, _, rest = params["endpoint"].partition("://")
+    rest = rest.rstrip("/")
+    if scheme not in ("http", "https") or not rest or "/" in rest:
+        raise ConfigError("gcs: endpoint is the URL of a server: http://HOST:PORT or https://HOST")
+    ca = absolute(params["ca"]) if params["ca"] else None
+    host, port = endpoint(rest, 443 if scheme == "https" else 80)
+    return Endpoint(where, host, port, tls=TlsSettings(ca=ca) if scheme == "https" else None)
+
+
+def _said(answer: Response) -> str:
+    """The message of a refusal on one printable line."""
+    try:
+        return printable(str(answer.json()["error"]["message"]))[:120]
+    except (Malformed, LookupError, TypeError):
+        return answer.excerpt()[:120]
+
+
+_PLAIN = {ord("-"): "a", ord("."): "a", ord("_"): "a"}
