@@ -154,6 +154,26 @@ class TestS3(ObjectContract):
         fence.advance(harness.at(harness.proxy.address, key), mark(33))
         assert harness.names() == {key.replace("%25", "%") + SIDE}
 
+    def test_metadata_that_are_not_ascii_stay(self, harness: S3Harness, watched: Client, between: HttpProxy) -> None:
+        """Some programs send them as UTF-8."""
+        harness.place("stock", b"{}")
+        sent: list[str] = []
+
+        def look(request: Request) -> None:
+            if writes_data(request):
+                sent.append(request.headers["x-amz-meta-owner"].encode("latin-1").decode())
+
+        def add(request: Request, answer: Answer) -> Answer:
+            if request.method == "HEAD" and request.path.endswith("/stock"):
+                answer[1].append(
+                    ("x-amz-meta-owner", "Bj\N{LATIN SMALL LETTER O WITH DIAERESIS}rn".encode().decode("latin-1"))
+                )
+            return answer
+
+        between.look, between.look_back = look, add
+        write(watched, 33, b"[]")
+        assert sent == ["Bj\N{LATIN SMALL LETTER O WITH DIAERESIS}rn"]
+
 
 class TestAccess:
     """Who we are, what we may, and whom we trust."""
@@ -168,6 +188,8 @@ class TestAccess:
         url = f"s3://stocks/stock?endpoint={server.url}"
         with pytest.raises(ConfigError, match="certificate is not accepted"):
             fence.advance(url, mark(33))
+        with pytest.raises(ConfigError, match=r"ca /nonexistent\.pem: No such file"):
+            fence.advance(f"{url}&ca=/nonexistent.pem", mark(33))
         assert fence.advance(f"{url}&ca={certificates.ca}", mark(33)) == mark(33)
         # the same object by plain requests, as everybody
         plain = f"{server.url}/stocks/stock?ca={certificates.ca}"
@@ -229,7 +251,6 @@ class TestAccess:
             ("s3://stocks/stock?insecure=yes", "no parameter 'insecure'"),
             ("s3://stocks/stock?profile=nobody", "nobody"),
             ("s3://stocks/stock?endpoint=http://:0:0/", "endpoint|Endpoint|URL"),
-            ("s3://stocks/stock?endpoint=https://127.0.0.1:1&ca=/nonexistent.pem", "nonexistent.pem"),
             ("s3://stocks/directory/", "must end with a name"),
         ],
     )
