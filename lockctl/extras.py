@@ -17,6 +17,7 @@ LIBRARIES = {  # extra -> what it installs
     "gcs": "google-auth requests",
     "dynamodb": "botocore",
     "nats": "nkeys",
+    "kubernetes": "PyYAML",
 }
 PIPX_FOR_ALL = "/opt/pipx/"  # where `pipx install --global` has its environments
 OF_THE_SYSTEM = "/dist-packages"  # where Debian has the modules of its own packages

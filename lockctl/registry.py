@@ -38,6 +38,10 @@ STORES: dict[str, tuple[str | None, str | None]] = {
     "mysql": ("lockctl.stores.mysql.cell:MysqlBackend", "lockctl.fence.stores.mysql:MysqlStore"),
     "sqlite": ("lockctl.stores.sqlite.cell:SqliteBackend", "lockctl.fence.stores.sqlite:SqliteStore"),
     "nats": ("lockctl.stores.nats.cell:NatsBackend", "lockctl.fence.stores.nats:NatsStore"),
+    "kubernetes": (
+        "lockctl.stores.kubernetes.cell:KubernetesBackend",
+        "lockctl.fence.stores.kubernetes:KubernetesStore",
+    ),
     "dynamodb": ("lockctl.stores.dynamodb.cell:DynamoDbBackend", "lockctl.fence.stores.dynamodb:DynamoDbStore"),
     "s3": ("lockctl.stores.s3.cell:S3Backend", "lockctl.fence.stores.s3:S3Store"),
     "gcs": ("lockctl.stores.gcs.cell:GcsBackend", None),

@@ -105,7 +105,7 @@ class Source:
 
     def _read(self) -> None:
         if self._is_command:
-            text = _one_line(_printed_by(self._content, self._name, self._path), self._name)
+            text = _one_line(printed_by(self._content, self._name, self._path), self._name)
         else:
             text = _in_file(self._path, self._name)
         password = Password(text)
@@ -142,15 +142,18 @@ def _one_line(data: bytes, place: str) -> str:
     return password
 
 
-def _printed_by(line: str, name: str, directory: str) -> bytes:
-    """What ``/bin/sh -c line`` prints in a directory; what it says on stderr goes where ours goes."""
+def printed_by(line: str, name: str, directory: str, variables: dict[str, str] | None = None) -> bytes:
+    """What ``/bin/sh -c line`` prints in a directory; what it says on stderr goes where ours goes.
+
+    *variables* are added to its environment. *name* is for messages. Raises ``ConfigError``.
+    """
     reading, writing = os.pipe2(os.O_CLOEXEC)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
         pid = os.posix_spawn(
             "/bin/sh",
             ["/bin/sh", "-c", IN_DIRECTORY, "sh", directory, line],
-            os.environb,
+            {**os.environb, **{os.fsencode(name): os.fsencode(text) for name, text in (variables or {}).items()}},
             file_actions=[(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, writing, 1)],
             setsigmask=(),
             setsigdef=IGNORED_BY_PYTHON,

@@ -17,7 +17,20 @@ if TYPE_CHECKING:
 
     import pytest
 
-SERVED = ("redlock", "redis", "etcd", "consul", "zookeeper", "postgresql", "mysql", "s3", "gcs", "dynamodb", "nats")
+SERVED = (
+    "redlock",
+    "redis",
+    "etcd",
+    "consul",
+    "zookeeper",
+    "postgresql",
+    "mysql",
+    "s3",
+    "gcs",
+    "dynamodb",
+    "nats",
+    "kubernetes",
+)
 SERVER = re.compile(rf"(?<![a-z0-9])({'|'.join(SERVED)})(?![a-z0-9])")
 LONG = {"contract": "contract", "stores": "contract", "fence": "fence", "faults": "faults"}  # a worker for each backend
 WHOLE = ("unit/", "surface/test_wheel.py", "fence/test_s3.py", "fence/test_http.py", "contract/test_toy.py")

@@ -377,7 +377,11 @@ class Clients:
             client = self._idle.pop()
         except IndexError:
             client = Client(self.endpoint)
-        answer = client.request(method, target, deadline, body=body, headers=headers)
+        try:
+            answer = client.request(method, target, deadline, body=body, headers=headers)
+        except BaseException:
+            client.close()
+            raise
         self._idle.append(client)
         return answer
 

@@ -17,6 +17,8 @@ from lockctl.stores.dynamodb.protocol import Table
 from lockctl.stores.etcd import address as etcd
 from lockctl.stores.etcd.cell import EtcdCells
 from lockctl.stores.gcs.cell import GcsBackend, GcsCells
+from lockctl.stores.kubernetes.cell import KubernetesCells
+from lockctl.stores.kubernetes.protocol import Leases
 from lockctl.stores.memory.cell import MemoryCells, MemoryServer
 from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import MysqlCells
@@ -123,6 +125,7 @@ STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the serv
     "etcd": (on(etcd_cells), "etcd_server"),
     "consul": (on(consul_cells), "consul_server"),
     "nats": (on(lambda server: NatsCells(Bucket(read_nats_url(parse_url(server.url))))), "nats_server"),
+    "kubernetes": (on(lambda server: KubernetesCells(Leases(parse_url(server.place)))), "kubernetes_server"),
     "dynamodb": (on(dynamodb_cells), "dynamodb_server"),
     "zookeeper": (on(zookeeper_cells), "zookeeper_server"),
 }

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.servers import kubernetes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -65,6 +67,13 @@ PLACES: dict[str, Place] = {
     ),
     # the clocks of the servers of a cluster may differ by a second
     "nats": Place(lambda at, word, _: f"nats://{','.join(at)}/locks/{word}", "nats_server", freed_within=3.0),
+    # whole seconds, and what the clocks of API servers may differ
+    "kubernetes": Place(
+        lambda at, word, directory: kubernetes.place(directory, at[0], word),
+        "kubernetes_server",
+        ttl=3.0,
+        freed_within=6.5,
+    ),
     "sqlite": Place(lambda _, __, directory: f"sqlite://{directory}/.locks.db"),
 }
 LEASED = [name for name, place in PLACES.items() if place.is_leased]

@@ -11,6 +11,7 @@ from tests.contract.test_dynamodb import harness as dynamodb_harness
 from tests.contract.test_etcd import harness as etcd_harness
 from tests.contract.test_file import harness as file_harness
 from tests.contract.test_gcs import harness as gcs_harness
+from tests.contract.test_kubernetes import harness as kubernetes_harness
 from tests.contract.test_memory import harness as memory_harness
 from tests.contract.test_mysql import harness as mysql_harness
 from tests.contract.test_nats import harness as nats_harness
@@ -33,6 +34,7 @@ __all__ = [
     "etcd_harness",
     "file_harness",
     "gcs_harness",
+    "kubernetes_harness",
     "lockctl",
     "memory_harness",
     "mysql_harness",

@@ -13,6 +13,7 @@ from tests.servers.consul import Consul
 from tests.servers.dynamodb import TABLE, DynamoDb
 from tests.servers.etcd import Etcd
 from tests.servers.gcs import Gcs
+from tests.servers.kubernetes import Kubernetes
 from tests.servers.mariadb import MariaDb
 from tests.servers.moto import S3
 from tests.servers.nats import Nats
@@ -118,6 +119,12 @@ def delete_items(server: DynamoDb, place: str, _: int) -> None:
             client.delete_item(TableName=TABLE, Key={"key": item["key"]})
 
 
+def delete_leases(server: Kubernetes, place: str, _: int) -> None:
+    """The objects of locks, as an operator deletes them."""
+    done = server.kubectl("delete", "leases", "--selector=!lockctl/kind", "--wait=false")
+    assert done.returncode == 0, (place, done.stderr)
+
+
 COUNTER = "{PLACE:nightly}:fence"
 REDIS: dict[str, Harm] = {
     "killed": kill,
@@ -175,6 +182,10 @@ HARMS: dict[str, tuple[Callable[[Start], Any], dict[str, Harm]]] = {
     ),
     # moto keeps all in memory: a restart would be another store
     "dynamodb": (lambda start: start(DynamoDb), {"without the locks": delete_items, "and again": delete_items}),
+    "kubernetes": (
+        lambda start: start(Kubernetes),
+        {"killed": kill, "without the lock": delete_leases, "and again": delete_leases},
+    ),
     "nats": (
         lambda start: start(Nats),
         {**SERVER, "without the lock": purge("lock=3A{place}=2Fnightly"), "without keys": purge(">"), "wiped": wipe},

@@ -24,6 +24,7 @@ from tests.servers.consul import Consul
 from tests.servers.dynamodb import DynamoDb
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.gcs import Gcs
+from tests.servers.kubernetes import Kubernetes
 from tests.servers.mariadb import MariaDb
 from tests.servers.moto import S3
 from tests.servers.nats import Nats
@@ -69,6 +70,7 @@ MAKERS: dict[str, Callable[[Path], Server | Group]] = {
     "gcs_server": Gcs,
     "dynamodb_server": DynamoDb,
     "nats_server": Nats,
+    "kubernetes_server": Kubernetes,
 }
 NAMES = {*MAKERS, *POOLERS}
 
@@ -247,6 +249,12 @@ def s3_seaweedfs(request: pytest.FixtureRequest) -> SeaweedFs:
 def nats_server(request: pytest.FixtureRequest) -> Nats:
     """One NATS server with a bucket, where everybody may do all."""
     return _wait_for(request, "nats_server", Nats)
+
+
+@pytest.fixture(scope="session")
+def kubernetes_server(request: pytest.FixtureRequest) -> Kubernetes:
+    """One API server with a namespace, where everybody may do all."""
+    return _wait_for(request, "kubernetes_server", Kubernetes)
 
 
 @pytest.fixture(scope="session")

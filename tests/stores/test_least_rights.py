@@ -40,7 +40,7 @@ def refusal(lockctl: Lockctl, url: str, *options: str) -> str:
 
 def test_the_pages_say_the_same_of_each_server() -> None:
     backends = (PAGES / "lockctl-backends.7.txt").read_text(encoding="utf-8")
-    for heading in ("etcd", "ZooKeeper", "NATS"):
+    for heading in ("etcd", "ZooKeeper", "NATS", "Kubernetes"):
         assert recipe(heading)
         for line in recipe(heading):
             assert f"    {line}\n" in backends

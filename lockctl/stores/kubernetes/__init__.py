@@ -1,0 +1,7 @@
+"""Kubernetes: cells in Lease objects, as client-go's leader election has them."""
+
+# what a run loads to take a lock, see lockctl/loading.py
+PATH = (
+    "locks wire wire.deadline wire.stream wire.tls_settings json_text wire.http locks.driver locks.machine"
+    " locks.cell stores.kubernetes.access stores.kubernetes.layout stores.kubernetes.protocol stores.kubernetes.cell"
+)

@@ -1,0 +1,233 @@
+"""Where an API server is and who we are there: a kubeconfig, or the files of a service account in a pod."""
+
+from __future__ import annotations
+
+import binascii
+import os
+
+from lockctl import clock, json_text
+from lockctl.errors import ConfigError
+from lockctl.names import printable
+from lockctl.url import absolute
+from lockctl.value import Value
+from lockctl.wire.deadline import bounded
+from lockctl.wire.stream import Endpoint
+from lockctl.wire.tls_settings import TlsSettings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.wire.deadline import Deadline
+
+    Section = dict[str, Any]
+
+POD = "/var/run/secrets/kubernetes.io/serviceaccount"
+NOT_HERE = ("proxy-url", "auth-provider", "as", "username")  # what a kubeconfig may say and lockctl does not do
+LARGEST = 1 << 20  # bytes of a file
+EARLY = 10.0  # seconds before their end at which credentials are asked for again
+PLUGIN = "the exec plugin of the kubeconfig"
+
+
+class Credentials(Value):
+    """Who we are: a token, or the paths of a certificate and its key."""
+
+    token: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    until: float = float("inf")  # by our clock
+
+
+class Access:
+    """One API server and one user. Raises ``ConfigError``; safe for several threads."""
+
+    def __init__(self, cluster: Section, user: Section, directory: str) -> None:
+        """As the sections of a kubeconfig say; its paths are relative to *directory*."""
+        self._directory, self._user = directory, user
+        for name in NOT_HERE:
+            if cluster.get(name) or user.get(name):
+                raise ConfigError(f"kubernetes: lockctl does not know {name} in a kubeconfig")
+        self._server = _text(cluster, "server") or ""
+        scheme, _, rest = self._server.partition("://")
+        address, _, path = rest.partition("/")
+        if scheme not in ("http", "https") or not address:
+            raise ConfigError("kubernetes: the kubeconfig names no server: https://HOST:PORT")
+        self.path = f"/{path}".rstrip("/")
+        self._tls = None
+        if scheme == "https":
+            self._tls = TlsSettings(
+                ca=self._file(cluster, "certificate-authority"),
+                tls_name=_text(cluster, "tls-server-name"),
+                insecure=cluster.get("insecure-skip-tls-verify") is True,
+            )
+        self._place = _split(address, 443 if self._tls else 80)
+        self._issued: Credentials | None = None
+        self._fixed = Credentials(
+            token=_text(user, "token"),
+            cert=self._file(user, "client-certificate"),
+            key=self._file(user, "client-key"),
+        )
+
+    def endpoint(self, credentials: Credentials) -> Endpoint:
+        """The server, spoken to with these credentials."""
+        host, port = self._place
+        tls = self._tls
+        if tls is not None and credentials.cert:
+            tls = TlsSettings(tls.ca, credentials.cert, credentials.key, tls.tls_name, tls.insecure)
+        return Endpoint(f"kubernetes at {printable(host)}:{port}", host, port, tls=tls)
+
+    def credentials(self, deadline: Deadline) -> Credentials:
+        """Who we are now: files of tokens are read again, and a plugin is asked when its answer has ended."""
+        file = _text(self._user, "tokenFile")
+        if file:
+            text = _read(os.path.join(self._directory, file)).decode("utf-8", "replace").strip()
+            return Credentials(token=text, cert=self._fixed.cert, key=self._fixed.key)
+        plugin = self._user.get("exec")
+        if not isinstance(plugin, dict):
+            return self._fixed
+        if self._issued is None or self._issued.until - EARLY < clock.wall():
+            self._issued = bounded(lambda: self._ask(plugin), deadline, PLUGIN)
+        return self._issued
+
+    def forget(self) -> bool:
+        """Ask for credentials again when they are next needed; whether there may be others."""
+        self._issued = None
+        return bool(self._user.get("tokenFile") or self._user.get("exec"))
+
+    def _ask(self, plugin: Section) -> Credentials:
+        from lockctl.secret import printed_by
+
+        words = [_text(plugin, "command") or "", *map(str, plugin.get("args") or ())]
+        if plugin.get("interactiveMode") == "Always" or not words[0]:
+            raise ConfigError(f"{PLUGIN} asks a person: nobody may be there")
+        if "/" in words[0]:
+            words[0] = os.path.join(self._directory, words[0])
+        version = _text(plugin, "apiVersion") or "client.authentication.k8s.io/v1"
+        asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        variables = {str(each.get("name")): str(each.get("value")) for each in plugin.get("env") or ()}
+        variables["KUBERNETES_EXEC_INFO"] = json_text.render(asked)
+        line = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
+        printed = printed_by(line, PLUGIN, self._directory, variables)
+        try:
+            status = json_text.parse(printed)["status"]
+        except (ValueError, TypeError, KeyError):
+            raise ConfigError(f"{PLUGIN} printed no ExecCredential with a status") from None
+        if not isinstance(status, dict):
+            raise ConfigError(f"{PLUGIN} printed no ExecCredential with a status")
+        cert, key = _text(status, "clientCertificateData"), _text(status, "clientKeyData")
+        ends = _text(status, "expirationTimestamp")
+        return Credentials(
+            token=_text(status, "token"),
+            cert=in_memory(cert.encode()) if cert else None,
+            key=in_memory(key.encode()) if key else None,
+            until=_time(ends) if ends else float("inf"),
+        )
+
+    def _file(self, section: Section, name: str) -> str | None:
+        """The path of a file that a section names, or whose content it has."""
+        data = _text(section, f"{name}-data")
+        if data:
+            try:
+                return in_memory(binascii.a2b_base64(data))
+            except ValueError:
+                raise ConfigError(f"kubernetes: {name}-data in the kubeconfig is not base64") from None
+        path = _text(section, name)
+        return os.path.join(self._directory, path) if path else None
+
+
+def find(kubeconfig: str, context: str) -> Access:
+    """The access that these parameters mean. Raises ``ConfigError``."""
+    named = kubeconfig or _variable("KUBECONFIG")
+    paths = [absolute(path) for path in named.split(":") if path] or [os.path.expanduser("~/.kube/config")]
+    if not kubeconfig:
+        paths = [path for path in paths if os.path.exists(path)]
+    if paths:
+        return _in_config(paths[0], context)
+    host, port = _variable("KUBERNETES_SERVICE_HOST"), _variable("KUBERNETES_SERVICE_PORT") or "443"
+    if not host or context:
+        raise ConfigError("kubernetes: there is no kubeconfig, and this is no pod: say kubeconfig=FILE")
+    host = f"[{host}]" if ":" in host else host
+    cluster = {"server": f"https://{host}:{port}", "certificate-authority": f"{POD}/ca.crt"}
+    return Access(cluster, {"tokenFile": f"{POD}/token"}, POD)
+
+
+def in_memory(data: bytes) -> str:
+    """A path, for this process alone, of a file that has *data* and is on no disk."""
+    made = os.memfd_create("lockctl")
+    os.write(made, data)
+    return f"/proc/self/fd/{made}"
+
+
+def _in_config(path: str, wanted: str) -> Access:
+    content = _parsed(path)
+    name = wanted or _text(content, "current-context") or ""
+    context = _named(content, "contexts", "context", name, path)
+    cluster = _named(content, "clusters", "cluster", _text(context, "cluster") or "", path)
+    user = _named(content, "users", "user", _text(context, "user") or "", path) if context.get("user") else {}
+    return Access(cluster, user, os.path.dirname(path))
+
+
+def _parsed(path: str) -> Section:
+    data = _read(path)
+    try:
+        content = json_text.parse(data)
+    except ValueError:
+        try:
+            import yaml
+        except ImportError:
+            from lockctl.extras import missing
+
+            raise missing("kubernetes: a kubeconfig in YAML", "kubernetes") from None
+        try:
+            content = yaml.load(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        except (yaml.YAMLError, ValueError, RecursionError):
+            content = None
+    if not isinstance(content, dict):
+        raise ConfigError(f"kubernetes: {printable(path)} is not a kubeconfig")
+    return content
+
+
+def _named(content: Section, plural: str, singular: str, name: str, path: str) -> Section:
+    listed = content.get(plural)
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, dict) and each.get("name") == name and isinstance(each.get(singular), dict):
+            found: Section = each[singular]
+            return found
+    raise ConfigError(f"kubernetes: {printable(path)} has no {singular} {printable(name)!r}")
+
+
+def _read(path: str) -> bytes:
+    try:
+        reading = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            return os.read(reading, LARGEST)
+        finally:
+            os.close(reading)
+    except OSError as failure:
+        raise ConfigError(f"kubernetes: {printable(path)}: {failure.strerror}") from None
+
+
+def _variable(name: str) -> str:
+    return os.fsdecode(os.environb.get(name.encode(), b""))
+
+
+def _split(address: str, usual: int) -> tuple[str, int]:
+    from lockctl.url import endpoint
+
+    return endpoint(address, usual)
+
+
+def _text(section: Section, name: str) -> str | None:
+    content = section.get(name)
+    return content if isinstance(content, str) and content else None
+
+
+def _time(text: str) -> float:
+    """Seconds since the epoch; for an unreadable time 0: the answer has ended."""
+    from calendar import timegm
+    from time import strptime
+
+    try:
+        return float(timegm(strptime(text[:19], "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return 0.0

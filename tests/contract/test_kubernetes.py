@@ -1,0 +1,110 @@
+"""The contract, held by the kubernetes backend on a model of an API server, and what only this backend has."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.errors import ConfigError
+from lockctl.registry import open_backend
+from lockctl.stores.kubernetes.cell import KubernetesBackend, KubernetesCells
+from lockctl.stores.kubernetes.protocol import Leases
+from lockctl.url import parse_url
+from tests.contract.cells import CellHarness
+from tests.contract.suite import BackendContract
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.backend import Backend
+    from lockctl.model import Grant
+    from tests.servers.kubernetes import Kubernetes
+
+NUMBERS = itertools.count()
+WHOLE = KubernetesCells.clock_error + 1.0  # seconds after the end of a lease at which it has surely ended
+
+
+class KubernetesHarness(CellHarness):
+    """Locks of one prefix, each client behind a proxy of its own."""
+
+    capabilities = KubernetesBackend.capabilities
+    clock_error = KubernetesCells.clock_error
+    freed_after = 1.1 + WHOLE
+    hold_slack = 0.3 + WHOLE
+
+    def __init__(self, server: Kubernetes) -> None:
+        self.server = server
+        self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
+        self.clients: list[tuple[Backend, Proxy]] = []
+        self.own = KubernetesCells(Leases(parse_url(server.place)))
+
+    def client(self, prefix: str = "") -> Backend:
+        proxy = Proxy(self.server)
+        made = open_backend(parse_url(self.server.behind(proxy.address, prefix or self.prefix)))
+        self.clients.append((made, proxy))
+        return made
+
+    def neighbour(self) -> Backend:
+        return self.client(f"another-{self.prefix}")
+
+    def cells(self) -> KubernetesCells:
+        return self.own
+
+    def key(self, name: str) -> str:
+        return f"lock:{self.prefix}{name}"
+
+    def expire(self, grant: Grant) -> None:
+        self.pass_time(grant.ttl + WHOLE)
+
+    def sever(self, client: Backend) -> None:
+        self.proxy(client).mode = "blackhole"
+
+    def heal(self, client: Backend) -> None:
+        self.proxy(client).mode = "pass"
+
+    def proxy(self, client: Backend) -> Proxy:
+        """What stands between a client and the server."""
+        return next(proxy for each, proxy in self.clients if each is client)
+
+    def close(self) -> None:
+        self.own.close()
+        for client, proxy in self.clients:
+            client.close()
+            proxy.close()
+
+
+@pytest.fixture
+def harness(kubernetes_server: Kubernetes) -> Iterator[KubernetesHarness]:
+    made = KubernetesHarness(kubernetes_server)
+    yield made
+    made.close()
+
+
+class TestKubernetes(BackendContract):
+    """Every promise, and what only this backend has."""
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("kubernetes:///x", "names a namespace"),
+        ("kubernetes://a,b/x", "names a namespace"),
+        ("kubernetes://a.b/x", "names a namespace"),
+        ("kubernetes://me:it@locks/x", "names a namespace"),
+        ("kubernetes://locks?no=1", "no parameter"),
+        (f"kubernetes://locks/{'x' * 121}", "at most"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        open_backend(parse_url(url))
+
+
+@pytest.mark.parametrize(("file", "said"), [("/nowhere", "No such file"), ("/dev/null", "is not a kubeconfig")])
+def test_a_kubeconfig_that_cannot_be_read_is_named(file: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        open_backend(parse_url(f"kubernetes://locks?kubeconfig={file}")).inspect("nightly", timeout=1.0)

@@ -1,0 +1,260 @@
+"""What only Kubernetes does to a lock: who we are there, rights, names of objects, watches."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.stores.kubernetes import access, layout
+from lockctl.stores.kubernetes.cell import KubernetesCells
+from lockctl.stores.kubernetes.protocol import Leases
+from lockctl.url import parse_url
+from lockctl.wire.deadline import Deadline
+from tests.contract.harness import LIMIT, claim, refused, take
+from tests.jobs import eventually
+from tests.promises.rights import check_everything
+from tests.servers.http_proxy import HttpProxy
+from tests.servers.kubernetes import NAMESPACE, Kubernetes
+from tests.stores.test_least_rights import recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.jobs import Lockctl
+    from tests.servers.certificates import Certificates
+    from tests.servers.http_proxy import Answer, Request
+
+    Open = Callable[[str], Any]
+
+VERBS: list[str] = json.loads(recipe("Kubernetes")[-1].partition("verbs: ")[2])
+
+
+def url(config: Path, prefix: str = "") -> str:
+    return f"kubernetes://{NAMESPACE}/{prefix or os.urandom(6).hex()}?kubeconfig={config}"
+
+
+def test_a_user_needs_the_rights_of_the_manual_and_no_others(
+    start_server: Callable[..., Any], lockctl: Lockctl, opened: Open
+) -> None:
+    tokens = {"t-ops": "ops", **{f"t-{verb}": f"not-{verb}" for verb in VERBS}}
+    verbs = {"ops": VERBS, **{f"not-{each}": [verb for verb in VERBS if verb != each] for each in VERBS}}
+    server = start_server(Kubernetes, tokens=tokens, verbs=verbs, anonymous=False)
+    check_everything(lockctl, url(server.config("ops.json", {"token": "t-ops"})))
+    for verb in ("get", "create", "update"):
+        lacking = opened(url(server.config(f"{verb}.json", {"token": f"t-{verb}"})))
+        with pytest.raises(ConfigError, match=f"needed are .*cannot {verb} "):
+            take(lacking, claim())
+    for user in ({"token": "s3cret-wrong"}, {}):
+        with pytest.raises(ConfigError, match="not, or no longer, valid") as told:
+            opened(url(server.config("wrong.json", user))).try_acquire(claim(), timeout=LIMIT)
+        assert "s3cret" not in str(told.value)
+
+
+def test_tls_certificates_in_files_and_in_the_kubeconfig(
+    start_server: Callable[..., Any], certificates: Certificates, opened: Open, lockctl: Lockctl
+) -> None:
+    server = start_server(Kubernetes, tls=certificates, anonymous=False)
+    inline = {
+        f"{name}-data": base64.b64encode(Path(path).read_bytes()).decode()
+        for name, path in (("client-certificate", certificates.client_cert), ("client-key", certificates.client_key))
+    }
+    files = {"client-certificate": str(certificates.client_cert), "client-key": str(certificates.client_key)}
+    ca = base64.b64encode(Path(certificates.ca).read_bytes()).decode()
+    there = f"https://{server.address}"
+    for user in (inline, files):
+        take(opened(url(server.config("cert.json", user))), claim())
+    data = server.config("data.json", inline, server=there, **{"certificate-authority-data": ca})
+    take(opened(url(data)), claim())
+    done = lockctl("run", "-b", url(data), "-l", "nightly", "--", "sh", "-c", "ls -l /proc/self/fd")
+    assert done.returncode == 0, done.stderr
+    assert "memfd" not in done.stdout
+    strange = server.config("x.json", inline, server=there, **{"certificate-authority": str(certificates.other_ca)})
+    backend = opened(url(strange))
+    with pytest.raises(ConfigError, match="certificate is not accepted"):
+        backend.try_acquire(claim(), timeout=LIMIT)
+
+
+PLUGIN = """
+import json, os, sys
+count = open(sys.argv[1], "a+")
+count.write("x"); count.seek(0)
+asked = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+assert asked["spec"]["interactive"] is False and os.environ["ROLE"] == "it's ours"
+status = {"token": f"issued-{len(count.read())}", "expirationTimestamp": sys.argv[2]}
+print(json.dumps({"apiVersion": asked["apiVersion"], "kind": "ExecCredential", "status": status}))
+"""
+
+
+def test_a_plugin_is_asked_once_and_again_when_its_token_is_refused(
+    start_server: Callable[..., Any], opened: Open, tmp_path: Path
+) -> None:
+    """The kubeconfig is in YAML, as most are."""
+    server = start_server(Kubernetes, tokens={"issued-2": "ops"}, anonymous=False)
+    script, count = tmp_path / "plugin.py", tmp_path / "count"
+    script.write_text(PLUGIN)
+    config = tmp_path / "config.yaml"
+    config.write_text(f"""\
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{{name: here, context: {{cluster: c, user: u}}}}]
+clusters: [{{name: c, cluster: {{server: "http://{server.address}"}}}}]
+users:
+- name: u
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: {sys.executable}
+      args: [{script}, {count}, "2126-01-01T00:00:00Z"]
+      env: [{{name: ROLE, value: "it's ours"}}]
+      interactiveMode: IfAvailable
+""")
+    backend = opened(url(config))
+    grant = take(backend, claim())
+    backend.renew(grant, timeout=LIMIT)
+    assert count.read_text() == "xx"
+    script.write_text("raise SystemExit(3)")
+    with pytest.raises(ConfigError, match=r"exec plugin of the kubeconfig.*status 3"):
+        opened(url(config)).try_acquire(claim(), timeout=LIMIT)
+
+
+def test_a_service_account_whose_token_is_exchanged_is_let_in(
+    start_server: Callable[..., Any], certificates: Certificates, opened: Open, tmp_path: Path, monkeypatch: Any
+) -> None:
+    server = start_server(Kubernetes, tls=certificates, tokens={"first": "pod", "next": "pod"}, anonymous=False)
+    monkeypatch.setattr(access, "POD", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", server.host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    (tmp_path / "ca.crt").write_bytes(Path(certificates.ca).read_bytes())
+    (tmp_path / "token").write_text("first\n")
+    backend = opened(f"kubernetes://{NAMESPACE}/{tmp_path.name}")
+    grant = take(backend, claim())
+    (tmp_path / "token").write_text("expired\n")
+    with pytest.raises(BackendUnavailable, match="no longer, valid"):
+        backend.renew(grant, timeout=LIMIT)
+    (tmp_path / "token").write_text("next\n")
+    backend.renew(grant, timeout=LIMIT)
+
+
+def test_a_server_that_has_too_much_to_do_is_an_outage(kubernetes_server: Kubernetes, opened: Open) -> None:
+    busy: list[int] = []
+
+    def look(_: Request) -> Answer | None:
+        body = json.dumps({"kind": "Status", "reason": "TooManyRequests"}).encode()
+        return (busy[0], [], body) if busy else None
+
+    with HttpProxy(kubernetes_server.address, look) as proxy:
+        backend = opened(kubernetes_server.behind(proxy.address, os.urandom(6).hex()))
+        grant = take(backend, claim())
+        for status in (429, 500, 503):
+            busy[:] = [status]
+            with pytest.raises(BackendUnavailable, match=str(status)):
+                backend.renew(grant, timeout=LIMIT)
+        busy.clear()
+        backend.renew(grant, timeout=LIMIT)
+
+
+def test_a_namespace_that_is_not_there_is_named(kubernetes_server: Kubernetes, opened: Open) -> None:
+    place = kubernetes_server.place.replace(f"//{NAMESPACE}/", "//elsewhere/")
+    with pytest.raises(ConfigError, match='namespaces "elsewhere" not found'):
+        opened(place).try_acquire(claim(), timeout=LIMIT)
+
+
+def test_a_waiter_is_told_and_does_not_poll(kubernetes_server: Kubernetes) -> None:
+    cells, other = (KubernetesCells(Leases(parse_url(kubernetes_server.place))) for _ in range(2))
+    key = f"lock:told-{os.urandom(6).hex()}"
+    assert cells.write(key, cells.read(key, Deadline(LIMIT)), b"1", Deadline(LIMIT))
+    seen, looks = cells.read(key, Deadline(LIMIT)), list[float]()
+    read = cells._leases.named
+
+    def counted(name: str, deadline: Deadline) -> Any:
+        looks.append(time.monotonic())
+        return read(name, deadline)
+
+    cells._leases.named = counted  # type: ignore[method-assign]
+    watching = threading.Thread(target=cells.watch, args=(key, seen, Deadline(LIMIT)))
+    watching.start()
+    eventually(lambda: looks)
+    time.sleep(1.0)  # the span in which it is not to look
+    assert len(looks) == 1
+    changed = time.monotonic()
+    assert other.write(key, seen, b"2", Deadline(LIMIT))
+    watching.join(LIMIT)
+    assert time.monotonic() - changed < 1.0
+    cells.close()
+    other.close()
+
+
+def test_a_watch_of_what_is_not_there_ends_when_it_is_made(kubernetes_server: Kubernetes) -> None:
+    cells = KubernetesCells(Leases(parse_url(kubernetes_server.place)))
+    key = f"lock:made-{os.urandom(6).hex()}"
+    seen = cells.read(key, Deadline(LIMIT))
+    cells.watch(key, seen, Deadline(0.3))
+    assert cells.write(key, seen, b"1", Deadline(LIMIT))
+    began = time.monotonic()
+    cells.watch(key, seen, Deadline(LIMIT))
+    assert time.monotonic() - began < LIMIT / 2
+    cells.close()
+
+
+KEYS = ["lock:a", "lock:jobs/a", "lock:jobs.a", "lock:a_b", "lock:a-b", "lock:A", "lock:" + "x" * 64, "lock:\udcff"]
+KEYS += [
+    "lock:lockctl--past.a",
+    "past:a",
+    "past:jobs/a",
+    "floor:",
+    "floor:jobs/",
+    "domain:",
+    "mark:f/a",
+    "lock:",
+    "odd",
+]
+KEYS += ["lock:" + "y" * 255, "lock:" + "y" * 254 + "z", "lock:-a", "lock:a-", "lock:a//b", "lock:\N{SNOWMAN}"]
+
+
+def test_the_name_of_an_object_is_legal_and_that_of_one_key_alone(kubernetes_server: Kubernetes) -> None:
+    names = [layout.object_name(key) for key in KEYS]
+    assert len(set(names)) == len(KEYS)
+    cells = KubernetesCells(Leases(parse_url(kubernetes_server.place)))
+    for key in KEYS:
+        assert cells.write(key, cells.read(key, Deadline(LIMIT)), key.encode("utf-8", "replace"), Deadline(LIMIT)), key
+        assert key in [found for found, _ in cells.scan(key, Deadline(LIMIT))]
+        assert cells.write(key, cells.read(key, Deadline(LIMIT)), None, Deadline(LIMIT))
+    cells.close()
+
+
+def test_what_is_no_document_of_ours_is_another_programs(kubernetes_server: Kubernetes, opened: Open) -> None:
+    word = os.urandom(6).hex()
+    backend = opened(kubernetes_server.behind(kubernetes_server.address, word))
+    take(backend, claim())
+    place = f"{word}.nightly"
+    _, found = kubernetes_server.ask("GET", place)
+    for note in ("~\x7f", "=no", "", "~"):
+        found["metadata"]["annotations"][layout.DATA] = note
+        found["metadata"].pop("resourceVersion", None)
+        assert kubernetes_server.ask("PUT", place, found)[0] == 200
+        assert refused(backend, claim())
+
+
+def test_a_start_loads_neither_yaml_nor_a_client_library(kubernetes_server: Kubernetes) -> None:
+    program = f"""
+import sys
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+open_backend(parse_url({kubernetes_server.place!r})).inspect("nightly", timeout=10)
+assert not {{"yaml", "json", "hashlib", "subprocess", "re"}} & sys.modules.keys() - before, sys.modules.keys() - before
+"""
+    program = "import sys\nbefore = set(sys.modules)\n" + program
+    subprocess.run([sys.executable, "-I", "-c", program], check=True, timeout=60)
