@@ -13,6 +13,7 @@ from lockctl.errors import ConfigError
 from lockctl.names import did_you_mean, printable
 from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, REPEATED, SETTINGS, SPAN, WAIT
 from lockctl.settings_values import CONTRADICTIONS, asks, check
+from lockctl.url import check_owner
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -48,7 +49,7 @@ def parse(path: str) -> ConfigFile:
         # a FIFO that nobody writes to must not hold us up: signals wait to be read, and would not end it
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            _check_owner(name, os.fstat(descriptor))
+            check_owner(name, os.fstat(descriptor), "the configuration", "change its owner, or give --config")
             data = _whole(descriptor)
         finally:
             os.close(descriptor)
@@ -72,21 +73,6 @@ def parse(path: str) -> ConfigFile:
             message = f"{name}:{number}: longer than {LONGEST} characters: this is not a configuration of lockctl"
             raise ConfigError(message)
     return ConfigFile(path, text, toml.parse(name, text))
-
-
-def _check_owner(name: str, found: os.stat_result) -> None:
-    """Raise ``ConfigError`` for a file that another user can write: its words run commands and say where locks live."""
-    who = os.geteuid()
-    if found.st_uid not in (0, who):
-        message = (
-            f"{name}: the configuration belongs to user {found.st_uid}, and user {who} accepts only its own and root's:"
-            " change its owner, or give --config"
-        )
-        raise ConfigError(message)
-    by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid())  # a user's own group is usual
-    if stat.S_ISREG(found.st_mode) and (found.st_mode & stat.S_IWOTH or by_group):
-        message = f"{name}: other users can write the configuration: chmod go-w"
-        raise ConfigError(message)
 
 
 def _whole(descriptor: int) -> bytes | None:

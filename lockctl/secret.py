@@ -14,7 +14,7 @@ from _signal import SIGKILL, SIGPIPE, SIGXFSZ
 from lockctl import clock, kernel
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import SECRETS, Password, absolute
+from lockctl.url import KIND, REGULAR, SECRETS, Password, absolute
 from lockctl.value import replace
 
 TYPE_CHECKING = False
@@ -25,7 +25,6 @@ LONGEST = 65536  # bytes: longer is no password, but the wrong file
 LIMIT = 10.0  # seconds for a command to end, or for what a pipe or a terminal is to give
 END_LIMIT = 1.0  # seconds for a command to be gone after SIGKILL
 FRESH = 5.0  # seconds for which what a command printed counts for further connections
-REGULAR, KIND = 0o100000, 0o170000  # S_IFREG, S_IFMT
 # the status is printed, too: in the keeper of a job the child may be reaped by another thread
 IN_DIRECTORY = 'cd -- "$1" 2>/dev/null; /bin/sh -c "$2"; printf "\\n%d" "$?"'
 IGNORED_BY_PYTHON = (SIGPIPE, SIGXFSZ)  # a command would inherit that

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SECRETS = ("password_file", "password_command", "token_file", "token_command")  # token: what Consul calls it
 LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in which an @ is a letter like others
+REGULAR, KIND = 0o100000, 0o170000  # S_IFREG, S_IFMT: the module stat takes long to load
 HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
 PATHS = ("file", "redis+unix")  # schemes whose path is one of a file system, in any bytes
 NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
@@ -29,6 +30,17 @@ def absolute(path: str) -> str:
         return os.path.join(started_in or os.getcwd(), path)
     except OSError:  # that directory was deleted
         return path
+
+
+def check_owner(name: str, found: os.stat_result, what: str, remedy: str) -> None:
+    """Raise ``ConfigError`` for a file that another user can write: its words run commands and say where locks are."""
+    who = os.geteuid()
+    if found.st_uid not in (0, who):
+        message = f"{name}: {what} belongs to user {found.st_uid}, and user {who} accepts only its own and root's"
+        raise ConfigError(f"{message}: {remedy}")
+    by_group = found.st_mode & 0o020 and found.st_gid not in (0, os.getegid())  # a user's own group is usual
+    if found.st_mode & KIND == REGULAR and (found.st_mode & 0o002 or by_group):
+        raise ConfigError(f"{name}: other users can write {what}: chmod go-w")
 
 
 class Password(str):

@@ -8,7 +8,7 @@ import os
 from lockctl import clock, json_text
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.url import absolute
+from lockctl.url import absolute, check_owner
 from lockctl.value import Value
 from lockctl.wire.deadline import bounded
 from lockctl.wire.stream import Endpoint
@@ -168,7 +168,7 @@ def _in_config(path: str, wanted: str) -> Access:
 
 
 def _parsed(path: str) -> Section:
-    data = _read(path)
+    data = _read(path, "the kubeconfig")
     try:
         content = json_text.parse(data)
     except ValueError:
@@ -196,10 +196,13 @@ def _named(content: Section, plural: str, singular: str, name: str, path: str) -
     raise ConfigError(f"kubernetes: {printable(path)} has no {singular} {printable(name)!r}")
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, commanding: str = "") -> bytes:
+    """What is in a file; *commanding* names one whose words run commands, and which nobody else may write."""
     try:
         reading = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
+            if commanding:
+                check_owner(printable(path), os.fstat(reading), commanding, "change its owner, or say kubeconfig=")
             return os.read(reading, LARGEST)
         finally:
             os.close(reading)

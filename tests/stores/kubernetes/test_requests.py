@@ -128,6 +128,22 @@ users:
         opened(url(config)).try_acquire(claim(), timeout=LIMIT)
 
 
+@pytest.mark.parametrize(("mode", "owner", "said"), [(0o666, 0, "chmod go-w"), (0o644, 4321, "belongs to user 4321")])
+def test_a_kubeconfig_that_another_user_can_write_runs_nothing(
+    opened: Open, tmp_path: Path, mode: int, owner: int, said: str
+) -> None:
+    config = tmp_path / "config.json"
+    plugin = {"exec": {"command": "touch", "args": [str(tmp_path / "ran")]}}
+    named = {"current-context": "here", "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}]}
+    cluster = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]}
+    config.write_text(json.dumps({**named, **cluster, "users": [{"name": "u", "user": plugin}]}))
+    config.chmod(mode)
+    os.chown(config, owner, 0)
+    with pytest.raises(ConfigError, match=said):
+        opened(url(config)).try_acquire(claim(), timeout=LIMIT)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_service_account_whose_token_is_exchanged_is_let_in(
     start_server: Callable[..., Any], certificates: Certificates, opened: Open, tmp_path: Path, monkeypatch: Any
 ) -> None:
