@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -76,6 +77,7 @@ PLACES: dict[str, Place] = {
     ),
     "sqlite": Place(lambda _, __, directory: f"sqlite://{directory}/.locks.db"),
 }
+TWINS = ("nats", "gcs", "dynamodb", "kubernetes")  # the same lock as on S3, over other drivers
 LEASED = [name for name, place in PLACES.items() if place.is_leased]
 SERVED = [name for name, place in PLACES.items() if place.servers]
 
@@ -88,6 +90,16 @@ def announced(name: str) -> tuple[pytest.MarkDecorator, ...]:
 def on_backends(*names: str) -> list[object]:
     """Parameters of a test that runs once for each of these backends, or for all."""
     return [pytest.param(name, marks=announced(name)) for name in names or PLACES]
+
+
+def on_kinds(*names: str) -> list[object]:
+    """As :func:`on_backends`, without those whose lock is that of another one; with them if EVERY_STORE is set.
+
+    For tests of what is done with locks. How each driver keeps them is for the contract, and for the tests of tokens,
+    overlap, hanging and waiting, which run for every backend.
+    """
+    left_out = () if os.environ.get("EVERY_STORE") else TWINS
+    return on_backends(*(name for name in names or PLACES if name not in left_out))
 
 
 def addresses_of(server: object) -> list[str]:

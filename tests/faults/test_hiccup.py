@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.supervise import tree
-from tests.faults.backends import PLACES, SERVED, addresses_of, on_backends
+from tests.faults.backends import PLACES, SERVED, addresses_of, on_backends, on_kinds
 from tests.faults.network import Network
 from tests.jobs import LIMIT, Lockctl, alive, eventually, guard_of
 from tests.servers.consul import Consul
@@ -85,7 +85,7 @@ class Job:
         assert self.lockctl("run", "-b", self.url, "-l", "nightly", "--", "true").returncode == 0
 
 
-@pytest.mark.parametrize("backend_name", on_backends(*SERVED))
+@pytest.mark.parametrize("backend_name", on_kinds(*SERVED))
 def test_a_server_that_is_stopped_for_half_a_lease(
     servers: Any, backend_url: str, lockctl: Lockctl, tmp_path: Path
 ) -> None:

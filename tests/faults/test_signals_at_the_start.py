@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.faults.backends import on_backends
+from tests.faults.backends import on_kinds
 from tests.run.test_signals import end_at
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["end_at"]
 FARTHER = 1.3  # from one step to the next that is tried: a client library makes thousands of them
 
 
-@pytest.mark.parametrize("backend_name", on_backends())
+@pytest.mark.parametrize("backend_name", on_kinds())
 def test_a_signal_between_the_start_and_that_of_the_command_ends_the_run_and_frees_the_lock(
     lockctl: Lockctl, end_at: Callable[..., int], tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.supervise import tree
-from tests.faults.backends import on_backends
+from tests.faults.backends import on_kinds
 from tests.faults.scene import GRACE
 from tests.faults.waiting import await_in_queue, await_waiting
 from tests.jobs import LIMIT, alive, eventually, guard_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.faults.backends import Place
     from tests.jobs import Lockctl
 
-pytestmark = pytest.mark.parametrize("backend_name", on_backends())
+pytestmark = pytest.mark.parametrize("backend_name", on_kinds())
 
 
 @pytest.fixture

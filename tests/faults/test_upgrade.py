@@ -13,7 +13,7 @@ import pytest
 import lockctl as package
 from lockctl.supervise.keeper import LOAD_AFTER
 from lockctl.supervise.preload import load_rest
-from tests.faults.backends import on_backends
+from tests.faults.backends import on_backends, on_kinds
 from tests.faults.scene import GRACE
 from tests.faults.waiting import await_waiting
 from tests.jobs import LIMIT, Lockctl, eventually
@@ -50,7 +50,7 @@ def remove(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "program")
 
 
-@pytest.mark.parametrize("backend_name", on_backends())
+@pytest.mark.parametrize("backend_name", on_kinds())
 def test_a_job_whose_program_is_removed_ends_as_if_nothing_had_happened(
     copy: Lockctl, lockctl: Lockctl, place: Place, tmp_path: Path
 ) -> None:

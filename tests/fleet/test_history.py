@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.backends import on_backends
+from tests.faults.backends import on_backends, on_kinds
 from tests.fleet.hosts import history, inspect
 from tests.jobs import LIMIT, eventually
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KEYS = ["name", "backend", "host", "command", "token", "started_at", "duration", "outcome", "exit_code", "labels"]
 KEYS += ["user", "ended_at", "waited", "detail"]
-everywhere = pytest.mark.parametrize("backend_name", on_backends())
+everywhere = pytest.mark.parametrize("backend_name", on_kinds())
 on_files = pytest.mark.parametrize("backend_name", on_backends("file"))
 
 

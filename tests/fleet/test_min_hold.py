@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.backends import on_backends
+from tests.faults.backends import on_kinds
 from tests.fleet.hosts import inspect
 
 if TYPE_CHECKING:
     from tests.jobs import Lockctl
 
-pytestmark = pytest.mark.parametrize("backend_name", on_backends())
+pytestmark = pytest.mark.parametrize("backend_name", on_kinds())
 HOLD = 4.0  # seconds
 SLACK = 2.5  # seconds: whole seconds of a store, and a busy machine
-LATE = {"s3": 3.0, "dynamodb": 3.0, "nats": 1.0}  # seconds by which such a lease ends late, as `backends` says
+LATE = {
+    "s3": 3.0,
+    "gcs": 3.0,
+    "dynamodb": 3.0,
+    "kubernetes": 3.0,
+    "nats": 1.0,
+}  # seconds by which such a lease ends late, as `backends` says
 
 
 def processes_of(url: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl import registry
-from tests.faults.backends import PLACES, on_backends
+from tests.faults.backends import PLACES, on_kinds
 from tests.fleet.hosts import inspect
 from tests.fleet.visits import INSIDE, visits
 
@@ -29,7 +29,7 @@ CONTENDERS = 18
 SLOTS = 3
 
 
-@pytest.mark.parametrize("backend_name", on_backends(*WITH_SLOTS))
+@pytest.mark.parametrize("backend_name", on_kinds(*WITH_SLOTS))
 def test_contenders_never_overbook_three_slots_and_leave_none_idle(lockctl: Lockctl, tmp_path: Path) -> None:
     log = tmp_path / "log"
     words = ("--slots", str(SLOTS), "--wait", "120s", "--", "sh", "-c", INSIDE, str(log))

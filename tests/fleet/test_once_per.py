@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.backends import SERVED, on_backends
+from tests.faults.backends import SERVED, on_backends, on_kinds
 from tests.fleet.hosts import history, with_wrong_clock
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def once(
     return lockctl("run", "-l", "report", "--once-per", LONG, *options, "--", *words, env=env)
 
 
-@pytest.mark.parametrize("backend_name", on_backends())
+@pytest.mark.parametrize("backend_name", on_kinds())
 def test_a_success_ends_the_period_and_a_failure_does_not(lockctl: Lockctl, tmp_path: Path) -> None:
     assert once(lockctl, "sh", "-c", "exit 3").returncode == 3
     assert once(lockctl, "/no/such/command").returncode == 127
@@ -66,7 +66,7 @@ def test_the_next_period_is_another(lockctl: Lockctl) -> None:
     assert set(statuses) <= {0, 75}
 
 
-@pytest.mark.parametrize("backend_name", on_backends(*SERVED))
+@pytest.mark.parametrize("backend_name", on_kinds(*SERVED))
 def test_a_fleet_with_wrong_clocks_succeeds_once_in_each_period_and_retries_failures(
     lockctl: Lockctl, tmp_path: Path
 ) -> None:

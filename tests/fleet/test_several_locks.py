@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.backends import on_backends
+from tests.faults.backends import on_kinds
 from tests.fleet.hosts import history, inspect
 from tests.jobs import LIMIT, eventually
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.faults.backends import Place
     from tests.jobs import Lockctl
 
-pytestmark = pytest.mark.parametrize("backend_name", on_backends())
+pytestmark = pytest.mark.parametrize("backend_name", on_kinds())
 BOTH = ("run", "-l", "b", "-l", "a")
 CROSSINGS = int(os.environ.get("CROSSINGS", "6"))  # runs of each of the two
 

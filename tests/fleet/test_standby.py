@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.supervise import tree
-from tests.faults.backends import on_backends
+from tests.faults.backends import on_backends, on_kinds
 from tests.fleet.hosts import history, inspect
 from tests.jobs import LIMIT, alive, eventually
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.jobs import Lockctl
     from tests.servers.redis import Redis
 
-everywhere = pytest.mark.parametrize("backend_name", on_backends())
+everywhere = pytest.mark.parametrize("backend_name", on_kinds())
 on_files = pytest.mark.parametrize("backend_name", on_backends("file"))
 # the leader: says who it is, and fails when another one is at work
 LEADER = """

@@ -11,7 +11,7 @@ import pytest
 
 from lockctl.lease.acquire import HURRIED_TIMEOUT
 from lockctl.supervise import tree
-from tests.faults.backends import addresses_of, on_backends
+from tests.faults.backends import addresses_of, on_backends, on_kinds
 from tests.faults.waiting import await_waiting
 from tests.jobs import LIMIT, alive, best_of_a_few, eventually
 
@@ -26,7 +26,7 @@ AT_ONCE = 0.2  # seconds
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("backend_name", on_backends())
+@pytest.mark.parametrize("backend_name", on_kinds())
 def test_a_signal_ends_the_wait_at_once_and_leaves_nothing_behind(lockctl: Lockctl, number: int) -> None:
     holder = lockctl.start_holding("a", "-t", "30s")
     ran = lockctl.directory / ".ran"
