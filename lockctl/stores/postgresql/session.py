@@ -8,6 +8,7 @@ given up because one renewal got no answer in time.
 from __future__ import annotations
 
 import _socket
+import resource
 import sys
 
 from lockctl.errors import BackendUnavailable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 LONGEST_MESSAGE = 500  # characters of what a server says
 # bytes of the answer to one statement: those about all locks have up to 200 for each session
 LARGEST_ANSWER = 16 << 20
+MOST_MEMORY = 128 << 20  # bytes that the driver may take for an answer: several times what it has of it
 # struct tcp_info of <linux/tcp.h>: its size, and the place of tcpi_bytes_received, since Linux 4.1
 INFO_SIZE, RECEIVED = 136, slice(128, 136)
 
@@ -97,14 +99,25 @@ class Session:
 
     def drive(self, deadline: Deadline) -> None:
         """Wait until the connection is established or the statement under way is done."""
+        most = _memory() + MOST_MEMORY
         while True:
             if self._received() - self._before > LARGEST_ANSWER:
                 self.close()  # the driver keeps all of it in memory
                 raise SessionGone(f"{self.where}: the answer is larger than {LARGEST_ANSWER >> 20} MiB")
-            state = self._translated(self._connection.poll)
+            state = self._translated(self._polled, most)
             if state == 0:  # psycopg2.extensions.POLL_OK, POLL_READ, POLL_WRITE
                 return
             deadline.wait(self._connection.fileno(), READABLE if state == 1 else WRITABLE, self.where)
+
+    def _polled(self, most: int) -> int:
+        """One step of the driver. It makes room for as long a message as a server announces, and reads while it can."""
+        before = resource.getrlimit(resource.RLIMIT_DATA)
+        soft = most if before[0] == resource.RLIM_INFINITY else min(most, before[0])
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, before[1]))
+        try:
+            return int(self._connection.poll())
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, before)
 
     def fileno(self) -> int:
         """The descriptor of the connection; a copy of it keeps the session alive when this process is killed."""
@@ -156,6 +169,12 @@ class Session:
             # an answer that the driver cannot read is no answer
             self.pending = False
             raise SqlError(f"{self.where}: {type(error).__name__} in an answer", "") from None
+
+
+def _memory() -> int:
+    """Bytes of data that this process has, as ``RLIMIT_DATA`` counts them."""
+    with open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read(128).split()[5]) * resource.getpagesize()
 
 
 def first_line(error: Exception) -> str:
