@@ -171,7 +171,8 @@ def test_a_waiter_that_gives_up_leaves_no_session(harness: ConsulHarness) -> Non
     queue_up(other, claim, client)
     assert harness.sessions("busy") == 3  # the holder's, that of our claim, and that of our position
     other.withdraw(claim, timeout=LIMIT)
-    eventually(lambda: harness.sessions("busy") == 1, 5.0)  # the list of a busy server follows a moment later
+    # one whose request was under way when the wait was interrupted is not known to us, and ends with its ttl
+    eventually(lambda: harness.sessions("busy") == 1, 40.0)
 
 
 def test_a_session_that_an_operator_destroys_is_a_lost_lease(harness: ConsulHarness) -> None:
