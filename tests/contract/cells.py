@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockctl.locks.cell import LOCK
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Harness
+from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lockctl.backend import Backend
     from lockctl.locks.driver import Cells
     from lockctl.model import Grant
 
@@ -51,3 +55,47 @@ class CellHarness(Harness):
         yield
         if self.cells().read(self.key(name), Deadline(LIMIT)).data == FOREIGN:
             self.put(name, None)
+
+
+class ServedHarness(CellHarness):
+    """The locks of one prefix on a server, each client behind a proxy of its own."""
+
+    server: Any
+    prefix: str
+    own: Cells  # a driver that no proxy harms
+    clients: list[tuple[Backend, Proxy]]
+
+    @abstractmethod
+    def place(self, address: str, prefix: str) -> str:
+        """The URL of the locks of *prefix*, with a proxy at *address*."""
+
+    def client(self, prefix: str = "") -> Backend:
+        proxy = Proxy(self.server)
+        made = open_backend(parse_url(self.place(proxy.address, prefix or self.prefix)))
+        self.clients.append((made, proxy))
+        return made
+
+    def neighbour(self) -> Backend:
+        return self.client(f"another-{self.prefix}")
+
+    def cells(self) -> Cells:
+        return self.own
+
+    def key(self, name: str) -> str:
+        return f"{LOCK}{self.prefix}{name}"
+
+    def sever(self, client: Backend) -> None:
+        self.proxy(client).mode = "blackhole"
+
+    def heal(self, client: Backend) -> None:
+        self.proxy(client).mode = "pass"
+
+    def proxy(self, client: Backend) -> Proxy:
+        """What stands between a client and the server."""
+        return next(proxy for each, proxy in self.clients if each is client)
+
+    def close(self) -> None:
+        self.own.close()
+        for client, proxy in self.clients:
+            client.close()
+            proxy.close()

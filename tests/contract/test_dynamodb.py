@@ -13,15 +13,13 @@ from lockctl.registry import open_backend
 from lockctl.stores.dynamodb.cell import DynamoDbBackend, DynamoDbCells
 from lockctl.stores.dynamodb.protocol import Table
 from lockctl.url import parse_url
-from tests.contract.cells import CellHarness
+from tests.contract.cells import ServedHarness
 from tests.contract.suite import BackendContract
 from tests.servers import dynamodb
-from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.backend import Backend
     from lockctl.model import Grant
     from tests.servers.dynamodb import DynamoDb
 
@@ -29,7 +27,7 @@ NUMBERS = itertools.count()
 WHOLE = DynamoDbCells.clock_error + 1.0  # seconds after the end of a lease at which it has surely ended
 
 
-class DynamoDbHarness(CellHarness):
+class DynamoDbHarness(ServedHarness):
     """Locks of one prefix, each client behind a proxy of its own."""
 
     capabilities = DynamoDbBackend.capabilities
@@ -40,42 +38,14 @@ class DynamoDbHarness(CellHarness):
     def __init__(self, server: DynamoDb) -> None:
         self.server = server
         self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
-        self.clients: list[tuple[Backend, Proxy]] = []
+        self.clients = []
         self.own = DynamoDbCells(Table(parse_url(server.place)))
 
-    def client(self, prefix: str = "") -> Backend:
-        proxy = Proxy(self.server)
-        made = open_backend(parse_url(dynamodb.place(proxy.address, prefix or self.prefix)))
-        self.clients.append((made, proxy))
-        return made
-
-    def neighbour(self) -> Backend:
-        return self.client(f"another-{self.prefix}")
-
-    def cells(self) -> DynamoDbCells:
-        return self.own
-
-    def key(self, name: str) -> str:
-        return f"lock:{self.prefix}{name}"
+    def place(self, address: str, prefix: str) -> str:
+        return dynamodb.place(address, prefix)
 
     def expire(self, grant: Grant) -> None:
         self.pass_time(grant.ttl + WHOLE)
-
-    def sever(self, client: Backend) -> None:
-        self.proxy(client).mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        self.proxy(client).mode = "pass"
-
-    def proxy(self, client: Backend) -> Proxy:
-        """What stands between a client and the server."""
-        return next(proxy for each, proxy in self.clients if each is client)
-
-    def close(self) -> None:
-        self.own.close()
-        for client, proxy in self.clients:
-            client.close()
-            proxy.close()
 
 
 @pytest.fixture

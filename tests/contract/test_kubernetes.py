@@ -13,14 +13,12 @@ from lockctl.registry import open_backend
 from lockctl.stores.kubernetes.cell import KubernetesBackend, KubernetesCells
 from lockctl.stores.kubernetes.protocol import Leases
 from lockctl.url import parse_url
-from tests.contract.cells import CellHarness
+from tests.contract.cells import ServedHarness
 from tests.contract.suite import BackendContract
-from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.backend import Backend
     from lockctl.model import Grant
     from tests.servers.kubernetes import Kubernetes
 
@@ -28,7 +26,7 @@ NUMBERS = itertools.count()
 WHOLE = KubernetesCells.clock_error + 1.0  # seconds after the end of a lease at which it has surely ended
 
 
-class KubernetesHarness(CellHarness):
+class KubernetesHarness(ServedHarness):
     """Locks of one prefix, each client behind a proxy of its own."""
 
     capabilities = KubernetesBackend.capabilities
@@ -39,42 +37,14 @@ class KubernetesHarness(CellHarness):
     def __init__(self, server: Kubernetes) -> None:
         self.server = server
         self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
-        self.clients: list[tuple[Backend, Proxy]] = []
+        self.clients = []
         self.own = KubernetesCells(Leases(parse_url(server.place)))
 
-    def client(self, prefix: str = "") -> Backend:
-        proxy = Proxy(self.server)
-        made = open_backend(parse_url(self.server.behind(proxy.address, prefix or self.prefix)))
-        self.clients.append((made, proxy))
-        return made
-
-    def neighbour(self) -> Backend:
-        return self.client(f"another-{self.prefix}")
-
-    def cells(self) -> KubernetesCells:
-        return self.own
-
-    def key(self, name: str) -> str:
-        return f"lock:{self.prefix}{name}"
+    def place(self, address: str, prefix: str) -> str:
+        return str(self.server.behind(address, prefix))
 
     def expire(self, grant: Grant) -> None:
         self.pass_time(grant.ttl + WHOLE)
-
-    def sever(self, client: Backend) -> None:
-        self.proxy(client).mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        self.proxy(client).mode = "pass"
-
-    def proxy(self, client: Backend) -> Proxy:
-        """What stands between a client and the server."""
-        return next(proxy for each, proxy in self.clients if each is client)
-
-    def close(self) -> None:
-        self.own.close()
-        for client, proxy in self.clients:
-            client.close()
-            proxy.close()
 
 
 @pytest.fixture

@@ -13,11 +13,10 @@ from lockctl.registry import open_backend
 from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import CREATE, MysqlBackend, MysqlCells
 from lockctl.url import parse_url
-from tests.contract.cells import CellHarness
+from tests.contract.cells import ServedHarness
 from tests.contract.harness import LIMIT, take
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
-from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 NUMBERS = itertools.count()
 
 
-class MysqlHarness(CellHarness):
+class MysqlHarness(ServedHarness):
     """Locks of one prefix, each client behind a proxy of its own."""
 
     capabilities = MysqlBackend.capabilities
@@ -36,40 +35,12 @@ class MysqlHarness(CellHarness):
     def __init__(self, server: MariaDb) -> None:
         self.server = server
         self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
-        self.clients: list[tuple[Backend, Proxy]] = []
+        self.clients = []
         self.own = MysqlCells(from_url(parse_url(server.url)))
 
-    def client(self, prefix: str = "") -> Backend:
-        proxy = Proxy(self.server)
-        url = self.server.url.replace(self.server.address, proxy.address)
-        made = open_backend(parse_url(f"{url}?prefix={prefix or self.prefix}"))
-        self.clients.append((made, proxy))
-        return made
-
-    def neighbour(self) -> Backend:
-        return self.client(f"another-{self.prefix}")
-
-    def cells(self) -> MysqlCells:
-        return self.own
-
-    def key(self, name: str) -> str:
-        return f"lock:{self.prefix}{name}"
-
-    def sever(self, client: Backend) -> None:
-        self.proxy(client).mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        self.proxy(client).mode = "pass"
-
-    def proxy(self, client: Backend) -> Proxy:
-        """What stands between a client and the server."""
-        return next(proxy for each, proxy in self.clients if each is client)
-
-    def close(self) -> None:
-        self.own.close()
-        for client, proxy in self.clients:
-            client.close()
-            proxy.close()
+    def place(self, address: str, prefix: str) -> str:
+        url: str = self.server.url.replace(self.server.address, address)
+        return f"{url}?prefix={prefix}"
 
 
 @pytest.fixture

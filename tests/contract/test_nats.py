@@ -14,21 +14,19 @@ from lockctl.stores.nats.address import read_url
 from lockctl.stores.nats.cell import NatsBackend, NatsCells
 from lockctl.stores.nats.protocol import Bucket
 from lockctl.url import parse_url
-from tests.contract.cells import CellHarness
+from tests.contract.cells import ServedHarness
 from tests.contract.suite import BackendContract
-from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.backend import Backend
     from lockctl.model import Grant
     from tests.servers.nats import Nats
 
 NUMBERS = itertools.count()
 
 
-class NatsHarness(CellHarness):
+class NatsHarness(ServedHarness):
     """Locks of one prefix, each client behind a proxy of its own."""
 
     capabilities = NatsBackend.capabilities
@@ -39,42 +37,14 @@ class NatsHarness(CellHarness):
     def __init__(self, server: Nats) -> None:
         self.server = server
         self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
-        self.clients: list[tuple[Backend, Proxy]] = []
+        self.clients = []
         self.own = NatsCells(Bucket(read_url(parse_url(server.url))))
 
-    def client(self, prefix: str = "") -> Backend:
-        proxy = Proxy(self.server)
-        made = open_backend(parse_url(f"nats://{proxy.address}/locks/{prefix or self.prefix}"))
-        self.clients.append((made, proxy))
-        return made
-
-    def neighbour(self) -> Backend:
-        return self.client(f"another-{self.prefix}")
-
-    def cells(self) -> NatsCells:
-        return self.own
-
-    def key(self, name: str) -> str:
-        return f"lock:{self.prefix}{name}"
+    def place(self, address: str, prefix: str) -> str:
+        return f"nats://{address}/locks/{prefix}"
 
     def expire(self, grant: Grant) -> None:
         self.pass_time(grant.ttl + self.clock_error + 0.01)
-
-    def sever(self, client: Backend) -> None:
-        self.proxy(client).mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        self.proxy(client).mode = "pass"
-
-    def proxy(self, client: Backend) -> Proxy:
-        """What stands between a client and the server."""
-        return next(proxy for each, proxy in self.clients if each is client)
-
-    def close(self) -> None:
-        self.own.close()
-        for client, proxy in self.clients:
-            client.close()
-            proxy.close()
 
 
 @pytest.fixture
