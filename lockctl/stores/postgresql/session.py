@@ -8,6 +8,7 @@ given up because one renewal got no answer in time.
 from __future__ import annotations
 
 import _socket
+import _thread
 import resource
 import sys
 
@@ -110,7 +111,12 @@ class Session:
             deadline.wait(self._connection.fileno(), READABLE if state == 1 else WRITABLE, self.where)
 
     def _polled(self, most: int) -> int:
-        """One step of the driver. It makes room for as long a message as a server announces, and reads while it can."""
+        """One step of the driver. It makes room for as long a message as a server announces, and reads while it can.
+
+        The limit is one of the process: beside other threads there is none, which would then have no memory either.
+        """
+        if _thread._count() > 0:  # noqa: SLF001 - threads, as threading counts them
+            return int(self._connection.poll())
         before = resource.getrlimit(resource.RLIMIT_DATA)
         soft = most if before[0] == resource.RLIM_INFINITY else min(most, before[0])
         resource.setrlimit(resource.RLIMIT_DATA, (soft, before[1]))
