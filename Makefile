@@ -80,11 +80,13 @@ lowest:
 cloud-tests: $(VENV)/dev
 	@test -n "$(LOCKCTL_CLOUD_S3)" || echo "skipped: LOCKCTL_CLOUD_S3 is no URL of a bucket: s3://BUCKET/PREFIX?region=REGION"
 	@test -n "$(LOCKCTL_CLOUD_GCS)" || echo "skipped: LOCKCTL_CLOUD_GCS is no URL of a bucket: gcs://BUCKET/PREFIX"
-	test -z "$(LOCKCTL_CLOUD_S3)$(LOCKCTL_CLOUD_GCS)" || $(BIN)/python -m pytest tests/contract/test_cells.py -k cloud
+	@test -n "$(LOCKCTL_CLOUD_AZBLOB)" || echo "skipped: LOCKCTL_CLOUD_AZBLOB is no URL of a container: azblob://CONTAINER/PREFIX"
+	test -z "$(LOCKCTL_CLOUD_S3)$(LOCKCTL_CLOUD_GCS)$(LOCKCTL_CLOUD_AZBLOB)" || $(BIN)/python -m pytest tests/contract/test_cells.py -k cloud
 
 tools:
 	sh tests/tools.sh
 	sh tests/servers.sh
+	sh tests/azurite.sh
 
 $(VENV)/bin/pip:
 	sh tests/venv.sh $(PYTHON) $(VENV)

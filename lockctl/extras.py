@@ -15,6 +15,7 @@ LIBRARIES = {  # extra -> what it installs
     "mysql": "PyMySQL",
     "s3": "botocore",
     "gcs": "google-auth requests",
+    "azure": "azure-identity",
     "dynamodb": "botocore",
     "nats": "nkeys",
     "kubernetes": "PyYAML",

@@ -45,6 +45,7 @@ STORES: dict[str, tuple[str | None, str | None]] = {
     "dynamodb": ("lockctl.stores.dynamodb.cell:DynamoDbBackend", "lockctl.fence.stores.dynamodb:DynamoDbStore"),
     "s3": ("lockctl.stores.s3.cell:S3Backend", "lockctl.fence.stores.s3:S3Store"),
     "gcs": ("lockctl.stores.gcs.cell:GcsBackend", None),
+    "azblob": ("lockctl.stores.azblob.cell:AzureBlobBackend", None),
     "http": (None, "lockctl.fence.stores.http:HttpStore"),
     "https": (None, "lockctl.fence.stores.http:HttpStore"),
 }

@@ -27,5 +27,5 @@ echo "== the lowest versions" && cat "$requirements"
     tests/surface/test_help.py tests/surface/test_config_verb.py tests/unit/cli tests/unit/test_toml.py \
     tests/doctor/test_redis.py tests/contract/test_zookeeper.py tests/contract/test_postgresql.py \
     tests/stores/redis/test_lock.py tests/stores/dynamodb/test_requests.py tests/stores/nats/test_lock.py \
-    tests/stores/gcs/test_credentials.py tests/stores/kubernetes \
+    tests/stores/gcs/test_credentials.py tests/stores/azblob/test_credentials.py tests/stores/kubernetes \
     tests/fence/test_postgresql.py tests/fence/test_mysql.py tests/fence/test_zookeeper.py tests/fence/test_s3.py

@@ -27,6 +27,7 @@ SERVED = (
     "mysql",
     "s3",
     "gcs",
+    "azblob",
     "dynamodb",
     "nats",
     "kubernetes",

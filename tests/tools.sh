@@ -3,7 +3,7 @@
 set -eu
 missing=
 for pair in cron:cron mandoc:mandoc zsh:zsh fish:fish bash:bash git:git sqlite3:sqlite3 flock:util-linux unshare:util-linux \
-    mount:mount timeout:coreutils kubectl:kubernetes-client setsid:util-linux strace:strace \
+    mount:mount timeout:coreutils kubectl:kubernetes-client node:nodejs npm:npm setsid:util-linux strace:strace \
     dpkg-buildpackage:dpkg-dev dh:debhelper pybuild:dh-python rpmbuild:rpm; do
     PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || missing="$missing ${pair##*:}"
 done

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.stores.azblob import address as azblob
+from lockctl.stores.azblob.cell import AzureBlobCells
 from lockctl.stores.consul import address as consul
 from lockctl.stores.consul.cell import ConsulCells
 from lockctl.stores.dynamodb.cell import DynamoDbCells
@@ -32,7 +34,7 @@ from lockctl.stores.zookeeper.address import read_url
 from lockctl.stores.zookeeper.cell import ZooKeeperCells
 from lockctl.url import parse_url
 from tests.places import local_directory
-from tests.servers import dynamodb
+from tests.servers import azurite, dynamodb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,12 +117,23 @@ def gcs_cells(server: Server) -> Cells:
     return GcsCells(url, GcsBackend.parameters)
 
 
+def azblob_cells(server: Server) -> Cells:
+    """Below a path of a container."""
+    return azblob_at(parse_url(azurite.place(server.address, f"cells-{os.getpid()}/all")))
+
+
+def azblob_at(url: Url) -> Cells:
+    """Where a URL says."""
+    return AzureBlobCells(azblob.from_url(url, azblob.PARAMETERS))
+
+
 STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the server
     "memory": (memory, None),
     "sqlite": (sqlite, None),
     "mysql": (on(lambda server: MysqlCells(from_url(parse_url(server.url)))), "mariadb_server"),
     "s3": (on(s3_cells), "s3_server"),
     "gcs": (on(gcs_cells), "gcs_server"),
+    "azblob": (on(azblob_cells), "azblob_server"),
     "s3-seaweedfs": (on(s3_cells), "s3_seaweedfs"),
     "etcd": (on(etcd_cells), "etcd_server"),
     "consul": (on(consul_cells), "consul_server"),
@@ -134,6 +147,8 @@ if "LOCKCTL_CLOUD_S3" in os.environ:  # see `make cloud-tests`
     STORES["s3-cloud"] = opening, None
 if "LOCKCTL_CLOUD_GCS" in os.environ:
     STORES["gcs-cloud"] = on_the_real_thing("LOCKCTL_CLOUD_GCS", lambda url: GcsCells(url, GcsBackend.parameters)), None
+if "LOCKCTL_CLOUD_AZBLOB" in os.environ:
+    STORES["azblob-cloud"] = on_the_real_thing("LOCKCTL_CLOUD_AZBLOB", azblob_at), None
 CASES = [
     pytest.param(name, marks=() if server is None else (pytest.mark.servers(server), pytest.mark.slow))
     for name, (_, server) in STORES.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Harness
+from tests.servers.http_proxy import HttpProxy
 from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from lockctl.backend import Backend
     from lockctl.locks.driver import Cells
     from lockctl.model import Grant
+    from lockctl.url import Url
 
 FOREIGN = b"web3:4711"
 
@@ -55,6 +58,64 @@ class CellHarness(Harness):
         yield
         if self.cells().read(self.key(name), Deadline(LIMIT)).data == FOREIGN:
             self.put(name, None)
+
+
+class DatedHarness(CellHarness):
+    """A path with a clock of its own, which is that of a proxy; each client has another proxy before that."""
+
+    freed_after = 4.0  # whole seconds, and what clocks may differ
+    hold_slack = 3.0
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+        self.path = f"t{os.urandom(6).hex()}"
+        self.clock = HttpProxy(server.address)
+        self.clock.__enter__()
+        self.clients: list[tuple[Backend, Proxy]] = []
+        self.own = self.driver(parse_url(self.url(self.clock.address)))
+
+    @abstractmethod
+    def url(self, at: str, prefix: str = "locks") -> str:
+        """The URL of the locks of *prefix*, with a proxy at *at*."""
+
+    @abstractmethod
+    def driver(self, url: Url) -> Cells:
+        """A driver of a place."""
+
+    def client(self, prefix: str = "locks") -> Backend:
+        proxy = Proxy(self.clock.address)
+        made = open_backend(parse_url(self.url(proxy.address, prefix)))
+        self.clients.append((made, proxy))
+        return made
+
+    def neighbour(self) -> Backend:
+        return self.client("others")
+
+    def cells(self) -> Cells:
+        return self.own
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.ahead += seconds
+
+    def expire(self, grant: object) -> None:
+        self.pass_time(self.freed_after)
+
+    def sever(self, client: Backend) -> None:
+        self.proxy(client).mode = "blackhole"
+
+    def heal(self, client: Backend) -> None:
+        self.proxy(client).mode = "pass"
+
+    def proxy(self, client: Backend) -> Proxy:
+        """What stands between a client and the server."""
+        return next(proxy for each, proxy in self.clients if each is client)
+
+    def close(self) -> None:
+        self.own.close()
+        for client, proxy in self.clients:
+            client.close()
+            proxy.close()
+        self.clock.__exit__()
 
 
 class ServedHarness(CellHarness):

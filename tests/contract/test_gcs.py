@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,72 +10,28 @@ from lockctl.errors import ConfigError
 from lockctl.registry import open_backend
 from lockctl.stores.gcs.cell import GcsBackend, GcsCells
 from lockctl.url import parse_url
-from tests.contract.cells import CellHarness
+from tests.contract.cells import DatedHarness
 from tests.contract.harness import LIMIT, take
 from tests.contract.suite import BackendContract
-from tests.servers.http_proxy import HttpProxy
-from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.backend import Backend
+    from lockctl.url import Url
     from tests.servers.gcs import Gcs
 
 
-class GcsHarness(CellHarness):
-    """A path with a clock of its own, which is that of a proxy; each client has another proxy before that."""
+class GcsHarness(DatedHarness):
+    """A path of a bucket."""
 
     capabilities = GcsBackend.capabilities
-    freed_after = 4.0  # whole seconds, and what clocks may differ
-    hold_slack = 3.0
     clock_error = GcsCells.clock_error
-
-    def __init__(self, server: Gcs) -> None:
-        self.server = server
-        self.path = f"t{os.urandom(6).hex()}"
-        self.clock = HttpProxy(server.address)
-        self.clock.__enter__()
-        self.clients: list[tuple[Backend, Proxy]] = []
-        self.own = GcsCells(parse_url(self.url(self.clock.address)), GcsBackend.parameters)
 
     def url(self, at: str, prefix: str = "locks") -> str:
         return f"gcs://locks/{self.path}/{prefix}?anonymous=yes&endpoint=http://{at}"
 
-    def client(self, prefix: str = "locks") -> Backend:
-        proxy = Proxy(self.clock.address)
-        made = open_backend(parse_url(self.url(proxy.address, prefix)))
-        self.clients.append((made, proxy))
-        return made
-
-    def neighbour(self) -> Backend:
-        return self.client("others")
-
-    def cells(self) -> GcsCells:
-        return self.own
-
-    def pass_time(self, seconds: float) -> None:
-        self.clock.ahead += seconds
-
-    def expire(self, grant: object) -> None:
-        self.pass_time(self.freed_after)
-
-    def sever(self, client: Backend) -> None:
-        self.proxy(client).mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        self.proxy(client).mode = "pass"
-
-    def proxy(self, client: Backend) -> Proxy:
-        """What stands between a client and the server."""
-        return next(proxy for each, proxy in self.clients if each is client)
-
-    def close(self) -> None:
-        self.own.close()
-        for client, proxy in self.clients:
-            client.close()
-            proxy.close()
-        self.clock.__exit__()
+    def driver(self, url: Url) -> GcsCells:
+        return GcsCells(url, GcsBackend.parameters)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.servers import kubernetes
+from tests.servers import azurite, kubernetes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,6 +66,12 @@ PLACES: dict[str, Place] = {
         ttl=3.0,
         freed_within=6.5,
     ),
+    "azblob": Place(
+        lambda at, word, _: azurite.place(at[0], word),
+        "azblob_server",
+        ttl=3.0,
+        freed_within=6.5,
+    ),
     # the clocks of the servers of a cluster may differ by a second
     "nats": Place(lambda at, word, _: f"nats://{','.join(at)}/locks/{word}", "nats_server", freed_within=3.0),
     # whole seconds, and what the clocks of API servers may differ
@@ -77,7 +83,7 @@ PLACES: dict[str, Place] = {
     ),
     "sqlite": Place(lambda _, __, directory: f"sqlite://{directory}/.locks.db"),
 }
-TWINS = ("nats", "gcs", "dynamodb", "kubernetes")  # the same lock as on S3, over other drivers
+TWINS = ("nats", "gcs", "azblob", "dynamodb", "kubernetes")  # the same lock as on S3, over other drivers
 LEASED = [name for name, place in PLACES.items() if place.is_leased]
 SERVED = [name for name, place in PLACES.items() if place.servers]
 

@@ -21,6 +21,7 @@ SLACK = 2.5  # seconds: whole seconds of a store, and a busy machine
 LATE = {
     "s3": 3.0,
     "gcs": 3.0,
+    "azblob": 3.0,
     "dynamodb": 3.0,
     "kubernetes": 3.0,
     "nats": 1.0,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.contract.test_azblob import harness as azblob_harness
 from tests.contract.test_consul import harness as consul_harness
 from tests.contract.test_dynamodb import harness as dynamodb_harness
 from tests.contract.test_etcd import harness as etcd_harness
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tests.contract.harness import Harness
 
 __all__ = [
+    "azblob_harness",
     "backend_url",
     "consul_harness",
     "dynamodb_harness",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from tests.servers.azurite import Azurite
 from tests.servers.consul import Consul
 from tests.servers.dynamodb import TABLE, DynamoDb
 from tests.servers.etcd import Etcd
@@ -200,6 +201,10 @@ HARMS: dict[str, tuple[Callable[[Start], Any], dict[str, Harm]]] = {
     ),
     "gcs": (
         lambda start: start(Gcs),
+        {"without the lock": lambda server, place, _: server.delete(f"{place}/lock:nightly")},
+    ),
+    "azblob": (
+        lambda start: start(Azurite),
         {"without the lock": lambda server, place, _: server.delete(f"{place}/lock:nightly")},
     ),
 }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CROWD = 5
 TENURES = int(os.environ.get("CROWD_TENURES", "4"))  # of each
 # there the domain is kept with the locks: a store that has lost them begins another one
-KEPT_DOMAIN = {"consul", "zookeeper", "mysql", "s3", "gcs", "nats", "kubernetes"}
+KEPT_DOMAIN = {"consul", "zookeeper", "mysql", "s3", "gcs", "azblob", "nats", "kubernetes"}
 # a job that writes down its token and says when it is not alone
 JOB = 'mkdir "$0.inside" || echo overlap >> "$0"; echo "$LOCKCTL_TOKEN" >> "$0"; rmdir "$0.inside"'
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
+from tests.servers.azurite import Azurite
 from tests.servers.certificates import Certificates
 from tests.servers.consul import Consul
 from tests.servers.dynamodb import DynamoDb
@@ -68,6 +69,7 @@ MAKERS: dict[str, Callable[[Path], Server | Group]] = {
     "s3_server": S3,
     "s3_seaweedfs": SeaweedFs,
     "gcs_server": Gcs,
+    "azblob_server": Azurite,
     "dynamodb_server": DynamoDb,
     "nats_server": Nats,
     "kubernetes_server": Kubernetes,
@@ -237,6 +239,12 @@ def dynamodb_server(request: pytest.FixtureRequest) -> DynamoDb:
 def gcs_server(request: pytest.FixtureRequest) -> Gcs:
     """One server of Google Cloud Storage with a bucket, where everybody may do all."""
     return _wait_for(request, "gcs_server", Gcs)
+
+
+@pytest.fixture(scope="session")
+def azblob_server(request: pytest.FixtureRequest) -> Azurite:
+    """One server of Azure Blob Storage with a container, whose account has a key."""
+    return _wait_for(request, "azblob_server", Azurite)
 
 
 @pytest.fixture(scope="session")

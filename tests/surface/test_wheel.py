@@ -160,6 +160,7 @@ def test_the_installed_command_runs_a_job(installed: Path, locks: Path) -> None:
         ("redis+sentinel://127.0.0.1:1/main", "redis"),
         ("s3://bucket/locks?region=eu-central-1", "s3"),
         ("gcs://bucket/locks", "gcs"),
+        ("azblob://container/locks?account=a", "azure"),
     ],
 )
 def test_a_library_that_is_not_there_is_named_with_what_to_install(url: str, extra: str, installed: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.promises.conftest import (
+    azblob_harness,
     backend,
     backend_url,
     consul_harness,
@@ -28,6 +29,7 @@ from tests.promises.conftest import (
 )
 
 __all__ = [
+    "azblob_harness",
     "backend",
     "backend_url",
     "consul_harness",

@@ -86,6 +86,7 @@ FILES_OF_ITS_OWN = {
     "postgresql": {"driver", "schema", "tokens", "scope", "pooler", "observer"},
     "zookeeper": {"multiread"},
     "kubernetes": {"access"},
+    "azblob": {"access"},
 }
 # no other store knows a second one; sqlite: what a file system is good for
 USES = {"redlock": {"redis"}, "sqlite": {"file"}}
@@ -180,8 +181,8 @@ def of_the_command_line(path: Path) -> Iterator[str]:
             text = node.id
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             text = f"{node.value.id}.{node.attr}"
-        if text == "os.environb" and (path.name == "secret.py" or path.parts[-2:] == ("kubernetes", "access.py")):
-            continue  # handed on, unread, to a command that prints a password; where kubectl and pods say who we are
+        if text == "os.environb" and path.name in ("secret.py", "access.py"):
+            continue  # handed on, unread, to a command that prints a password; where kubectl, pods and az say who we are
         if text in FORBIDDEN or (text == "os._exit" and id(node) not in in_children):  # a forked child ends so
             yield f"{path}:{getattr(node, 'lineno', 0)}: {text}"
 

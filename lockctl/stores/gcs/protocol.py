@@ -13,10 +13,10 @@ from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.url import absolute, endpoint, take_params
-from lockctl.wire.deadline import bounded
 from lockctl.wire.http import Clients, Malformed
 from lockctl.wire.stream import Endpoint
 from lockctl.wire.tls_settings import TlsSettings
+from lockctl.wire.token import Token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 PARAMETERS = {"endpoint": "https://storage.googleapis.com", "credentials": "", "anonymous": "no", "ca": ""}
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 USUAL_TOKEN = 3600.0  # seconds
-RENEWED_BEFORE = 300.0  # seconds before the end of a token
 NO_BUCKET = "The specified bucket"  # does not exist; what is said of an object begins with other words
 UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
@@ -51,8 +50,7 @@ class Bucket:
         self._file = absolute(params["credentials"]) if params["credentials"] else None
         self._anonymous = params["anonymous"] == "yes"
         self._credentials: Any = None
-        self._until = 0.0  # when the token is to be renewed, by the clock that google-auth uses
-        self._ends = 0.0  # the same of the token itself
+        self._token = Token(self._renewed, self.where)
 
     def load(self) -> None:
         """Load what takes long, before the time of a lease is counted. Raises ``ConfigError``."""
@@ -86,6 +84,7 @@ class Bucket:
             if answer.status != 401 or self._anonymous or attempt == 2:
                 break
             self._credentials = None  # a person or a program may have renewed them
+            self._token.forget()
         if answer.status == 412:
             return None
         if answer.status < 300 or answer.status == 429:
@@ -99,20 +98,9 @@ class Bucket:
         self._clients.close()
 
     def _login(self, deadline: Deadline) -> tuple[tuple[str, str], ...]:
-        if self._anonymous:
-            return ()
-        found = self._credentials
-        if found is None:
-            found = bounded(self._renewed, deadline, self.where)
-        elif clock.wall() > self._until:
-            try:
-                found = bounded(self._renewed, deadline.sooner(deadline.left() / 2), self.where)
-            except (BackendUnavailable, ConfigError):
-                if clock.wall() > self._ends:
-                    raise
-        return (("Authorization", f"Bearer {found.token}"),)
+        return () if self._anonymous else (("Authorization", f"Bearer {self._token.now(deadline)}"),)
 
-    def _renewed(self) -> Any:
+    def _renewed(self) -> tuple[str, float]:
         import google.auth
         from google.auth import exceptions as told
         from google.auth.transport.requests import Request
@@ -139,12 +127,8 @@ class Bucket:
             raise ConfigError(
                 f"{self.where}: no credentials: what is there is none ({type(failure).__name__})"
             ) from None
-        now = clock.wall()
-        self._ends = calendar.timegm(found.expiry.utctimetuple()) if found.expiry else now + USUAL_TOKEN
-        seconds = max(0.0, self._ends - now)
-        self._until = now + seconds - min(RENEWED_BEFORE, seconds / 2)
         self._credentials = found
-        return found
+        return found.token, calendar.timegm(found.expiry.utctimetuple()) if found.expiry else clock.wall() + USUAL_TOKEN
 
     def _refused(self, answer: Response) -> BackendUnavailable | ConfigError:
         status = answer.status

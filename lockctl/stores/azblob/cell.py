@@ -1,0 +1,142 @@
+"""Cells in the blobs of one container of Azure Blob Storage.
+
+A cell is the blob PREFIX + key. Azure compares and writes in one step (``If-Match``, ``If-None-Match: *``), reads are
+strongly consistent, and each change of a blob gives it a new ETag.
+
+Azure's own leases of blobs are not used: they last 15 to 60 seconds or for ever, keep every writer out of the blob that
+says who has it, know no queue, slots or readers, and an answer does not tell how long a lease still lasts.
+"""
+
+from __future__ import annotations
+
+from lockctl.errors import ConfigError
+from lockctl.locks.cell import CellBackend
+from lockctl.locks.driver import Seen
+from lockctl.locks.objects import ObjectCells
+from lockctl.model import Capabilities, Cost
+from lockctl.names import escaped
+from lockctl.stores.azblob import address as addresses
+from lockctl.stores.azblob.protocol import Container
+from lockctl.wire.http import Response
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import ClassVar
+
+    from lockctl.stores.azblob.address import Address
+    from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
+
+LARGEST_ETAG = 1024  # characters
+LONGEST_PREFIX = 400  # bytes: a name has at most 1024 characters, and each byte of a lock's name may take three
+RIGHTS = "the role Storage Blob Data Contributor, or a SAS token with rwdl"
+
+
+class AzureBlobCells(ObjectCells):
+    """The blobs below one path of a container."""
+
+    def __init__(self, address: Address) -> None:
+        """Connects when it is first used."""
+        super().__init__(address.path)
+        self.container = Container(address, RIGHTS)
+        self.where = self.container.where
+        self.keeps_old: bool | None = None  # whether what is written over is kept; None: nothing was written yet
+
+    def get(self, name: str, deadline: Deadline) -> Seen:
+        """See ``ObjectCells``."""
+        answer = self.container.ask("GET", name, deadline) or Response(412, {}, b"")
+        at = self.time_of(answer)
+        if answer.status == 404:
+            return Seen(None, None, at)
+        return Seen(answer.body, self._etag(answer), at)
+
+    def put(self, name: str, version: object, body: bytes, deadline: Deadline) -> str | None:
+        """See ``ObjectCells``."""
+        condition = {"if-none-match": "*"} if version is None else {"if-match": str(version)}
+        headers = {**condition, "content-type": "application/octet-stream", "x-ms-blob-type": "BlockBlob"}
+        answer = self.container.ask("PUT", name, deadline, body=body, headers=headers)
+        if answer is None or answer.status == 404:
+            return None
+        self.keeps_old = self.keeps_old or "x-ms-version-id" in answer.headers
+        return self._etag(answer)
+
+    def delete(self, name: str, version: object, deadline: Deadline) -> bool:
+        """See ``ObjectCells``."""
+        answer = self.container.ask("DELETE", name, deadline, headers={"if-match": str(version)})
+        if answer is not None:
+            self.keeps_old = self.keeps_old or answer.headers.get("x-ms-delete-type-permanent") == "false"
+        return answer is not None
+
+    def names(self, beginning: str, deadline: Deadline) -> Iterator[str]:
+        """See ``ObjectCells``."""
+        import html  # few make lists
+
+        marker = ""
+        while True:
+            query = (("comp", "list"), ("prefix", beginning), ("restype", "container"))
+            answer = self.container.ask("GET", "", deadline, query=(*query, *((("marker", marker),) if marker else ())))
+            text = answer.body.decode("utf-8", "replace") if answer else ""
+            for blob in text.split("<Blob>")[1:]:
+                yield html.unescape(_between(blob, "Name"))
+            marker = html.unescape(_between(text, "NextMarker"))
+            if not marker:
+                return
+
+    def shown(self, key: str) -> str:
+        """See ``Cells``. No name ends with a point: Azure may drop it."""
+        return self.prefix + escaped(key).replace(".", "%2E")
+
+    def close(self) -> None:
+        """See ``Cells``."""
+        self.container.close()
+
+    def _etag(self, answer: Response) -> str:
+        etag = answer.headers.get("etag", "")
+        if not etag.isascii() or not etag.isprintable() or not 0 < len(etag) < LARGEST_ETAG:
+            raise ConfigError(f"{self.where}: the server gives no ETag: is this Azure Blob Storage?")
+        return etag
+
+
+def _between(text: str, name: str) -> str:
+    return text.partition(f"<{name}>")[2].partition(f"</{name}>")[0]
+
+
+class AzureBlobBackend(CellBackend):
+    """Locks below one path of a container."""
+
+    parameters: ClassVar[dict[str, str]] = addresses.PARAMETERS
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        scheme="azblob",
+        fencing="strict",
+        many_hosts=True,
+        kernel_held=False,
+        leased=True,
+        fair=True,
+        lists_waiters=True,
+        revocable=True,
+        rate_error=0.01,
+        heartbeat=10.0,
+        freed_when="its lease has run out on the servers' clocks, up to 3 s later: these tell whole seconds",
+        token_from="a counter in the blob of the lock, never below their clocks in microseconds, also when it"  # noqa: S106
+        " was deleted; breaks if all blobs below the prefix are lost, or restored, while those clocks go back",
+        survives="the loss of a disk or rack, with zone redundancy (ZRS) of a zone, for as long as a lease lasts",
+        clocks="those of the servers end the leases, and must not be more than a second apart; the host's may be wrong",
+        period_clock="the servers', in whole seconds",
+        slots=True,
+        shared=True,
+        hold_by="lease",
+        # with a ttl of 30 s: a read and a write each 5 s; a waiter also looks, and keeps its position each 10 s
+        holder_cost=Cost(1440, 0.0039),
+        waiter_cost=Cost(1440, 0.0022),
+    )
+
+    @classmethod
+    def from_url(cls, url: Url) -> AzureBlobBackend:
+        """``azblob://CONTAINER/PREFIX?account=ACCOUNT``; raises ``ConfigError``."""
+        address = addresses.from_url(url, cls.parameters)
+        if len(address.path.encode()) > LONGEST_PREFIX or not address.path.isprintable():
+            raise ConfigError(f"azblob: a prefix is printable, and has at most {LONGEST_PREFIX} bytes")
+        cells = AzureBlobCells(address)
+        cells.container.load()  # now: loading takes a part of a short lease that would else be counted
+        return cls(cells)

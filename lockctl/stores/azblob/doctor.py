@@ -1,0 +1,60 @@
+"""What would break locks in a container of Azure's, or make them dear, asked as locks ask."""
+
+from __future__ import annotations
+
+from lockctl.errors import ConfigError
+from lockctl.finding import WHOLE_SECONDS, Check
+from lockctl.stores.azblob import address as addresses
+from lockctl.stores.azblob.cell import RIGHTS as NEEDED
+from lockctl.stores.azblob.cell import AzureBlobBackend, AzureBlobCells
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.finding import Examination
+    from lockctl.url import Url
+    from lockctl.wire.deadline import Deadline
+
+CONDITIONS = Check(
+    "azblob.conditions",
+    "A server that ignores If-Match or If-None-Match lets two holders in.",
+    "use Azure's own servers, and no proxy that takes these fields away",
+)
+RIGHTS = Check(
+    "azblob.rights",
+    "Without these rights a lock cannot be acquired.",
+    f"give this identity {NEEDED}; lockctl-backends(7) has a smaller role",
+)
+VERSIONS = Check(
+    "azblob.versioning",
+    "Each renewal is a version that is kept, and paid for.",
+    "use an account without versioning and without soft delete of blobs"
+    " (az storage account blob-service-properties update)",
+)
+CHECKS = (CONDITIONS, RIGHTS, VERSIONS)
+
+
+def examine(url: Url, found: Examination, deadline: Deadline) -> None:
+    """Look at the container of a URL. Raises ``BackendUnavailable``, ``ConfigError``."""
+    cells = AzureBlobCells(addresses.from_url(url, AzureBlobBackend.parameters))
+    found.where = cells.where
+    cells.container.load()
+    try:
+        try:
+            found.measure(lambda: cells.read("doctor", deadline).at, WHOLE_SECONDS)
+            list(cells.scan("doctor", deadline))
+            cells.prove(deadline)
+        except ConfigError as refused:
+            if "(403)" in str(refused):
+                found.judge(RIGHTS, str(refused), fails=True)
+            elif "ignores" in str(refused):
+                found.judge(CONDITIONS, str(refused), fails=True)
+            else:
+                raise
+            return
+    finally:
+        cells.close()
+    found.judge(RIGHTS, "blobs may be read, written, deleted and listed")
+    seen = "heeded by writes" + (" and deletions" if cells.deletes else ", not by deletions, which locks do without")
+    found.judge(CONDITIONS, seen)
+    kept = "what is written over or deleted is kept" if cells.keeps_old else "off, and so is soft delete"
+    found.judge(VERSIONS, kept, warns=bool(cells.keeps_old))
