@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -28,11 +29,18 @@ STARTS = {"lockctl", "start_server", "start_proxy", "certificates"}  # fixtures 
 
 def pytest_configure(config: pytest.Config) -> None:
     """What tests start gets the signals' defaults: a shell without job control starts `make test &` without INT."""
+    gc.disable()  # until all tests are collected: none of that is garbage
     config.addinivalue_line("markers", "slow: waits for long or starts programs, without a fixture that says so")
     config.addinivalue_line("markers", "quick: given to every test that starts no program and does not wait for long")
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is looked for, and only in what the tests leave."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

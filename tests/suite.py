@@ -26,7 +26,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-WORKERS = "8"  # for two cores: most of the time most tests wait
+WORKERS = "6"  # for two cores: half of the time most tests wait, and each starts servers of its own
 ALONE = (
     "tests/times",
     "tests/bench",

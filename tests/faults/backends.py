@@ -83,7 +83,8 @@ PLACES: dict[str, Place] = {
     ),
     "sqlite": Place(lambda _, __, directory: f"sqlite://{directory}/.locks.db"),
 }
-TWINS = ("nats", "gcs", "azblob", "dynamodb", "kubernetes")  # the same lock as on S3, over other drivers
+# the same lock as on NATS, over other drivers
+TWINS = ("mysql", "s3", "gcs", "azblob", "dynamodb", "kubernetes")
 LEASED = [name for name, place in PLACES.items() if place.is_leased]
 SERVED = [name for name, place in PLACES.items() if place.servers]
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tests.faults.backends import Place
     from tests.jobs import Lockctl
 
-CROWD = 5
-TENURES = int(os.environ.get("CROWD_TENURES", "4"))  # of each
+CROWD = 4
+TENURES = int(os.environ.get("CROWD_TENURES", "3"))  # of each
 # there the domain is kept with the locks: a store that has lost them begins another one
 KEPT_DOMAIN = {"consul", "zookeeper", "mysql", "s3", "gcs", "azblob", "nats", "kubernetes"}
 # a job that writes down its token and says when it is not alone

@@ -48,8 +48,13 @@ def test_a_wrong_option_is_refused(refused, words):
     refused(64, *words)
 
 
-@pytest.mark.parametrize("option", ["--ttl", "--wait", "--kill-after", "--max-runtime", "--splay"])
-@pytest.mark.parametrize("text", DURATIONS)
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        *(("--ttl", text) for text in DURATIONS),
+        *((option, "5x") for option in ("--wait", "--kill-after", "--max-runtime", "--splay")),
+    ],
+)
 def test_a_wrong_duration_is_refused_and_repeated(refused, option, text):
     said = refused(64, f"{option}={text}")
     assert option in said

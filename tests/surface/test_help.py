@@ -27,13 +27,17 @@ def in_80_columns(*words: str) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("flag", ["-h", "--help"])
 @pytest.mark.parametrize("words", commands())
-def test_every_command_explains_itself(words: str, flag: str, lockctl: Lockctl) -> None:
-    done = lockctl(*words.split(), flag)
+def test_every_command_explains_itself(words: str, lockctl: Lockctl) -> None:
+    done = lockctl(*words.split(), "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: lockctl {words}".rstrip())
     assert list(lockctl.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", commands())
+def test_the_short_option_is_the_same(words: str) -> None:
+    assert in_80_columns(*words.split(), "-h") == in_80_columns(*words.split(), "--help")
 
 
 @pytest.mark.parametrize("words", ["", "run", "fence", "fence write"])
