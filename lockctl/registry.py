@@ -44,8 +44,8 @@ STORES: dict[str, tuple[str | None, str | None]] = {
     ),
     "dynamodb": ("lockctl.stores.dynamodb.cell:DynamoDbBackend", "lockctl.fence.stores.dynamodb:DynamoDbStore"),
     "s3": ("lockctl.stores.s3.cell:S3Backend", "lockctl.fence.stores.s3:S3Store"),
-    "gcs": ("lockctl.stores.gcs.cell:GcsBackend", None),
-    "azblob": ("lockctl.stores.azblob.cell:AzureBlobBackend", None),
+    "gcs": ("lockctl.stores.gcs.cell:GcsBackend", "lockctl.fence.stores.gcs:GcsStore"),
+    "azblob": ("lockctl.stores.azblob.cell:AzureBlobBackend", "lockctl.fence.stores.azblob:AzureBlobStore"),
     "http": (None, "lockctl.fence.stores.http:HttpStore"),
     "https": (None, "lockctl.fence.stores.http:HttpStore"),
 }

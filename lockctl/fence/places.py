@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lockctl.fence.store import Store
     from lockctl.url import Url
 
-OBJECTS = ("s3", "http", "https")  # the path of their URL is the resource itself
+OBJECTS = ("s3", "gcs", "azblob", "http", "https")  # the path of their URL is the resource itself
 LONGEST_NAME = 300  # characters of a resource
 USUAL_NAME = "default"  # the resource of a store whose URL names none with ``resource=``
 

@@ -39,7 +39,7 @@ check = advance  # with a write: the same step under the name of its purpose
 
 
 def put(resource: str, body: bytes, mark: Mark, *, store: str | None = None, timeout: float = TIMEOUT) -> None:
-    """Replace the data of an object (``s3://...``, ``https://...``) under a token: see ``ObjectStore.put``.
+    """Replace the data of an object (``s3://...``, ``https://...`` and more) under a token: see ``ObjectStore.put``.
 
     Raises ``Stale``, and ``UsageError`` for a resource that is no object.
     """
@@ -48,7 +48,7 @@ def put(resource: str, body: bytes, mark: Mark, *, store: str | None = None, tim
     place = open_place(resource, store)
     try:
         if not isinstance(place.store, ObjectStore):
-            raise UsageError("not an object: those are s3://BUCKET/KEY, https:// and http://")
+            raise UsageError("not an object: those are s3://, gcs://, azblob://, https:// and http:// URLs")
         place.store.put(place.resource, body, mark, timeout=timeout)
     finally:
         place.store.close()

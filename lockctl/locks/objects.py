@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NONCE = 32  # random hexadecimal digits, behind a line feed
 REMOVED = b"-"  # stands instead of the content and the line feed
+LARGEST_ETAG = 1024  # characters
 AT_ONCE = 8  # objects that are read beside each other for a list
 
 
@@ -126,6 +127,14 @@ class ObjectCells(Cells):
         if answer.date is None:
             raise ConfigError(f"{self.where}: the server does not tell its time (Date): it cannot end a lease")
         return answer.date
+
+
+def etag_of(answer: Response, where: str) -> str:
+    """The ETag of an object. Raises ``ConfigError``."""
+    etag = answer.headers.get("etag", "")
+    if not etag.isascii() or not etag.isprintable() or not 0 < len(etag) < LARGEST_ETAG:
+        raise ConfigError(f"{where}: the server gives no ETag: it cannot compare")
+    return etag
 
 
 def _body(data: bytes | None) -> bytes:

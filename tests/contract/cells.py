@@ -65,6 +65,7 @@ class DatedHarness(CellHarness):
 
     freed_after = 4.0  # whole seconds, and what clocks may differ
     hold_slack = 3.0
+    own_cost = 0.03  # of two proxies, one of which reads each request
 
     def __init__(self, server: Any) -> None:
         self.server = server

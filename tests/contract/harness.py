@@ -51,6 +51,7 @@ class Harness(ABC):
     clock_error = 0.0  # seconds beyond its end for which a lease is left alone: see ``Cells``
     tells_expiry = True  # the store says how long a lease still lives
     foreign_was_ours = False  # lockctl held what :meth:`foreign_hold` holds before, or it would not be known by name
+    own_cost = 0.0  # seconds of the processor that the harness itself takes while a client waits for 1.5 s
     always_in_reach = False  # to keep or to release a lock, nothing is needed that :meth:`sever` can cut off
 
     @abstractmethod

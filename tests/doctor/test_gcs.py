@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
-from tests.servers.http_proxy import HttpProxy
+from tests.servers.http_proxy import HttpProxy, without_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,9 +48,6 @@ def test_a_bucket_that_is_dear_is_found(diagnose: Diagnose, gcs_server: Gcs) -> 
 def test_a_server_that_ignores_conditions_and_rights_that_are_missing_are_found(
     diagnose: Diagnose, gcs_server: Gcs
 ) -> None:
-    def without_conditions(request: Request) -> None:
-        request.path = re.sub("&?ifGenerationMatch=[0-9]+", "", request.path)
-
     denied = refused(403, "robot does not have storage.objects.create access")
     with HttpProxy(gcs_server.address, without_conditions) as between:
         url = f"gcs://locks/doctor?anonymous=yes&endpoint={between.url}"

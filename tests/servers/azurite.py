@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import html
 import time
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from lockctl.errors import BackendUnavailable
 from lockctl.stores.azblob import address
 from lockctl.stores.azblob.access import VERSION
 from lockctl.stores.azblob.cell import RIGHTS
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from lockctl.wire.http import Response
     from tests.servers.certificates import Certificates
 
 ACCOUNT = "lockctl"
@@ -48,42 +51,39 @@ class Azurite(Server):
         super().__init__(directory)
         self._tls = tls
 
-    def url(self, prefix: str = "", more: str = "", at: str = "") -> str:
-        """The URL of locks of the account's user; *at* is the address of a proxy before it."""
-        return place(at or self.address, prefix, more)
-
     def make(self, container: str) -> None:
         """Make a container."""
-        answer = self.ask("PUT", container, (("restype", "container"),))
-        assert answer == 201, answer
+        assert self.request("PUT", container, query=(("restype", "container"),))
 
     def delete(self, name: str) -> None:
         """Delete a blob of the locks by hand."""
-        with contextlib.closing(self._container(self.container)) as container:
-            answer = container.ask("DELETE", name, Deadline(LIMIT))
-        assert answer is not None
-        assert answer.status == 202
+        assert self.request("DELETE", self.container, name)
 
     def lease(self, name: str) -> None:
         """Have a lease of Azure's on a blob of the locks, for ever."""
         headers = {"x-ms-lease-action": "acquire", "x-ms-lease-duration": "-1"}
-        with contextlib.closing(self._container(self.container)) as container:
-            answer = container.ask("PUT", name, Deadline(LIMIT), query=(("comp", "lease"),), headers=headers)
-        assert answer is not None
-        assert answer.status == 201
+        assert self.request("PUT", self.container, name, query=(("comp", "lease"),), headers=headers)
 
     def blobs(self, container: str = container) -> list[str]:
         """The names of all blobs."""
-        with contextlib.closing(self._container(container)) as asked:
-            answer = asked.ask("GET", "", Deadline(LIMIT), query=(("comp", "list"), ("restype", "container")))
+        answer = self.request("GET", container, query=(("comp", "list"), ("restype", "container")))
         assert answer is not None
-        return [each.partition("</Name>")[0] for each in answer.body.decode().split("<Name>")[1:]]
+        return [html.unescape(each.partition("</Name>")[0]) for each in answer.body.decode().split("<Name>")[1:]]
 
-    def ask(self, method: str, container: str, query: tuple[tuple[str, str], ...]) -> int:
-        """A request for a container, as its owner sends it; the status of the answer."""
+    def request(
+        self,
+        method: str,
+        container: str,
+        name: str = "",
+        *,
+        query: tuple[tuple[str, str], ...] = (),
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+    ) -> Response | None:
+        """What the server answers to its owner; ``None``: there is no such blob."""
         with contextlib.closing(self._container(container)) as asked:
-            answer = asked.ask(method, "", Deadline(LIMIT), query=query)
-        return 412 if answer is None else answer.status
+            answer = asked.ask(method, name, Deadline(LIMIT), query=query, body=body, headers=headers)
+        return None if answer is None or answer.status == 404 else answer
 
     def _container(self, name: str) -> Container:
         scheme = "https" if self._tls else "http"
@@ -105,8 +105,6 @@ class Azurite(Server):
         return {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}
 
     def _answers(self) -> bool:
-        from lockctl.errors import BackendUnavailable
-
         try:
             self.make(self.container)
         except BackendUnavailable as not_yet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -105,4 +106,11 @@ class HttpProxy:
 def without_conditions(request: Request) -> None:
     """What some proxies and servers do with conditions: drop them silently."""
     request.headers.pop("if-match", None)
+    without_conditions_for_new_ones(request)
+    request.path = re.sub("&?ifGenerationMatch=[0-9]+", "", request.path)
+
+
+def without_conditions_for_new_ones(request: Request) -> None:
+    """The same with those alone that say that nothing may be there."""
     request.headers.pop("if-none-match", None)
+    request.path = re.sub("&?ifGenerationMatch=0(?![0-9])", "", request.path)

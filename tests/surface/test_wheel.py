@@ -179,6 +179,8 @@ def test_a_library_that_is_not_there_is_named_with_what_to_install(url: str, ext
         ("mysql://u:p@127.0.0.1:1/db", "mysql"),
         ("dynamodb://locks/x?region=eu-central-1", "dynamodb"),
         ("s3://bucket/key", "s3"),
+        ("gcs://bucket/key", "gcs"),
+        ("azblob://container/key?account=a", "azure"),
         ("postgresql://u@127.0.0.1:1/db", "postgresql"),
         ("zookeeper://127.0.0.1:1/marks", "zookeeper"),
     ],

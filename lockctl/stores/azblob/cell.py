@@ -12,7 +12,7 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells
+from lockctl.locks.objects import ObjectCells, etag_of
 from lockctl.model import Capabilities, Cost
 from lockctl.names import escaped
 from lockctl.stores.azblob import address as addresses
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
-LARGEST_ETAG = 1024  # characters
 LONGEST_PREFIX = 400  # bytes: a name has at most 1024 characters, and each byte of a lock's name may take three
 RIGHTS = "the role Storage Blob Data Contributor, or a SAS token with rwdl"
 
@@ -49,7 +48,7 @@ class AzureBlobCells(ObjectCells):
         at = self.time_of(answer)
         if answer.status == 404:
             return Seen(None, None, at)
-        return Seen(answer.body, self._etag(answer), at)
+        return Seen(answer.body, etag_of(answer, self.where), at)
 
     def put(self, name: str, version: object, body: bytes, deadline: Deadline) -> str | None:
         """See ``ObjectCells``."""
@@ -59,7 +58,7 @@ class AzureBlobCells(ObjectCells):
         if answer is None or answer.status == 404:
             return None
         self.keeps_old = self.keeps_old or "x-ms-version-id" in answer.headers
-        return self._etag(answer)
+        return etag_of(answer, self.where)
 
     def delete(self, name: str, version: object, deadline: Deadline) -> bool:
         """See ``ObjectCells``."""
@@ -90,12 +89,6 @@ class AzureBlobCells(ObjectCells):
     def close(self) -> None:
         """See ``Cells``."""
         self.container.close()
-
-    def _etag(self, answer: Response) -> str:
-        etag = answer.headers.get("etag", "")
-        if not etag.isascii() or not etag.isprintable() or not 0 < len(etag) < LARGEST_ETAG:
-            raise ConfigError(f"{self.where}: the server gives no ETag: is this Azure Blob Storage?")
-        return etag
 
 
 def _between(text: str, name: str) -> str:

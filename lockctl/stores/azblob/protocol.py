@@ -97,6 +97,8 @@ class Container:
             return ConfigError(f"{said}: the account accepts no keys: leave the key out, and log in")
         if status == 403:
             return ConfigError(f"{said}: needed are {self._needed}, and a network that the account lets in")
+        if 300 <= status < 400:
+            return ConfigError(f"{said}: the container is elsewhere: is endpoint= right?")
         if code == "ContainerNotFound":
             return ConfigError(f"{said}: there is no {self.where} in this account")
         return ConfigError(said)

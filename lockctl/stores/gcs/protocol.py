@@ -2,15 +2,21 @@
 
 google-auth finds and renews the credentials. The requests are our own: those of Google's library are tried again by it,
 and have no deadline for all of it.
+
+The uploads are multipart: emulators look at conditions there alone. Google writes one object about once a second, and
+refuses what comes sooner (429): such a write was not done, and is tried again after a moment as if another had been
+faster.
 """
 
 from __future__ import annotations
 
 import calendar
+import os
 import warnings
 
-from lockctl import clock
+from lockctl import clock, json_text
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.driver import jittered, sleep
 from lockctl.names import printable
 from lockctl.url import absolute, endpoint, take_params
 from lockctl.wire.http import Clients, Malformed
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
 PARAMETERS = {"endpoint": "https://storage.googleapis.com", "credentials": "", "anonymous": "no", "ca": ""}
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 USUAL_TOKEN = 3600.0  # seconds
+TOO_OFTEN = 429
+BETWEEN_WRITES = 1.0  # seconds between two writes of one object, in the long run
 NO_BUCKET = "The specified bucket"  # does not exist; what is said of an object begins with other words
 UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
@@ -45,6 +53,7 @@ class Bucket:
             raise ConfigError("gcs: anonymous is yes or no")
         self.name = url.hosts[0]
         self.where = f"gcs://{printable(self.name)}"
+        self.objects = f"/storage/v1/b/{self.name}/o"  # the path of all objects
         self._clients = Clients(_server(params, self.where))
         self._needed = needed
         self._file = absolute(params["credentials"]) if params["credentials"] else None
@@ -87,11 +96,56 @@ class Bucket:
             self._token.forget()
         if answer.status == 412:
             return None
-        if answer.status < 300 or answer.status == 429:
+        if answer.status < 300 or answer.status == TOO_OFTEN:
             return answer
         if answer.status == 404 and not _said(answer).startswith(NO_BUCKET):
             return answer
         raise self._refused(answer)
+
+    def read(self, name: str, deadline: Deadline) -> Response:
+        """The content of an object; with 404 there is none. Raises as :meth:`ask` does."""
+        return self.usable(self.ask("GET", f"{self.objects}/{quoted(name)}?alt=media", deadline))
+
+    def write(self, name: str, generation: object, body: bytes, deadline: Deadline, what: dict[str, Any]) -> str | None:
+        """Write an object that has this generation, or with ``None`` is not there; the new one, ``None``: not so.
+
+        *what* belongs to it, as Google's documents have it.
+        """
+        target = f"/upload{self.objects}?uploadType=multipart&ifGenerationMatch={generation or 0}&fields=generation"
+        boundary = f"lockctl-{os.urandom(16).hex()}"
+        mark = f"--{boundary}".encode()
+        start = json_text.render({"name": name, **what}).encode()
+        parts = (b"application/json", start), (what.get("contentType", "application/octet-stream").encode(), body)
+        whole = b"".join(b"%s\r\nContent-Type: %s\r\n\r\n%s\r\n" % (mark, kind, part) for kind, part in parts)
+        headers = (("Content-Type", f"multipart/related; boundary={boundary}"),)
+        while True:
+            answer = self.ask("POST", target, deadline, body=whole + mark + b"--\r\n", headers=headers)
+            if answer is None:
+                return None
+            pause = jittered(BETWEEN_WRITES)
+            if answer.status != TOO_OFTEN or deadline.left() < pause:
+                return self.generation(self.document(answer).get("generation"))
+            sleep(pause, deadline.interrupt, self.where)
+
+    def usable(self, answer: Response | None) -> Response:
+        """An answer that says something. Raises ``BackendUnavailable``."""
+        if answer is None or answer.status == TOO_OFTEN:
+            raise BackendUnavailable(f"{self.where}: too many requests ({TOO_OFTEN}): it is busy")
+        return answer
+
+    def document(self, answer: Response | None) -> dict[str, Any]:
+        """What an answer says that is no object's content. Raises ``BackendUnavailable``, ``ConfigError``."""
+        usable = self.usable(answer)
+        found = usable.json() if usable.status != 404 else None
+        if not isinstance(found, dict):
+            raise ConfigError(f"{self.where}: there is no such bucket, or this is not Google Cloud Storage")
+        return found
+
+    def generation(self, text: object) -> str:
+        """The generation that an answer told. Raises ``ConfigError``."""
+        if not isinstance(text, str) or not text.isdecimal():
+            raise ConfigError(f"{self.where}: the answer has no generation: is this Google Cloud Storage?")
+        return text
 
     def close(self) -> None:
         """Close the connections; the next request opens one."""
@@ -141,6 +195,8 @@ class Bucket:
             return ConfigError(f"{said}: there is no {self.where}")
         if status == 403:
             return ConfigError(f"{said}: needed are {self._needed}")
+        if 300 <= status < 400:
+            return ConfigError(f"{said}: the bucket is elsewhere: is endpoint= right?")
         return ConfigError(said)
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lockctl.wire.http import Response
 
 UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-LARGEST_ETAG = 1024  # characters
 SKEW = 60.0  # seconds that our clock may be wrong; Amazon refuses requests from 900 on
 NO_KEY = "NoSuchKey"
 NOT_MET = ("PreconditionFailed", "ConditionalRequestConflict", "OperationAborted")
@@ -145,11 +144,3 @@ def code_of(answer: Response) -> str:
 def between(text: str, name: str) -> str:
     """What the first element of this name has, in a document that needs no more understanding than this."""
     return text.partition(f"<{name}>")[2].partition(f"</{name}>")[0]
-
-
-def etag_of(answer: Response, where: str) -> str:
-    """The ETag of an object. Raises ``ConfigError``."""
-    etag = answer.headers.get("etag", "")
-    if not etag.isascii() or not etag.isprintable() or not 0 < len(etag) < LARGEST_ETAG:
-        raise ConfigError(f"{where}: the server gives no ETag: it cannot compare")
-    return etag

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import time
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim, take
 from tests.servers import web
-from tests.servers.http_proxy import HttpProxy
+from tests.servers.http_proxy import HttpProxy, without_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,11 +56,6 @@ def refusal(status: int, message: str) -> Callable[[Request], Answer]:
     body = json.dumps({"error": {"code": status, "message": message}})
     date = [("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()))]
     return lambda _: (status, date, body.encode())
-
-
-def without_conditions(request: Request) -> None:
-    """What a server does that does not know them."""
-    request.path = re.sub("&?ifGenerationMatch=[0-9]+", "", request.path)
 
 
 @pytest.mark.parametrize("status", [503, 500, 408])
