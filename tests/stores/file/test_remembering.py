@@ -79,7 +79,7 @@ def test_who_waits_beside_others_gets_in_when_the_hold_is_over(
     other = harness.client()
     while (mine := other.try_acquire(claim, timeout=LIMIT)) is None:  # type: ignore[arg-type]
         other.wait(claim, timeout=LIMIT, interrupt=None)  # type: ignore[arg-type]
-    assert 1.0 <= time.monotonic() - released < 2.5
+    assert 1.0 <= time.monotonic() - released < 6.0
     assert mine.token > grant.token
 
 

@@ -379,7 +379,7 @@ def test_who_is_stopped_while_it_changes_the_record_holds_nobody_up_for_ever(har
         begun = time.monotonic()
         with pytest.raises(BackendUnavailable):
             harness.client().try_acquire(reader(harness), timeout=0.5)
-        assert 0.45 < time.monotonic() - begun < 2.0
+        assert 0.45 < time.monotonic() - begun < 6.0
         reading, writing = os.pipe()
         os.write(writing, b".")
         with pytest.raises(RequestInterrupted):

@@ -208,7 +208,7 @@ def test_a_waiter_is_told_and_does_not_poll(kubernetes_server: Kubernetes) -> No
     changed = time.monotonic()
     assert other.write(key, seen, b"2", Deadline(LIMIT))
     watching.join(LIMIT)
-    assert time.monotonic() - changed < 1.0
+    assert time.monotonic() - changed < 5.0
     cells.close()
     other.close()
 

@@ -203,7 +203,7 @@ def test_a_store_that_is_full_takes_no_history_and_no_hold_but_the_lock_goes_on(
             began = time.monotonic()
             with pytest.raises(BackendUnavailable, match=r"the server refuses .*/\.kept/"):
                 attempt()
-            assert time.monotonic() - began < 2.0
+            assert time.monotonic() - began < 6.0
         assert client.renew(grant, timeout=LIMIT).token == grant.token
         assert client.history("nightly", timeout=LIMIT) == (a_run(1),)
         client.release(grant, timeout=LIMIT, hold=1.0)  # needs no node more

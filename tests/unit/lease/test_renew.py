@@ -225,6 +225,6 @@ def test_stopping_says_when_a_request_is_stuck_and_does_not_wait_for_it(backend:
         time.sleep(0.001)
     before = time.monotonic()
     assert not stuck.stop(0.2)
-    assert 0.19 <= time.monotonic() - before < 2.0
+    assert 0.19 <= time.monotonic() - before < 5.0
     backend.gate.set()
     assert stuck.stop(10.0)

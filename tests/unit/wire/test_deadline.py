@@ -73,7 +73,7 @@ def test_an_interrupt_ends_a_wait_at_once_and_stays_readable(pipe: tuple[int, in
     before = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RequestInterrupted):
         deadline.wait(silent.fileno(), READABLE, "here")
-    assert time.monotonic() - before < 2.0
+    assert time.monotonic() - before < 5.0
     with pytest.raises(RequestInterrupted):
         deadline.check("here")
     assert os.read(pipe[0], 8) == b"."
@@ -153,8 +153,8 @@ def test_a_refused_connection_is_an_answer_at_once() -> None:
         port = unused.getsockname()[1]
     before = time.monotonic()
     with pytest.raises(BackendUnavailable, match="here: cannot connect: Connection refused"):
-        Endpoint("here", "127.0.0.1", port).connect(Deadline(5.0))
-    assert time.monotonic() - before < 2.0
+        Endpoint("here", "127.0.0.1", port).connect(Deadline(20.0))
+    assert time.monotonic() - before < 5.0
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
