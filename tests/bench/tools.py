@@ -6,11 +6,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.bench.scripts import SCRIPTS
 from tests.faults.backends import PLACES, addresses_of
 from tests.servers import programs
+from tests.servers.azurite import KEY, Azurite
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd
 from tests.servers.fixtures import RedisServers
+from tests.servers.gcs import Gcs
+from tests.servers.kubernetes import Kubernetes
 from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
@@ -31,47 +35,11 @@ SERVERS: dict[str, Callable[[Path], Server | Group]] = {
     "zookeeper": ZooKeeper,
     "postgresql": Postgres,
     "mysql": MariaDb,
+    "kubernetes": Kubernetes,
+    "gcs": Gcs,
+    "azblob": Azurite,
 }
 BACKENDS = ("file", "sqlite", *SERVERS)
-SCRIPTS = {
-    "kazoo script": """
-import subprocess, sys
-from kazoo.client import KazooClient
-client = KazooClient(sys.argv[1])
-client.start()
-with client.Lock('/peer/' + sys.argv[2]):
-    status = subprocess.call(sys.argv[3:])
-client.stop()
-sys.exit(status)
-""",
-    "psycopg2 script": """
-import subprocess, sys
-import psycopg2
-with psycopg2.connect(sys.argv[1]) as connection, connection.cursor() as cursor:
-    cursor.execute('select pg_advisory_lock(hashtext(%s))', [sys.argv[2]])
-    status = subprocess.call(sys.argv[3:])
-    cursor.execute('select pg_advisory_unlock(hashtext(%s))', [sys.argv[2]])
-sys.exit(status)
-""",
-    "PyMySQL script": """
-import subprocess, sys
-import pymysql
-host, port = sys.argv[1].split(':')
-connection = pymysql.connect(host=host, port=int(port), user='lockctl', password='s3cret', database='lockctl')
-with connection.cursor() as cursor:
-    cursor.execute('select get_lock(%s, 60)', [sys.argv[2]])
-    status = subprocess.call(sys.argv[3:])
-    cursor.execute('select release_lock(%s)', [sys.argv[2]])
-sys.exit(status)
-""",
-    "redis-py script": """
-import subprocess, sys
-import redis
-with redis.Redis.from_url(sys.argv[1]).lock('peer-' + sys.argv[2], timeout=60):
-    status = subprocess.call(sys.argv[3:])
-sys.exit(status)
-""",
-}
 
 
 class Tool(NamedTuple):
@@ -102,6 +70,9 @@ PEER_OF = {
     "zookeeper": "kazoo script",
     "postgresql": "psycopg2 script",
     "mysql": "PyMySQL script",
+    "kubernetes": "Kubernetes script",
+    "gcs": "Google script",
+    "azblob": "Azure script",
 }
 
 
@@ -150,6 +121,9 @@ def _peer(name: str, directory: Path, at: Mapping[str, str]) -> Tool | None:
             "kazoo script": at.get("zookeeper", ""),
             "psycopg2 script": f"postgresql://lockctl@{at.get('postgresql', '')}/lockctl",
             "PyMySQL script": at.get("mysql", ""),
+            "Kubernetes script": str(directory / f"kubeconfig-{at.get('kubernetes', '').replace(':', '-')}.json"),
+            "Google script": at.get("gcs", ""),
+            "Azure script": f"{at.get('azblob', '')} {KEY}",
             "redis-py script": f"redis://{at.get('redis') or at.get('redlock', '')}",
         }[name]
         return Tool(name, lambda lock, _: [sys.executable, "-c", SCRIPTS[name], server, lock])

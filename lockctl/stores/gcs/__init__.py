@@ -1,1 +1,7 @@
 """Google Cloud Storage: requests for objects of one bucket, and cells in them."""
+
+# what a run loads to take a lock, see lockctl/loading.py
+PATH = (
+    "locks wire wire.deadline wire.stream wire.tls_settings json_text wire.http locks.driver documents locks.machine"
+    " locks.cell locks.objects wire.token stores.gcs.protocol stores.gcs.cell"
+)

@@ -1,1 +1,7 @@
 """S3, Amazon's and others': requests for objects of one bucket, and cells in them."""
+
+# what a run loads to take a lock, see lockctl/loading.py
+PATH = (
+    "locks wire wire.deadline wire.stream wire.tls_settings json_text wire.http locks.driver documents locks.machine"
+    " locks.cell locks.objects wire.aws stores.s3.address stores.s3.protocol stores.s3.cell"
+)

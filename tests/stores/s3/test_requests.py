@@ -227,5 +227,5 @@ def test_the_library_is_not_loaded_for_keys_in_the_url(lockctl: Lockctl) -> None
     url = "s3://test:s3cret@locks/x?endpoint=http://127.0.0.1:1"
     done = lockctl("run", "-b", url, "--", "true", env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert done.returncode == 69
-    assert "lockctl.wire.aws" in done.stderr
+    assert "lockctl.stores.s3" in done.stderr
     assert "botocore" not in done.stderr
