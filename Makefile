@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 
-.PHONY: demo test quick soak-tests lint format docs picture screens bench soak lostupdate coverage matrix lowest cloud-tests tools clean
+.PHONY: demo test quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth coverage matrix lowest cloud-tests tools clean
 
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
@@ -57,6 +57,16 @@ scale: $(VENV)/dev tools
 SOAK :=
 soak: $(VENV)/dev tools
 	$(BIN)/python -m tests.soak $(SOAK)
+
+# histories of whole runs under virtual time, with faults of network, clocks and processes, from a new seed on
+SECONDS := 180
+SEED :=
+simulate: $(VENV)/dev
+	$(BIN)/python -m tests.simulation --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+# whether the simulator finds the faults of tests/simulation/faults, each in a copy of lockctl
+simulate-teeth: $(VENV)/dev
+	SECONDS=$(SECONDS) $(BIN)/python -m tests.simulation.teeth
 
 # how many acknowledged updates a paused holder destroys, with and without a fence: six minutes
 lostupdate: $(VENV)/dev tools

@@ -1,0 +1,150 @@
+"""Histories by the thousand, until one is wrong or the time is over.
+
+python -m tests.simulation --seconds 180            as many as there is time for, from a new seed on
+python -m tests.simulation --seed 7 --histories 500  these, and no others
+python -m tests.simulation --tell exact:7            what happens in one
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation import modules
+from tests.simulation.check import violations
+from tests.simulation.history import History
+from tests.simulation.plan import INFINITE, Fault, Plan, RunPlan, drawn
+from tests.simulation.shrink import happens, kinds_of, shrunk
+from tests.simulation.stores import STORES
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+
+class Task(NamedTuple):
+    """What one process of Python tries."""
+
+    first: int
+    step: int
+    histories: int
+    until: float  # of the monotonic clock
+    stores: tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """What it has found: after how many histories which one was wrong, if any."""
+
+    histories: int
+    seed: int | None = None
+    store: str = ""
+
+
+def search(task: Task) -> Found:
+    """Try seeds until a history is wrong, or to the end."""
+    gc.set_threshold(50_000, 20, 20)
+    seed, tried = task.first, 0
+    while tried < task.histories and time.monotonic() < task.until:
+        store = task.stores[seed // task.step % len(task.stores)]
+        if happens(drawn(seed, store)):
+            return Found(tried + 1, seed, store)
+        seed += task.step
+        tried += 1
+    return Found(tried)
+
+
+def tell(plan: Plan) -> list[str]:
+    """Print what happens in a history, and what is wrong in it."""
+    history = History(plan, telling=True)
+    history.run()
+    print(f"store {plan.store}, messages take {plan.fastest:g} to {plan.slowest:g} s, clock rates {plan.rates}")
+    for number, run in enumerate(plan.runs):
+        print(f"run {number}: {run}")
+    for fault in plan.faults:
+        print(f"  {fault}")
+    for at, who, text in history.world.story:
+        print(f"{at:10.3f}  {who:16}  {text}")
+    found = violations(history)
+    for each in found:
+        print(f"WRONG  {each}")
+    return found
+
+
+def show(seed: int, store: str) -> None:
+    """A wrong history, made as small as it gets."""
+    plan = drawn(seed, store)
+    kinds = sorted(kinds_of(happens(plan)))
+    print(f"\n{store}:{seed} is wrong ({', '.join(kinds)}). The smallest history of this kind that was found:\n")
+    smallest = shrunk(plan, kinds[0])
+    tell(smallest)
+    print(f"\n{smallest}\nto see all of it: python -m tests.simulation --tell {store}:{seed}", flush=True)
+
+
+def try_plans(files: list[str]) -> int:
+    """Try the plans of files; 1 if anything is wrong."""
+    status = 0
+    for name in files:
+        for line in Path(name).read_text().splitlines():
+            if line.startswith("Plan("):
+                known = {"Plan": Plan, "RunPlan": RunPlan, "Fault": Fault, "inf": INFINITE, "__builtins__": {}}
+                found = happens(eval(line, known))
+                status = 1 if found else status
+                print(f"{Path(name).stem}: {'; '.join(found) or 'nothing is wrong'}")
+    return status
+
+
+def run_all(options: argparse.Namespace) -> int:
+    """Search with all processors; 1 if a history is wrong."""
+    workers = options.jobs
+    stores = tuple(options.store.split(","))
+    first = options.seed if options.seed is not None else time.time_ns() // 1_000_000 % 10**9 * 1000
+    each = -(-options.histories // workers)
+    began = time.monotonic()
+    tasks = [Task(first + number, workers, each, began + options.seconds, stores) for number in range(workers)]
+    context = multiprocessing.get_context("fork")
+    links: list[Connection] = []
+    for task in tasks:
+        ours, its = context.Pipe(duplex=False)
+        context.Process(target=lambda task, its: its.send(search(task)), args=(task, its), daemon=True).start()
+        its.close()
+        links.append(ours)
+    found = [link.recv() for link in links]
+    tried = sum(each.histories for each in found)
+    print(f"{tried} histories from seed {first} in {time.monotonic() - began:.1f} s: {options.store}", flush=True)
+    wrong = [each for each in found if each.seed is not None]
+    for one in wrong[:1] if options.quiet else wrong:
+        if options.quiet:
+            print("wrong:", ", ".join(sorted(kinds_of(happens(drawn(one.seed, one.store))))), f"{one.store}:{one.seed}")
+        else:
+            show(one.seed, one.store)
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    """The status for the shell."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
+    parser.add_argument("--seconds", type=float, default=180.0, help="how long to search (180)")
+    parser.add_argument("--seed", type=int, help="the first seed (a new one each time)")
+    parser.add_argument("--histories", type=int, default=10**9, help="how many at most")
+    parser.add_argument("--store", default=",".join(STORES), help="which stores, with commas between them")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
+    parser.add_argument("--quiet", action="store_true", help="only say which history is wrong")
+    parser.add_argument("--tell", metavar="STORE:SEED", help="print what happens in one history")
+    parser.add_argument("--plans", nargs="+", metavar="FILE", help="try the plans in files")
+    options = parser.parse_args()
+    modules.install()
+    if options.plans:
+        return try_plans(options.plans)
+    if options.tell:
+        store, _, seed = options.tell.partition(":")
+        return 1 if tell(drawn(int(seed), store)) else 0
+    return run_all(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,251 @@
+"""What must hold in every history, whatever went wrong in it, and what is excused by what went wrong.
+
+Excused is what the manual admits: keeper and guard of a job stopped or dead at the same time, a server that lost
+acknowledged data or whose wall clock went ahead, a lock that an operator freed at once. Tokens must rise even then.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from lockctl.lease import period
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from lockctl.lease.schedule import FIRST_PATIENCE
+from lockctl.lease.schedule import plan as schedule_of
+from tests.simulation.plan import KEPT, LOST, OLD
+from tests.simulation.world import INFINITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.history import History
+    from tests.simulation.plan import Fault
+    from tests.simulation.record import RunRecord
+
+MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
+NOTICED = 2.0  # seconds more than the requests take until a waiter has the lock
+
+
+def violations(history: History) -> list[str]:
+    """What is wrong, each in one line that begins with its kind."""
+    return [
+        *(f"bug: {each}" for each in history.wrong if "gave the lock back" not in each),
+        *(f"given back: {each}" for each in history.wrong if "gave the lock back" in each),
+        *_unended(history),
+        *_overlaps(history),
+        *_tokens(history),
+        *_unhealthy(history),
+        *_left(history),
+        *_revoked(history),
+        *_untold(history),
+        *_unheard(history),
+        *_unused(history),
+        *_successes(history),
+    ]
+
+
+def _unended(history: History) -> Iterator[str]:
+    for record in history.records:
+        for process in (record.keeper, record.guard):
+            if process is not None and not process.dead and not process.stopped:
+                yield f"endless: {process.name} has not ended"
+
+
+def _forgot(history: History, *, until: float = INFINITE) -> bool:
+    """Whether a server lost data."""
+    return any(at <= until for server in history.servers for at in server.ever_forgot)
+
+
+def _went_ahead(history: History, *, until: float = INFINITE) -> bool:
+    return any(each.kind == "jump" and each.value > 0 and each.at <= until for each in history.plan.faults)
+
+
+def _went_back(history: History) -> bool:
+    return any(each.kind == "jump" and each.value < 0 for each in history.plan.faults)
+
+
+def _conflict(one: RunRecord, other: RunRecord) -> bool:
+    modes = {one.plan.mode, other.plan.mode}
+    return "exclusive" in modes
+
+
+def _overlaps(history: History) -> Iterator[str]:
+    ran = sorted((record for record in history.records if record.span), key=lambda each: each.span or (0.0, 0.0))
+    for number, later in enumerate(ran):
+        begin = (later.span or (0.0, 0.0))[0]
+        if _forgot(history, until=begin) or _went_ahead(history, until=begin):
+            return
+        if any(each.now and each.asked <= begin for each in history.revoked):
+            return
+        inside = [each for each in ran[:number] if (each.span or (0.0, 0.0))[1] > begin]
+        inside = [each for each in inside if not _both_unable(each, begin)]
+        if _both_unable(later, begin):
+            continue
+        for each in inside:
+            if _conflict(each, later):
+                end = (each.span or (0.0, 0.0))[1]
+                yield f"overlap: {later.name} starts at {begin:.3f}, but the job of {each.name} lives until {end:.3f}"
+        if later.plan.mode == "slot" and len(inside) >= later.plan.slots:
+            yield f"overlap: {later.name} starts at {begin:.3f} beside {len(inside)} others"
+
+
+def _both_unable(record: RunRecord, until: float) -> bool:
+    """Whether at one moment of a lease neither keeper nor guard could do anything."""
+    if record.keeper is None or record.guard is None or not record.granted:
+        return False
+    since = record.granted[-1].sent
+    return any(
+        max(one[0], other[0], since) < min(one[1], other[1], until)
+        for one in record.keeper.unable
+        for other in record.guard.unable
+    )
+
+
+def _tokens(history: History) -> Iterator[str]:
+    if _forgot(history) and (_went_back(history) or history.plan.store == "redlock"):
+        return
+    grants = sorted((grant.known, grant, record) for record in history.records for grant in record.granted)
+    for number, (_, later, record) in enumerate(grants):
+        for _, earlier, other in grants[:number]:
+            if earlier.owner == later.owner:
+                continue
+            if earlier.token == later.token or (earlier.known <= later.sent and earlier.token > later.token):
+                yield (
+                    f"tokens: {record.name} has {later.token} at {later.known:.3f}, after {other.name} had"
+                    f" {earlier.token} at {earlier.known:.3f}"
+                )
+
+
+def _hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
+    """How many faults a run met and how long they took together; ``None``: they excuse anything."""
+    met, took = 0, 0.0
+    for fault in history.plan.faults:
+        kind, value = fault.kind, fault.value
+        if kind in ("stop", "pause", "signal"):
+            if fault.whom != record.number:
+                continue
+            if kind == "signal" or value == INFINITE:
+                return None
+        elif (kind == "down" and fault.more in (LOST, OLD)) or (kind == "jump" and value > 0):
+            return None
+        elif not _touches(fault, record):
+            continue
+        met += 1
+        took += {"lose": 0.0, "slow": 4 * value}.get(kind, value)
+    tokens = {grant.token for grant in record.granted}
+    if any(each.token in tokens for each in history.revoked):
+        return None
+    return met, took
+
+
+def _touches(fault: Fault, record: RunRecord) -> bool:
+    if fault.kind in ("lose", "late", "cut", "slow"):
+        return fault.whom == record.plan.host
+    return fault.kind == "down" and fault.more == KEPT
+
+
+def _unhealthy(history: History) -> Iterator[str]:
+    for record in history.records:
+        hurt = _hurt(history, record)
+        if hurt is None or record.keeper is None:
+            continue
+        schedule = schedule_of(record.plan.ttl, None, history.capabilities)
+        spare = 0.5 * (schedule.signal_at(schedule.deadline(0.0, record.plan.ttl)) - schedule.interval)
+        # two requests, and all holders write to one place
+        renewal = 4 * history.plan.slowest * len(history.plan.runs)
+        met, took = hurt
+        if renewal > MILD * min(spare, FIRST_PATIENCE) or met > 1 or took > MILD * spare - (3 if met else 0) * renewal:
+            continue
+        kind = record.outcome.kind if record.outcome is not None else record.failure or "nothing"
+        if record.lived and record.command_status not in (0, 256):
+            yield f"healthy: the job of {record.name} was ended: {kind}, status {record.command_status}"
+        elif not met and history.plan.slowest < 0.1 and kind not in ("exited", "held"):
+            yield f"healthy: {record.name} came to nothing: {kind}"
+
+
+def _left(history: History) -> Iterator[str]:
+    if any(fault.kind == "down" and fault.more != KEPT for fault in history.plan.faults):
+        return
+    if _went_back(history):
+        return  # what was over lives again
+    for record in history.records:
+        for owner in sorted(record.left - record.asked_back):
+            yield f"left: {record.name} ended at {record.ended:.3f} without giving back what {owner[:6]} has"
+        for owner in sorted((record.left | history.left_at_end) & set(record.given_back)):
+            yield f"left: what {record.name} gave back of {owner[:6]} is there"
+        if history.drained and record.owners.keys() & history.left_for_ever:
+            yield f"left: something of {record.name} is there when all is over"
+
+
+def _revoked(history: History) -> Iterator[str]:
+    asked = {each.token for each in history.revoked if not each.now}
+    for record in history.records:
+        if record.outcome is not None and record.outcome.kind == "revoked" and record.outcome.token not in asked:
+            yield f"revoked: {record.name} with token {record.outcome.token}, but asked were {sorted(asked, key=str)}"
+
+
+def _untold(history: History) -> Iterator[str]:
+    """Jobs that went on for too long after somebody had asked for their lock."""
+    kinds = {each.kind for each in history.plan.faults}
+    for asked in history.revoked:
+        for record in history.records:
+            if not (asked.done and kinds == {"revoke"} and record.granted and record.granted[-1].token == asked.token):
+                continue
+            schedule = schedule_of(record.plan.ttl, None, history.capabilities)
+            longest = schedule.interval * 1.2 + 12 * history.plan.slowest * len(history.plan.runs) + NOTICED
+            longest += 0 if asked.now else schedule.grace
+            if record.span is not None and record.span[1] > asked.asked + longest:
+                yield f"revoked: {record.name} lives until {record.span[1]:.3f}, but it was asked at {asked.asked:.3f}"
+
+
+def _unheard(history: History) -> Iterator[str]:
+    for record in history.records:
+        met = [each for each in history.plan.faults if each.kind in ("stop", "pause") and each.whom == record.number]
+        heard = any(signum == 15 for _, signum in record.signalled)
+        excused = heard or len(met) > 1 or any(each.value > 1.0 for each in met)
+        status, span, sent = record.command_status, record.span, record.passed_on
+        if sent is None or span is None or excused or span[1] < sent + 1.5:
+            continue
+        if status is not None and os.WIFEXITED(status):
+            yield f"signal: the job of {record.name} was not told of the signal that its keeper got"
+
+
+def _unused(history: History) -> Iterator[str]:
+    """Time in which nobody had the lock and somebody waited for it."""
+    if any(each.kind not in ("twice", "wrong") for each in history.plan.faults):
+        return
+    if {each.mode for each in history.plan.runs} != {"exclusive"} or any(each.min_hold for each in history.plan.runs):
+        return
+    slowest = history.plan.slowest
+    # the first one of all makes some cells; an attempt may run out of time in the middle of it
+    bound = history.store.looks + 30 * slowest + NOTICED + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
+    taken = sorted(
+        (grant.sent, record.given_back.get(grant.owner, record.kept + 1.1 * record.plan.ttl))
+        for record in history.records
+        for grant in record.granted
+    )
+    free_since = 0.0
+    for begin, end in [*taken, (INFINITE, INFINITE)]:
+        for record in history.records:
+            since = max(record.plan.start, free_since)
+            until = min(begin, record.granted[0].sent if record.granted else record.ended)
+            if until - since > bound:
+                yield f"unused: {record.name} waits while the lock is free from {since:.3f} until {until:.3f}"
+        free_since = max(free_since, end)
+
+
+def _successes(history: History) -> Iterator[str]:
+    if _forgot(history) or any(each.kind in ("forget", "jump") for each in history.plan.faults):
+        return
+    noted = [(*record.noted, record) for record in history.records if record.noted is not None]
+    kept = history.store.success(history.servers)
+    if noted and (kept is None or kept < max(each[0] for each in noted)):
+        yield f"success: {max(each[0] for each in noted)} was noted, but there is {kept}"
+    for at, known, first in noted:
+        for record in history.records:
+            if record is first or record.span is None or not record.granted or record.plan.once_per is None:
+                continue
+            grant = record.granted[-1]
+            if grant.sent >= known and period.is_done(at, grant.at, record.plan.once_per):
+                yield f"success: {record.name} runs although {first.name} succeeded in this period"

@@ -1,0 +1,246 @@
+"""One history: the programs of a plan in a world of their own.
+
+Of a run everything is real from ``runner.run`` on in the keeper and from ``Guard.run`` on in the guard. Mirrored here is
+what ``supervise.fork.fork_guard`` and ``cli`` do before: the pair of sockets, the process of the guard, the request.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lockctl import runner
+from lockctl.errors import LockctlError
+from lockctl.lease.schedule import plan as schedule_of
+from lockctl.request import Request
+from lockctl.supervise import channel, guard
+from lockctl.supervise.fork import GuardProcess
+from tests.simulation import modules
+from tests.simulation.jobs import Job
+from tests.simulation.network import Host, Network
+from tests.simulation.plan import GUARD, KEPT, OLD
+from tests.simulation.record import RunRecord, recorded
+from tests.simulation.stores import STORES
+from tests.simulation.system import Process, System
+from tests.simulation.world import INFINITE, Here, World
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Server
+    from tests.simulation.plan import Fault, Plan
+
+LOCK = "nightly"
+ASK_TIMEOUT = 10.0  # seconds for a request of an operator
+GUARD_LATENESS = 0.003  # seconds from its fork to its first step
+OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
+
+
+class Revoked(NamedTuple):
+    """What an operator did: to whom, and what was answered."""
+
+    token: int | None
+    asked: float
+    now: bool
+    done: bool
+
+
+class History:
+    """One history; :meth:`run` lets it happen."""
+
+    def __init__(self, plan: Plan, *, telling: bool = False) -> None:
+        self.plan = plan
+        self.world = Here.world = World(plan.seed, telling=telling)
+        self.network = Network(plan)
+        self.system = System()
+        self.wrong: list[str] = self.world.bugs
+        self.store = STORES[plan.store]
+        self.servers: list[Server] = self.store.servers(plan.rates[-1])
+        self.capabilities = self.store.backend.capabilities
+        self.backend = recorded(self.store.backend)
+        self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
+        self.revoked: list[Revoked] = []
+        self._jobs: dict[Process, RunRecord] = {}
+
+    def run(self) -> None:
+        """From the first start to the time when every lease is over."""
+        modules.Child.make = lambda process: Job(self._jobs[process], process, is_command=True)
+        registry = SimpleNamespace(capabilities_of=lambda _: self.capabilities, open_backend=lambda url: url())
+        modules.put(runner, "registry", registry)
+        world = self.world
+        for record in self.records:
+            world.at(record.plan.start, self._start, record)
+        for fault in self.plan.faults:
+            world.at(fault.at, self._apply, fault)
+        self.drained = world.run(self.horizon())
+        self.left_at_end = self.store.owners(self.servers)
+        world.now += 2 * max(each.ttl + each.min_hold for each in self.plan.runs)
+        self.left_for_ever = self.store.owners(self.servers)
+        world.end()
+
+    def horizon(self) -> float:
+        """When all must be over."""
+        faults = sum(
+            abs(each.value) for each in self.plan.faults if abs(each.value) < INFINITE and each.kind != "wrong"
+        )
+        runs = self.plan.runs
+        longest = max(each.start + each.wait + 4 * each.ttl for each in runs) + sum(each.length for each in runs)
+        return longest + 2 * faults + 100 * self.plan.slowest + 90.0
+
+    def backend_at(self, host: Host) -> Any:
+        """A client."""
+        return self.store.client(self.backend, self.network, host, self.servers)
+
+    def _start(self, record: RunRecord) -> None:
+        plan = record.plan
+        host = self.network.hosts[plan.host]
+        keeper = Process(self.system, f"{record.name}, keeper", host.clock, None)
+        keeper.reaps = True
+        record.keeper = keeper
+        for fault in self.plan.faults:
+            if fault.kind == "stop" and fault.whom == record.number and fault.more != GUARD:
+                keeper.faults[int(fault.at)] = fault
+        self.world.tell(record.name, f"starts on {host.name}")
+        keeper.start(lambda: self._keep(record, host))
+
+    def _keep(self, record: RunRecord, host: Host) -> None:
+        """What the process of `lockctl run` does."""
+        world, keeper = self.world, record.keeper
+        assert keeper is not None
+
+        def note(_: str, text: str, *__: object, **___: object) -> None:
+            world.tell(f"{record.name}, keeper", text)
+
+        signals = modules.Signals()
+        mine, its = channel.pair()
+        keeper.owned.append(world.descriptors[mine.fileno])
+        process = self._fork_guard(record, its)
+        handle = GuardProcess(process.pid, mine, on_terminal=False, strangers=frozenset())
+
+        def client() -> Any:
+            backend = self.backend_at(host)
+            backend.record, backend.wrong = record, self.wrong
+            return backend
+
+        try:
+            record.outcome = runner.run(self._request(record, host, client), handle, signals, note, self._begin_wait)
+            world.tell(record.name, f"is over: {record.outcome.kind} {record.outcome.detail}")
+        except LockctlError as failure:
+            record.failure = f"{type(failure).__name__}: {failure}"
+            world.tell(record.name, f"fails: {record.failure}")
+        handle.dismiss()
+        record.ended = world.now
+        record.left = record.owners.keys() & self.store.owners(self.servers)
+
+    @staticmethod
+    def _begin_wait(_: object) -> Any:
+        return lambda: None
+
+    def _request(self, record: RunRecord, host: Host, client: Any) -> Request:
+        plan = record.plan
+        return Request(
+            locks=(LOCK,),
+            words=("job",),
+            url=client,
+            host=host.name,
+            user="ops",
+            schedule=schedule_of(plan.ttl, None, self.capabilities),
+            wait=plan.wait,
+            splay=0.0,
+            first_signal=15,
+            leftover="kill",
+            kill_on_loss=True,
+            contain="no",
+            max_runtime=None,
+            correctness=False,
+            run_unlocked=False,
+            mode=plan.mode,
+            slots=plan.slots,
+            min_hold=plan.min_hold,
+            once_per=plan.once_per,
+            fence=None,
+            labels=(),
+            says_holder=False,
+            pgoptions="",
+        )
+
+    def _fork_guard(self, record: RunRecord, link: channel.Channel) -> Process:
+        world, keeper = self.world, record.keeper
+        assert keeper is not None
+        process = record.guard = Process(self.system, f"{record.name}, guard", keeper.clock, keeper)
+        self._jobs[process] = record
+        process.owned.append(world.descriptors[link.fileno])
+        for fault in self.plan.faults:
+            if fault.kind == "stop" and fault.whom == record.number and fault.more == GUARD:
+                process.faults[int(fault.at)] = fault
+
+        def note(_: str, text: str, *__: object) -> None:
+            world.tell(process.name, text)
+
+        def body() -> None:
+            signals = modules.Signals()
+            guard.Guard(link, signals, ("job",), 1, note, None, on_terminal=False).run({})
+
+        world.at(world.now + GUARD_LATENESS * world.chance(), process.start, body)
+        return process
+
+    def _apply(self, fault: Fault) -> None:
+        """What happens at a time, and not at a step or to a message."""
+        world, kind = self.world, fault.kind
+        if kind == "pause":
+            record = self.records[fault.whom]
+            process = record.guard if fault.more == GUARD else record.keeper
+            if process is not None:
+                process.meet(fault)
+        elif kind == "down":
+            server = self.servers[fault.whom]
+            old = server.memory() if fault.more == OLD else None
+            if fault.more == KEPT:
+                server.fail(fault.value, fault.more, None)
+            else:
+                world.at(world.now + OLDER, server.fail, max(fault.value, OLDER), fault.more, old)
+        elif kind == "jump":
+            world.tell("server", f"its wall clock jumps by {fault.value:.3f} s")
+            for server in self.servers:
+                server.clock.wall_base += fault.value
+        elif kind == "wrong":
+            self.network.hosts[fault.whom].clock.wall_base += fault.value
+        elif kind == "signal":
+            self._signal(self.records[fault.whom], int(fault.value))
+        elif kind in ("revoke", "forget"):
+            host = self.network.hosts[fault.whom]
+            operator = Process(self.system, f"operator on {host.name}", host.clock, None)
+            operator.start(lambda: (self._revoke if kind == "revoke" else self._forget)(fault, host))
+
+    def _signal(self, record: RunRecord, signum: int) -> None:
+        keeper = record.keeper
+        if keeper is None or keeper.dead:
+            return
+        self.world.tell(keeper.name, f"gets signal {signum}")
+        if record.granted and record.command_status is None and record.outcome is None:
+            record.passed_on = self.world.now
+        keeper.take(signum, 0, 1)
+
+    def _revoke(self, fault: Fault, host: Host) -> None:
+        backend = self._operators(host)
+        try:
+            holders = backend.inspect(LOCK, timeout=ASK_TIMEOUT).holders
+            if not holders:
+                return
+            self.world.tell("operator", f"sees the holder with token {holders[0].token}")
+            modules.TIME.sleep(fault.value)
+            asked, now = self.world.now, bool(fault.more)
+            self.revoked.append(Revoked(holders[0].token, asked, now, done=False))
+            answer = backend.revoke(LOCK, holders[0], now=now, by="ops", reason="why not", timeout=ASK_TIMEOUT)
+            self.world.tell("operator", f"{'frees the lock' if now else 'asks for the lock'}: {answer}")
+            self.revoked.append(Revoked(holders[0].token, asked, now, done=answer is not None))
+        except LockctlError as failure:
+            self.world.tell("operator", f"fails: {failure}")
+
+    def _forget(self, fault: Fault, host: Host) -> None:
+        try:
+            done = self._operators(host).forget(LOCK, older_than=fault.value, timeout=ASK_TIMEOUT)
+            self.world.tell("operator", f"forgets the lock: {done}")
+        except LockctlError as failure:
+            self.world.tell("operator", f"fails: {failure}")
+
+    def _operators(self, host: Host) -> Any:
+        return self.store.client(self.store.backend, self.network, host, self.servers)

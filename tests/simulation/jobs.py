@@ -1,0 +1,80 @@
+"""The processes of jobs: they run for a while, heed TERM or not, and may leave another process behind."""
+
+from __future__ import annotations
+
+from _signal import SIGKILL, SIGTERM
+from typing import TYPE_CHECKING
+
+from tests.simulation.system import Pipe, Process
+from tests.simulation.world import INFINITE, Here
+
+if TYPE_CHECKING:
+    from tests.simulation.record import RunRecord
+
+SLOWEST_EXEC = 0.01  # seconds from the word to go to the first step of the command
+
+
+class Job(Process):
+    """One process of a job: the command, parked until it gets the word, or what the command started."""
+
+    def __init__(self, record: RunRecord, parent: Process, *, is_command: bool) -> None:
+        super().__init__(parent.system, f"job {record.number}", parent.clock, parent)
+        self._record = record
+        self._is_command = is_command
+        self.dies_with_parent = is_command
+        self.failed = Pipe()
+        self._lives: list[float] | None = None
+        self._before: list[int] = []  # signals that came between the word and the first step
+        self._told = False
+
+    def execute_soon(self, variables: tuple[bytes, ...]) -> None:
+        """It has the word."""
+        world = Here.world
+        self._told = True
+        world.at(world.now + SLOWEST_EXEC * world.chance(), self.execute)
+
+    def execute(self) -> None:
+        """The first step."""
+        world, record = Here.world, self._record
+        if self.dead:
+            return
+        self._lives = [world.now, INFINITE]
+        record.lived.append(self._lives)
+        if self._is_command:
+            world.tell(record.name, "the command starts")
+            self.failed.finish()
+            world.at(world.now + record.plan.length, self.end, 0 if record.plan.succeeds else 256)
+            if record.plan.outlived:
+                Job(record, self, is_command=False).execute()
+        for signum in self._before:
+            self.take(signum)
+
+    def take(self, signum: int, code: int = 0, sender: int = 0) -> None:
+        """See ``Process``."""
+        if self._lives is None and self._told and signum != SIGKILL:
+            self._before.append(signum)
+            return
+        if self._lives is not None and not self.dead:
+            self._record.signalled.append((Here.world.now, signum))
+            Here.world.tell(self._record.name, f"a process of the job gets signal {signum}")
+        if signum == SIGKILL:
+            super().take(signum, code, sender)
+        elif signum == SIGTERM and self._lives is not None and self._record.plan.stubborn < INFINITE:
+            Here.world.at(Here.world.now + self._record.plan.stubborn, self.end, int(SIGTERM))
+
+    def end(self, status: int) -> None:
+        """See ``Process``."""
+        if self.dead:
+            return
+        world, record = Here.world, self._record
+        if self._lives is not None:
+            self._lives[1] = world.now
+        for child in self.children:
+            if isinstance(child, Job) and not child.dead and record.plan.outlived < INFINITE:
+                world.at(world.now + record.plan.outlived, child.end, 0)
+        super().end(status)
+        self.failed.finish()
+        if self._is_command and self._lives is not None:
+            record.command_status = status
+        if self._lives is not None:
+            world.tell(record.name, f"{'the command' if self._is_command else 'another process'} ends ({status})")

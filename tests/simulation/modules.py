@@ -1,0 +1,261 @@
+"""What the code of lockctl finds instead of the modules through which it sees the world.
+
+Real is everything else: taking, renewing, giving back, the loops of keeper and guard, their channel, the locks.
+Replaced in the namespaces of lockctl's modules are ``os``, ``select``, ``time``, ``_thread``, ``_socket``,
+``lockctl.kernel``, ``lockctl.supervise.tree`` and the fork of the command (``Child``), and of ``lockctl.clock`` the
+readings and the pause.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import gc
+import os
+import select
+import sys
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
+from lockctl import clock, kernel, loading
+from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: F401
+from lockctl.locks import cell, inspect, machine, objects, records, revoke  # noqa: F401
+from lockctl.supervise import fork, guard, keeper, preload, signals, tree
+from lockctl.wire import deadline  # noqa: F401
+from tests.simulation.system import End, Pipe, Poll, Process, Signalled, Timer
+from tests.simulation.world import Here, Mutex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+REPLACED = ("lease", "locks", "supervise", "wire", "stores", "runner", "request")
+MONOTONIC = 1
+
+
+def me() -> Process:
+    """The process whose thread runs."""
+    thread = Here.world.thread
+    assert thread is not None
+    process: Process = thread.process
+    return process
+
+
+def _clock_now(_: clock.Clock) -> float:
+    Here.world.step()
+    return me().clock.boottime()
+
+
+def _wall() -> float:
+    return me().clock.wall()
+
+
+def _pause(seconds: float, interrupt: int | None = None) -> bool:
+    poll = Poll()
+    if interrupt is not None:
+        poll.register(interrupt)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _urandom(size: int) -> bytes:
+    return Here.world.random.randbytes(size)
+
+
+def _pipe2(_: int) -> tuple[int, int]:
+    pipe = Pipe()
+    return pipe.number, pipe.number
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    data: bytes = Here.world.descriptors[descriptor].read(size)
+    return data
+
+
+def _write(descriptor: int, data: bytes) -> int:
+    Here.world.step()
+    written: int = Here.world.descriptors[descriptor].write(data)
+    return written
+
+
+def _waitpid(_: int, flags: int) -> tuple[int, int]:
+    world = Here.world
+    world.step()
+    while True:
+        found = me().wait(flags)
+        if found[0] or flags & os.WNOHANG:
+            return found
+        world.block(world.now + 0.01)
+
+
+def _socketpair(*_: object) -> tuple[End, End]:
+    one, other = End(), End()
+    one.peer, other.peer = other, one
+    return one, other
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Of no consequence here."""
+
+
+def _virtual(module: Any, **replaced: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{**vars(module), **replaced})
+
+
+def _send(pid: int, signum: int) -> bool:
+    Here.world.step()
+    process = me().system.processes.get(pid)
+    if process is None or process.dead:
+        return False
+    process.take(int(signum), 0, me().pid)
+    return True
+
+
+OS = _virtual(
+    os,
+    getpid=lambda: me().pid,
+    getppid=lambda: 1,
+    getpgrp=lambda: 1,
+    setpgid=_nothing,
+    set_inheritable=_nothing,
+    set_blocking=_nothing,
+    urandom=_urandom,
+    pipe2=_pipe2,
+    read=_read,
+    write=_write,
+    close=_nothing,
+    waitpid=_waitpid,
+    kill=_send,
+)
+SELECT = _virtual(select, poll=Poll)
+TIME = _virtual(time, sleep=_pause)
+THREAD = SimpleNamespace(
+    allocate_lock=Mutex,
+    start_new_thread=lambda body, arguments: Here.world.start(me(), lambda: body(*arguments)),
+)
+GC = _virtual(gc, freeze=_nothing, enable=_nothing)
+SOCKET = _virtual(_socket, socketpair=_socketpair)
+
+
+def _signal_all(root: int, signums: tuple[int, ...], spare: frozenset[int] = frozenset()) -> int:
+    Here.world.step()
+    reached = [each for each in _below(root) if each.pid not in spare and not each.dead]
+    for each in reached:
+        for signum in signums:
+            each.take(int(signum), 0, me().pid)
+    return len(reached)
+
+
+def _below(pid: int) -> Iterable[Process]:
+    return me().system.processes[pid].descendants()
+
+
+TREE = SimpleNamespace(
+    hold_proc=_nothing,
+    send=_send,
+    signal_all=_signal_all,
+    children=lambda pid: [each.pid for each in me().system.processes[pid].children],
+    descendants=lambda root: [each.pid for each in _below(root) if not each.dead],
+    named=lambda pids: ", ".join(map(str, pids)),
+    stat_fields=_nothing,
+)
+
+
+def _signal_descriptor(wanted: Iterable[int]) -> int:
+    queue = Signalled(frozenset(map(int, wanted)))
+    me().signals.append(queue)
+    return queue.number
+
+
+def _set_timer(descriptor: int, at: float | None) -> None:
+    Here.world.step()
+    Here.world.descriptors[descriptor].set(at)
+
+
+def _become_subreaper() -> None:
+    me().reaps = True
+
+
+KERNEL = _virtual(
+    kernel,
+    signal_descriptor=_signal_descriptor,
+    read_signals=lambda descriptor: Here.world.descriptors[descriptor].read(),
+    timer_descriptor=lambda _: Timer(me().clock).number,
+    set_timer=_set_timer,
+    clear_timer=lambda descriptor: Here.world.descriptors[descriptor].set(None),
+    set_process_name=_nothing,
+    become_subreaper=_become_subreaper,
+    unlock=_nothing,
+)
+
+
+class Child:
+    """Stands for ``supervise.child.Child``: a process of a job that waits for the word to go."""
+
+    make: Callable[[Process], Any]  # the process for a guard: whoever knows the jobs sets it
+
+    def __init__(self, words: object, environment: object, signals: object, *, group: int, contained: bool = False):
+        Here.world.step()
+        self.process = Child.make(me())
+        self.pid = self.process.pid
+        self._failed: Pipe = self.process.failed
+        self.failed = self._failed.number
+
+    def go(self, variables: tuple[bytes, ...], descriptors: tuple[int, ...]) -> bool:
+        """See the real one."""
+        Here.world.step()
+        if self.process.dead:
+            return False
+        self.process.execute_soon(variables)
+        return True
+
+    def error(self) -> int | None:
+        """See the real one."""
+        return 0 if self._failed.ended else None
+
+    def drop(self) -> None:
+        """See the real one."""
+        _send(self.pid, 9)
+        try:
+            _waitpid(self.pid, 0)
+        except ChildProcessError:
+            raise OSError(errno.ECHILD, "no child") from None
+
+    def close(self) -> None:
+        """See the real one."""
+
+
+class Signals(signals.Signals):
+    """Nothing is blocked: signals come from the world."""
+
+    def __init__(self) -> None:
+        self.original_mask, self.child_ignored = frozenset(), False
+        self.descriptor = _signal_descriptor(range(1, 65))
+        self.ignored = frozenset()
+
+
+def put(module: Any, name: str, content: Any) -> None:
+    """Replace what a module has of that name."""
+    if not hasattr(module, name):
+        raise AttributeError(f"{module.__name__} has no {name}: the simulation would leave it as it is")
+    setattr(module, name, content)
+
+
+def install() -> None:
+    """Replace, in all modules that are loaded now; nothing of lockctl works in the real world afterwards."""
+    replaced = {"os": OS, "select": SELECT, "_thread": THREAD, "_socket": SOCKET, "kernel": KERNEL, "tree": TREE}
+    for name, module in list(sys.modules.items()):
+        if name.startswith("lockctl.") and name.split(".")[1] in REPLACED and module is not tree:
+            for attribute in replaced.keys() & vars(module).keys():
+                put(module, attribute, replaced[attribute])
+            if getattr(module, "time", None) is time:
+                put(module, "time", TIME)
+    put(clock.Clock, "__call__", _clock_now)
+    put(clock, "wall", _wall)
+    put(clock, "pause", _pause)
+    put(guard, "Child", Child)
+    put(keeper, "gc", GC)
+    put(fork, "monotonic", clock.monotonic)
+    put(fork, "sleep", _pause)
+    put(preload, "load_rest", _nothing)
+    put(loading, "load", _nothing)

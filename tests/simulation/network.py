@@ -1,0 +1,141 @@
+"""Messages between hosts and servers, and what becomes of them; servers that are down and come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lockctl.wire.deadline import READABLE
+from tests.simulation.plan import ANSWER, BOTH, KEPT, LOST, REQUEST
+from tests.simulation.system import Pipe
+from tests.simulation.world import Clock, Here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.wire.deadline import Deadline
+    from tests.simulation.plan import Fault, Plan
+
+SLOW = 3.0  # seconds for which a network stays slow
+WAYS = ("request", "answer")
+
+
+class Host:
+    """A machine with clients."""
+
+    def __init__(self, number: int, rate: float) -> None:
+        chance = Here.world.chance
+        self.number = number
+        self.name = f"host {'abcdef'[number]}"
+        self.clock = Clock(rate, 1000 + 1000 * chance(), 1.8e9 + 1000 * (chance() - 0.5))
+        self.sent = [0, 0]
+        self.cuts: list[tuple[float, float, int]] = []
+        self.slows: list[Fault] = []
+        self.faults: dict[tuple[int, int], Fault] = {}  # by way and number of the message
+
+
+class Network:
+    """Carries messages, with the faults of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._fastest, self._spread = plan.fastest, plan.slowest - plan.fastest
+        self.hosts = [Host(number, rate) for number, rate in enumerate(plan.rates[:-1])]
+        for fault in plan.faults:
+            if fault.kind in ("lose", "late", "twice"):
+                self.hosts[fault.whom].faults[fault.more, int(fault.at)] = fault
+            elif fault.kind == "slow":
+                self.hosts[fault.whom].slows.append(fault)
+            elif fault.kind == "cut":
+                self.hosts[fault.whom].cuts.append((fault.at, fault.at + fault.value, fault.more))
+
+    def carry(
+        self, host: Host, way: int, what: tuple[Any, ...], arrive: Callable[..., object], *arguments: Any
+    ) -> None:
+        """One message: it arrives, late, twice or not at all."""
+        world = Here.world
+        number = host.sent[way]
+        host.sent[way] = number + 1
+        now = world.now
+        for begin, end, cut in host.cuts:
+            if begin <= now < end and cut in (way, BOTH):
+                world.tell(host.name, f"{WAYS[way]} {number} is lost in a cut network: {what[:2]}")
+                return
+        due = now + self._fastest + self._spread * world.chance()
+        for slow in host.slows:
+            if slow.more == way and slow.at <= now < slow.at + SLOW:
+                due += slow.value
+        fault = host.faults.get((way, number))
+        if fault is not None:
+            world.tell(host.name, f"{WAYS[way]} {number}: {fault.kind} ({fault.value:.3f} s): {what[:2]}")
+            if fault.kind == "lose":
+                return
+            if fault.kind == "late":
+                due += fault.value
+            else:
+                world.at(due + fault.value, arrive, *arguments)
+        world.at(due, arrive, *arguments)
+
+
+class Server:
+    """A server with a clock, that is down at times. Subclasses answer requests and keep a memory."""
+
+    def __init__(self, number: int, rate: float) -> None:
+        self.number = number
+        self.name = "server" if number == 0 else f"server {number}"
+        self.clock = Clock(rate, 5000.0, 1.8e9)
+        self.up = True
+        self.ever_forgot: list[float] = []  # when it came back without all that it had
+
+    def answer(self, request: Any) -> Any:
+        """What it answers."""
+        raise NotImplementedError
+
+    def memory(self) -> Any:
+        """A copy of all that it knows."""
+        raise NotImplementedError
+
+    def remember(self, memory: Any) -> None:
+        """Know that and nothing else; ``None``: nothing at all."""
+        raise NotImplementedError
+
+    def fail(self, seconds: float, kept: int, old: Any) -> None:
+        """Go down, and come back with what was *kept*."""
+        world = Here.world
+        world.tell(self.name, f"goes down for {seconds:.3f} s")
+        self.up = False
+        world.at(world.now + seconds, self._come_back, kept, old)
+
+    def _come_back(self, kept: int, old: Any) -> None:
+        if kept != KEPT:
+            self.ever_forgot.append(Here.world.now)
+            self.remember(None if kept == LOST else old)
+        Here.world.tell(self.name, ("is back", "is back, empty", "is back with old data")[kept])
+        self.up = True
+
+
+class Call(Pipe):
+    """A request that waits for its answer."""
+
+    answer: Any = None
+
+    def come(self, answer: Any) -> None:
+        """The answer is there; only the first one counts."""
+        if not self.filled:
+            self.answer = answer
+            self.write(b".")
+
+
+def ask(network: Network, host: Host, server: Server, request: Any, deadline: Deadline, where: str) -> Any:
+    """The answer of a server to one request; raises as ``Deadline.wait`` does."""
+    call = Call()
+    deadline.check(where)
+
+    def arrive() -> None:
+        if server.up:
+            answer = server.answer(request)
+            network.carry(host, ANSWER, request, call.come, answer)
+        else:
+            Here.world.tell(server.name, f"is down: {request[:2]}")
+
+    network.carry(host, REQUEST, request, arrive)
+    deadline.wait(call.number, READABLE, where)
+    return call.answer

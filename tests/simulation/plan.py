@@ -1,0 +1,221 @@
+"""What happens in one history from outside: who runs what, how the network and the clocks are, and every fault.
+
+A plan is plain data, drawn from one seed, so that parts of it can be left out and the rest stays as it was.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+INFINITE = float("inf")
+KEEPER, GUARD = 0, 1
+REQUEST, ANSWER, BOTH = 0, 1, 2
+KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
+TTLS = (6.0, 10.0, 10.0, 20.0)
+
+
+class RunPlan(NamedTuple):
+    """One `lockctl run`. Times in seconds."""
+
+    host: int
+    start: float
+    ttl: float
+    wait: float
+    length: float  # of the job
+    stubborn: float = 0.05  # how long it lives on after TERM; infinite: it does not heed it
+    outlived: float = 0.0  # how long another process of the job outlives the command, if nobody stops it
+    succeeds: bool = True
+    once_per: float | None = None
+    min_hold: float = 0.0
+    mode: str = "exclusive"
+    slots: int = 1
+
+
+class Fault(NamedTuple):
+    """Something that goes wrong, or that somebody does.
+
+    ======== =================== ============================== ==============================================
+    kind     whom                at                             value, more
+    ======== =================== ============================== ==============================================
+    stop     number of a run     step of its keeper or guard    seconds (infinite: killed), KEEPER or GUARD
+    pause    number of a run     time                           the same
+    lose     number of a host    number of its message          -, REQUEST or ANSWER
+    late     number of a host    number of its message          seconds, REQUEST or ANSWER
+    twice    number of a host    number of its message          seconds between the two, REQUEST or ANSWER
+    cut      number of a host    time                           seconds, REQUEST, ANSWER or BOTH
+    slow     number of a host    time                           seconds more for all of 3 s, REQUEST or ANSWER
+    down     number of a server  time                           seconds, KEPT, LOST or OLD
+    jump     number of a server  time                           seconds by which its wall clock moves, -
+    wrong    number of a host    time                           seconds by which its wall clock moves, -
+    signal   number of a run     time                           number of the signal, -
+    revoke   number of a host    time                           seconds between looking and asking, 1: free it now
+    forget   number of a host    time                           for how long it was not used, -
+    ======== =================== ============================== ==============================================
+    """
+
+    kind: str
+    whom: int
+    at: float
+    value: float = 0.0
+    more: int = 0
+
+
+class Plan(NamedTuple):
+    """One history."""
+
+    seed: int  # of all small chances: latencies, jitter, who gets a processor first
+    store: str
+    fastest: float  # seconds of one message
+    slowest: float
+    rates: tuple[float, ...]  # of the hosts' clocks, and the last one of the servers'
+    runs: tuple[RunPlan, ...]
+    faults: tuple[Fault, ...]
+
+
+def drawn(seed: int, store: str) -> Plan:
+    """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
+    chance = random.Random(seed)
+    situation = chance.choice((_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten))
+    return situation(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
+
+
+def _mess(chance: random.Random, plan: Plan) -> Plan:
+    """Anything."""
+    hosts = chance.choice((2, 2, 3))
+    fastest, slowest = chance.choice(((0.0003, 0.002), (0.0003, 0.002), (0.01, 0.05), (0.1, 0.3), (0.3, 0.5)))
+    ttl = chance.choice(TTLS)
+    spread = 0.0019
+    rates = tuple([1 + spread / 2 * chance.choice((-1, 0, 1)) for _ in range(hosts + 1)])
+    once_per = chance.choice((None, None, None, 60.0))
+    mode, slots = chance.choice((("exclusive", 1),) * 8 + (("shared", 1), ("slot", 2)))
+    runs = [
+        _run(chance, number % hosts, ttl, once_per, mode, slots) for number in range(chance.choice((2, 2, 3, 3, 4)))
+    ]
+    faults: list[Fault] = []
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 2, 3, 4, 6))):
+        faults += _fault(chance, runs, hosts, ttl)
+    return Plan(plan.seed, plan.store, fastest, slowest, rates, tuple(runs), tuple(faults))
+
+
+def _one_after_another(chance: random.Random) -> list[RunPlan]:
+    """A long job that does not heed TERM, and who waits for its lock."""
+    ttl = chance.choice(TTLS)
+    length = chance.choice((2.5 * ttl, 2.5 * ttl, ttl))
+    holder = RunPlan(
+        0, 0.0, ttl, 30.0, length, chance.choice((0.05, INFINITE, INFINITE)), chance.choice((0.0, INFINITE))
+    )
+    waiters = [RunPlan(1, chance.uniform(0.1, ttl), ttl, 90.0, 1.0), RunPlan(1, chance.uniform(1, ttl), ttl, 90.0, 1.0)]
+    return [holder, *waiters[: chance.choice((1, 1, 2))]]
+
+
+def _silence(chance: random.Random, plan: Plan) -> Plan:
+    """Slow answers, then none: the deadline is all that the holder has."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    time = chance.choice((0.0, 0.0, chance.uniform(0, 1.2 * ttl)))
+    faults = [Fault("slow", 0, time, chance.uniform(0, 0.2) * ttl, chance.choice((REQUEST, ANSWER, ANSWER)))]
+    cut = time + chance.uniform(0.2, 4.0)
+    faults.append(Fault("cut", 0, cut, 3 * ttl, chance.choice((REQUEST, ANSWER, BOTH))))
+    if chance.random() < 0.3:
+        faults += _fault(chance, runs, 2, ttl)
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
+
+
+def _stuck(chance: random.Random, plan: Plan) -> Plan:
+    """One of the two processes stands still, or is dead, while no renewal comes through."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    time, who = chance.uniform(0.02, ttl), chance.randrange(2)
+    still = [Fault("pause", 0, time, chance.choice((3 * ttl, 3 * ttl, INFINITE, chance.uniform(0, ttl))), who)]
+    if chance.random() < 0.5:
+        still = [Fault("stop", 0, int(2 ** chance.uniform(1, 8)), still[0].value, who)]
+    faults = [*still, Fault("cut", 0, max(0.1, time + chance.uniform(-1, 1)), 3 * ttl, BOTH)]
+    return plan._replace(runs=tuple(runs), faults=tuple(faults[: chance.choice((1, 2, 2))]))
+
+
+def _far(chance: random.Random, plan: Plan) -> Plan:
+    """A server that is far away."""
+    ttl = chance.choice((10.0, 20.0, 30.0))
+    slowest = ttl / chance.uniform(26, 50)
+    run = RunPlan(0, 0.0, ttl, 60.0, 2 * ttl)
+    return plan._replace(fastest=0.8 * slowest, slowest=slowest, runs=(run,))
+
+
+def _early_signal(chance: random.Random, plan: Plan) -> Plan:
+    """A signal, or somebody who wants the lock, in the moment when the command starts."""
+    run = RunPlan(0, 0.0, 10.0, 30.0, 6.0, 0.05)
+    span = chance.uniform(0.05, 0.9)
+    faults = [Fault("stop", 0, chance.randrange(1, 30), span, chance.choice((KEEPER, GUARD, GUARD)))]
+    faults.append(Fault("signal", 0, chance.uniform(0.02, 0.1 + span), 15))
+    if chance.random() < 0.4:
+        faults[-1] = Fault("revoke", 1, chance.uniform(0.01, 0.1), 0.0, chance.randrange(2))
+    return plan._replace(runs=(run, run._replace(host=1, start=8.0)), faults=tuple(faults))
+
+
+def _forgotten(chance: random.Random, plan: Plan) -> Plan:
+    """A name that is forgotten, and a clock that goes back."""
+    short = RunPlan(0, 0.0, 6.0, 30.0, 0.5)
+    runs = [short, short._replace(host=1, start=chance.uniform(4, 9)), short._replace(start=14.0)]
+    forget, back = sorted((chance.uniform(2, 8), chance.uniform(2, 12)))
+    faults = [Fault("forget", 1, forget, 0.2), Fault("jump", 0, back, -chance.uniform(0, 30))]
+    faults.append(Fault("forget", 0, chance.uniform(8, 13), 0.2))
+    return plan._replace(runs=tuple(runs), faults=tuple(faults[: chance.choice((1, 2, 2, 3))]))
+
+
+def _run(chance: random.Random, host: int, ttl: float, once_per: float | None, mode: str, slots: int) -> RunPlan:
+    if mode == "shared" and chance.random() < 0.4:
+        mode = "exclusive"
+    return RunPlan(
+        host=host,
+        start=chance.choice((0.0, chance.uniform(0, 3), chance.uniform(0, ttl))),
+        ttl=ttl,
+        wait=chance.choice((0.0, 30.0, 60.0, 60.0)),
+        length=chance.choice((0.05, chance.uniform(0, 3), chance.uniform(0, ttl), chance.uniform(ttl, 2 * ttl))),
+        stubborn=chance.choice((0.05, 0.05, 1.0, INFINITE)),
+        outlived=chance.choice((0.0, 0.0, 0.0, 0.1, INFINITE)),
+        succeeds=chance.random() < 0.8,
+        once_per=once_per,
+        min_hold=chance.choice((0.0,) * 9 + (ttl / 2,)),
+        mode=mode,
+        slots=slots,
+    )
+
+
+def _fault(chance: random.Random, runs: list[RunPlan], hosts: int, ttl: float) -> list[Fault]:
+    """One fault, or a few that belong together."""
+    kind = chance.choice(KINDS + KINDS_TOO)
+    number = chance.randrange(len(runs))
+    time = chance.choice((chance.uniform(0, 3), chance.uniform(0, 2 * ttl)))
+    host = chance.randrange(hosts)
+    span = chance.choice((chance.uniform(0, 0.3), chance.uniform(0, 0.15 * ttl), chance.uniform(0, 2 * ttl), 3 * ttl))
+    step = int(2 ** chance.uniform(1, 8.5))
+    if kind == "stop":
+        return [Fault(kind, number, step, span, chance.randrange(2))]
+    if kind == "kill":
+        return [Fault("stop", number, step, INFINITE, chance.randrange(2))]
+    if kind == "pause":
+        return [Fault(kind, number, time, chance.choice((span, INFINITE)), chance.randrange(2))]
+    if kind == "both":
+        return [Fault("pause", number, time, span, KEEPER), Fault("pause", number, time, span, GUARD)]
+    if kind in ("lose", "late", "twice"):
+        way = chance.randrange(2)
+        return [Fault(kind, host, int(2 ** chance.uniform(0, 6)), span, way)]
+    if kind in ("cut", "slow"):
+        return [Fault(kind, host, time, span, chance.randrange(3 if kind == "cut" else 2))]
+    if kind == "down":
+        return [Fault(kind, 0, time, max(span, 0.1), chance.choice((KEPT, KEPT, LOST, OLD)))]
+    if kind == "jump":
+        return [Fault(kind, 0, time, chance.choice((-1, 1)) * span)]
+    if kind == "wrong":
+        return [Fault(kind, host, time, chance.choice((-1, 1)) * 50 * span)]
+    if kind == "signal":
+        return [Fault(kind, number, time, 15)]
+    if kind == "revoke":
+        return [Fault(kind, host, time, chance.choice((0.0, span)), chance.choice((0, 0, 1)))]
+    forget = Fault("forget", host, time + ttl, chance.choice((0.0, 0.5, 2.0)))
+    return [forget, Fault("jump", 0, max(0.0, time + ttl - 1), -span)] if chance.random() < 0.7 else [forget]
+
+
+KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
+KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")

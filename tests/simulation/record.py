@@ -1,0 +1,135 @@
+"""What happened to one run, as nobody inside can see it: when its processes lived, what it was granted and gave back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lockctl.errors import LeaseLost, LeaseRevoked
+from tests.simulation.world import INFINITE, Here
+
+if TYPE_CHECKING:
+    from lockctl.model import Claim, Grant, Outcome, Run
+    from tests.simulation.plan import RunPlan
+    from tests.simulation.system import Process
+
+
+class Granted(NamedTuple):
+    """A grant, and when it was asked for and known."""
+
+    sent: float
+    known: float
+    token: int
+    owner: str
+    at: float  # by the clock of the store
+
+
+class RunRecord:
+    """One run."""
+
+    def __init__(self, number: int, plan: RunPlan) -> None:
+        self.number = number
+        self.name = f"run {number}"
+        self.plan = plan
+        self.keeper: Process | None = None
+        self.guard: Process | None = None
+        self.lived: list[list[float]] = []  # of each process of the job: from when, until when
+        self.granted: list[Granted] = []
+        self.kept = 0.0  # when the last request was sent that prolonged the lease
+        self.owners: dict[str, float] = {}  # and when each was asked for first
+        self.asked_back: set[str] = set()  # owners that were given back, whether or not an answer came
+        self.given_back: dict[str, float] = {}  # when it was answered
+        self.left: set[str] = set()  # owners of which something was at the server when the run had ended by itself
+        self.signalled: list[tuple[float, int]] = []  # what its job was sent by others than the job
+        self.command_status: int | None = None
+        self.passed_on: float | None = None  # when its keeper was sent a signal while the job ran or was to start
+        self.outcome: Outcome | None = None
+        self.failure = ""
+        self.ended = INFINITE
+        self.noted: tuple[float, float] | None = None  # of its success: the time by the store, when it was known
+
+    def living(self) -> bool:
+        """Whether a process of the job lives."""
+        return any(end == INFINITE for _, end in self.lived)
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """From the first process of the job to the end of the last one."""
+        if not self.lived:
+            return None
+        return min(begin for begin, _ in self.lived), max(end for _, end in self.lived)
+
+
+class Recording:
+    """Added to the class of a backend: writes down what one run asks and is told."""
+
+    record: RunRecord
+    wrong: list[str]  # what is known to be wrong at once
+
+    def try_acquire(self, claim: Claim, **more: Any) -> Grant | None:
+        """See ``Backend``."""
+        record, world, sent = self.record, Here.world, Here.world.now
+        first = record.owners.setdefault(claim.owner, sent)
+        grant: Grant | None = super().try_acquire(claim, **more)  # type: ignore[misc]
+        if grant is not None:
+            record.granted.append(Granted(first, world.now, grant.token, claim.owner, grant.at))
+            record.kept = sent
+            world.tell(record.name, f"is granted the lock with token {grant.token}")
+        return grant
+
+    def renew(self, grant: Grant, **more: Any) -> Grant:
+        """See ``Backend``."""
+        sent = Here.world.now
+        try:
+            renewed: Grant = super().renew(grant, **more)  # type: ignore[misc]
+        except LeaseLost as lost:
+            Here.world.tell(self.record.name, f"its renewal says: {lost}")
+            raise
+        except LeaseRevoked:
+            self.record.kept = sent
+            raise
+        self.record.kept = sent
+        return renewed
+
+    def release(self, grant: Grant, **more: Any) -> None:
+        """See ``Backend``."""
+        self._gives_back(grant.claim, "the lock")
+        super().release(grant, **more)  # type: ignore[misc]
+        self._gave_back(grant.claim)
+
+    def withdraw(self, claim: Claim, **more: Any) -> None:
+        """See ``Backend``."""
+        self._gives_back(claim, "what it may have")
+        super().withdraw(claim, **more)  # type: ignore[misc]
+        self._gave_back(claim)
+
+    def note_success(self, grant: Grant, **more: Any) -> None:
+        """See ``Backend``."""
+        super().note_success(grant, **more)  # type: ignore[misc]
+        self.record.noted = (grant.at, Here.world.now)
+        Here.world.tell(self.record.name, "has noted its success")
+
+    def _gives_back(self, claim: Claim, what: str) -> None:
+        record = self.record
+        record.asked_back.add(claim.owner)
+        Here.world.tell(record.name, f"gives back {what}")
+        if record.living():
+            self.wrong.append(f"{record.name} gave the lock back at {Here.world.now:.3f} while its job lived")
+
+    def _gave_back(self, claim: Claim) -> None:
+        self.record.given_back[claim.owner] = Here.world.now
+
+
+class RecordingBoth(Recording):
+    """For a backend that releases and remembers in one request."""
+
+    def release_with_run(self, grant: Grant, run: Run, **more: Any) -> bool:
+        """See ``Backend.remember``."""
+        self._gives_back(grant.claim, "the lock")
+        added: bool = super().release_with_run(grant, run, **more)  # type: ignore[misc]
+        self._gave_back(grant.claim)
+        return added
+
+
+def recorded(backend: type[Any]) -> type[Any]:
+    """The class of a backend that writes down what it is asked."""
+    return type("Recorded", (RecordingBoth if hasattr(backend, "release_with_run") else Recording, backend), {})

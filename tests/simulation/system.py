@@ -1,0 +1,338 @@
+"""A virtual kernel: processes and their parents, signals, pipes, pairs of sockets, timers, and ``poll``.
+
+Only what keeper, guard and clients use of the real one. Descriptors are numbers of the whole world.
+"""
+
+from __future__ import annotations
+
+import select
+from _signal import SIGCHLD, SIGCONT, SIGKILL
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.world import INFINITE, Here, Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.simulation.world import Clock
+
+READABLE = int(select.POLLIN)
+FIRST_DESCRIPTOR = 5000
+SLOWEST_KILL = 0.02  # seconds until a process is gone after SIGKILL
+
+
+class Descriptor:
+    """What can be polled. Subclasses say when it is readable."""
+
+    def __init__(self) -> None:
+        descriptors = Here.world.descriptors
+        self.number = FIRST_DESCRIPTOR + len(descriptors)
+        self.waiters: dict[Thread, None] = {}  # in the order in which they came
+        descriptors[self.number] = self
+
+    def ready(self) -> bool:
+        """Whether it is readable."""
+        raise NotImplementedError
+
+    def changed(self) -> None:
+        """Wake who waits for it."""
+        for thread in self.waiters:
+            Here.world.wake(thread)
+
+    def close(self) -> None:
+        """Nobody uses it any more."""
+
+    def fileno(self) -> int:
+        """Its number."""
+        return self.number
+
+
+class Pipe(Descriptor):
+    """One in which bytes are only counted; the reading and the writing end have one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filled = 0
+        self.ended = False
+
+    def ready(self) -> bool:
+        """See ``Descriptor``."""
+        return self.filled > 0 or self.ended
+
+    def read(self, size: int) -> bytes:
+        """As ``os.read`` of one that does not block."""
+        if not self.filled:
+            if self.ended:
+                return b""
+            raise BlockingIOError
+        taken, self.filled = min(size, self.filled), max(0, self.filled - size)
+        return b"." * taken
+
+    def write(self, data: bytes) -> int:
+        """As ``os.write``."""
+        self.filled += len(data)
+        self.changed()
+        return len(data)
+
+    def finish(self) -> None:
+        """The writing end is closed."""
+        self.ended = True
+        self.changed()
+
+
+class End(Descriptor):
+    """One end of a pair of sockets that keep frames whole."""
+
+    peer: End
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: deque[bytes] = deque()
+        self.open = True
+
+    def ready(self) -> bool:
+        """See ``Descriptor``."""
+        return bool(self.frames) or not self.peer.open
+
+    def sendmsg(self, parts: list[bytes], beside: object, flags: int) -> None:
+        """As the method of a socket."""
+        Here.world.step()
+        if not (self.peer.open and self.open):
+            raise BrokenPipeError
+        self.peer.frames.append(parts[0])
+        self.peer.changed()
+
+    def recv_into(self, buffer: bytearray, size: int, flags: int) -> int:
+        """The length of the next frame, as with MSG_PEEK and MSG_TRUNC."""
+        if self.frames:
+            return len(self.frames[0])
+        if not self.peer.open:
+            return 0
+        raise BlockingIOError
+
+    def recvmsg(self, size: int, room: int, flags: int) -> tuple[bytes, list[Any], int, None]:
+        """As the method of a socket."""
+        return (self.frames.popleft() if self.frames else b""), [], 0, None
+
+    def close(self) -> None:
+        """The other end sees it."""
+        self.open = False
+        self.peer.changed()
+
+
+class Timer(Descriptor):
+    """A ``timerfd`` of the boot clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._at = INFINITE
+
+    def set(self, at: float | None) -> None:
+        """Readable from then on; ``None``: never."""
+        self._at = INFINITE if at is None else at
+        if self._at < INFINITE and self.waiters:
+            self.arm()
+
+    def arm(self) -> None:
+        """See that who waits is woken."""
+        if self._at < INFINITE:
+            Here.world.at(max(Here.world.now, self._clock.true(self._at)) + 0.0001, self._ring, self._at)
+
+    def _ring(self, at: float) -> None:
+        if self._at == at:
+            self.changed()
+
+    def ready(self) -> bool:
+        """See ``Descriptor``."""
+        return self._clock.boottime() >= self._at
+
+
+class Signalled(Descriptor):
+    """A ``signalfd``."""
+
+    def __init__(self, wanted: frozenset[int]) -> None:
+        super().__init__()
+        self._wanted = wanted
+        self._sent: list[tuple[int, int, int]] = []
+
+    def put(self, signum: int, code: int, sender: int) -> None:
+        """A signal was sent; the same one is kept once."""
+        if signum in self._wanted and not any(each[0] == signum for each in self._sent):
+            self._sent.append((signum, code, sender))
+            self.changed()
+
+    def ready(self) -> bool:
+        """See ``Descriptor``."""
+        return bool(self._sent)
+
+    def read(self) -> list[tuple[int, int, int]]:
+        """What was sent since the last call."""
+        sent, self._sent = self._sent, []
+        return sent
+
+
+class Poll:
+    """Stands for ``select.poll``."""
+
+    def __init__(self) -> None:
+        self._watched: list[int] = []
+
+    def register(self, descriptor: int, events: int = READABLE) -> None:
+        """As the real one."""
+        if descriptor not in self._watched:
+            self._watched.append(descriptor)
+
+    def unregister(self, descriptor: int) -> None:
+        """As the real one."""
+        self._watched.remove(descriptor)
+
+    def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
+        """As the real one; *timeout* in milliseconds of the host's clock."""
+        world = Here.world
+        world.step()
+        thread = world.thread
+        assert thread is not None
+        until = INFINITE if timeout is None or timeout < 0 else world.now + timeout / 1000 / thread.process.clock.rate
+        descriptors = world.descriptors
+        watched = [descriptors[number] for number in self._watched]
+        while True:
+            ready = [(each.number, READABLE) for each in watched if each.ready()]
+            if ready or world.now >= until:
+                return ready
+            for each in watched:
+                each.waiters[thread] = None
+                if isinstance(each, Timer):
+                    each.arm()
+            world.block(until)
+            for each in watched:
+                each.waiters.pop(thread, None)
+
+
+class Process:
+    """A process of a host: a program with threads, or one of a job, which only lives and dies."""
+
+    def __init__(self, system: System, name: str, clock: Clock, parent: Process | None) -> None:
+        self.system = system
+        self.name = name
+        self.clock = clock
+        self.parent = parent
+        self.pid = system.number(self)
+        self.children: list[Process] = []
+        if parent is not None:
+            parent.children.append(self)
+        self.steps = 0
+        self.faults: dict[int, Any] = {}  # by the step at which they happen
+        self.dead = False
+        self.stopped = False
+        self.stopped_until = 0.0
+        self.pending: list[tuple[Thread, int]] = []
+        self.status = 0
+        self.reaps = False  # orphans below it become its children
+        self.dies_with_parent = False
+        self.signals: list[Signalled] = []
+        self.owned: list[Descriptor] = []
+        self.unable: list[tuple[float, float]] = []  # when it was stopped, or dead
+
+    def start(self, body: Callable[[], None]) -> None:
+        """Run a program in it, whose end is its own."""
+
+        def run() -> None:
+            body()
+            self.end(0)
+
+        Here.world.start(self, run)
+
+    def meet(self, fault: Any) -> None:
+        """Be stopped, or ended, by another's hand."""
+        if self.dead:
+            return
+        if fault.value == INFINITE:
+            Here.world.tell(self.name, "killed")
+            self.end(int(SIGKILL))
+        else:
+            self.stop(fault.value)
+
+    def stop(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after so many seconds."""
+        world = Here.world
+        world.tell(self.name, f"stopped for {seconds:.3f} s")
+        self.stopped = True
+        self.stopped_until = max(self.stopped_until, world.now + seconds)
+        self.unable.append((world.now, world.now + seconds))
+        world.at(world.now + seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        world = Here.world
+        if self.dead or not self.stopped or world.now < self.stopped_until - 1e-9:
+            return
+        world.tell(self.name, "continued")
+        self.stopped = False
+        self.take(int(SIGCONT))
+        pending, self.pending = self.pending, []
+        world.resume_all(pending)
+
+    def take(self, signum: int, code: int = 0, sender: int = 0) -> None:
+        """A signal comes."""
+        if self.dead:
+            return
+        if signum == SIGKILL:
+            world = Here.world
+            world.at(world.now + world.chance() * SLOWEST_KILL, self.end, int(SIGKILL))
+            return
+        for each in self.signals:
+            each.put(signum, code, sender)
+
+    def end(self, status: int) -> None:
+        """It is gone, with a status of ``waitpid``; its children find another parent."""
+        if self.dead:
+            return
+        self.dead, self.status = True, status
+        self.unable.append((Here.world.now, INFINITE))
+        for each in self.owned:
+            each.close()
+        heir = self.parent
+        while heir is not None and (heir.dead or not heir.reaps):
+            heir = heir.parent
+        for child in self.children:
+            if child.dies_with_parent and not child.dead:
+                child.take(int(SIGKILL))
+            child.parent = heir
+            if heir is not None:
+                heir.children.append(child)
+                if child.dead:
+                    heir.take(int(SIGCHLD))
+        self.children = []
+        if self.parent is not None:
+            self.parent.take(int(SIGCHLD), 1, self.pid)
+
+    def descendants(self) -> Iterable[Process]:
+        """All that are below it."""
+        found = list(self.children)
+        for each in found:
+            found += each.children
+        return found
+
+    def wait(self, flags: int) -> tuple[int, int]:
+        """As ``os.waitpid(-1, flags)``; it always returns at once."""
+        if not self.children:
+            raise ChildProcessError
+        for child in self.children:
+            if child.dead:
+                self.children.remove(child)
+                return child.pid, child.status
+        return 0, 0
+
+
+class System:
+    """The processes of all hosts."""
+
+    def __init__(self) -> None:
+        self.processes: dict[int, Process] = {}
+
+    def number(self, process: Process) -> int:
+        """A pid."""
+        pid = 100 + len(self.processes)
+        self.processes[pid] = process
+        return pid

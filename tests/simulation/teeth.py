@@ -1,0 +1,70 @@
+"""Whether the simulator finds what it is for: each fault of ``faults/`` in a copy of lockctl, and how soon it is found.
+
+A file there is a patch. Before it stands the plan of the smallest history in which it was found once.
+
+    python -m tests.simulation.teeth               all
+    python -m tests.simulation.teeth owner floor   those whose names begin so
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent.parent
+FAULTS = sorted((Path(__file__).parent / "faults").glob("*.patch"))
+SEED = 1_000_000
+SECONDS = float(os.environ.get("SECONDS", "180"))
+ENDED = re.compile(r"(\d+) histories from seed")
+WRONG = re.compile(r"wrong: (.*) (\S+:\d+)")
+
+
+class Bite(NamedTuple):
+    """What became of one fault."""
+
+    name: str
+    kinds: str  # of what was found to be wrong; empty: nothing
+    histories: int
+    seed: str
+
+
+def with_fault(patch: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the simulation with one fault in a copy of the package."""
+    with tempfile.TemporaryDirectory(prefix="lockctl-teeth-") as folder:
+        shutil.copytree(ROOT / "lockctl", Path(folder) / "lockctl", ignore=shutil.ignore_patterns("__pycache__"))
+        (Path(folder) / "tests").symlink_to(ROOT / "tests")
+        subprocess.run(["git", "apply", str(patch)], cwd=folder, check=True)
+        command = [sys.executable, "-m", "tests.simulation", *words]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def bite(patch: Path, seconds: float) -> Bite:
+    """Search with one fault."""
+    done = with_fault(patch, "--quiet", "--seed", str(SEED), "--seconds", str(seconds))
+    ended, wrong = ENDED.search(done.stdout), WRONG.search(done.stdout)
+    if ended is None:
+        raise RuntimeError(f"{patch.stem}: {done.stdout}{done.stderr}")
+    return Bite(patch.stem, wrong[1] if wrong else "", int(ended[1]), wrong[2] if wrong else "")
+
+
+def main(beginnings: list[str]) -> int:
+    """Print a table; 1 if a fault was not found."""
+    missed = 0
+    print(f"{'fault':45}  {'found':24}  {'after':>8}  {'first':>16}")
+    for patch in FAULTS:
+        if beginnings and not patch.stem.startswith(tuple(beginnings)):
+            continue
+        found = bite(patch, SECONDS)
+        missed += not found.kinds
+        print(f"{found.name:45}  {found.kinds or 'NOT FOUND':24}  {found.histories:8}  {found.seed:>16}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,55 @@
+"""A short part of the histories that `make simulate` tries, and the smallest ones in which faults were found once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.simulation.teeth import FAULTS, ROOT, with_fault
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HISTORIES = 400
+LONGEST = 90  # seconds
+
+
+def simulation(*words: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: the modules of lockctl are changed there."""
+    command = [sys.executable, "-m", "tests.simulation", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.slow
+def test_nothing_is_wrong_in_some_histories_with_faults_of_all_kinds() -> None:
+    done = simulation("--seed", "1", "--histories", str(HISTORIES), "--seconds", str(LONGEST), "--jobs", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout.split()[0]) > HISTORIES / 10, "this machine is too slow for histories"
+
+
+@pytest.mark.slow
+def test_nothing_is_wrong_in_histories_in_which_a_fault_was_found() -> None:
+    done = simulation("--plans", *map(str, FAULTS))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [f"{patch.stem}: nothing is wrong" for patch in FAULTS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("patch", FAULTS, ids=lambda patch: patch.stem)
+def test_a_fault_is_found_in_its_history(patch: Path) -> None:
+    done = with_fault(patch, "--plans", str(patch))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "bug: " not in done.stdout
+
+
+@pytest.mark.slow
+def test_a_fault_is_found_and_its_smallest_history_is_told_always_in_the_same_way() -> None:
+    patch = next(each for each in FAULTS if each.stem.startswith("place-in-the-queue"))
+    words = ("--seed", "1", "--histories", "400", "--jobs", "1", "--store", "exact")
+    told = [with_fault(patch, *words) for _ in range(2)]
+    assert told[0].returncode == 1, told[0].stdout + told[0].stderr
+    assert "WRONG  left: " in told[0].stdout
+    assert told[0].stdout.partition("\n")[2] == told[1].stdout.partition("\n")[2]
