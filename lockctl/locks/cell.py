@@ -327,11 +327,11 @@ class CellBackend:
 
     def _matching(self, kind: str, pattern: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """The cells of one kind, with the names of the locks."""
-        from lockctl.locks.inspect import is_match
+        from lockctl.locks.inspect import beginning, is_match
 
-        beginning = kind + self._prefix
-        for key, seen in self._cells.scan(beginning, deadline):
-            name = key[len(beginning) :]
+        start = kind + self._prefix
+        for key, seen in self._cells.scan(start + beginning(pattern), deadline):
+            name = key[len(start) :]
             if is_match(name, pattern):
                 yield name, seen
 

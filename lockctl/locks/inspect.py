@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 from lockctl.model import LockInfo
-from lockctl.names import is_name
+from lockctl.names import ALLOWED, is_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +19,11 @@ def is_match(name: str, pattern: str) -> bool:
     from fnmatch import fnmatchcase  # loads `re`, which a run that reports who holds a lock does not need
 
     return fnmatchcase(name, pattern) and is_name(name)
+
+
+def beginning(pattern: str) -> str:
+    """What every name begins with that matches a glob."""
+    return "".join(itertools.takewhile(ALLOWED.__contains__, pattern))
 
 
 def matching(names: Iterable[str], pattern: str) -> list[str]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
+PAGE = "1000"  # names in one answer, which has much else of each blob
 LONGEST_PREFIX = 400  # bytes: a name has at most 1024 characters, and each byte of a lock's name may take three
 RIGHTS = "the role Storage Blob Data Contributor, or a SAS token with rwdl"
 
@@ -73,7 +74,7 @@ class AzureBlobCells(ObjectCells):
 
         marker = ""
         while True:
-            query = (("comp", "list"), ("prefix", beginning), ("restype", "container"))
+            query = (("comp", "list"), ("maxresults", PAGE), ("prefix", beginning), ("restype", "container"))
             answer = self.container.ask("GET", "", deadline, query=(*query, *((("marker", marker),) if marker else ())))
             text = answer.body.decode("utf-8", "replace") if answer else ""
             for blob in text.split("<Blob>")[1:]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 RIGHTS = "storage.objects.get, .create, .delete and .list"
+PAGE = 1000  # names in one answer, as is usual: an emulator would give all of them
 LONGEST_PREFIX = 400  # bytes: a name has at most 1024, and each byte of it may take three
 
 
@@ -57,7 +58,8 @@ class GcsCells(ObjectCells):
         token = ""
         while True:
             more = f"&pageToken={quoted(token)}" if token else ""
-            target = f"{self.bucket.objects}?prefix={quoted(beginning)}&fields=items(name),nextPageToken{more}"
+            page = f"maxResults={PAGE}&fields=items(name),nextPageToken{more}"
+            target = f"{self.bucket.objects}?prefix={quoted(beginning)}&{page}"
             found = self.bucket.document(self.bucket.ask("GET", target, deadline))
             for item in found.get("items") or ():
                 yield str(item.get("name"))

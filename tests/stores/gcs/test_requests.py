@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.objects import AT_ONCE
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim, take
@@ -135,6 +137,28 @@ def test_what_is_forgotten_leaves_no_object_where_deletions_compare(
     assert client.forget("nightly", older_than=0.0, timeout=LIMIT)
     ours = [name for name in gcs_server.objects("locks") if name.startswith(word)]
     assert sorted(ours) == [f"{word}/domain:", f"{word}/floor:"]
+
+
+def test_a_list_reads_objects_beside_each_other_and_no_others_than_those_that_may_match(
+    between: HttpProxy, connect: Callable[[], Backend]
+) -> None:
+    client = connect()
+    for number in range(AT_ONCE):
+        take(client, claim(f"a-{number}"))
+    take(client, claim("b"))
+    together = threading.Barrier(AT_ONCE)  # none is answered before all are there
+
+    def look(request: Request) -> None:
+        if "alt=media" in request.path:
+            together.wait(LIMIT)
+
+    between.look = look
+    asked = len(between.seen)
+    assert len(list(client.list("a-*", timeout=LIMIT))) == AT_ONCE
+    assert len(between.seen) == asked + 1 + AT_ONCE
+    between.look = lambda _: None
+    assert [lock.name for lock in client.list("b", timeout=LIMIT)] == ["b"]
+    assert len(between.seen) == asked + 1 + AT_ONCE + 2
 
 
 def test_objects_are_not_kept_by_caches(connect: Callable[[], Backend], gcs_server: Gcs, word: str) -> None:
