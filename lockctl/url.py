@@ -128,8 +128,9 @@ def without_secrets(text: str) -> str:
     if "@" in (netloc if scheme.lower() in LOCAL else rest):
         userinfo, _, place = place.rpartition("@")
         user = userinfo.lstrip("/").partition(":")[0]
-        # what stands there alone is a token of Consul, in a URL without its colon
-        shown = f"{user}@" if user and userinfo.startswith("//") and not scheme.startswith("consul") else ""
+        # what stands there alone is a token of Consul, or a key of Azure, in a URL without its colon
+        hidden = scheme.lower().startswith(("consul", "azblob"))
+        shown = f"{user}@" if user and userinfo.startswith("//") and not hidden else ""
         rest = f"{scheme}://{shown}{place}" if colon else rest.rpartition("@")[2]
     pairs = [pair for pair in query.split("&") if pair and _unquote(pair.partition("=")[0]) not in SECRETS]
     return rest + (question + "&".join(pairs) if pairs else "")

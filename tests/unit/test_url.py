@@ -121,6 +121,7 @@ def test_parameters_have_defaults_and_an_unknown_one_is_named_with_those_there_a
         ("redis://:S3/CR3T@h/0", "redis://h/0"),
         ("redis//S3CR3T@h", "h"),
         ("consul://S3CR3T@h/", "consul://h/"),
+        ("azblob://S3CR3T@c/locks?account=a", "azblob://c/locks?account=a"),
         ("redis+unix://:S3CR3T@/run/redis", "redis+unix:///run/redis"),
         ("redis+unix:///run/redis@1", "redis+unix:///run/redis@1"),
         ("consul://:S3CR3T@h/?token_command=echo+S3CR3T", "consul://h/"),

@@ -134,7 +134,9 @@ def string_to_sign(
     method, path, query, length = request
     fields = {**headers, "content-length": str(length) if length else ""}
     lines = [method, *(fields.get(name, "") for name in SIGNED)]
-    lines += [f"{name}:{fields[name].strip()}" for name in sorted(fields) if name.startswith("x-ms-")]
+    ours = [name for name in fields if name.startswith("x-ms-")]
+    ours.sort(key=lambda name: name.replace("_", "!"))  # as Azure sorts: a low line before digits, other than ASCII
+    lines += [f"{name}:{fields[name].strip()}" for name in ours]
     lines.append(f"/{account}{path}")
     lines += [f"{name}:{text}" for name, text in sorted(query)]
     return "\n".join(lines)

@@ -188,3 +188,10 @@ def test_the_library_is_not_loaded_for_who_has_a_key(lockctl: Lockctl) -> None:
     assert "lockctl.stores.azblob" in done.stderr
     assert "azure.core" not in done.stderr
     assert "azure.identity" not in done.stderr
+
+
+def test_metadata_are_signed_in_the_order_that_azure_has(azblob_server: Azurite) -> None:
+    """Other programs' names may have low lines, which come before digits."""
+    fields = {f"x-ms-meta-{name}": name for name in ("a_b", "a1", "ab", "a_1", "a__", "a")}
+    fields |= {"x-ms-blob-type": "BlockBlob", "x-ms-blob-content-type": "a/b", "x-ms-access-tier": "Hot"}
+    assert azblob_server.request("PUT", "locks", f"signed-{os.urandom(6).hex()}", body=b"1", headers=fields)
