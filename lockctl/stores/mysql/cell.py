@@ -27,7 +27,7 @@ from lockctl.url import take_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any, ClassVar
 
     from lockctl.stores.mysql.address import Address
@@ -64,8 +64,7 @@ class MysqlCells(Cells):
         # a row of its own for the clock, whether the cell is there or not
         statement = f"SELECT c.data, c.version, {NOW} FROM (SELECT 1) AS one LEFT JOIN {TABLE} AS c ON c.id = %s"
         rows, _ = self._ask(statement, deadline, key.encode())
-        data, version, at = rows[0]
-        return Seen(data, version, float(at))
+        return self._seen(rows[0] if rows else ())
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
         """See ``Cells``."""
@@ -91,11 +90,29 @@ class MysqlCells(Cells):
                 f" ORDER BY id LIMIT {PAGE}"
             )
             rows, _ = self._ask(statement, deadline, start, len(beginning), beginning)
-            for name, data, version, at in rows:
-                yield name.decode("utf-8", "surrogateescape"), Seen(data, version, float(at))
+            for name, *cell in rows:
+                seen = self._seen(cell)
+                if not isinstance(name, bytes) or name < start:
+                    raise self._strange()
+                yield name.decode("utf-8", "surrogateescape"), seen
+                start = name + b"\0"
             if len(rows) < PAGE:
                 return
-            start = rows[-1][0] + b"\0"
+
+    def _seen(self, row: Sequence[Any]) -> Seen:
+        """What a row says; raises ``BackendUnavailable`` if it is none of ours."""
+        try:
+            data, version, at = row
+            seen = Seen(data, version, float(at))
+        except (TypeError, ValueError):
+            raise self._strange() from None
+        if not isinstance(data, (bytes, type(None))) or not isinstance(version, (bytes, type(None))):
+            raise self._strange()
+        return seen
+
+    def _strange(self) -> BackendUnavailable:
+        self.close()  # what comes next there would be as strange
+        return BackendUnavailable(f"{self.where}: not an answer to what was asked")
 
     def close(self) -> None:
         """See ``Cells``."""
