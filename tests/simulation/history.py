@@ -15,7 +15,7 @@ from lockctl.lease.schedule import plan as schedule_of
 from lockctl.request import Request
 from lockctl.supervise import channel, guard
 from lockctl.supervise.fork import GuardProcess
-from tests.simulation import modules
+from tests.simulation import modules, redis
 from tests.simulation.jobs import Job
 from tests.simulation.network import Host, Network
 from tests.simulation.plan import GUARD, KEPT, OLD
@@ -25,8 +25,10 @@ from tests.simulation.system import Process, System
 from tests.simulation.world import INFINITE, Here, World
 
 if TYPE_CHECKING:
+    from lockctl.wire.deadline import Deadline
     from tests.simulation.network import Server
     from tests.simulation.plan import Fault, Plan
+    from tests.simulation.world import Clock
 
 LOCK = "nightly"
 ASK_TIMEOUT = 10.0  # seconds for a request of an operator
@@ -37,7 +39,7 @@ OLDER = 5.0  # seconds: how old the data is of a server that comes back with old
 class Revoked(NamedTuple):
     """What an operator did: to whom, and what was answered."""
 
-    token: int | None
+    owner: str | None
     asked: float
     now: bool
     done: bool
@@ -54,6 +56,7 @@ class History:
         self.wrong: list[str] = self.world.bugs
         self.store = STORES[plan.store]
         self.servers: list[Server] = self.store.servers(plan.rates[-1])
+        self.world.connect = self._connect
         self.capabilities = self.store.backend.capabilities
         self.backend = recorded(self.store.backend)
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
@@ -75,6 +78,12 @@ class History:
         world.now += 2 * max(each.ttl + each.min_hold for each in self.plan.runs)
         self.left_for_ever = self.store.owners(self.servers)
         world.end()
+
+    def _connect(self, clock: Clock, name: str, deadline: Deadline, where: str) -> Any:
+        host = next(host for host in self.network.hosts if host.clock is clock)
+        server = next(server for server in self.servers if server.name == name)
+        assert isinstance(server, redis.RedisServer)
+        return redis.connected(self.network, host, server, deadline, where)
 
     def horizon(self) -> float:
         """When all must be over."""
@@ -191,7 +200,7 @@ class History:
             if process is not None:
                 process.meet(fault)
         elif kind == "down":
-            server = self.servers[fault.whom]
+            server = self.servers[fault.whom % len(self.servers)]
             old = server.memory() if fault.more == OLD else None
             if fault.more == KEPT:
                 server.fail(fault.value, fault.more, None)
@@ -199,8 +208,7 @@ class History:
                 world.at(world.now + OLDER, server.fail, max(fault.value, OLDER), fault.more, old)
         elif kind == "jump":
             world.tell("server", f"its wall clock jumps by {fault.value:.3f} s")
-            for server in self.servers:
-                server.clock.wall_base += fault.value
+            self.servers[fault.whom % len(self.servers)].clock.wall_base += fault.value
         elif kind == "wrong":
             self.network.hosts[fault.whom].clock.wall_base += fault.value
         elif kind == "signal":
@@ -228,10 +236,10 @@ class History:
             self.world.tell("operator", f"sees the holder with token {holders[0].token}")
             modules.TIME.sleep(fault.value)
             asked, now = self.world.now, bool(fault.more)
-            self.revoked.append(Revoked(holders[0].token, asked, now, done=False))
+            self.revoked.append(Revoked(holders[0].owner, asked, now, done=False))
             answer = backend.revoke(LOCK, holders[0], now=now, by="ops", reason="why not", timeout=ASK_TIMEOUT)
             self.world.tell("operator", f"{'frees the lock' if now else 'asks for the lock'}: {answer}")
-            self.revoked.append(Revoked(holders[0].token, asked, now, done=answer is not None))
+            self.revoked.append(Revoked(holders[0].owner, asked, now, done=answer is not None))
         except LockctlError as failure:
             self.world.tell("operator", f"fails: {failure}")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import _socket
 import errno
 import gc
+import importlib
 import os
 import select
 import sys
@@ -23,13 +24,19 @@ from lockctl import clock, kernel, loading
 from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: F401
 from lockctl.locks import cell, inspect, machine, objects, records, revoke  # noqa: F401
 from lockctl.supervise import fork, guard, keeper, preload, signals, tree
-from lockctl.wire import deadline  # noqa: F401
+from lockctl.wire import deadline, stream
 from tests.simulation.system import End, Pipe, Poll, Process, Signalled, Timer
 from tests.simulation.world import Here, Mutex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+LATER = (  # what runs load when they need it
+    "history locks.revoke stores.redis.hold stores.redis.inspect stores.redis.lock stores.redis.records"
+    " stores.redis.retire stores.redis.revoke stores.redis.session stores.redis.share stores.redis.wait"
+    " stores.redlock.inspect stores.redlock.lock stores.redlock.nodes stores.redlock.records stores.redlock.retire"
+    " stores.redlock.revoke stores.redlock.tally stores.redlock.wait"
+)
 REPLACED = ("lease", "locks", "supervise", "wire", "stores", "runner", "request")
 MONOTONIC = 1
 
@@ -234,6 +241,11 @@ class Signals(signals.Signals):
         self.ignored = frozenset()
 
 
+def _connect(self: stream.Endpoint, until: deadline.Deadline) -> Any:
+    link: Any = Here.world.connect(me().clock, self.host, until, self.where)
+    return link
+
+
 def put(module: Any, name: str, content: Any) -> None:
     """Replace what a module has of that name."""
     if not hasattr(module, name):
@@ -243,6 +255,9 @@ def put(module: Any, name: str, content: Any) -> None:
 
 def install() -> None:
     """Replace, in all modules that are loaded now; nothing of lockctl works in the real world afterwards."""
+    for name in LATER.split():
+        importlib.import_module(f"lockctl.{name}")
+    real_wall = clock.wall
     replaced = {"os": OS, "select": SELECT, "_thread": THREAD, "_socket": SOCKET, "kernel": KERNEL, "tree": TREE}
     for name, module in list(sys.modules.items()):
         if name.startswith("lockctl.") and name.split(".")[1] in REPLACED and module is not tree:
@@ -250,9 +265,12 @@ def install() -> None:
                 put(module, attribute, replaced[attribute])
             if getattr(module, "time", None) is time:
                 put(module, "time", TIME)
+            if getattr(module, "wall", None) is real_wall:
+                put(module, "wall", _wall)
     put(clock.Clock, "__call__", _clock_now)
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)
+    put(stream.Endpoint, "connect", _connect)
     put(guard, "Child", Child)
     put(keeper, "gc", GC)
     put(fork, "monotonic", clock.monotonic)

@@ -12,6 +12,7 @@ INFINITE = float("inf")
 KEEPER, GUARD = 0, 1
 REQUEST, ANSWER, BOTH = 0, 1, 2
 KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
+NODES = 5  # of a store with several
 TTLS = (6.0, 10.0, 10.0, 20.0)
 
 
@@ -76,8 +77,8 @@ class Plan(NamedTuple):
 def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
-    situation = chance.choice((_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten))
-    return situation(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
+    situations = (_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up)
+    return chance.choice(situations)(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
 
 
 def _mess(chance: random.Random, plan: Plan) -> Plan:
@@ -89,6 +90,8 @@ def _mess(chance: random.Random, plan: Plan) -> Plan:
     rates = tuple([1 + spread / 2 * chance.choice((-1, 0, 1)) for _ in range(hosts + 1)])
     once_per = chance.choice((None, None, None, 60.0))
     mode, slots = chance.choice((("exclusive", 1),) * 8 + (("shared", 1), ("slot", 2)))
+    if plan.store == "redlock":
+        mode, slots = "exclusive", 1
     runs = [
         _run(chance, number % hosts, ttl, once_per, mode, slots) for number in range(chance.choice((2, 2, 3, 3, 4)))
     ]
@@ -134,6 +137,20 @@ def _stuck(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=tuple(runs), faults=tuple(faults[: chance.choice((1, 2, 2))]))
 
 
+def _given_up(chance: random.Random, plan: Plan) -> Plan:
+    """An attempt that is given up, because its answer comes late, and what still comes of it later."""
+    ttl = chance.choice((6.0, 6.0, 20.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, 2 * ttl)
+    runs = (first, first._replace(host=1, start=chance.uniform(0.5, 6), length=1.0, wait=90.0))
+    number = chance.randrange(1, 8)
+    if ttl == 6.0:
+        late = [Fault("late", 0, number, chance.uniform(4.0, 8.0), ANSWER)]
+        late.append(Fault("late", 0, number + chance.randrange(1, 3), chance.uniform(1.1, 5.9), REQUEST))
+    else:
+        late = [Fault("late", 0, number, chance.uniform(9.5, 19.0), REQUEST)]
+    return plan._replace(runs=runs, faults=tuple(late))
+
+
 def _far(chance: random.Random, plan: Plan) -> Plan:
     """A server that is far away."""
     ttl = chance.choice((10.0, 20.0, 30.0))
@@ -176,7 +193,7 @@ def _run(chance: random.Random, host: int, ttl: float, once_per: float | None, m
         outlived=chance.choice((0.0, 0.0, 0.0, 0.1, INFINITE)),
         succeeds=chance.random() < 0.8,
         once_per=once_per,
-        min_hold=chance.choice((0.0,) * 9 + (ttl / 2,)),
+        min_hold=chance.choice((0.0,) * 9 + (ttl / 2,)) if mode == "exclusive" else 0.0,
         mode=mode,
         slots=slots,
     )
@@ -204,9 +221,9 @@ def _fault(chance: random.Random, runs: list[RunPlan], hosts: int, ttl: float) -
     if kind in ("cut", "slow"):
         return [Fault(kind, host, time, span, chance.randrange(3 if kind == "cut" else 2))]
     if kind == "down":
-        return [Fault(kind, 0, time, max(span, 0.1), chance.choice((KEPT, KEPT, LOST, OLD)))]
+        return [Fault(kind, chance.randrange(NODES), time, max(span, 0.1), chance.choice((KEPT, KEPT, LOST, OLD)))]
     if kind == "jump":
-        return [Fault(kind, 0, time, chance.choice((-1, 1)) * span)]
+        return [Fault(kind, chance.randrange(NODES), time, chance.choice((-1, 1)) * span)]
     if kind == "wrong":
         return [Fault(kind, host, time, chance.choice((-1, 1)) * 50 * span)]
     if kind == "signal":

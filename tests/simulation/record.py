@@ -132,4 +132,6 @@ class RecordingBoth(Recording):
 
 def recorded(backend: type[Any]) -> type[Any]:
     """The class of a backend that writes down what it is asked."""
-    return type("Recorded", (RecordingBoth if hasattr(backend, "release_with_run") else Recording, backend), {})
+    mixed = RecordingBoth if hasattr(backend, "release_with_run") else Recording
+    # a store finds its files by the name of the module
+    return type("Recorded", (mixed, backend), {"__module__": backend.__module__})

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl import json_text
+from lockctl.stores.redis.address import Address, Login
+from lockctl.stores.redis.lock import RedisBackend
+from lockctl.stores.redlock.lock import RedlockBackend
+from lockctl.stores.redlock.nodes import Members
+from lockctl.wire.stream import Endpoint
 from tests.simulation.cells import CellServer, ExactBackend, ExactCells, WholeSecondsBackend, WholeSecondsCells
+from tests.simulation.plan import NODES
+from tests.simulation.redis import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +63,60 @@ def _cells(backend: type[Any], cells: type[Any], *, whole_seconds: bool, looks: 
     )
 
 
+def _owners_in(server: Server) -> set[str]:
+    """Those who have a place or the lock in one Redis server."""
+    assert isinstance(server, RedisServer)
+    data, now = server.data, server.clock.wall() * 1000
+    key, more = b"lockctl:nightly", b"{lockctl:nightly}:%b"
+    found = {owner for owner, until in data.get(more % b"live", {}).items() if until >= now}
+    value = data.get(key, b"")
+    if isinstance(value, bytes):
+        found |= {value.partition(b"|")[0]} if value and not value.startswith(b"ended:") else set()
+    else:
+        found |= {member.rpartition(b"|")[2] for member, until in value.items() if until > now}
+    return {owner.decode() for owner in found}
+
+
+def _owners_in_redis(servers: list[Server]) -> set[str]:
+    """Those whom a majority has."""
+    each = [_owners_in(server) for server in servers]
+    return {owner for owner in set().union(*each) if sum(owner in found for found in each) > len(servers) / 2}
+
+
+def _success_in_redis(servers: list[Server]) -> float | None:
+    found = []
+    for server in servers:
+        assert isinstance(server, RedisServer)
+        text = server.data.get(b"{lockctl:nightly}:success")
+        if text is not None:
+            found.append(float(text))
+    return max(found, default=None)
+
+
+def _redis_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
+    return made(Address(_place(servers[0]), Login(None, None, 0), "lockctl:", "redis:server/0"))
+
+
+def _redlock_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
+    return made(Members(tuple(map(_place, servers)), Login(None, None, 0), "lockctl:", "5e7"))
+
+
+def _place(server: Server) -> Endpoint:
+    return Endpoint(server.name, server.name)
+
+
 STORES = {
+    "redis": Store(
+        RedisBackend, lambda rate: [RedisServer(0, rate)], _redis_client, _owners_in_redis, _success_in_redis, 1.5
+    ),
+    "redlock": Store(
+        RedlockBackend,
+        lambda rate: [RedisServer(number, rate) for number in range(NODES)],
+        _redlock_client,
+        _owners_in_redis,
+        _success_in_redis,
+        4.0,
+    ),
     "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=0.7),
     "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=13.0),
 }

@@ -76,6 +76,7 @@ class World:
         self.thread: Thread | None = None
         self.threads: list[Thread] = []
         self.descriptors: dict[int, Any] = {}
+        self.connect: Callable[..., Any]  # from the clock of a host to a server of that name
         self._queue: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0
         self._hub = getcurrent()
