@@ -58,7 +58,7 @@ class Access:
         self.account, self.server = found.account, found.server
         self._secret = found.secret
         self._again = False  # whether the secret is to be read anew
-        self._token = Token(self._asked, self.where)
+        self._token = Token(self._asked, f"{self.where}: azure-identity")
         if self._secret is not None and not _is_sas(_checked(self._secret, self.where)) and not self.account:
             raise ConfigError(f"{self.where}: of which account is the key? Say account=, or AZURE_STORAGE_ACCOUNT")
 

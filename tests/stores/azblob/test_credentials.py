@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from base64 import b64encode, urlsafe_b64encode
 from typing import TYPE_CHECKING
@@ -252,6 +253,16 @@ def test_a_token_is_used_to_its_end_while_there_is_no_other(
     with pytest.raises(BackendUnavailable, match="no credentials") as told:
         client.renew(grant, timeout=LIMIT)
     assert "s3cret" not in str(told.value)
+
+
+def test_an_identity_that_does_not_answer_is_waited_for_as_long_as_for_a_request(
+    url: str, identity: Identity, connect: Callable[[str], Backend]
+) -> None:
+    ended = threading.Event()
+    identity.proxy.look = lambda request: (ended.wait(LIMIT), identity.give(request))[1]
+    with pytest.raises(BackendUnavailable, match=r"azure-identity: no answer within 0\.5 s"):
+        connect(url).try_acquire(claim(), timeout=0.5)
+    ended.set()
 
 
 def test_without_credentials_a_person_is_told(lockctl: Lockctl) -> None:
