@@ -96,7 +96,7 @@ cloud-tests: $(VENV)/dev
 tools:
 	sh tests/tools.sh
 	sh tests/servers.sh
-	sh tests/azurite.sh
+	sh tests/npm.sh
 
 $(VENV)/bin/pip:
 	sh tests/venv.sh $(PYTHON) $(VENV)

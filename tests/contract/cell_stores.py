@@ -140,6 +140,7 @@ STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the serv
     "nats": (on(lambda server: NatsCells(Bucket(read_nats_url(parse_url(server.url))))), "nats_server"),
     "kubernetes": (on(lambda server: KubernetesCells(Leases(parse_url(server.place)))), "kubernetes_server"),
     "dynamodb": (on(dynamodb_cells), "dynamodb_server"),
+    "dynamodb-dynalite": (on(dynamodb_cells), "dynamodb_dynalite"),
     "zookeeper": (on(zookeeper_cells), "zookeeper_server"),
 }
 if "LOCKCTL_CLOUD_S3" in os.environ:  # see `make cloud-tests`

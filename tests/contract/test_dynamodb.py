@@ -1,4 +1,4 @@
-"""The contract, held by the dynamodb backend on moto's server, and what only this backend has."""
+"""The contract, held by the dynamodb backend on dynalite, and what only this backend has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockctl.model import Grant
-    from tests.servers.dynamodb import DynamoDb
+    from tests.servers.dynalite import Dynalite
 
 NUMBERS = itertools.count()
 WHOLE = DynamoDbCells.clock_error + 1.0  # seconds after the end of a lease at which it has surely ended
@@ -35,7 +35,7 @@ class DynamoDbHarness(ServedHarness):
     freed_after = 1.1 + WHOLE
     hold_slack = 0.3 + WHOLE
 
-    def __init__(self, server: DynamoDb) -> None:
+    def __init__(self, server: Dynalite) -> None:
         self.server = server
         self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
         self.clients = []
@@ -49,8 +49,8 @@ class DynamoDbHarness(ServedHarness):
 
 
 @pytest.fixture
-def harness(dynamodb_server: DynamoDb) -> Iterator[DynamoDbHarness]:
-    made = DynamoDbHarness(dynamodb_server)
+def harness(dynamodb_dynalite: Dynalite) -> Iterator[DynamoDbHarness]:
+    made = DynamoDbHarness(dynamodb_dynalite)
     yield made
     made.close()
 

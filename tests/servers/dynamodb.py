@@ -10,6 +10,8 @@ from tests.servers.moto import Moto
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from tests.servers.dynalite import Dynalite
+
 TABLE = "locks"
 LOGIN = "test:test@"  # everybody may do all
 
@@ -40,7 +42,7 @@ def place(address: str, prefix: str = "") -> str:
     return f"dynamodb://{LOGIN}{TABLE}/{prefix}?endpoint=http://{address}"
 
 
-def make_table(server: Moto, name: str = TABLE, key: str = "key", **more: object) -> None:
+def make_table(server: Moto | Dynalite, name: str = TABLE, key: str = "key", **more: object) -> None:
     """A table as lockctl wants it, unless there is one."""
     client = server.client("dynamodb")
     if name not in client.list_tables()["TableNames"]:

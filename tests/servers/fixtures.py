@@ -22,6 +22,7 @@ import pytest
 from tests.servers.azurite import Azurite
 from tests.servers.certificates import Certificates
 from tests.servers.consul import Consul
+from tests.servers.dynalite import Dynalite
 from tests.servers.dynamodb import DynamoDb
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.gcs import Gcs
@@ -71,6 +72,7 @@ MAKERS: dict[str, Callable[[Path], Server | Group]] = {
     "gcs_server": Gcs,
     "azblob_server": Azurite,
     "dynamodb_server": DynamoDb,
+    "dynamodb_dynalite": Dynalite,
     "nats_server": Nats,
     "kubernetes_server": Kubernetes,
 }
@@ -251,6 +253,12 @@ def azblob_server(request: pytest.FixtureRequest) -> Azurite:
 def s3_seaweedfs(request: pytest.FixtureRequest) -> SeaweedFs:
     """One S3 server of another make, with a bucket, whose user has a key."""
     return _wait_for(request, "s3_seaweedfs", SeaweedFs)
+
+
+@pytest.fixture(scope="session")
+def dynamodb_dynalite(request: pytest.FixtureRequest) -> Dynalite:
+    """One DynamoDB server of another make, with a table."""
+    return _wait_for(request, "dynamodb_dynalite", Dynalite)
 
 
 @pytest.fixture(scope="session")
