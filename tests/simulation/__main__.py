@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation import modules
 from tests.simulation.check import violations
@@ -35,6 +35,7 @@ class Task(NamedTuple):
     histories: int
     until: float  # of the monotonic clock
     stores: tuple[str, ...]
+    stop: Any  # an event: another one has found something
 
 
 class Found(NamedTuple):
@@ -49,9 +50,10 @@ def search(task: Task) -> Found:
     """Try seeds until a history is wrong, or to the end."""
     gc.set_threshold(50_000, 20, 20)
     seed, tried = task.first, 0
-    while tried < task.histories and time.monotonic() < task.until:
+    while tried < task.histories and time.monotonic() < task.until and not task.stop.is_set():
         store = task.stores[seed // task.step % len(task.stores)]
         if happens(drawn(seed, store)):
+            task.stop.set()
             return Found(tried + 1, seed, store)
         seed += task.step
         tried += 1
@@ -105,8 +107,9 @@ def run_all(options: argparse.Namespace) -> int:
     first = options.seed if options.seed is not None else time.time_ns() // 1_000_000 % 10**9 * 1000
     each = -(-options.histories // workers)
     began = time.monotonic()
-    tasks = [Task(first + number, workers, each, began + options.seconds, stores) for number in range(workers)]
     context = multiprocessing.get_context("fork")
+    stop, until = context.Event(), began + options.seconds
+    tasks = [Task(first + number, workers, each, until, stores, stop) for number in range(workers)]
     links: list[Connection] = []
     for task in tasks:
         ours, its = context.Pipe(duplex=False)

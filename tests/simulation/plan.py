@@ -139,7 +139,7 @@ def _stuck(chance: random.Random, plan: Plan) -> Plan:
 
 def _given_up(chance: random.Random, plan: Plan) -> Plan:
     """An attempt that is given up, because its answer comes late, and what still comes of it later."""
-    ttl = chance.choice((6.0, 6.0, 20.0))
+    ttl = chance.choice((6.0, 20.0))
     first = RunPlan(0, 0.0, ttl, 60.0, 2 * ttl)
     runs = (first, first._replace(host=1, start=chance.uniform(0.5, 6), length=1.0, wait=90.0))
     number = chance.randrange(1, 8)
@@ -148,7 +148,7 @@ def _given_up(chance: random.Random, plan: Plan) -> Plan:
         late.append(Fault("late", 0, number + chance.randrange(1, 3), chance.uniform(1.1, 5.9), REQUEST))
     else:
         late = [Fault("late", 0, number, chance.uniform(9.5, 19.0), REQUEST)]
-    return plan._replace(runs=runs, faults=tuple(late))
+    return plan._replace(runs=runs[: chance.choice((1, 2))], faults=tuple(late))
 
 
 def _far(chance: random.Random, plan: Plan) -> Plan:
@@ -165,8 +165,9 @@ def _early_signal(chance: random.Random, plan: Plan) -> Plan:
     span = chance.uniform(0.05, 0.9)
     faults = [Fault("stop", 0, chance.randrange(1, 30), span, chance.choice((KEEPER, GUARD, GUARD)))]
     faults.append(Fault("signal", 0, chance.uniform(0.02, 0.1 + span), 15))
-    if chance.random() < 0.4:
-        faults[-1] = Fault("revoke", 1, chance.uniform(0.01, 0.1), 0.0, chance.randrange(2))
+    if chance.random() < 0.5:
+        revoke = Fault("revoke", 1, chance.choice((0.1, 3.0)) * chance.uniform(0.1, 1.0), 0.0, chance.randrange(2))
+        faults = [revoke, faults[0]][: chance.choice((1, 2))]
     return plan._replace(runs=(run, run._replace(host=1, start=8.0)), faults=tuple(faults))
 
 
