@@ -76,6 +76,22 @@ def test_the_daemon_of_acquire_shows_no_password(new_acquirer, start_server):
     assert acquirer("release", "--handle", handle).returncode == 0
 
 
+@pytest.mark.parametrize("way", ["password_file=/dev/stdin", "password_file=/dev/fd/3"])
+def test_the_daemon_of_acquire_has_a_password_from_a_descriptor_of_the_command(
+    lockctl, new_acquirer, start_server, way
+):
+    server = start_server(Redis)
+    server.command("ACL", "SETUSER", "any", "on", f">{SECRET}", "~*", "&*", "+@all")
+    url = f"redis://any@127.0.0.1:{server.port}/0?{way}"
+    env = lockctl.environment({**new_acquirer(url).env, "LOCKCTL_BACKEND": url})
+    line = f'echo {SECRET} | "$0" acquire a --for 5s 3<&0'
+    done = subprocess.run(
+        ["sh", "-c", line, lockctl.command], env=env, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["name"] == "a"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 def test_a_keeper_makes_no_directory_in_the_runtime_directory_of_another_user(acquirer, lockctl, unshare):
     theirs = lockctl.directory / ".theirs"

@@ -62,6 +62,7 @@ LAYERS: dict[str, set[str]] = {
     "cli": {
         "settings",
         "settings_values",
+        "secret",
         "registry",
         "config",
         "config_file",

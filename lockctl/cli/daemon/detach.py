@@ -6,7 +6,7 @@ import _signal
 import os
 from typing import TYPE_CHECKING
 
-from lockctl import kernel, url
+from lockctl import kernel, secret, url
 from lockctl.cli import exit_status, waiting
 from lockctl.cli.daemon.process import Task
 from lockctl.cli.main import report_bug
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from lockctl.cli.daemon.remains import Remains
 
+DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 # whatever the configuration says of `run`: this run is only the lock, and without the lock there is none
 FIXED: dict[str, str | bool] = {
     "skip_ok": False,
@@ -94,6 +95,7 @@ def _hold(
     url.started_in = _directory()
     waiting.columns_of_reader = waiting.screen_columns()
     os.chdir("/")
+    _read_passwords(str(settings.get("backend", "")), variables.get("LOCKCTL_BACKEND", ""))
     _keep_only(log, [descriptor for descriptor in (link, order.bound) if descriptor >= 0])
     task = Task(remains.stem, order.span, order.bound, link)
     binding = ("--bind-pid", str(order.bound_pid)) if order.bound_pid else ()
@@ -103,6 +105,21 @@ def _hold(
     from lockctl.cli.start import execute
 
     return execute(settings, task.words(), variables, Signals(), shown=shown)
+
+
+def _read_passwords(*backends: str) -> None:
+    """Read what these URLs have read from a descriptor, which is closed next (``password_file=/dev/fd/3``).
+
+    Raises ``ConfigError``.
+    """
+    for text in backends:
+        try:
+            params = url.parse_url(text).params
+        except LockctlError:
+            continue  # the name of a profile, or what is refused when it is used
+        for name, content in params:
+            if name.endswith("_file") and content.startswith(DESCRIPTORS):
+                secret.from_file(content, name)
 
 
 def _keep_only(log: int, inherited: list[int]) -> None:
