@@ -86,12 +86,15 @@ matrix: lowest
 lowest:
 	sh tests/lowest.sh
 
-# what the driver of cells promises, in a bucket of yours: it makes and removes a few hundred small objects
+# what the driver of cells promises, in a store of yours: it makes and removes a few hundred small objects
+CLOUDS = S3=s3://BUCKET/PREFIX GCS=gcs://BUCKET/PREFIX AZBLOB=azblob://CONTAINER/PREFIX DYNAMODB=dynamodb://TABLE/PREFIX \
+	KUBERNETES=kubernetes://NAMESPACE/PREFIX
 cloud-tests: $(VENV)/dev
-	@test -n "$(LOCKCTL_CLOUD_S3)" || echo "skipped: LOCKCTL_CLOUD_S3 is no URL of a bucket: s3://BUCKET/PREFIX?region=REGION"
-	@test -n "$(LOCKCTL_CLOUD_GCS)" || echo "skipped: LOCKCTL_CLOUD_GCS is no URL of a bucket: gcs://BUCKET/PREFIX"
-	@test -n "$(LOCKCTL_CLOUD_AZBLOB)" || echo "skipped: LOCKCTL_CLOUD_AZBLOB is no URL of a container: azblob://CONTAINER/PREFIX"
-	test -z "$(LOCKCTL_CLOUD_S3)$(LOCKCTL_CLOUD_GCS)$(LOCKCTL_CLOUD_AZBLOB)" || $(BIN)/python -m pytest tests/contract/test_cells.py -k cloud
+	@for each in $(CLOUDS); do \
+	    printenv "LOCKCTL_CLOUD_$${each%%=*}" >/dev/null \
+	        || echo "skipped: LOCKCTL_CLOUD_$${each%%=*} is no URL of a place for tests: $${each#*=}"; \
+	done
+	@! printenv | grep -q '^LOCKCTL_CLOUD_' || $(BIN)/python -m pytest tests/contract/test_cells.py -k cloud
 
 tools:
 	sh tests/tools.sh

@@ -143,13 +143,16 @@ STORES: dict[str, tuple[Opening, str | None]] = {  # and the fixture of the serv
     "dynamodb-dynalite": (on(dynamodb_cells), "dynamodb_dynalite"),
     "zookeeper": (on(zookeeper_cells), "zookeeper_server"),
 }
-if "LOCKCTL_CLOUD_S3" in os.environ:  # see `make cloud-tests`
-    opening = on_the_real_thing("LOCKCTL_CLOUD_S3", lambda url: S3Cells(s3.from_url(url, s3.PARAMETERS)))
-    STORES["s3-cloud"] = opening, None
-if "LOCKCTL_CLOUD_GCS" in os.environ:
-    STORES["gcs-cloud"] = on_the_real_thing("LOCKCTL_CLOUD_GCS", lambda url: GcsCells(url, GcsBackend.parameters)), None
-if "LOCKCTL_CLOUD_AZBLOB" in os.environ:
-    STORES["azblob-cloud"] = on_the_real_thing("LOCKCTL_CLOUD_AZBLOB", azblob_at), None
+CLOUDS: dict[str, Callable[[Url], Cells]] = {  # see `make cloud-tests`
+    "S3": lambda url: S3Cells(s3.from_url(url, s3.PARAMETERS)),
+    "GCS": lambda url: GcsCells(url, GcsBackend.parameters),
+    "AZBLOB": azblob_at,
+    "DYNAMODB": lambda url: DynamoDbCells(Table(url)),
+    "KUBERNETES": lambda url: KubernetesCells(Leases(url)),
+}
+for cloud, cells_at in CLOUDS.items():
+    if f"LOCKCTL_CLOUD_{cloud}" in os.environ:
+        STORES[f"{cloud.lower()}-cloud"] = on_the_real_thing(f"LOCKCTL_CLOUD_{cloud}", cells_at), None
 CASES = [
     pytest.param(name, marks=() if server is None else (pytest.mark.servers(server), pytest.mark.slow))
     for name, (_, server) in STORES.items()
