@@ -66,7 +66,7 @@ class ExactCells(Cells):
     """The client of a store with an exact clock."""
 
     where = "exact"
-    longest_look = 0.5
+    longest_look = 2.0
 
     def __init__(self, network: Network, host: Host, server: CellServer) -> None:
         self._to = (network, host, server)

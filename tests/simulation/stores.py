@@ -117,6 +117,6 @@ STORES = {
         _success_in_redis,
         4.0,
     ),
-    "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=0.7),
+    "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=2.5),
     "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=13.0),
 }
