@@ -19,9 +19,9 @@ from tests.simulation import modules, redis
 from tests.simulation.jobs import Job
 from tests.simulation.network import Host, Network
 from tests.simulation.plan import GUARD, KEPT, OLD
+from tests.simulation.processes import Process, System
 from tests.simulation.record import RunRecord, recorded
 from tests.simulation.stores import STORES
-from tests.simulation.system import Process, System
 from tests.simulation.world import INFINITE, Here, World
 
 if TYPE_CHECKING:

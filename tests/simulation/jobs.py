@@ -5,7 +5,8 @@ from __future__ import annotations
 from _signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING
 
-from tests.simulation.system import Pipe, Process
+from tests.simulation.processes import Process
+from tests.simulation.system import Pipe
 from tests.simulation.world import INFINITE, Here
 
 if TYPE_CHECKING:

@@ -25,11 +25,13 @@ from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: 
 from lockctl.locks import cell, inspect, machine, objects, records, revoke  # noqa: F401
 from lockctl.supervise import fork, guard, keeper, preload, signals, tree
 from lockctl.wire import deadline, stream
-from tests.simulation.system import End, Pipe, Poll, Process, Signalled, Timer
+from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
 from tests.simulation.world import Here, Mutex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from tests.simulation.processes import Process
 
 LATER = (  # what runs load when they need it
     "history locks.revoke stores.redis.hold stores.redis.inspect stores.redis.lock stores.redis.records"

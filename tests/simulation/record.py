@@ -10,7 +10,7 @@ from tests.simulation.world import INFINITE, Here
 if TYPE_CHECKING:
     from lockctl.model import Claim, Grant, Outcome, Run
     from tests.simulation.plan import RunPlan
-    from tests.simulation.system import Process
+    from tests.simulation.processes import Process
 
 
 class Granted(NamedTuple):
