@@ -93,6 +93,15 @@ class TestMemory(BackendContract):
         harness.behind = 3600.0
         assert take(backend, harness.claim()).token == grant.token + 1
 
+    def test_who_leaves_after_the_end_of_a_lease_leaves_nothing_for_a_clock_that_is_set_back(
+        self, harness: MemoryHarness, backend: Backend, other: Backend
+    ) -> None:
+        grant = take(backend, harness.claim(ttl=30.0))
+        harness.ahead = 40.0
+        backend.release(grant, timeout=LIMIT)
+        harness.behind = 40.0
+        take(other, harness.claim())
+
     def test_the_token_rises_although_the_clock_was_set_back_and_the_name_forgotten(
         self, harness: MemoryHarness, backend: Backend
     ) -> None:
