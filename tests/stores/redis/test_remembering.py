@@ -227,6 +227,8 @@ def test_what_is_remembered_costs_one_round_trip_each(
 ) -> None:
     grant = take(backend, claim())
     backend.inspect("nightly", timeout=LIMIT)
+    backend.note_success(grant, timeout=LIMIT)
+    backend.remember("nightly", a_run(), timeout=LIMIT)
     backend.release(grant, timeout=LIMIT, hold=0.001)  # the server knows the scripts now
     proxy = start_proxy(redis_server, "delay=0.4")
     slow = RedisBackend.from_url(parse_url(f"redis://{proxy.address}/0?prefix={prefix}"))
