@@ -110,7 +110,7 @@ WHOLE = (
     # in a worker too: a test that hangs ends its worker, and not the part
     Part("alone", ("-n", "1", *ALONE)),
 )
-QUICK = (Part("quick", ("-n", "2", "-m", "quick", "tests/unit", "tests/contract/test_memory.py")),)
+QUICK = (Part("quick", ("-n", "3", "-m", "quick", "tests/unit", "tests/contract/test_memory.py")),)
 
 
 def environment() -> dict[str, str]:
