@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lockctl.fence.stores.objects import SUFFIX, Head, ObjectStore, Seen
+from lockctl.locks.objects import quoted
 from lockctl.names import printable
-from lockctl.stores.gcs.protocol import PARAMETERS, Bucket, quoted
+from lockctl.stores.gcs.protocol import PARAMETERS, Bucket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

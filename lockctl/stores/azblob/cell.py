@@ -12,7 +12,7 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells, etag_of
+from lockctl.locks.objects import ObjectCells, between, etag_of
 from lockctl.model import Capabilities, Cost
 from lockctl.names import escaped
 from lockctl.stores.azblob import address as addresses
@@ -78,8 +78,8 @@ class AzureBlobCells(ObjectCells):
             answer = self.container.ask("GET", "", deadline, query=(*query, *((("marker", marker),) if marker else ())))
             text = answer.body.decode("utf-8", "replace") if answer else ""
             for blob in text.split("<Blob>")[1:]:
-                yield html.unescape(_between(blob, "Name"))
-            marker = html.unescape(_between(text, "NextMarker"))
+                yield html.unescape(between(blob, "Name"))
+            marker = html.unescape(between(text, "NextMarker"))
             if not marker:
                 return
 
@@ -90,10 +90,6 @@ class AzureBlobCells(ObjectCells):
     def close(self) -> None:
         """See ``Cells``."""
         self.container.close()
-
-
-def _between(text: str, name: str) -> str:
-    return text.partition(f"<{name}>")[2].partition(f"</{name}>")[0]
 
 
 class AzureBlobBackend(CellBackend):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.objects import quoted
 from lockctl.names import printable
 from lockctl.stores.azblob.access import Access
 from lockctl.stores.azblob.address import server_of
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
     from lockctl.wire.http import Response
 
-UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 SKEW = 60.0  # seconds that our clock may be wrong; Azure refuses requests from 900 on
 NO_BLOB = "BlobNotFound"
 NOT_MET = ("ConditionNotMet", "TargetConditionNotMet", "BlobAlreadyExists")
@@ -102,12 +102,6 @@ class Container:
         if code == "ContainerNotFound":
             return ConfigError(f"{said}: there is no {self.where} in this account")
         return ConfigError(said)
-
-
-def quoted(text: str, also: str = "") -> str:
-    """*text* in a path or a query."""
-    plain = UNRESERVED | frozenset(also.encode())
-    return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
 
 
 def code_of(answer: Response) -> str:

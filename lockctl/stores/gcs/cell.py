@@ -10,9 +10,9 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells
+from lockctl.locks.objects import ObjectCells, quoted
 from lockctl.model import Capabilities, Cost
-from lockctl.stores.gcs.protocol import PARAMETERS, Bucket, quoted
+from lockctl.stores.gcs.protocol import PARAMETERS, Bucket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

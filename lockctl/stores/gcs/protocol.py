@@ -17,6 +17,7 @@ import warnings
 from lockctl import clock, json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import jittered, sleep
+from lockctl.locks.objects import quoted
 from lockctl.names import printable
 from lockctl.url import absolute, endpoint, take_params
 from lockctl.wire.http import Clients, Malformed
@@ -38,7 +39,6 @@ USUAL_TOKEN = 3600.0  # seconds
 TOO_OFTEN = 429
 BETWEEN_WRITES = 1.0  # seconds between two writes of one object, in the long run
 NO_BUCKET = "The specified bucket"  # does not exist; what is said of an object begins with other words
-UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 class Bucket:
@@ -198,12 +198,6 @@ class Bucket:
         if 300 <= status < 400:
             return ConfigError(f"{said}: the bucket is elsewhere: is endpoint= right?")
         return ConfigError(said)
-
-
-def quoted(text: str) -> str:
-    """*text* as one part of a path or a query."""
-    encoded = text.encode("utf-8", "surrogateescape")
-    return "".join(chr(byte) if byte in UNRESERVED else f"%{byte:02X}" for byte in encoded)
 
 
 def _server(params: dict[str, str], where: str) -> Endpoint:

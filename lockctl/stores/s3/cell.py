@@ -10,10 +10,10 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells, etag_of
+from lockctl.locks.objects import ObjectCells, between, etag_of, quoted
 from lockctl.model import Capabilities, Cost
 from lockctl.stores.s3 import address as addresses
-from lockctl.stores.s3.protocol import Bucket, between, quoted
+from lockctl.stores.s3.protocol import Bucket
 from lockctl.wire.http import Response
 
 TYPE_CHECKING = False

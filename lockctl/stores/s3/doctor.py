@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.finding import WHOLE_SECONDS, Check
+from lockctl.locks.objects import between
 from lockctl.names import printable
 from lockctl.stores.s3 import address as addresses
 from lockctl.stores.s3.cell import S3Backend, S3Cells
-from lockctl.stores.s3.protocol import between
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.objects import between, quoted
 from lockctl.names import printable
 from lockctl.stores.s3 import address as addresses
 from lockctl.url import absolute
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
     from lockctl.wire.http import Response
 
-UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 SKEW = 60.0  # seconds that our clock may be wrong; Amazon refuses requests from 900 on
 NO_KEY = "NoSuchKey"
 NOT_MET = ("PreconditionFailed", "ConditionalRequestConflict", "OperationAborted")
@@ -130,17 +130,6 @@ class Bucket:
         return ConfigError(said)
 
 
-def quoted(text: str, also: str = "") -> str:
-    """*text* in a path or a query, as a signature wants it."""
-    plain = UNRESERVED | frozenset(also.encode())
-    return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
-
-
 def code_of(answer: Response) -> str:
     """The code of a refusal, whatever the server wrote there; empty where there is none."""
     return printable(between(answer.body.decode("utf-8", "replace"), "Code")[:80])
-
-
-def between(text: str, name: str) -> str:
-    """What the first element of this name has, in a document that needs no more understanding than this."""
-    return text.partition(f"<{name}>")[2].partition(f"</{name}>")[0]

@@ -15,8 +15,8 @@ from botocore.credentials import Credentials
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.objects import quoted
 from lockctl.registry import open_backend
-from lockctl.stores.s3.protocol import quoted
 from lockctl.url import parse_url
 from lockctl.wire.aws import Keys, signed
 from tests.contract.harness import LIMIT, claim, take

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import ConfigError
+from lockctl.locks.objects import quoted
 from lockctl.registry import open_backend
-from lockctl.stores.s3.protocol import quoted
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim, take
 from tests.servers.moto import Moto
