@@ -69,8 +69,19 @@ def remainder(data: bytes) -> int:
     return int.from_bytes(b"\1" + data, "big") % LARGEST_PRIME
 
 
+def domain_name(address: str) -> str:
+    """The name that a store is given by the first client that finds none there, by which tokens of two stores differ.
+
+    It follows from the *address* that this client has. So a store whose data was lost gets its name again: its tokens
+    are above all before them, and the resources that have seen those go on.
+    """
+    from hashlib import sha256  # a store is named once in its life
+
+    return sha256(address.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
 def read_domain_name(data: bytes) -> str | None:
-    """The random name that a store was given, by which tokens of two stores differ; ``None``: *data* is none."""
+    """The name that a store was given, see :func:`domain_name`; ``None``: *data* is none."""
     name = data.decode("ascii", "replace")
     return name if name.isalnum() and name.isascii() and len(name) <= LONGEST_DOMAIN_NAME else None
 

@@ -7,15 +7,13 @@ it, ends the leases; the caller counts its own deadline from before it asked, wh
 
 from __future__ import annotations
 
-import os
-
 from lockctl import documents
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.locks.driver import jittered, looks
 from lockctl.locks.machine import MICROSECONDS, Lock
 from lockctl.model import Grant
-from lockctl.names import printable, read_domain_name
+from lockctl.names import domain_name, printable, read_domain_name
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -362,7 +360,7 @@ class CellBackend:
                 break
             if seen.data is not None:
                 raise ConfigError(f"{self._cells.where}: the cell {DOMAIN} has something that is not lockctl's")
-            self._cells.write(DOMAIN, seen, os.urandom(8).hex().encode(), deadline)
+            self._cells.write(DOMAIN, seen, domain_name(self._cells.where).encode(), deadline)
         return self._domain
 
     def _floor(self, deadline: Deadline) -> int:

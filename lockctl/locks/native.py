@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+def next_token(last: int, at: float) -> int:
+    """The token after *last*, the last one of a lock: never below the clock, *at* in seconds, in microseconds.
+
+    So tokens rise by themselves as long as the store keeps its data, whatever clocks do; and by the clock after it has
+    lost them, or was put back to an earlier state.
+    """
+    return max(last + 1, int(at * 1_000_000))
+
+
 class NativeBackend:
     """See ``Backend``. A subclass has ``_take``, ``_wait``, and what is not here."""
 

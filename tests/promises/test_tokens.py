@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.backends import PLACES, SERVED, addresses_of, on_backends
 from tests.jobs import LIMIT, eventually
-from tests.promises.harms import HARMS, SERVER
+from tests.promises.harms import HARMS
 from tests.promises.tokens import holding, rising, tenure
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 CROWD = 4
 TENURES = int(os.environ.get("CROWD_TENURES", "3"))  # of each
-# there the domain is kept with the locks: a store that has lost them begins another one
-KEPT_DOMAIN = {"consul", "zookeeper", "mysql", "s3", "gcs", "azblob", "nats", "kubernetes"}
 # a job that writes down its token and says when it is not alone
 JOB = 'mkdir "$0.inside" || echo overlap >> "$0"; echo "$LOCKCTL_TOKEN" >> "$0"; rmdir "$0.inside"'
 
@@ -72,5 +70,4 @@ def test_tokens_rise_over_what_servers_and_operators_do(
         harm(server, word, grants[-1].token)
         grants.append(tenure(url))
         assert rising([each.token for each in grants]), name
-        if name in SERVER or backend_name not in KEPT_DOMAIN:
-            assert len({each.domain for each in grants}) == 1, name
+        assert len({each.domain for each in grants}) == 1, name
