@@ -7,7 +7,7 @@ and a write never moves the end of the file::
 
 Writes alternate between the pages: a torn one leaves the other, and with it the token, intact.
 
-Holders that are not alone have one more page each, of the same form, behind the two (see ``sharing``).
+Holders that are not alone have one more page each, of the same form, behind the two (see ``share``).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The kernel frees the lock when the last process that has the descriptor is gone, whatever happened to
 lockctl; the command inherits it on purpose. ``flock(1)`` on the same path excludes and is excluded.
 The file keeps the token and says who holds it; only the kernel's lock decides whether it is held.
-Readers and slots are in ``sharing``, what is kept of a lock that nobody holds is in ``hold`` and ``remembered``, and
-how it is forgotten in ``unused``.
+Readers and slots are in ``share``, what is kept of a lock that nobody holds is in ``hold`` and ``records``, and
+how it is forgotten in ``retire``.
 """
 
 from __future__ import annotations
@@ -371,7 +371,7 @@ class FileBackend:
         return retire.find(self._path, self._prefix, pattern, older_than)
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``. Only where the kernel can tell that nobody else has the lock file open: see ``unused``."""
+        """See ``Backend``. Only where the kernel can tell that nobody else has the lock file open: see ``retire``."""
         from lockctl.stores.file import retire
 
         self._key(name)

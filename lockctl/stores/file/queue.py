@@ -19,7 +19,7 @@ class Locks:
         self.holding: list[int] = []
         self.shared: set[int] = set()  # those of them that let others in beside them
         self.waiting: list[int] = []
-        self.in_line: list[int] = []  # those of them that keep newcomers out, see ``waiting``
+        self.in_line: list[int] = []  # those of them that keep newcomers out, see ``wait``
 
 
 class LocksByInode(dict[tuple[int, int, int], Locks]):

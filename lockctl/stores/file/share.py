@@ -1,7 +1,7 @@
 """Several holders of one lock file: readers, or so many at once. Loaded when a lock is not for one alone.
 
 Each has a shared flock(2), which keeps exclusive holders and ``flock(1)`` out and lets ``flock -s`` in, and one
-of the slots: a byte range that the same open file owns (see ``ranges``), and a page of the lock file that says who
+of the slots: a byte range that the same open file owns (see ``protocol``), and a page of the lock file that says who
 it is. The record says what the slots are good for, and has the counter of tokens; it is changed under a mutex.
 Only the kernel's locks decide whether a slot is held; what is written on the page of a free one means nothing.
 """

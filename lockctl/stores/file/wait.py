@@ -51,7 +51,7 @@ def wait_for(
     *queued*: byte ranges can be locked; without them only the queue of flock(2) is there, to be alone.
     Returns as well after *timeout* seconds and when *interrupt* is readable. The pid of the helper, and the slot
     that was taken for a claim that is not alone. Raises ``OSError`` when there is no process to wait with, and what
-    ``sharing.enter`` raises.
+    ``share.enter`` raises.
     """
     from lockctl.stores.file import share  # before the fork: another thread may be importing
     from lockctl.wire.deadline import Deadline
