@@ -98,11 +98,12 @@ def typed(lockctl: Lockctl, place: Path, need_tool: Callable[[str], str]) -> Cal
     def type_(line: str, **more: str) -> None:
         schedule = SCHEDULE.match(line)
         line = line[schedule.end() :] if schedule else line
+        # first, for the paths that come in below may have such parts, too
+        line = re.sub(r"/usr/local/bin/(?!lockctl)|/srv/|/run/|/var/backups/|/tmp/(?=lockctl-)", f"{place}/", line)
         line = re.sub(r"((?:-b|--backend) )\S+", rf"\g<1>{lockctl.url}", line)  # URLs, and profiles of the reader's
         line = re.sub(r"(fence reset \S+)$", r"\1 --yes", line)  # a terminal would ask
         line = re.sub(r"(--store )\S+://\S+", rf"\g<1>sqlite://{place}/marks.db", line)
         line = line.replace("/usr/local/bin/lockctl", lockctl.command)
-        line = re.sub(r"/usr/local/bin/|/srv/|/run/|/var/backups/|/tmp/(?=lockctl-)", f"{place}/", line)
         done = subprocess.run(
             [need_tool("bash"), "-e", "-o", "pipefail", "-c", line],
             env=environment | more,
