@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 
-.PHONY: demo test quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth coverage matrix lowest cloud-tests tools clean
+.PHONY: demo test quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth faults scale coverage matrix lowest cloud-tests tools clean
 
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
@@ -67,6 +67,11 @@ simulate: $(VENV)/dev
 # whether the simulator finds the faults of tests/simulation/faults, each in a copy of lockctl
 simulate-teeth: $(VENV)/dev
 	SECONDS=$(SECONDS) $(BIN)/python -m tests.simulation.teeth
+
+# what becomes of a job and of the next one when something goes wrong, on every store; such as FAULTS='--only etcd'
+FAULTS := --repetitions 20 --keep
+faults: $(VENV)/dev tools
+	$(BIN)/python -m tests.faults.matrix $(FAULTS)
 
 # how many acknowledged updates a paused holder destroys, with and without a fence: six minutes
 lostupdate: $(VENV)/dev tools

@@ -49,6 +49,7 @@ def first_job(directory: str, traits: list[str]) -> None:
     """Be the first job."""
     life = float(next((trait[5:] for trait in traits if trait.startswith("life=")), LIFE))
     _written(directory, "owner", os.environ["LOCKCTL_OWNER"])
+    _note_token(directory, "first")
     if "daemon" in traits and os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -72,10 +73,15 @@ def first_job(directory: str, traits: list[str]) -> None:
 def second_job(directory: str) -> None:
     """Stamp the start of the next job, then look for processes of the first one."""
     start = now()
+    _note_token(directory, "second")
     with open(f"{directory}/owner", encoding="ascii") as file:
         mark = b"LOCKCTL_OWNER=" + file.read().encode()
     seen = [pid for pid in os.listdir("/proc") if pid.isdigit() and mark in _environment(pid).split(b"\0")]
     os.rename(_written(directory, ".second", " ".join([str(start), *seen])), f"{directory}/second")
+
+
+def _note_token(directory: str, which: str) -> None:
+    _written(directory, f"token.{which}", "{LOCKCTL_TOKEN_DOMAIN};{LOCKCTL_TOKEN}".format_map(os.environ))
 
 
 def _be_deaf() -> None:

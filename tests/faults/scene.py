@@ -42,8 +42,16 @@ class Scene:
     """The first job holds lock *name* and has stamped; the second run has come to the lock."""
 
     def __init__(
-        self, lockctl: Lockctl, ttl: float, directory: Path, name: str, traits: tuple[str, ...], *options: str
+        self,
+        lockctl: Lockctl,
+        ttl: float,
+        directory: Path,
+        name: str,
+        traits: tuple[str, ...],
+        *options: str,
+        second_url: str = "",
     ) -> None:
+        """*second_url* is the lock's place for the second run, where that is not the first one's."""
         self.directory = directory
         self.name = name
         self.mark = f"{os.getpid()}.{directory.name}.{name}"
@@ -59,7 +67,19 @@ class Scene:
             eventually(lambda process=process: self._is_ready(process))  # type: ignore[misc]
         note_start = 'set -e; : >"$0"; exec "$@"'
         self.second: Popen[str] = lockctl.start(
-            *("run", *common, "--wait", "forever", "--", "sh", "-c", note_start, str(directory / "started")),
+            *(
+                "run",
+                "-b",
+                second_url or lockctl.url,
+                *common,
+                "--wait",
+                "forever",
+                "--",
+                "sh",
+                "-c",
+                note_start,
+                str(directory / "started"),
+            ),
             *(*PYTHON, "second", str(directory)),
             env=env,
         )
