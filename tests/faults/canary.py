@@ -18,7 +18,7 @@ import sys
 import time
 from _signal import SIG_IGN, SIGHUP, SIGINT, SIGSTOP, SIGTERM, signal
 
-PERIOD = 0.002  # seconds between two stamps
+PERIOD = 0.005  # seconds between two stamps
 LIFE = 30.0  # seconds: no canary outlives a test that went wrong for long
 
 
@@ -28,7 +28,7 @@ def now() -> int:
 
 
 def stamp(directory: str, name: str, life: float, *, hops: bool = False) -> None:
-    """Write the time every two milliseconds; also say so when the next job has already begun."""
+    """Write the time every few milliseconds; also say so when the next job has already begun."""
     out = os.open(f"{directory}/stamps.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     until = now() + int(life * 1_000_000_000)
     first = True

@@ -42,7 +42,7 @@ while True:
     with open(path + ".new", "w") as file:
         file.write(str(time.clock_gettime(time.CLOCK_BOOTTIME)))
     os.rename(path + ".new", path)
-    time.sleep(0.01)
+    time.sleep(0.02)
 """
 
 
