@@ -91,7 +91,7 @@ def by_click(words: list[str]) -> object:
 
 @pytest.mark.slow
 @given(LINES)
-@settings(max_examples=300)
+@settings(max_examples=settings().max_examples * 3)
 def test_what_the_fast_path_reads_click_reads_the_same(words: list[str]) -> None:
     fast = fastpath.read(words)
     if fast is not None:

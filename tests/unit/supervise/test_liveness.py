@@ -225,5 +225,7 @@ class Histories(RuleBasedStateMachine):
         assert len(self.stops) == len(causes), "each cause is told once"
 
 
-Histories.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None, database=None)
+Histories.TestCase.settings = settings(
+    max_examples=settings().max_examples * 3 // 2, stateful_step_count=30, deadline=None, database=None
+)
 TestHistories = Histories.TestCase

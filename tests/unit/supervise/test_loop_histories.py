@@ -183,5 +183,7 @@ class Histories(RuleBasedStateMachine):
             assert self.watch.cause == events.LOST or self.ended
 
 
-Histories.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None, database=None)
+Histories.TestCase.settings = settings(
+    max_examples=settings().max_examples * 3 // 2, stateful_step_count=25, deadline=None, database=None
+)
 TestAnyHistory = Histories.TestCase
