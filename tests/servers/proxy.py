@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import selectors
 import socket
 import struct
@@ -250,7 +251,16 @@ class Proxy:
     def _listen(self) -> None:
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind((self.host, self.port))
+        give_up = time.monotonic() + APPLY_LIMIT / 2
+        while True:
+            try:
+                self._listener.bind((self.host, self.port))
+                break
+            except OSError as error:
+                # a process that is just being started may still have a copy of the listener that was closed
+                if error.errno != errno.EADDRINUSE or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.01)
         self._listener.listen(128)
         self._listener.setblocking(False)
 
