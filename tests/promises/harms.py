@@ -154,10 +154,13 @@ HARMS: dict[str, tuple[Callable[[Start], Any], dict[str, Harm]]] = {
     "consul": (
         lambda start: start(Consul),
         {
+            "saved": lambda server, _, __: server.save(),
             **SERVER,
             "without the lock": command("kv", "delete", "{place}/nightly/.lock"),
             "without its keys": command("kv", "delete", "-recurse", "{place}/"),
             "without its sessions": destroy_sessions,
+            "wiped": lambda server, _, __: server.lose_data(),
+            "put back to a snapshot": lambda server, _, __: server.put_back(),
         },
     ),
     "zookeeper": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import urllib.parse
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -138,6 +139,27 @@ class Consul(Server):
         for session in json.loads(self.request("GET", "/v1/session/list")):
             self.request("PUT", f"/v1/session/destroy/{session['ID']}")
         self.request("DELETE", "/v1/kv/", recurse="true")
+
+    def save(self) -> None:
+        """Save a snapshot, in place of the last one."""
+        self.command("snapshot", "save", str(self._snapshot))
+
+    def lose_data(self) -> None:
+        """Start anew without any data: the log of the servers begins again, too."""
+        self.kill()
+        shutil.rmtree(self.directory / "data")
+        self._initialised = False
+        self.start()
+
+    def put_back(self) -> None:
+        """Start anew, and restore the snapshot that was saved."""
+        self.lose_data()
+        self.command("snapshot", "restore", str(self._snapshot))
+        self.await_answer()
+
+    @property
+    def _snapshot(self) -> Path:
+        return self.directory / "saved.snap"
 
 
 class ConsulCluster(Group):

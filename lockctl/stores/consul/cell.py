@@ -9,7 +9,8 @@ from __future__ import annotations
 import _thread
 
 from lockctl.locks.driver import Cells, Seen, Turn
-from lockctl.stores.consul.protocol import Agent, encoded
+from lockctl.stores.consul.layout import encoded
+from lockctl.stores.consul.protocol import Agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

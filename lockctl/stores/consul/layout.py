@@ -1,12 +1,14 @@
 """What stands in the key of a lock, and what it says about who holds it.
 
 The key is the one of ``consul lock`` (``PREFIX/.lock``, with its flags); its value is ours to choose. It has up to
-three lines: the holder's document with the session that it holds the lock by; and, after a revocation, which writes
-the key and so changes its index, the token that the lock was granted with, and the request. The value goes with the
-lock: nothing that was asked of one holder can reach the next. One of several holders (``--slots``) has a key of its
-own, ``PREFIX/SESSION``, with the same content.
+three lines: the holder's document with its token and the session that it holds the lock by; and, after a revocation,
+which writes the key and so changes its index, the token again, and the request. The value goes with the lock: nothing
+that was asked of one holder can reach the next. One of several holders (``--slots``) has a key of its own,
+``PREFIX/SESSION``, with the same content. Where a document has no token, as lockctl 0.1.0 wrote it, the index is the
+token.
 
-What is remembered of locks is below ``.lockctl/`` beside them, which no lock's name begins with.
+What is remembered of locks is below ``.lockctl/`` beside them, which no lock's name begins with. There is the counter
+of each lock, too: the last token that was given.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ SUFFIX = "/.lock"  # api.DefaultSemaphoreKey: the key below the prefix that `con
 DOMAIN = ".lockctl/domain"  # below the prefix, the name of the cluster: no lock's name begins with a dot
 QUEUE = ".lockctl/queue/"  # below it, by the name of a lock, those who wait for it
 HOLDS = ".lockctl/hold/"  # below it, by the name of a lock, who keeps it although its job has ended
+COUNTERS = ".lockctl/token/"  # below it, NAME/last, the last token of a lock
+FLOOR = ".lockctl/floor"  # not below the last token of any counter that was removed with its name
+LARGEST_TOKEN = (1 << 62) - 1  # what is more was written by no clock
 UNRESERVED = ALLOWED - frozenset("+") | frozenset("/~")
 
 
@@ -56,6 +61,31 @@ class HolderRecord(Value):
         return documents.seconds(self.document.get("acquired_at"))
 
 
+class Counter(Value):
+    """The last token of a lock, read before its next one is given."""
+
+    key: str
+    entry: Entry | None  # of that key
+    floor_key: str
+    floor: Entry | None  # of that key
+
+    @property
+    def last(self) -> int:
+        """The greatest token that can have been given; 0: none is known."""
+        return max(read_token(self.entry), read_token(self.floor))
+
+    def raised(self, token: int) -> list[dict[str, Any]]:
+        """The operations that note *token* as the last one; refused when another was given since this was read."""
+        index = 0 if self.entry is None else self.entry.index
+        value = encoded(b"%d" % token)
+        operations: list[dict[str, Any]] = [
+            {"Verb": "cas", "Key": self.key, "Index": index, "Value": value, "Flags": 0}
+        ]
+        if self.entry is None:  # it may have come and have been removed since, which raises the floor
+            operations.append(unchanged(self.floor_key, self.floor))
+        return operations
+
+
 def read_entry(content: object) -> Entry | None:
     """The entry in a piece of an answer; ``None`` for what is none."""
     if not isinstance(content, dict):
@@ -78,13 +108,16 @@ def read_holder(entry: Entry) -> HolderRecord | None:
     if document is None or entry.session is None or document.get("session") != entry.session:
         return None
     digits, _, request = rest.partition(b"\n")
-    token = int(digits) if digits.isdigit() and len(digits) < 20 else entry.index
-    return HolderRecord(document, document["owner"], token if 0 < token <= entry.index else entry.index, request)
+    token = documents.whole(document.get("token"))
+    if token is None or not 0 < token <= LARGEST_TOKEN:  # lockctl 0.1.0 wrote it
+        token = int(digits) if digits.isdigit() and len(digits) < 20 else entry.index
+        token = token if 0 < token <= entry.index else entry.index
+    return HolderRecord(document, document["owner"], token, request)
 
 
-def describe(claim: Claim, session: str, acquired_at: float) -> bytes:
+def describe(claim: Claim, token: int, session: str, acquired_at: float) -> bytes:
     """The value of a lock that is held by *claim* with *session*, granted at *acquired_at* by the agent's clock."""
-    return documents.describe(claim, {"acquired_at": acquired_at, "session": session})
+    return documents.describe(claim, {"token": token, "acquired_at": acquired_at, "session": session})
 
 
 def describe_revoked(entry: Entry, record: HolderRecord, by: str, reason: str) -> bytes:
@@ -98,6 +131,30 @@ def unchanged(key: str, entry: Entry | None) -> dict[str, Any]:
     if entry is None:
         return {"Verb": "check-not-exists", "Key": key}
     return {"Verb": "check-index", "Key": key, "Index": entry.index}
+
+
+def counter_keys(prefix: str, name: str) -> tuple[str, str]:
+    """The keys of a :class:`Counter`: its own, and that of the floor. No key of another lock begins with them."""
+    return f"{prefix}{COUNTERS}{name}/last", prefix + FLOOR
+
+
+def read_counter(prefix: str, name: str, found: list[Entry]) -> Counter:
+    """The counter of a lock, in the entries that were found of its keys."""
+    there = {entry.key: entry for entry in found}
+    key, floor_key = counter_keys(prefix, name)
+    return Counter(key, there.get(key), floor_key, there.get(floor_key))
+
+
+def read_token(entry: Entry | None) -> int:
+    """The token in a key; 0 for anything else."""
+    digits = b"" if entry is None else entry.value
+    token = int(digits) if digits.isdigit() and len(digits) < 20 else 0
+    return token if token <= LARGEST_TOKEN else 0
+
+
+def encoded(value: bytes) -> str:
+    """A value as Consul's JSON has it."""
+    return binascii.b2a_base64(value, newline=False).decode()
 
 
 def queue_of(prefix: str, name: str) -> str:

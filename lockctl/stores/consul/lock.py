@@ -1,23 +1,21 @@
 """Locks in Consul: the key and the session of ``consul lock``, which excludes us and is excluded; its slots are ours.
 
-The session is the lease, the key says who has the lock, and the index of the transaction that took the key is the
-token: it comes from the Raft log of all servers, and rises also when the key was deleted in between. Every claim has
-a session of its own, and the lock is only ever taken with it: destroying the session gives up the lock, whatever
-became of a request whose answer was lost.
+The session is the lease, the key says who has the lock, and a counter beside it has the last token: the transaction
+that takes the key raises it, if it is still as it was read. Every claim has a session of its own, and the lock is only
+ever taken with it: destroying the session gives up the lock, whatever became of a request whose answer was lost.
 """
 
 from __future__ import annotations
 
-import os
-
+from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
-from lockctl.locks.native import NativeBackend
+from lockctl.locks.native import NativeBackend, next_token
 from lockctl.model import Capabilities, Grant
-from lockctl.names import printable, read_domain_name
+from lockctl.names import domain_name, printable, read_domain_name
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.address import Settings, from_url
-from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX
-from lockctl.stores.consul.protocol import Agent, encoded, lock
+from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX, encoded
+from lockctl.stores.consul.protocol import Agent, lock
 from lockctl.value import replace
 from lockctl.wire import tls_settings
 from lockctl.wire.deadline import Deadline
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from lockctl.locks.files import Files
     from lockctl.model import Claim, Run
     from lockctl.stores.consul import inspect, records, retire, revoke
-    from lockctl.stores.consul.layout import Entry, HolderRecord
+    from lockctl.stores.consul.layout import Counter, Entry, HolderRecord
     from lockctl.stores.consul.queue import Queue
     from lockctl.url import Url
 
@@ -64,10 +62,11 @@ class ConsulBackend(NativeBackend):
         rate_error=0.002,
         heartbeat=0.9,
         freed_when="its session has ended, one to two ttl after its last renewal, and the lock delay, one ttl more",
-        token_from="the index in the servers' Raft log, broken by a restored snapshot",  # noqa: S106 - not a password
+        token_from="a counter beside the lock, never below the host's clock in microseconds; broken only when data is"  # noqa: S106 - not a password
+        " lost, or put back to an earlier state, while clocks go back",
         survives="the failure of a minority of the servers, restarts, another leader; not that of the agent's node",
         clocks="the servers' must not run faster than ours by more than 0.2 %; the agents' time of day counts for"
-        " --min-hold alone",
+        " --min-hold alone, the hosts' for tokens after data is lost",
         period_clock="that of the agent that answered, in whole seconds",
         slots=True,
         shared=False,
@@ -111,7 +110,7 @@ class ConsulBackend(NativeBackend):
     def _try(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
         """One attempt for the whole lock: the grant, and whether that is the last word."""
         key = self._key(claim.name) + SUFFIX
-        session, (there, waiting) = self._look(claim, (key, False), deadline)
+        session, (there, waiting), counter = self._look(claim, (key, False), deadline)
         entry = there[0] if there else None
         if entry is not None and entry.session is not None:
             return self._again(claim, entry.session, entries.read_holder(entry), deadline), True
@@ -128,16 +127,17 @@ class ConsulBackend(NativeBackend):
         if semaphore is not None and semaphore.closed(self._agent, session, deadline):
             self._delay(claim)
             return None, True
-        at = self._agent.now()
-        taking = [entries.unchanged(key, entry), lock(key, entries.describe(claim, session, at), LOCK_FLAGS, session)]
-        return self._write(claim, taking, at, deadline)
+        token, at = next_token(counter.last, clock.wall()), self._agent.now()
+        document = entries.describe(claim, token, session, at)
+        taking = [*counter.raised(token), entries.unchanged(key, entry), lock(key, document, LOCK_FLAGS, session)]
+        return self._write(claim, taking, token, at, deadline)
 
     def _try_slot(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
         """The same for one of several slots."""
         from lockctl.stores.consul import share
 
         path = self._key(claim.name)
-        session, (found, waiting) = self._look(claim, (path + "/", True), deadline)
+        session, (found, waiting), counter = self._look(claim, (path + "/", True), deadline)
         semaphore = share.checked(self._agent, share.semaphore(found, path), deadline)
         own = semaphore.own(claim)
         if own is not None:
@@ -149,18 +149,23 @@ class ConsulBackend(NativeBackend):
         if len(semaphore.living) + len(closed) >= claim.slots:
             self._delay(claim)
             return None, True
-        at = self._agent.now()
-        return self._write(claim, semaphore.entering(claim, session, closed, at), at, deadline)
+        token, at = next_token(counter.last, clock.wall()), self._agent.now()
+        document = entries.describe(claim, token, session, at)
+        taking = [*counter.raised(token), *semaphore.entering(claim.slots, session, document, closed)]
+        return self._write(claim, taking, token, at, deadline)
 
-    def _look(self, claim: Claim, wanted: tuple[str, bool], deadline: Deadline) -> tuple[str | None, list[list[Entry]]]:
-        """The session of this claim, if it was renewed within this call; what is *wanted*; and the queue."""
-        session = self._sessions.get(claim.owner)
-        queue = entries.queue_of(self._settings.prefix, claim.name)
-        lives, found = self._agent.renew_and_read(session, (wanted, (queue, True)), deadline)
-        return session if lives else None, found
+    def _look(
+        self, claim: Claim, wanted: tuple[str, bool], deadline: Deadline
+    ) -> tuple[str | None, list[list[Entry]], Counter]:
+        """The session of this claim, if it was renewed in this call; what is *wanted*, and the queue; the counter."""
+        session, prefix = self._sessions.get(claim.owner), self._settings.prefix
+        looks = (wanted, (entries.queue_of(prefix, claim.name), True))
+        lives, found = self._agent.renew_and_read(session, looks, entries.counter_keys(prefix, claim.name), deadline)
+        counter = entries.read_counter(prefix, claim.name, found.pop())
+        return session if lives else None, found, counter
 
     def _write(
-        self, claim: Claim, taking: list[dict[str, Any]], at: float, deadline: Deadline
+        self, claim: Claim, taking: list[dict[str, Any]], token: int, at: float, deadline: Deadline
     ) -> tuple[Grant | None, bool]:
         """Do all of *taking* if nobody keeps the lock after its job; its last operation writes the holder's key.
 
@@ -178,12 +183,11 @@ class ConsulBackend(NativeBackend):
         found = {each.key: each for each in outcome.results if each is not None}
         if self._domain is None:
             self._domain = self._read_domain(found.get(domain))
-        taken = found.get(taking[-1]["Key"])
-        if taken is None:
+        if taking[-1]["Key"] not in found:
             raise BackendUnavailable(f"{self._settings.endpoint.where}: an answer without the key that was taken")
         if self._queue is not None:
             self._queue.granted(claim)
-        return self._grant(claim, taken.index, self._settings.terms(claim.ttl)[0], at), True
+        return self._grant(claim, token, self._settings.terms(claim.ttl)[0], at), True
 
     def _is_behind(self, claim: Claim, waiting: list[Entry]) -> bool:
         """Whether another waits who came before *claim*."""
@@ -244,7 +248,9 @@ class ConsulBackend(NativeBackend):
 
     def _name_domain(self, key: str, deadline: Deadline) -> None:
         """Give this cluster a name, once for all who use it with this prefix. If another is faster, theirs counts."""
-        value = encoded(os.urandom(8).hex().encode())
+        place, settings = self._settings.endpoint, self._settings
+        address = f"{place.host}:{place.port}/?{settings.query}&prefix={settings.prefix}"
+        value = encoded(domain_name(address).encode())
         self._agent.transact([{"Verb": "cas", "Key": key, "Index": 0, "Value": value, "Flags": 0}], deadline)
 
     def _read_domain(self, entry: Entry | None) -> str:

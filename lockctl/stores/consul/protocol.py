@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import binascii
-
 from lockctl import clock, json_text
 from lockctl.durations import parse_duration
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.stores.consul.layout import Entry, is_session, quoted, read_entry
+from lockctl.stores.consul.layout import Entry, encoded, is_session, quoted, read_entry
 from lockctl.value import Value
 from lockctl.wire.deadline import password_now
 from lockctl.wire.http import Client
@@ -16,6 +14,7 @@ from lockctl.wire.stream import Closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from lockctl.stores.consul.address import Settings
@@ -72,23 +71,25 @@ class Agent:
         return self._entry(self._ask("GET", f"/v1/kv/{quoted(key)}", deadline, "consistent"))
 
     def renew_and_read(
-        self, session: str | None, wanted: tuple[tuple[str, bool], ...], deadline: Deadline
+        self, session: str | None, wanted: tuple[tuple[str, bool], ...], beside: tuple[str, ...], deadline: Deadline
     ) -> tuple[bool, list[list[Entry]]]:
         """In one round trip: whether *session* was there to be renewed, and then the entries of some keys.
 
-        Each key with whether all that begin with it are *wanted*, too.
+        Each key with whether all that begin with it are *wanted*, too. Those of the keys *beside* that there are come
+        last, as they were at one moment.
         """
         looks = [
             ("GET", f"/v1/kv/{quoted(key)}", "recurse&consistent" if below else "consistent", b"")
             for key, below in wanted
         ]
         renewal = [] if session is None else [("PUT", RENEW + session, "", b"")]
-        answers = self._ask_all((*renewal, *looks), deadline)
+        answers = self._ask_all((*renewal, *looks, ("PUT", "/v1/txn", "", _body(_looks(beside)))), deadline)
         lives = session is not None and self._renewed(session, answers[0], deadline) is not None
         found = []
-        for (_, below), answer in zip(wanted, answers[len(renewal) :], strict=True):
+        for (_, below), answer in zip(wanted, answers[len(renewal) : -1], strict=True):
             one = None if below else self._entry(answer)
             found.append(self._entries(answer) if below else [] if one is None else [one])
+        found.append(_those_of(self._outcome(answers[-1]), beside))
         return lives, found
 
     def watch(self, key: str, index: int, deadline: Deadline, span: float = LONGEST_WAIT) -> tuple[Entry | None, int]:
@@ -119,10 +120,7 @@ class Agent:
 
     def read(self, keys: list[str], deadline: Deadline) -> list[Entry]:
         """The entries of those of *keys* that there are, as they were at one moment."""
-        # not "get": one key that there is not would refuse all
-        outcome = self.transact([{"Verb": "get-tree", "Key": key} for key in keys], deadline, "consistent")
-        wanted = frozenset(keys)
-        return [each for each in outcome.results or () if each is not None and each.key in wanted]
+        return _those_of(self.transact(_looks(keys), deadline, "consistent"), keys)
 
     def keys(self, prefix: str, deadline: Deadline, separator: str = "") -> list[str]:
         """All keys that begin with *prefix*, each cut after the first *separator* behind it, and no two the same."""
@@ -132,8 +130,9 @@ class Agent:
 
     def transact(self, operations: list[dict[str, Any]], deadline: Deadline, query: str = "") -> Outcome:
         """Do all of *operations* in one step of the cluster, or none of them."""
-        body = json_text.render([{"KV": operation} for operation in operations]).encode()
-        answer = self._ask("PUT", "/v1/txn", deadline, query, body=body)
+        return self._outcome(self._ask("PUT", "/v1/txn", deadline, query, body=_body(operations)))
+
+    def _outcome(self, answer: Response) -> Outcome:
         content = self._json(answer)
         if answer.status == 200:
             if "Results" not in content:
@@ -333,6 +332,22 @@ def _headers(token: str | None) -> tuple[tuple[str, str], ...]:
     return (("X-Consul-Token", token),) if token else ()
 
 
+def _body(operations: list[dict[str, Any]]) -> bytes:
+    """A transaction of these operations."""
+    return json_text.render([{"KV": operation} for operation in operations]).encode()
+
+
+def _looks(keys: Iterable[str]) -> list[dict[str, Any]]:
+    """The operations that read *keys*; not "get": one key that there is not would refuse all."""
+    return [{"Verb": "get-tree", "Key": key} for key in keys]
+
+
+def _those_of(outcome: Outcome, keys: Iterable[str]) -> list[Entry]:
+    """The entries of *keys* alone: a key that begins with one of them was read, too."""
+    wanted = frozenset(keys)
+    return [each for each in outcome.results or () if each is not None and each.key in wanted]
+
+
 def lock(key: str, value: bytes, flags: int, session: str) -> dict[str, Any]:
     """The operation that takes a key that nobody has."""
     return {"Verb": "lock", "Key": key, "Value": encoded(value), "Flags": flags, "Session": session}
@@ -341,11 +356,6 @@ def lock(key: str, value: bytes, flags: int, session: str) -> dict[str, Any]:
 def written(key: str, value: bytes) -> dict[str, Any]:
     """The operation that writes a key."""
     return {"Verb": "set", "Key": key, "Value": encoded(value), "Flags": 0}
-
-
-def encoded(value: bytes) -> str:
-    """A value as Consul's JSON has it."""
-    return binascii.b2a_base64(value, newline=False).decode()
 
 
 def milliseconds(seconds: float) -> int:

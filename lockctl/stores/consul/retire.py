@@ -1,7 +1,9 @@
 """Names that nobody uses any more: finding them, and removing their keys.
 
-Tokens are indexes of the Raft log, which nothing here turns back. What is removed is compared in the same step; more
-than one transaction can have goes in several, the oldest runs first: what is left when one fails is a shorter history.
+The counter of a name goes with it, and in the same step a floor for all names is raised above it, unless it is above:
+no clock has to keep the tokens in their order. A counter ahead of the clock is kept, so that the floor is not. What is
+removed is compared in the same step; more than one transaction can have goes in several, the oldest runs first: what is
+left when one fails is a shorter history.
 """
 
 from __future__ import annotations
@@ -9,7 +11,20 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.locks.inspect import matching
 from lockctl.stores.consul import hold, records, share
-from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX, queue_of, unchanged
+from lockctl.stores.consul.layout import (
+    COUNTERS,
+    DOMAIN,
+    HOLDS,
+    LOCK_FLAGS,
+    SEMAPHORE_FLAGS,
+    SUFFIX,
+    counter_keys,
+    encoded,
+    queue_of,
+    read_counter,
+    read_token,
+    unchanged,
+)
 from lockctl.stores.consul.protocol import MOST_OPERATIONS
 from lockctl.value import Value
 from lockctl.wire.stream import in_parts
@@ -19,12 +34,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.stores.consul.layout import Entry
+    from lockctl.stores.consul.layout import Counter, Entry
     from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
-READS = 5  # for one name
-RUNS_AT_ONCE = MOST_OPERATIONS - 3  # beside the lock, the hold and the success
+READS = 7  # for one name
+RUNS_AT_ONCE = MOST_OPERATIONS - 5  # beside the lock, the hold, the success, the counter and the floor
+MICROSECONDS = 1_000_000
 
 
 class _Traces(Value):
@@ -33,6 +49,7 @@ class _Traces(Value):
     lock: Entry | None
     hold: Entry | None
     success: Entry | None
+    counter: Counter
     runs: tuple[Entry, ...]  # the oldest first
     waiting: tuple[Entry, ...]
     used_at: float  # seconds since the epoch
@@ -45,7 +62,7 @@ class _Traces(Value):
         lock = self.lock
         if lock is not None and (lock.session is not None or share.semaphore([lock], lock.key[: -len(SUFFIX)]).ended):
             return False  # who has a slot is named, also one that has vanished and whose job may run
-        if self.hold is None and self.success is None and not self.runs:
+        if self.hold is None and self.success is None and self.counter.entry is None and not self.runs:
             return False
         return hold.holder(self.hold, self.now) is None and self.now - self.used_at >= older_than
 
@@ -54,7 +71,7 @@ def unused(agent: Agent, pattern: str, older_than: float, deadline: Deadline) ->
     """See ``Backend``: by the clock of the agent, in whole seconds."""
     agent.get(agent.prefix + DOMAIN, deadline)  # refused without the right to read: the list would be a short one
     known = set()
-    for folder in (records.RUNS, records.SUCCESSES, HOLDS):
+    for folder in (records.RUNS, records.SUCCESSES, HOLDS, COUNTERS):
         found = agent.keys(agent.prefix + folder, deadline, "/")
         known |= {key.removeprefix(agent.prefix + folder).removesuffix("/") for key in found}
     names = matching(known, pattern)
@@ -70,17 +87,27 @@ def forget(agent: Agent, name: str, older_than: float, deadline: Deadline) -> bo
     if not seen.is_unused(older_than):
         return False
     keys = {agent.prefix + name + SUFFIX: seen.lock, agent.prefix + HOLDS + name: seen.hold}
-    keys[agent.prefix + records.SUCCESSES + name] = seen.success
+    keys |= {agent.prefix + records.SUCCESSES + name: seen.success, seen.counter.key: seen.counter.entry}
     same = [unchanged(key, entry) for key, entry in keys.items()]
     last = [
         unchanged(key, entry) if entry is None or not _is_ours(entry) else _delete(entry) for key, entry in keys.items()
     ]
+    last += _raised_floor(seen)
     for start in range(0, max(len(seen.runs), 1), RUNS_AT_ONCE):
         some = [_delete(run) for run in seen.runs[start : start + RUNS_AT_ONCE]]
         is_last = start + RUNS_AT_ONCE >= len(seen.runs)
         if agent.transact([*(last if is_last else same), *some], deadline).results is None:
             return False
     return not agent.keys(f"{agent.prefix}{records.RUNS}{name}/", deadline)
+
+
+def _raised_floor(seen: _Traces) -> list[dict[str, Any]]:
+    """The operations after which the floor is not below the counter; once for many names that are removed together."""
+    floor, token = seen.counter.floor, read_token(seen.counter.entry)
+    if token <= read_token(floor):
+        return []
+    value, index = encoded(b"%d" % max(token, int(seen.now * MICROSECONDS))), 0 if floor is None else floor.index
+    return [{"Verb": "cas", "Key": seen.counter.floor_key, "Index": index, "Value": value, "Flags": 0}]
 
 
 def _is_ours(entry: Entry) -> bool:
@@ -101,6 +128,7 @@ def _traces(agent: Agent, names: list[str], deadline: Deadline) -> list[_Traces]
             agent.prefix + records.SUCCESSES + name,
             f"{agent.prefix}{records.RUNS}{name}/",
             queue_of(agent.prefix, name),
+            *counter_keys(agent.prefix, name),
         )
         for name in names
     ]
@@ -109,13 +137,15 @@ def _traces(agent: Agent, names: list[str], deadline: Deadline) -> list[_Traces]
     results = agent.transact(reads, deadline, "consistent").results or ()
     there = {entry.key: entry for entry in results if entry is not None}
     found = []
-    for *keys, folder, line in wanted:
+    for name, (*keys, folder, line, _, _) in zip(names, wanted, strict=True):
         lock, keeping, success = (there.get(key) for key in keys)
+        counter = read_counter(agent.prefix, name, list(there.values()))
         runs = sorted((each for key, each in there.items() if key.startswith(folder)), key=lambda each: each.index)
         waiting = tuple(each for key, each in there.items() if key.startswith(line))
         times = [records.noted_at(run) for run in runs]
         times += [records.time_in(success) or 0.0, documents.seconds(_document(keeping).get("until")) or 0.0]
-        found.append(_Traces(lock, keeping, success, tuple(runs), waiting, max(times), agent.now()))
+        times.append(float(read_token(counter.entry) // MICROSECONDS))  # of a clock, unless clocks went back
+        found.append(_Traces(lock, keeping, success, counter, tuple(runs), waiting, max(times), agent.now()))
     return found
 
 

@@ -6,8 +6,7 @@ from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.names import printable
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.inspect import sight
-from lockctl.stores.consul.layout import HOLDS
-from lockctl.stores.consul.protocol import encoded
+from lockctl.stores.consul.layout import HOLDS, encoded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,12 +39,12 @@ def _ask_back(agent: Agent, name: str, seen: Holder, request: tuple[str, str], d
         record = entries.read_holder(entry)
         if record is None:
             raise another_program(name)
+        last = _last_token(agent, name, seen, deadline)
         value = encoded(entries.describe_revoked(entry, record, *request))
         # the session stays: only lock and unlock change it
         write = {"Verb": "cas", "Key": entry.key, "Index": entry.index, "Value": value, "Flags": entry.flags}
-        outcome = agent.transact([write], deadline)
-        if outcome.results and outcome.results[0] is not None:
-            return outcome.results[0].index + 1
+        if agent.transact([write], deadline).results is not None:
+            return last + 1
     return None
 
 
@@ -58,20 +57,25 @@ def _take_away(agent: Agent, name: str, seen: Holder, deadline: Deadline) -> int
         found, entry = _still(agent, name, seen, deadline)
         if entry is None:
             return None
-        index = entry.index
-        operations: list[dict[str, Any]] = [{"Verb": "delete-cas", "Key": entry.key, "Index": index}]
+        last = _last_token(agent, name, seen, deadline)
+        operations: list[dict[str, Any]] = [{"Verb": "delete-cas", "Key": entry.key, "Index": entry.index}]
         if (
             found.semaphore is not None
             and found.semaphore.entry is not None
             and entry.session in found.semaphore.living
         ):
-            index = max(index, found.semaphore.entry.index)
             # the holder's own key as it was seen, before it goes with the rest
             closed = found.semaphore.closed(agent, entry.session, deadline)
             operations = [entries.unchanged(entry.key, entry), *found.semaphore.leaving(entry.session, closed)]
         if agent.transact(operations, deadline).results is not None:
-            return index + 1
+            return last + 1
     return None
+
+
+def _last_token(agent: Agent, name: str, seen: Holder, deadline: Deadline) -> int:
+    """The greatest token that was given: each later one is above it."""
+    found = agent.read(list(entries.counter_keys(agent.prefix, name)), deadline)
+    return max(entries.read_counter(agent.prefix, name, found).last, seen.token or 0)
 
 
 def _still(agent: Agent, name: str, seen: Holder, deadline: Deadline) -> tuple[Sight, Entry | None]:

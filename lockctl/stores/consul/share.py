@@ -6,7 +6,7 @@ long as Consul gives that key to nobody, because of its lock delay, the job of s
 and stays named. After that whoever changes the first key next leaves it out. Both keys are read as of one moment, and
 the first is only changed if it still is as it was read. So nobody gets in beyond the limit, whoever ended meanwhile.
 
-Ours are written in one step with their name, hence their index is the index of the step that let them in: the token.
+Ours are written in one step with their name and with the counter of the lock, so that no two have the same token.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 from lockctl import documents, json_text
 from lockctl.errors import ConfigError
 from lockctl.stores.consul import layout as entries
-from lockctl.stores.consul.layout import SEMAPHORE_FLAGS, SUFFIX
-from lockctl.stores.consul.protocol import MOST_OPERATIONS, encoded, lock
+from lockctl.stores.consul.layout import SEMAPHORE_FLAGS, SUFFIX, encoded
+from lockctl.stores.consul.protocol import MOST_OPERATIONS, lock
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -97,16 +97,19 @@ class Semaphore(Value):
             found += [each for number, each in enumerate(piece) if 2 * number in refusals]
         return tuple(found)
 
-    def entering(self, claim: Claim, session: str, closed: tuple[str, ...], at: float) -> list[dict[str, Any]]:
-        """The operations that let *session* in beside the living and those of *closed*, if nothing has changed."""
+    def entering(self, slots: int, session: str, document: bytes, closed: tuple[str, ...]) -> list[dict[str, Any]]:
+        """The operations that let *session* in beside the living and those of *closed*, if nothing has changed.
+
+        *document* is the value of its own key.
+        """
         key = self.path + SUFFIX
-        value = _describe(claim.slots, [*self.living, *closed, session])
+        value = _describe(slots, [*self.living, *closed, session])
         return [
             entries.unchanged(key, self.entry),
             # nobody has it in between, but only who takes a key must wait for its lock delay
             lock(key, value, SEMAPHORE_FLAGS, session),
             {**lock(key, value, SEMAPHORE_FLAGS, session), "Verb": "unlock"},
-            lock(self.key_of(session), entries.describe(claim, session, at), SEMAPHORE_FLAGS, session),
+            lock(self.key_of(session), document, SEMAPHORE_FLAGS, session),
         ]
 
     def leaving(self, session: str, closed: tuple[str, ...]) -> list[dict[str, Any]]:
