@@ -16,7 +16,7 @@ from lockctl.model import SLOT
 from lockctl.stores.consul.layout import LOCK_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, UNHEARD, queue_up, refused, take
+from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
 from tests.contract.keeping import holder_of
 from tests.contract.test_consul import ConsulHarness
 from tests.jobs import eventually
@@ -172,13 +172,21 @@ def test_who_was_refused_for_a_lock_delay_is_interrupted_at_once(harness: Consul
 
 def test_a_waiter_that_gives_up_leaves_no_session(harness: ConsulHarness) -> None:
     client, other, claim = harness.client(), harness.client(), harness.claim("busy")
-    take(client, harness.claim("busy"))
+    take(client, harness.claim("busy", ttl=120.0))
     assert other.try_acquire(claim, timeout=LIMIT) is None
-    queue_up(other, claim, client)
-    assert harness.sessions("busy") == 3  # the holder's, that of our claim, and that of our position
-    other.withdraw(claim, timeout=LIMIT)
-    # one whose request was under way when the wait was interrupted is not known to us, and ends with its ttl
-    eventually(lambda: harness.sessions("busy") == 1, 40.0)
+    reading, writing = os.pipe()
+    try:
+        waiting = Background(lambda: other.wait(claim, timeout=LIMIT, interrupt=reading))
+        # one whose answer does not arrive before the interruption would end with its ttl alone
+        eventually(lambda: claim.owner in other._sessions)
+        assert harness.sessions("busy") == 3  # the holder's, that of our claim, and that of our position
+        os.write(writing, b".")
+        waiting.result()
+        other.withdraw(claim, timeout=LIMIT)
+        assert harness.sessions("busy") == 1
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def test_a_session_that_an_operator_destroys_is_a_lost_lease(harness: ConsulHarness) -> None:
