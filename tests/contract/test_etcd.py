@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.registry import open_backend
+from lockctl.stores.etcd import layout
 from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.url import parse_url
 from tests.contract.harness import Harness
@@ -63,15 +64,16 @@ class EtcdHarness(Harness):
         time.sleep(seconds + (LATE if seconds > self.ttl else 0.0))
 
     def expire(self, grant: Grant) -> None:
-        only = {"key": "AA==", "range_end": "AA==", "keys_only": True}
-        only["min_create_revision"] = only["max_create_revision"] = str(grant.token)
+        (created,) = filter(None, [client.created(grant) for client in self.proxies if isinstance(client, EtcdBackend)])
+        only = {**layout.below(f"{grant.key}/".encode()), "keys_only": True}
+        only["min_create_revision"] = only["max_create_revision"] = str(created)
         eventually(lambda: "kvs" not in self.server.request("/v3/kv/range", only)[1], limit=grant.ttl + 4.0, pause=0.1)
 
     def usurp(self, name: str) -> None:
         self.server.command("del", self.keys(name)[0])
 
     def forget(self, name: str) -> None:
-        """The token is no data that could be lost while the cluster lives."""
+        self.server.command("del", f"{self.prefix}.token/{name}")
 
     def sever(self, client: Backend) -> None:
         self.proxies[client].mode = "blackhole"

@@ -46,6 +46,20 @@ def wipe(server: Any, _: str, __: int) -> None:
     server.wipe()
 
 
+def lose_data(server: Etcd, _: str, __: int) -> None:
+    """As when a cluster is built again after its disks were lost."""
+    server.lose_data()
+
+
+def save(server: Etcd, _: str, __: int) -> None:
+    server.save()
+
+
+def put_back(server: Etcd, _: str, __: int) -> None:
+    """All that came after :func:`save` is lost."""
+    server.put_back()
+
+
 def command(*words: str) -> Harm:
     """An operator's command, with the word of the place in it."""
     return lambda server, place, token: server.command(*(each.format(place=place, token=token) for each in words))
@@ -95,6 +109,12 @@ def delete_holder(server: ZooKeeper, place: str, _: int) -> None:
     with administrator(server) as admin, contextlib.suppress(NoNodeError):
         for node in admin.get_children(f"/{place}/nightly"):
             admin.delete(f"/{place}/nightly/{node}")
+
+
+def compact(server: Etcd, _: str, __: int) -> None:
+    """To the present revision."""
+    (status,) = json.loads(server.command("endpoint", "status", "-w", "json"))
+    server.command("compaction", str(status["Status"]["header"]["revision"]))
 
 
 def delete_lock(server: ZooKeeper, place: str, _: int) -> None:
@@ -147,8 +167,12 @@ HARMS: dict[str, tuple[Callable[[Start], Any], dict[str, Harm]]] = {
         {
             **SERVER,
             "without its keys": command("del", "{place}/", "--prefix"),
-            "compacted and defragmented": each_in_turn(command("compaction", "{token}"), command("defrag")),
+            "without its counter": command("del", "{place}/.token/nightly"),
+            "compacted and defragmented": each_in_turn(compact, command("defrag")),
+            "saved": save,
             "wiped": wipe,
+            "without its data": lose_data,
+            "put back to a snapshot": put_back,
         },
     ),
     "consul": (

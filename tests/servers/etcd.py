@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
+import shutil
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tests.servers import programs, web
@@ -142,6 +143,26 @@ class Etcd(Server):
         for lease in json.loads(self.command("lease", "list", "-w", "json")).get("leases") or ():
             with contextlib.suppress(RuntimeError):  # it expired meanwhile
                 self.command("lease", "revoke", f"{int(lease['id']):x}")
+
+    def lose_data(self) -> None:
+        """Start anew, as the same cluster, with nothing in it."""
+        self.stop()
+        shutil.rmtree(self.directory / "data")
+        self.start()
+
+    def save(self) -> None:
+        """Take a snapshot, in place of one before."""
+        self.command("snapshot", "save", str(self.directory / "snapshot"))
+
+    def put_back(self) -> None:
+        """Start anew, as the same cluster, with what was there when the snapshot was taken."""
+        self.stop()
+        shutil.rmtree(self.directory / "data")
+        words = [programs.find("etcdctl"), "snapshot", "restore", str(self.directory / "snapshot")]
+        words += [f"--data-dir={self.directory / 'data'}", f"--name={self.name}", f"--initial-cluster={self.cluster}"]
+        words += [f"--initial-cluster-token={self.directory.parent}", f"--initial-advertise-peer-urls={self.peer}"]
+        programs.run(words, timeout=15.0, ETCDCTL_API="3")
+        self.start()
 
 
 class EtcdCluster(Group):

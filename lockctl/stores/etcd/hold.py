@@ -28,9 +28,9 @@ def keep(backend: Client, grant: Grant, lease: int, seconds: float, deadline: De
     """
     claim = grant.claim
     claim_key, last = backend.layout.claim_key(claim.name, lease), layout.lease_id(claim.owner, HELD + grant.token)
-    document = describe(claim, {"acquired_at": grant.at, "ended_at": wall()})
+    document = describe(claim, {"acquired_at": grant.at, "token": grant.token, "ended_at": wall()})
     request = {
-        "compare": [layout.is_created_at(claim_key, grant.token)],
+        "compare": [layout.is_created_at(claim_key, backend.created(grant))],
         "success": [layout.put(claim_key, document, last)],
     }
     while True:

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from lockctl import documents, history
 from lockctl.locks.inspect import is_match, lock_info
-from lockctl.stores.etcd import layout
+from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.share import group_of, holders, slots_of
 from lockctl.value import replace
 from lockctl.wire.stream import in_parts
@@ -98,7 +98,8 @@ def _names_between(
 ) -> Iterator[tuple[str, bool]]:
     """The same of the keys from *start* to *end*, which have this *beginning*."""
     while True:
-        answer = backend.cluster.call("/v3/kv/range", layout.keys_between(start, end, PAGE), deadline)
+        among = {"key": layout.coded(start or b"\0"), "range_end": layout.coded(end)}
+        answer = backend.cluster.call("/v3/kv/range", {**among, "limit": str(PAGE), "keys_only": True}, deadline)
         found = layout.entries(answer)
         for entry in found:
             name, slash, _ = entry.key[len(beginning) :].partition(b"/")
@@ -132,4 +133,9 @@ def _holder(entry: Entry, left: float | None) -> Holder:
     document = documents.read(entry.value)
     if document is None:
         return documents.foreign_holder(expires_in=left)
-    return documents.holder(document, token=entry.created, expires_in=left)
+    return documents.holder(document, token=token_of(entry, document), expires_in=left)
+
+
+def token_of(entry: Entry, document: dict[str, Any]) -> int:
+    """The token of the holder that has a key; of one that did not write it down, as of lockctl 0.1, the old one."""
+    return tokens.in_document(document) or entry.created

@@ -26,7 +26,7 @@ KEEP_ALIVE = "/v3/lease/keepalive"
 LARGEST_LEASE = 9223372036854775783  # a prime below 2**63: etcd's ids of leases are positive int64
 LONGEST_NUMBER = 20  # digits of 2**64
 # below the prefix, where no lock can be: no lock's name begins with a dot
-REVOCATIONS, HISTORY, SUCCESSES = ".revoke/", ".history/", ".success/"
+REVOCATIONS, HISTORY, SUCCESSES, TOKENS = ".revoke/", ".history/", ".success/", ".token/"
 READERS = b"shared/"  # below a lock
 
 
@@ -71,6 +71,10 @@ class Layout(Value):
     def success(self, name: str) -> bytes:
         """The key of the last success under a lock."""
         return as_bytes(f"{self.prefix}{SUCCESSES}{name}")
+
+    def counter(self, name: str) -> bytes:
+        """The key of the last token of a lock."""
+        return as_bytes(f"{self.prefix}{TOKENS}{name}")
 
 
 def as_bytes(text: str) -> bytes:
@@ -133,9 +137,10 @@ def is_unchanged_since(among: dict[str, Any], revision: int) -> dict[str, Any]:
     return {**among, "target": "MOD", "result": "LESS", "mod_revision": str(revision + 1)}
 
 
-def is_created_at(key: bytes, revision: int) -> dict[str, Any]:
-    """The condition that a key is still the one that was created at *revision*; 0: that it does not exist."""
-    return {"key": coded(key), "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
+def is_created_at(key: bytes, revision: int | None) -> dict[str, Any]:
+    """The condition that a key is the one that was created at *revision*; 0: that there is none, ``None``: any one."""
+    result = "GREATER" if revision is None else "EQUAL"
+    return {"key": coded(key), "target": "CREATE", "result": result, "create_revision": str(revision or 0)}
 
 
 def has_value(key: bytes, value: bytes) -> dict[str, Any]:
@@ -194,11 +199,6 @@ def ends_of(among: dict[str, Any]) -> dict[str, Any]:
 def only(key: bytes) -> dict[str, Any]:
     """The range that is one key."""
     return {"key": coded(key)}
-
-
-def keys_between(start: bytes, end: bytes, limit: int) -> dict[str, Any]:
-    """The keys from *start* up to *end*, without their values; a request for ``/v3/kv/range``."""
-    return {"key": coded(start or b"\0"), "range_end": coded(end), "limit": str(limit), "keys_only": True}
 
 
 def below(beginning: bytes) -> dict[str, Any]:

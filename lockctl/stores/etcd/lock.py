@@ -2,20 +2,19 @@
 
 A lock is a queue of keys, each attached to a lease of its own; the oldest key is the holder's. That is
 the layout of ``etcdctl lock`` and Go's ``concurrency.Mutex``, so that they exclude and are excluded.
-The token is the create revision of the holder's key: the cluster numbers all that ever happens in it.
+The token comes from a counter beside the lock, see :mod:`lockctl.stores.etcd.tokens`.
 """
 
 from __future__ import annotations
 
-from lockctl.clock import wall
-from lockctl.documents import describe, read_revocation
+from lockctl.documents import read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.locks.native import NativeBackend
 from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable
-from lockctl.stores.etcd import address, layout
+from lockctl.stores.etcd import address, layout, tokens
 from lockctl.stores.etcd.protocol import LeaseGone
-from lockctl.stores.etcd.session import Client
+from lockctl.stores.etcd.session import Client, as_holder
 from lockctl.url import take_params
 from lockctl.wire.deadline import Deadline
 
@@ -47,7 +46,8 @@ class EtcdBackend(Client, NativeBackend):
         rate_error=0.002,
         heartbeat=0.9,
         freed_when="its lease has run out (etcd looks twice a second)",
-        token_from="the create revision of the holder's key; a restored or wiped cluster starts again",  # noqa: S106
+        token_from="a counter beside the lock, never below the host's clock in microseconds; breaks if data is"  # noqa: S106
+        " lost, or put back to an earlier state, while clocks go back",
         survives="the failure of a minority of the members, restarts, another leader",
         clocks="no clock's time of day counts; the members' must not run faster than ours by more than 0.2 %",
         period_clock="that of the member that answered, in whole seconds",
@@ -75,33 +75,35 @@ class EtcdBackend(Client, NativeBackend):
             return grant
         lease = self.lease_of(claim)
         directory, claim_key = self.layout.directory(claim.name), self.layout.claim_key(claim.name, lease)
+        counter, seen = self.layout.counter(claim.name), None
         while True:
-            document = describe(claim, {"acquired_at": wall()})
+            following = tokens.after(counter, seen)
             request = {
-                "compare": [layout.is_free(directory)],
-                "success": [layout.put(claim_key, document, lease)],
-                "failure": [layout.get(claim_key), layout.get_in_order(directory, 1)],
+                "compare": [layout.is_free(directory), following.condition],
+                "success": [layout.put(claim_key, as_holder(claim, following.token), lease), following.write],
+                "failure": [layout.get(counter), layout.get(claim_key), layout.get_in_order(directory, 1)],
             }
             ttl, term, answer = self.lease_and(claim.ttl, lease, request, deadline)
             if layout.term(answer) != term:
                 continue  # a leader that was deposed may have prolonged the lease for nobody
-            token = layout.revision(answer)
-            if answer.get("succeeded") is not True:
-                own, first = (*layout.reads(answer), [], [])[:2]
-                if not own or not first or own[0].key != first[0].key:
-                    if first and first[0].key.startswith(b"slots-", len(directory)):
-                        from lockctl.stores.etcd.share import demand_agreement
+            if answer.get("succeeded") is True:
+                return self.granted(claim, following.token, lease, layout.revision(answer), ttl, answer)
+            seen, own, first = layout.steps(answer, 3)
+            if not first:
+                continue  # it is free: the counter was in the way
+            if not own or own[0].key != first[0].key:
+                if first[0].key.startswith(b"slots-", len(directory)):
+                    from lockctl.stores.etcd.share import demand_agreement
 
-                        demand_agreement(self, claim, first[0], deadline)
-                    return None
-                token = own[0].created
-                try:
-                    if not self.mark_as_holder(claim_key, own[0], document, lease, deadline):
-                        continue
-                except LeaseGone:
-                    self.lease_ended(lease)  # it ran out between two requests: begin again
-                    continue
-            return self.granted(claim, token, lease, ttl, answer)
+                    demand_agreement(self, claim, first[0], deadline)
+                return None
+            try:
+                token = self.mark_as_holder(claim, own[0], seen, deadline)
+            except LeaseGone:
+                self.lease_ended(lease)  # it ran out between two requests: begin again
+                continue
+            if token is not None:
+                return self.granted(claim, token, lease, own[0].created, ttl, answer)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``: the lease first, whose clock counts, then whether the key is still there."""
@@ -109,7 +111,7 @@ class EtcdBackend(Client, NativeBackend):
         claim, lease = grant.claim, self.lease_of_grant(grant)
         own = self.layout.claim_key(claim.name, lease, layout.group(claim.mode, claim.slots))
         asked = self.layout.revocation(claim.name, lease)
-        request = {"compare": [layout.is_created_at(own, grant.token)], "success": [layout.get(asked)]}
+        request = {"compare": [layout.is_created_at(own, self.created(grant))], "success": [layout.get(asked)]}
         try:
             # in this order: the leader that prolonged the lease was still the leader when the key was looked at
             requests = ((layout.KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))

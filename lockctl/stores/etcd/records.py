@@ -2,6 +2,8 @@
 
 It lies beside the locks, where neither lockctl nor another program takes it for one. All of it is attached to a
 lease of the lock that lasts a year from the last time that something was written, so what nobody uses any more goes.
+So is the counter of its tokens, unless it is so far ahead of the clock that this would still be behind it then. The
+next grant takes it from that lease again.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import os
 
 from lockctl import clock, documents, history
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.etcd import layout
+from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.protocol import LeaseGone
 
 TYPE_CHECKING = False
@@ -38,12 +40,12 @@ def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
     key = backend.layout.success(grant.claim.name)
     claim, lease = grant.claim, backend.lease_of_grant(grant)
     claim_key = backend.layout.claim_key(claim.name, lease, layout.group(claim.mode, claim.slots))
-    value = f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode()
+    value, created = f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode(), backend.created(grant)
 
     while True:
         steps = [layout.get(key), layout.get(claim_key)]
         found, mine = layout.steps(backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline), 2)
-        if not mine or mine[0].created != grant.token:
+        if not mine or created not in (None, mine[0].created):
             raise BackendUnavailable(f"{backend.cluster.where}: the lock is not ours any more: no success was noted")
         if found and not documents.is_newer(grant.at, history.time_in(found[0].value, "at"), clock.wall()):
             return
@@ -51,7 +53,7 @@ def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
 
         def note(attached: int, _now: float, unchanged: dict[str, Any] = unchanged) -> dict[str, Any]:
             return {
-                "compare": [layout.is_created_at(claim_key, grant.token), unchanged],
+                "compare": [layout.is_created_at(claim_key, created), unchanged],
                 "success": [layout.put(key, value, attached)],
             }
 
@@ -87,16 +89,22 @@ def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadlin
 
 
 def _added(backend: Client, name: str, run: Run, key: str, attached: int, now: float) -> dict[str, Any]:
-    """The transaction that adds a run, and reads which there are."""
+    """The transaction that adds a run, and reads which there are; the counter ends with them."""
     directory = backend.layout.history(name, started=run.started)
     value = history.describe(run)[:-1] + b',"noted_at":%d}' % now  # our clock, and that of the run, do not count
     most = history.KEPT + SPARE + AT_ONCE
-    put = layout.put(directory + key.encode(), value, attached)
-    return {"success": [put, layout.oldest(layout.below(directory), most)]}
+    steps = [layout.put(directory + key.encode(), value, attached), layout.oldest(layout.below(directory), most)]
+    counter = backend.layout.counter(name)
+    latest = int((now + history.AGE / 2) * tokens.MICROSECONDS)
+    return {
+        "compare": [tokens.is_below(counter, latest)],
+        "success": [*steps, tokens.end_with(counter, attached)],
+        "failure": steps,
+    }
 
 
 def _drop_surplus(backend: Client, answer: dict[str, Any], deadline: Deadline) -> None:
-    _, kept = layout.steps(answer, 2)
+    _, kept, *_ = layout.steps(answer, 3 if answer.get("succeeded") is True else 2)
     if len(kept) >= history.KEPT + SPARE:
         surplus = [layout.delete(entry.key) for entry in kept[: len(kept) - history.KEPT]]
         backend.cluster.call("/v3/kv/txn", {"success": surplus[:AT_ONCE]}, deadline)

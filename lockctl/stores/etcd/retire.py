@@ -1,14 +1,16 @@
 """Names that nobody uses any more: finding them, and removing what is kept of them.
 
-Tokens are revisions of the whole store, which nothing here turns back. The lease of a name's records stays until it
-runs out: whoever ended it could end it with a record that was attached to it a moment ago.
+The counter of a name goes, too, once the clock has passed it: without it, the clock alone keeps the tokens in their
+order. The lease of a name's records stays until it runs out: whoever ended it could end it with a record that was
+attached to it a moment ago.
 """
 
 from __future__ import annotations
 
 from lockctl import history
+from lockctl.clock import wall
 from lockctl.locks.inspect import matching
-from lockctl.stores.etcd import layout
+from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.inspect import names_below
 from lockctl.wire.stream import in_parts
 
@@ -21,13 +23,13 @@ if TYPE_CHECKING:
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
-STEPS = 4  # to read the last use of a name
-NAMES_AT_ONCE = 30  # in one transaction: etcd allows 128 steps
+STEPS = 5  # to read the last use of a name
+NAMES_AT_ONCE = 25  # in one transaction: etcd allows 128 steps
 
 
 def unused(backend: Client, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
     """See ``Backend``: by the clock of the member that answers, in whole seconds."""
-    folders = (layout.HISTORY, layout.SUCCESSES)
+    folders = (layout.HISTORY, layout.SUCCESSES, layout.TOKENS)
     names = matching((name for folder in folders for name, _ in names_below(backend, folder, deadline)), pattern)
 
     def ask(some: list[str]) -> list[float | None]:
@@ -46,13 +48,19 @@ def unused(backend: Client, pattern: str, older_than: float, deadline: Deadline)
 def forget(backend: Client, name: str, older_than: float, deadline: Deadline) -> bool:
     """See ``Backend``: one transaction, which does nothing once the lock has a key, or a record is newer."""
     answer = backend.cluster.call("/v3/kv/txn", {"success": _looks(backend, [name])}, deadline)
-    at = _last_use(layout.steps(answer, STEPS))
-    if at is None or layout.moment(answer) - at < older_than:
+    found = layout.steps(answer, STEPS)
+    at, counter = _last_use(found), found[1]
+    if at is None or layout.moment(answer) - at < older_than or tokens.last(counter) >= wall() * tokens.MICROSECONDS:
         return False
-    records = (layout.below(backend.layout.records(name)), layout.only(backend.layout.success(name)))
+    places = backend.layout
+    records = (
+        layout.below(places.records(name)),
+        layout.only(places.success(name)),
+        layout.only(places.counter(name)),
+    )
     request = {
         "compare": [
-            layout.is_free(backend.layout.directory(name)),
+            layout.is_free(places.directory(name)),
             *[layout.is_unchanged_since(each, layout.revision(answer)) for each in records],
         ],
         "success": [{"request_delete_range": each} for each in records],
@@ -66,6 +74,7 @@ def _looks(backend: Client, names: list[str]) -> list[dict[str, Any]]:
     for name in names:
         steps += [
             layout.oldest(layout.below(backend.layout.directory(name)), 1),
+            layout.get(backend.layout.counter(name)),
             layout.get(backend.layout.success(name)),
             *[layout.newest(backend.layout.history(name, started=started), 1) for started in (True, False)],
         ]
@@ -74,9 +83,10 @@ def _looks(backend: Client, names: list[str]) -> list[dict[str, Any]]:
 
 def _last_use(found: list[list[Entry]]) -> float | None:
     """When a name was used last, by the answers to its steps; ``None``: it is in use, or nothing is known of it."""
-    at_lock, *records = found
-    if at_lock or not any(records):
+    at_lock, counter, *records = found
+    if at_lock or not (counter or any(records)):
         return None
+    granted = float(tokens.last(counter) // tokens.MICROSECONDS)
     # of a record that does not say when it was written, as that of another program, it was long ago
     fields = ("noted_at", "at", "ended_at")
-    return max((history.time_in(entry.value, *fields) or 0.0 for record in records for entry in record), default=0.0)
+    return max([granted, *(history.time_in(entry.value, *fields) or 0.0 for record in records for entry in record)])

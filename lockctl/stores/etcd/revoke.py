@@ -6,7 +6,7 @@ from lockctl import documents
 from lockctl.errors import BackendUnavailable, LockctlError
 from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.stores.etcd import layout
-from lockctl.stores.etcd.inspect import read_queues
+from lockctl.stores.etcd.inspect import read_queues, token_of
 from lockctl.stores.etcd.protocol import LeaseGone
 from lockctl.stores.etcd.share import holders
 
@@ -25,7 +25,8 @@ def revoke(
     for current in found[: holders(backend.layout.directory(name), found)]:
         document = documents.read(current.value)
         owner = document["owner"] if document is not None else None
-        if (owner, current.created if owner else None) == (seen.owner, seen.token):
+        token = token_of(current, document) if document is not None else None
+        if (owner, token) == (seen.owner, seen.token):
             break
     else:
         return None
@@ -54,4 +55,4 @@ def revoke(
             backend.cluster.call("/v3/lease/revoke", {"ID": str(current.lease)}, deadline)
         except (LeaseGone, BackendUnavailable):
             pass
-    return current.created + 1
+    return (token or current.created) + 1

@@ -9,7 +9,7 @@ from lockctl.clock import wall
 from lockctl.documents import describe, read
 from lockctl.errors import BackendUnavailable
 from lockctl.model import Grant
-from lockctl.stores.etcd import layout
+from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.protocol import LeaseExists, LeaseGone
 from lockctl.wire.deadline import Deadline
 
@@ -33,7 +33,8 @@ class Client:
         self.cluster = cluster
         self.layout = layout.Layout(prefix)
         self._attempts: dict[str, int] = {}  # owner -> number of its present attempt; absent: the first
-        self._later: dict[tuple[str, int], int] = {}  # owner, token -> lease of an attempt that is not the first
+        # owner, token -> lease of that attempt, and the revision that its key was created at
+        self._keys: dict[tuple[str, int], tuple[int, int]] = {}
         self.unended: dict[str, set[int]] = {}  # owner -> leases of which we do not know whether they ended
         self._granted: set[int] = set()  # leases that we have asked for
         self.positions: dict[str, int] = {}  # owner that waits alone -> the revision that its key was created at
@@ -111,50 +112,78 @@ class Client:
             return None
         lease = self.lease_of(claim)
         directory, claim_key = self.layout.directory(claim.name), self.layout.claim_key(claim.name, lease)
-        request = {
-            "compare": [layout.is_created_at(claim_key, created), layout.is_not_older(directory, created)],
-            "success": [layout.put(claim_key, describe(claim, {"acquired_at": wall()}), lease)],
-        }
-        try:
-            # in this order: the lease was prolonged by the leader that then found the key to be the oldest
-            requests = ((layout.KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))
-            kept, answer = self.cluster.call_in_turn(requests, deadline)
-        except LeaseGone:
-            self.lease_ended(lease)
-            return None
-        ttl, term = self.kept_alive(lease, kept)
-        if ttl <= 0 or answer.get("succeeded") is not True or term != layout.term(answer):
-            return None
-        return self.granted(claim, created, lease, ttl, answer)
+        counter, seen = self.layout.counter(claim.name), None
+        while True:
+            following = tokens.after(counter, seen)
+            request = {
+                "compare": [
+                    layout.is_created_at(claim_key, created),
+                    layout.is_not_older(directory, created),
+                    following.condition,
+                ],
+                "success": [layout.put(claim_key, as_holder(claim, following.token), lease), following.write],
+                "failure": [layout.get(counter), layout.oldest(layout.below(directory), 1)],
+            }
+            try:
+                # in this order: the lease was prolonged by the leader that then found the key to be the oldest
+                requests = ((layout.KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))
+                kept, answer = self.cluster.call_in_turn(requests, deadline)
+            except LeaseGone:
+                self.lease_ended(lease)
+                return None
+            ttl, term = self.kept_alive(lease, kept)
+            if ttl <= 0 or term != layout.term(answer):
+                return None
+            if answer.get("succeeded") is True:
+                return self.granted(claim, following.token, lease, created, ttl, answer)
+            seen, first = layout.steps(answer, 2)
+            if not first or (first[0].key, first[0].created) != (claim_key, created):
+                return None  # else it was the counter, and it is our turn
 
     def lease_ended(self, lease: int) -> None:
         """Know that a lease that we had asked for is no more."""
         self._granted.discard(lease)
 
-    def granted(self, claim: Claim, token: int, lease: int, ttl: float, answer: dict[str, Any]) -> Grant:
-        """The grant that an answer of the cluster means."""
-        if lease != layout.lease_id(claim.owner, 0):
-            self._later[claim.owner, token] = lease
+    def granted(self, claim: Claim, token: int, lease: int, created: int, ttl: float, answer: dict[str, Any]) -> Grant:
+        """The grant that an answer of the cluster means, by a key that was created at that revision."""
+        self._keys[claim.owner, token] = lease, created
         domain = f"etcd:{layout.whole(answer['header'].get('cluster_id')):x}"
         return Grant(claim, token, domain, self.layout.lock(claim.name), ttl, layout.moment(answer))
 
     def mark_as_holder(
-        self, claim_key: bytes, own: layout.Entry, document: bytes, lease: int, deadline: Deadline
-    ) -> bool:
-        """Write down since when we have the lock that we waited for; whether we have it."""
-        known = read(own.value)
-        if known is not None and "acquired_at" in known:
-            return True
-        request = {
-            "compare": [layout.is_created_at(claim_key, own.created)],
-            "success": [layout.put(claim_key, document, lease)],
-        }
-        return self.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
+        self, claim: Claim, own: layout.Entry, seen: list[layout.Entry], deadline: Deadline
+    ) -> int | None:
+        """The token of a claim that has waited, and has the lock by its key *own* now; ``None``: that key is gone.
+
+        It is written down, and since when we have the lock, unless that was done before. *seen* is the counter.
+        """
+        counter = self.layout.counter(claim.name)
+        while (token := tokens.in_document(read(own.value))) is None:
+            following = tokens.after(counter, seen)
+            document = as_holder(claim, following.token)
+            request = {
+                "compare": [layout.is_created_at(own.key, own.created), following.condition],
+                "success": [layout.put(own.key, document, self.lease_of(claim)), following.write],
+                "failure": [layout.get(counter), layout.get(own.key)],
+            }
+            answer = self.cluster.call("/v3/kv/txn", request, deadline)
+            if answer.get("succeeded") is True:
+                return following.token
+            seen, again = layout.steps(answer, 2)
+            if not again or again[0].created != own.created:
+                return None
+            own = again[0]
+        return token
 
     def lease_of_grant(self, grant: Grant) -> int:
         """The lease that a grant lives by."""
-        first = layout.lease_id(grant.claim.owner, 0)
-        return self._later.get((grant.claim.owner, grant.token), first)
+        known = self._keys.get((grant.claim.owner, grant.token))
+        return layout.lease_id(grant.claim.owner, 0) if known is None else known[0]
+
+    def created(self, grant: Grant) -> int | None:
+        """The revision that the key of a grant was created at; ``None``: not known, because another client took it."""
+        known = self._keys.get((grant.claim.owner, grant.token))
+        return None if known is None else known[1]
 
     def end(self, owner: str, lease: int, deadline: Deadline, then: Requests = ()) -> list[dict[str, Any] | Exception]:
         """End a lease with all its keys; one of which that is not known is ended again before the next attempt.
@@ -174,3 +203,8 @@ class Client:
         if not unended:
             del self.unended[owner]
         return answers
+
+
+def as_holder(claim: Claim, token: int) -> bytes:
+    """The document of a claim that has the lock from now on."""
+    return describe(claim, {"acquired_at": wall(), "token": token})

@@ -8,11 +8,11 @@ writer's or another program's, is alone. So nobody overtakes anybody whom it wou
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import SHARED
-from lockctl.stores.etcd import layout
+from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.protocol import LeaseGone
+from lockctl.stores.etcd.session import as_holder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,42 +37,42 @@ def enter(backend: Client, claim: Claim, deadline: Deadline) -> Grant | None:
     claim_key = backend.layout.claim_key(claim.name, lease, group)
     others = outside(directory, group)
     decisive = others if claim.mode == SHARED else (layout.below(directory),)
-    asked = [layout.get(claim_key), layout.get_in_order(directory, 1)]
+    counter, seen = backend.layout.counter(claim.name), None
+    asked = [layout.get(counter), layout.get(claim_key), layout.get_in_order(directory, 1)]
     asked += [layout.oldest(each, 1) for each in others]
     if claim.mode != SHARED:
         asked.append(layout.oldest(decisive[0], claim.slots))
     ttl, term = backend.fresh_lease(claim.ttl, lease, deadline)
-    seen = 0  # revision of the store in which a slot was free for us
+    at = 0  # revision of the store in which a slot was free for us
     while True:
-        document = documents.describe(claim, {"acquired_at": wall()})
+        following = tokens.after(counter, seen)
+        alone = [_nothing_since(each, at) for each in decisive]
         request = {
-            "compare": [layout.is_created_at(claim_key, 0), *(_nothing_since(each, seen) for each in decisive)],
-            "success": [layout.put(claim_key, document, lease)],
+            "compare": [layout.is_created_at(claim_key, 0), *alone, following.condition],
+            "success": [layout.put(claim_key, as_holder(claim, following.token), lease), following.write],
             "failure": asked,
         }
         try:
             answer = backend.cluster.call("/v3/kv/txn", request, deadline)
-            token = layout.revision(answer)
             if layout.term(answer) != term:  # a leader that was deposed may have prolonged the lease for nobody
                 ttl, term = backend.fresh_lease(claim.ttl, lease, deadline)
                 continue
-            if answer.get("succeeded") is not True:
-                own, first, left, right, *oldest = layout.steps(answer, len(asked))
-                if not own and oldest and not left and not right and len(oldest[0]) < claim.slots:
-                    seen = token
-                    continue
-                if not own or not _is_let_in(own[0], left + right, oldest):
-                    if first:
-                        demand_agreement(backend, claim, first[0], deadline)
-                    return None
-                token = own[0].created
-                if not backend.mark_as_holder(claim_key, own[0], document, lease, deadline):
-                    continue
+            if answer.get("succeeded") is True:
+                return backend.granted(claim, following.token, lease, layout.revision(answer), ttl, answer)
+            seen, own, first, left, right, *oldest = layout.steps(answer, len(asked))
+            if not own and not left and not right and (not oldest or len(oldest[0]) < claim.slots):
+                at = layout.revision(answer) if oldest else 0  # of readers it was the counter that was in the way
+                continue
+            if not own or not _is_let_in(own[0], left + right, oldest):
+                if first:
+                    demand_agreement(backend, claim, first[0], deadline)
+                return None
+            token = backend.mark_as_holder(claim, own[0], seen, deadline)
+            if token is not None:
+                return backend.granted(claim, token, lease, own[0].created, ttl, answer)
         except LeaseGone:
             backend.lease_ended(lease)  # it ran out between two requests: begin again
             ttl, term = backend.fresh_lease(claim.ttl, lease, deadline)
-            continue
-        return backend.granted(claim, token, lease, ttl, answer)
 
 
 def demand_agreement(backend: Client, claim: Claim, first: Entry, deadline: Deadline) -> None:

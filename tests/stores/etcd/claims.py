@@ -10,8 +10,15 @@ from tests.contract.harness import claim, take
 if TYPE_CHECKING:
     from lockctl.model import Grant
     from lockctl.stores.etcd.lock import EtcdBackend
+    from tests.servers.etcd import Etcd
 
 TTL = 2.0  # seconds: the shortest lease of an etcd with its usual timing
+
+
+def keys_of_locks(server: Etcd, prefix: str) -> list[str]:
+    """All keys below a prefix but the counters of tokens, which stay."""
+    found = server.command("get", prefix, "--prefix", "--keys-only").split()
+    return [key for key in found if not key.startswith(f"{prefix}.token/")]
 
 
 def attempt(client: EtcdBackend) -> Grant | None:

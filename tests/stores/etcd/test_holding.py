@@ -13,6 +13,7 @@ from tests.contract.harness import LIMIT, claim, refused, take
 from tests.contract.keeping import holder_of
 from tests.jobs import eventually
 from tests.servers.etcd import Etcd
+from tests.stores.etcd.claims import keys_of_locks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ class TestHold:
         grant = take(backend, claim())
         backend.revoke("nightly", holder_of(backend), now=False, by="ops@web3", reason="", timeout=LIMIT)
         backend.release(grant, timeout=LIMIT, hold=60.0)
-        (key,) = etcd_server.command("get", prefix, "--prefix", "--keys-only").split()
+        (key,) = keys_of_locks(etcd_server, prefix)
         assert key.encode() == backend.layout.claim_key("nightly", layout.lease_id(grant.claim.owner, 0))
         shown = holder_of(backend)
         assert (shown.token, shown.acquired_at) == (grant.token, grant.at)

@@ -32,10 +32,12 @@ class TestQueue:
     ) -> None:
         backend.release(take(backend, claim()), timeout=LIMIT)
         grant = take(backend, claim())
-        etcd_server.command("compaction", str(grant.token))
+        created = backend.created(grant)
+        assert created is not None
+        etcd_server.command("compaction", str(created))
         key = backend.layout.claim_key("nightly", 1)
         view = wait.View(before=key, inside=(), writes=False, revision=2)
-        late = wait.Position(claim(), key, 1, grant.token, view, beat=9.0, next_beat=time.monotonic() + 1e6)
+        late = wait.Position(claim(), key, 1, created, view, beat=9.0, next_beat=time.monotonic() + 1e6)
         assert wait._watch(backend, late, Deadline(5.0)) is None
 
     def test_a_waiter_whose_key_was_deleted_comes_to_the_end_of_the_queue(

@@ -240,7 +240,7 @@ class TestRefusals:
         server = start_server(Etcd, auth=True)
         server.command("user", "add", "night:n1ght-s3cret")
         server.command("role", "add", "night")
-        for beginning in ("lockctl/nightly/", "lockctl/.revoke/"):
+        for beginning in ("lockctl/nightly/", "lockctl/.revoke/", "lockctl/.token/"):
             server.command("role", "grant-permission", "night", "--prefix=true", "readwrite", beginning)
         server.command("user", "grant-role", "night", "night")
         client = open_backend(parse_url(f"etcd://night:n1ght-s3cret@{server.address}/"))

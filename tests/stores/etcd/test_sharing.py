@@ -13,6 +13,7 @@ from lockctl.model import EXCLUSIVE, SHARED
 from lockctl.stores.etcd import layout, share, wait
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
 from tests.jobs import eventually
+from tests.stores.etcd.claims import keys_of_locks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +120,7 @@ class TestGroups:
         grant = take(inside[0], claims[0])
         with pytest.raises(ConfigError, match="in use with 2 slots, not 3: say the same --slots everywhere"):
             inside[1].try_acquire(claims[1], timeout=LIMIT)
-        (left,) = etcd_server.command("get", prefix, "--prefix", "--keys-only").split()
+        (left,) = keys_of_locks(etcd_server, prefix)
         assert left.encode() == inside[0].layout.claim_key("nightly", inside[0].lease_of(claims[0]), b"slots-2/")
         inside[0].release(grant, timeout=LIMIT)
 

@@ -1,31 +1,294 @@
-"""The token of etcd rises when leaders die."""
+"""The tokens of etcd rise: when leaders die, when clocks go back or differ, and when their counter is spoilt."""
 
 from __future__ import annotations
 
+import functools
+import json
 import os
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from lockctl.stores.etcd import layout, retire, tokens
+from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, take
+from tests.contract.keeping import holder_of
+from tests.contract.remembering import a_run
+from tests.jobs import eventually
 from tests.promises.tokens import rising, tenure
 from tests.servers.etcd import EtcdCluster
+from tests.stores.etcd.test_hostile_keys import HOSTILE, TestHostileKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lockctl.model import Claim
+    from lockctl.stores.etcd.lock import EtcdBackend
+    from tests.servers.etcd import Etcd
+
+    Open = Callable[..., EtcdBackend]
+
+HOUR = 3600.0
+DAMAGED = {
+    **HOSTILE,
+    "a short number": b"7",
+    "a long number": b"9" * 30,
+    "a long number that begins with zeros": b"0" * 30,
+    "below zero": b"-00000000000000001",
+    "digits of another kind": "\N{ARABIC-INDIC DIGIT NINE}".encode() * 9,
+}
+KINDS = pytest.mark.parametrize("mine", [claim, reader, lambda: one_of(3)], ids=["alone", "reader", "slot"])
+
+
+class Clocks:
+    """The clock of the host, as far as tokens know it."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def wall(self) -> float:
+        return time.time() + self.ahead
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    made = Clocks()
+    monkeypatch.setattr(tokens, "wall", made.wall)
+    return made
+
+
+def microseconds() -> int:
+    return int(time.time() * 1e6)
+
+
+def counter(server: Etcd, prefix: str) -> dict[str, Any]:
+    (entry,) = json.loads(server.command("get", f"{prefix}.token/nightly", "-w", "json"))["kvs"]
+    return dict(entry)
+
+
+def a_tenure(backend: EtcdBackend, mine: Claim) -> int:
+    grant = take(backend, mine)
+    assert holder_of(backend).token == grant.token
+    backend.release(grant, timeout=LIMIT)
+    return grant.token
+
+
+def waiting(client: EtcdBackend, mine: Claim, seen: EtcdBackend) -> Background:
+    """*mine* waits with *client* until it may have the lock."""
+    waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+    eventually(lambda: seen.inspect("nightly", timeout=LIMIT).waiters)
+    return waits
 
 
 def test_tokens_rise_when_leaders_die(start_server: Callable[..., EtcdCluster]) -> None:
     cluster = start_server(EtcdCluster)
     url = f"etcd://{','.join(cluster.addresses)}/?prefix=t{os.urandom(6).hex()}/"
-    tokens = [tenure(url).token]
+    given = [tenure(url).token]
     for _ in range(2):
         leader = cluster.leader()
         leader.kill()
-        tokens.append(tenure(url).token)
+        given.append(tenure(url).token)
         leader.start()
-    tokens.append(tenure(url).token)
-    assert rising(tokens)
+    given.append(tenure(url).token)
+    assert rising(given)
 
 
 def test_tokens_rise_whichever_member_gives_them(etcd_three: EtcdCluster) -> None:
     prefix = f"t{os.urandom(6).hex()}/"
     urls = [f"etcd://{address}/?prefix={prefix}" for address in etcd_three.addresses]
     assert rising([tenure(url).token for _ in range(4) for url in urls])
+
+
+class TestClocks:
+    """A token is one more than the last one, and never below the clock."""
+
+    @KINDS
+    def test_a_token_is_the_clock_in_microseconds(self, backend: EtcdBackend, mine: Callable[[], Claim]) -> None:
+        for _ in range(2):
+            before = microseconds()
+            assert before <= a_tenure(backend, mine()) <= microseconds()
+
+    @KINDS
+    def test_a_clock_that_goes_back_does_not_take_tokens_with_it(
+        self, backend: EtcdBackend, clocks: Clocks, mine: Callable[[], Claim]
+    ) -> None:
+        first = a_tenure(backend, mine())
+        clocks.ahead = -HOUR
+        assert [a_tenure(backend, mine()) for _ in range(3)] == [first + 1, first + 2, first + 3]
+        clocks.ahead = -time.time() - HOUR  # before 1970
+        assert a_tenure(backend, mine()) == first + 4
+
+    def test_a_clock_before_1970_begins_with_1(self, backend: EtcdBackend, clocks: Clocks) -> None:
+        clocks.ahead = -time.time() - HOUR
+        assert [a_tenure(backend, claim()) for _ in range(2)] == [1, 2]
+
+    @KINDS
+    def test_tokens_rise_among_hosts_whose_clocks_differ_by_an_hour(
+        self, etcd_server: Etcd, connect: Open, clocks: Clocks, mine: Callable[[], Claim]
+    ) -> None:
+        hosts = [(connect(etcd_server.address), ahead) for ahead in (0.0, HOUR)]
+        given = []
+        for client, ahead in hosts * 3:
+            clocks.ahead = ahead
+            given.append(a_tenure(client, mine()))
+        assert rising(given)
+        assert given[-1] - microseconds() == pytest.approx(HOUR * 1e6, abs=60e6)
+
+    @KINDS
+    def test_who_waited_gets_a_later_token_although_its_clock_is_behind(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, clocks: Clocks, mine: Callable[[], Claim]
+    ) -> None:
+        grant, waiter, client = take(backend, claim()), mine(), connect(etcd_server.address)
+        waits = waiting(client, waiter, backend)
+        clocks.ahead = -HOUR
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        assert take(client, waiter).token == grant.token + 1
+        assert holder_of(backend).token == grant.token + 1
+
+    @pytest.mark.parametrize(("ahead", "requests"), [(0.0, 1), (-HOUR, 2)])
+    def test_a_clock_that_is_behind_costs_one_round_trip_more(
+        self,
+        etcd_server: Etcd,
+        backend: EtcdBackend,
+        connect: Open,
+        clocks: Clocks,
+        monkeypatch: pytest.MonkeyPatch,
+        ahead: float,
+        requests: int,
+    ) -> None:
+        client, asked = connect(etcd_server.address), []
+        send = client.cluster._send
+
+        def counted(*words: Any) -> Any:
+            asked.append(words)
+            return send(*words)
+
+        grant, waiter = take(backend, claim()), claim(ttl=60.0)
+        waits = waiting(client, waiter, backend)
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        clocks.ahead = ahead
+        monkeypatch.setattr(client.cluster, "_send", counted)
+        second = take(client, waiter)
+        assert len(asked) == requests
+        client.release(second, timeout=LIMIT)
+        asked.clear()
+        take(client, claim())
+        assert len(asked) == requests
+
+    def test_readers_that_come_in_together_have_tokens_of_their_own(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open
+    ) -> None:
+        writer = take(backend, claim())
+        readers = [(connect(etcd_server.address), reader()) for _ in range(12)]
+        for client, mine in readers:
+            queue_up(client, mine, backend)
+        backend.release(writer, timeout=LIMIT)
+        taken = [Background(functools.partial(take, client, mine)) for client, mine in readers]
+        given = {each.result().token for each in taken}
+        assert len(given) == len(readers)
+        assert min(given) > writer.token
+        assert {holder.token for holder in backend.inspect("nightly", timeout=LIMIT).holders} == given
+
+
+class TestCounter:
+    """A key beside the lock, which anybody may have written who may write there."""
+
+    @pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED.keys())
+    @KINDS
+    def test_one_that_is_damaged_counts_as_none(
+        self, etcd_server: Etcd, backend: EtcdBackend, prefix: str, mine: Callable[[], Claim], value: bytes
+    ) -> None:
+        TestHostileKeys.write(etcd_server, f"{prefix}.token/nightly", value)
+        before = microseconds()
+        given = a_tenure(backend, mine())
+        assert before <= given <= microseconds()
+        assert layout.decoded(counter(etcd_server, prefix)["value"]) == b"%018d" % given
+        assert a_tenure(backend, mine()) > given
+
+    def test_one_that_was_removed_or_spoilt_while_somebody_waits(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, prefix: str
+    ) -> None:
+        client, given = connect(etcd_server.address), [a_tenure(backend, claim())]
+        for harm in (("del",), ("put", "~rubbish")):
+            grant, waiter = take(backend, claim()), claim()
+            waits = waiting(client, waiter, backend)
+            etcd_server.command(harm[0], f"{prefix}.token/nightly", *harm[1:])
+            backend.release(grant, timeout=LIMIT)
+            waits.result()
+            mine = take(client, waiter)
+            given += [grant.token, mine.token]
+            client.release(mine, timeout=LIMIT)
+        assert rising(given)
+
+    def test_it_ends_with_the_last_runs_until_the_lock_is_taken_again(
+        self, etcd_server: Etcd, backend: EtcdBackend, prefix: str, clocks: Clocks
+    ) -> None:
+        for release in (False, True):
+            grant = take(backend, claim())
+            assert "lease" not in counter(etcd_server, prefix)
+            if release:
+                assert backend.release_with_run(grant, a_run(), timeout=LIMIT)
+            else:
+                backend.release(grant, timeout=LIMIT)
+                backend.remember("nightly", a_run(), timeout=LIMIT)
+            assert counter(etcd_server, prefix)["lease"]
+            assert layout.decoded(counter(etcd_server, prefix)["value"]) == b"%018d" % grant.token
+        clocks.ahead = 365 * 24 * HOUR
+        grant = take(backend, claim())
+        assert backend.release_with_run(grant, a_run(), timeout=LIMIT)
+        assert "lease" not in counter(etcd_server, prefix), "after a year it could still be ahead of the clock"
+
+    def test_a_name_that_has_only_a_counter_is_removed_when_nobody_uses_it(
+        self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
+    ) -> None:
+        grant = take(backend, claim())
+        assert list(backend.unused("*", older_than=0.0, timeout=LIMIT)) == []
+        assert not backend.forget("nightly", older_than=0.0, timeout=LIMIT)
+        backend.release(grant, timeout=LIMIT)
+        assert list(backend.unused("*", older_than=60.0, timeout=LIMIT)) == []
+        assert list(backend.unused("*", older_than=0.0, timeout=LIMIT)) == [("nightly", grant.token // 10**6)]
+        assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)
+        assert etcd_server.command("get", prefix, "--prefix", "--keys-only").split() == []
+        assert a_tenure(backend, claim()) > grant.token
+
+    def test_one_that_is_ahead_of_the_clock_is_not_removed(
+        self, backend: EtcdBackend, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clocks.ahead = HOUR
+        given = a_tenure(backend, claim())
+        clocks.ahead = 0.0
+        monkeypatch.setattr(retire, "_last_use", lambda _: 0.0)
+        assert not backend.forget("nightly", older_than=0.0, timeout=LIMIT)
+        assert a_tenure(backend, claim()) == given + 1
+
+    def test_a_grant_between_the_look_and_the_removal_keeps_it(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        a_tenure(backend, claim())
+        other, call, given = connect(etcd_server.address), backend.cluster.call, []
+
+        def late(path: str, request: dict[str, Any], deadline: Any) -> dict[str, Any]:
+            if "compare" in request:
+                given.append(a_tenure(other, claim()))
+            return call(path, request, deadline)
+
+        monkeypatch.setattr(backend.cluster, "call", late)
+        assert not backend.forget("nightly", older_than=0.0, timeout=LIMIT)
+        assert len(given) == 1
+        assert counter(etcd_server, backend.layout.prefix)
+
+
+def test_a_holder_without_a_token_is_shown_with_the_revision_of_its_key(
+    etcd_server: Etcd, backend: EtcdBackend, prefix: str
+) -> None:
+    """As a holder of lockctl 0.1 is, or one that was overwritten by a number that is no token."""
+    for more in ("", ', "token": true', ', "token": -1', ', "token": "7"', f', "token": {10**30}'):
+        document = f'{{"owner": "old", "acquired_at": 1.5{more}}}'
+        TestHostileKeys.write(etcd_server, f"{prefix}nightly/1", document.encode())
+        (entry,) = json.loads(etcd_server.command("get", f"{prefix}nightly/1", "-w", "json"))["kvs"]
+        shown = holder_of(backend)
+        assert shown.token == entry["create_revision"]
+        next_one = entry["create_revision"] + 1
+        assert backend.revoke("nightly", shown, now=True, by="ops", reason="", timeout=LIMIT) == next_one
