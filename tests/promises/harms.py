@@ -190,10 +190,13 @@ HARMS: dict[str, tuple[Callable[[Start], Any], dict[str, Harm]]] = {
     "zookeeper": (
         lambda start: start(ZooKeeper),
         {
+            "saved": lambda server, _, __: server.save(),
             **SERVER,
             "without the holder": delete_holder,
             "without the lock": delete_lock,
             "without its root": delete_root,
+            "put back to a snapshot": lambda server, _, __: server.put_back(),
+            "wiped": wipe,
         },
     ),
     "postgresql": (

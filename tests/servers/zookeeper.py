@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -86,6 +87,19 @@ class ZooKeeper(Server):
     def _words(self) -> Sequence[str]:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         return _java(main, str(self.directory / "zoo.cfg"))
+
+    def save(self) -> None:
+        """Stop it, copy its data directory, and start it again."""
+        self.stop()
+        shutil.copytree(self.directory / "data", self.directory / "saved", dirs_exist_ok=True)
+        self.start()
+
+    def put_back(self) -> None:
+        """Stop it, and start it with the copy of :meth:`save` in the place of its data directory."""
+        self.stop()
+        shutil.rmtree(self.directory / "data")
+        shutil.copytree(self.directory / "saved", self.directory / "data")
+        self.start()
 
     def _answers(self) -> bool:
         if self.tls is not None:

@@ -85,7 +85,7 @@ FILES_OF_ITS_OWN = {
     "redis": {"scripts", "share_scripts", "sentinel", "entry"},
     "redlock": {"nodes", "tally"},
     "postgresql": {"driver", "schema", "tokens", "scope", "pooler", "observer"},
-    "zookeeper": {"multiread"},
+    "zookeeper": {"counter", "multiread"},
     "kubernetes": {"access"},
     "azblob": {"access"},
 }

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
+from lockctl.names import domain_name, read_domain_name
 from lockctl.url import endpoint, take_params
 from lockctl.value import Value
 from lockctl.wire.tls_settings import PARAMETERS, TlsSettings, without_tls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from lockctl.url import Url
 
 PORT = 2181
 TLS_PORT = 2281  # the usual secureClientPort
 ROOT = "/lockctl"
 KEPT = ".kept"  # below ROOT: what outlives a holder; no lock can have this name
+NAMED = b"lockctl:"  # data of ROOT begin with it if they name the tokens of the locks below
 MADE_BY_US = b"lockctl"  # data of the node of a lock: no other program made it, so none misses it
 LAYOUTS = ("kazoo", "curator", "curator-rw")
 USUAL = {"layout": LAYOUTS[0], **PARAMETERS}  # the parameters of a URL
@@ -43,6 +47,11 @@ class Place(Value):
         """``HOST:PORT,...``, IPv6 in brackets, as clients write it."""
         return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
 
+    @property
+    def root_data(self) -> bytes:
+        """What is written into the node above all locks when it is made: the name of its tokens."""
+        return NAMED + domain_name(",".join(sorted(self.addresses.split(","))) + self.root).encode()
+
     def key(self, name: str) -> str:
         """The node of a lock: what another tool must be given."""
         return f"{self.root}/{name}"
@@ -50,6 +59,15 @@ class Place(Value):
     def kept(self, name: str) -> str:
         """The node for what is kept of a lock without a holder: outside of the lock, where no tool looks for one."""
         return f"{self.root}/{KEPT}/{name}"
+
+
+def token_domain(data: bytes, stat: Any) -> str:
+    """The domain of the tokens below a root with these *data* and *stat*.
+
+    One without a name, which another program or an older lockctl has made, is known by when it was made.
+    """
+    name = read_domain_name(data[len(NAMED) :]) if data.startswith(NAMED) else None
+    return f"zookeeper:{name or f'{stat.czxid:x}-{stat.ctime:x}'}"
 
 
 def read_url(url: Url) -> Place:

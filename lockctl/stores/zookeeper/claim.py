@@ -5,12 +5,13 @@ second line (:func:`with_revocation`): it is gone with the node, and can hit nob
 
 A holder's session lasts twice its lease. Who waits has none to rely on, so its session lasts only one: if it is
 killed, it holds up those behind it for no longer. When its turn comes, one transaction deletes its node and makes
-another one with the same number, and so at the same position, in a new session. The token is the number of that
-transaction, and so newer than all tokens before it, whoever queued up first.
+another one with the same number, and so at the same position, in a new session. Every transaction that makes the node
+of a holder also raises the counter beside the lock (see :mod:`lockctl.stores.zookeeper.counter`) to the token that is
+written into the node. So the token is newer than all before it, whoever queued up first.
 
 That a turn has come is only a reason to try (:attr:`Attempt.turn`). The proof is what the new session reads after the
 transaction: the queue as it is then, with our node open for the lock. The transaction also shows that both sessions are
-alive, and that the record of holds is as it was seen.
+alive, and that the record of the lock is as it was seen.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import os
 from lockctl import documents
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
+from lockctl.locks.native import next_token
 from lockctl.model import EXCLUSIVE, Grant
 from lockctl.names import printable
-from lockctl.stores.zookeeper import queue
-from lockctl.stores.zookeeper.address import MADE_BY_US
-from lockctl.stores.zookeeper.queue import Vanished
+from lockctl.stores.zookeeper import counter, queue
+from lockctl.stores.zookeeper.address import KEPT, MADE_BY_US, token_domain
+from lockctl.stores.zookeeper.counter import MISSING, Record
+from lockctl.stores.zookeeper.queue import Overtaken, Vanished
 from lockctl.stores.zookeeper.session import Session, SessionLost
 
 TYPE_CHECKING = False
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 SAFE_PART = 0.5  # of the session timeout: see `session`
-MISSING = -1  # the version of a record that there is not
 BY_CURATOR = b"__REVOKE__"  # what Curator's Revoker writes into the node of a holder
 
 
@@ -52,8 +54,8 @@ class Attempt:
         self.record = place.kept(claim.name)
         self.node: str | None = None  # the name of our node, once its creation was answered
         self.token: int | None = None  # once granted
-        # when it may be our turn: the version of the record, which keeps nobody out; ``None``: nothing is known
-        self.turn: int | None = None
+        # when it may be our turn: the record as it was seen, which keeps nobody out; ``None``: nothing is known
+        self.turn: Record | None = None
         self._session: Session | None = None
         self._stem = ""
         self._queues = False  # whether the session is that of a waiter
@@ -62,7 +64,8 @@ class Attempt:
         self._data = b""
         self._acquired_at: float | None = None
         self._asked: tuple[str, str] | None = None
-        self._created = 0  # the czxid of our node
+        self._issued: int | None = None  # the token in the document of our node
+        self._raised = Record()  # the record since our grant, unless somebody has changed it
         self._leader_time = 0  # milliseconds since the epoch by the leader's clock, at our last write
         self._granted_at = 0
         self._root: Any = None  # the node above all locks, as an answer showed it
@@ -139,7 +142,7 @@ class Attempt:
         if self._session is not None and self.node is not None:
             from lockctl.stores.zookeeper import hold
 
-            hold.begin(self._session, grant, f"{self.parent}/{self.node}", seconds, deadline)
+            hold.begin(self._session, grant, f"{self.parent}/{self.node}", seconds, self._raised, deadline)
 
     def abandon(self) -> None:
         """Tell nobody: what there is ends with the session."""
@@ -232,13 +235,7 @@ class Attempt:
         session.refresh(deadline)
         from kazoo.exceptions import NoNodeError
 
-        calls: list[Call] = [
-            lambda client: client.get_children_async(self.parent),
-            lambda client: client.exists_async(self.place.root),
-        ]
-        if self.node is not None:
-            calls.append(self.ask_record)  # it has waited: now may be its turn
-        names, self._root, *record = session.ask(deadline, *calls)
+        names, self._root, record = session.ask(deadline, self._ask_line, self._ask_root, self.ask_record)
         line = [] if isinstance(names, NoNodeError) else queue.in_order(names)
         if not self.find(line) and self._next is not None and queue.mine(line, self._next[1]):
             # our position was handed over, and the answer was lost
@@ -247,7 +244,7 @@ class Attempt:
         ahead = self.ahead(line)
         if not self.is_open(ahead):
             # what a follower shows may be old: nobody is refused for that
-            line, record = self.line(session, deadline), []
+            line, record = self.look(session, deadline)
             self.find(line)
             ahead = self.ahead(line)
             if not self.is_open(ahead):
@@ -259,68 +256,75 @@ class Attempt:
     def _grant(self, session: Session, deadline: Deadline) -> Grant:
         """The grant of the lock that is held in this session."""
         if self._root is None or isinstance(self._root, Exception):
-            (self._root,) = session.ask(deadline, lambda client: client.exists_async(self.place.root))
-            if self._root is None:
+            (self._root,) = session.ask(deadline, self._ask_root)
+            if isinstance(self._root, Exception):
                 raise Vanished
         if self.token is None:
-            self.token, self._granted_at = self._created, self._leader_time
-        # the node above all locks is as old as the ensemble's data: made anew after a loss, it is another
-        domain = f"zookeeper:{self._root.czxid:x}-{self._root.ctime:x}"
+            if self._issued is None:
+                raise Vanished
+            self.token, self._granted_at = self._issued, self._leader_time
         lease = session.timeout * SAFE_PART
-        return Grant(self.claim, self.token, domain, self.parent, lease, self._granted_at / 1000)
+        return Grant(self.claim, self.token, token_domain(*self._root), self.parent, lease, self._granted_at / 1000)
 
-    def _grasp(self, session: Session, deadline: Deadline, record: list[Any]) -> Session | None:
+    def _grasp(self, session: Session, deadline: Deadline, record: Any) -> Session | None:
         """Take the lock that is open for us; the session that has it then, or ``None``: something keeps us out."""
         if self.node is None:
             if self._queues:  # somebody has deleted our node
                 session = self._begin_anew(deadline)
-            return session if self.create(session, deadline, granted=True) else None
-        if self.kept_out(session, deadline, *(record or session.ask(deadline, self.ask_record))):
+            return session if self._begin(session, deadline, self.seen(session, record)) else None
+        if self.kept_out(session, deadline, record):
             return None
         if self.token is None:
-            return self._hand_over(deadline)
+            held_in = self._hand_over(deadline, self.seen(session, record))
+            if held_in is None:
+                raise Overtaken
+            return held_in
         while not self._write(session, deadline, self._data):
             pass  # so that the lock is held at the time of a write of ours
         return session
 
-    def _hand_over(self, deadline: Deadline, turn: int = MISSING) -> Session | None:
+    def _hand_over(self, deadline: Deadline, record: Record) -> Session | None:
         """Replace our node by one of the session to hold the lock in; that session, which has the lock then.
 
-        ``None``: the record is not in the version *turn* any more, and nothing was changed. Who was asked meanwhile to
-        give the lock back learns of it. Raises as ``Session.ask``, and ``Vanished``: we have no node any more.
+        ``None``: the *record* has changed so that it may not be our turn, and nothing was changed here. Who was asked
+        meanwhile to give the lock back learns of it. Raises as ``Session.ask``, and ``Vanished``: we have no node any
+        more.
         """
-        from kazoo.exceptions import BadVersionError, NoNodeError
-
         session, stem = self._next_session()
         name = stem + (self.node or "")[len(self._stem) :]
-        waiting, self._data = self._data, self._describe(granted=True)
-        if self._asked is not None:
-            self._data = with_revocation(self._data, self.claim.owner, *self._asked)
+        waiting, path = self._data, f"{self.parent}/{name}"
         while True:
+            token = next_token(record.last, wall())
+            self._data = self._describe(token)
+            if self._asked is not None:
+                self._data = with_revocation(self._data, self.claim.owner, *self._asked)
             session.refresh(deadline)
-            answers, stat, names, self._root = session.ask(
+            answers, found, names, self._root, seen = session.ask(
                 deadline,
-                lambda client: self._replacement(client, name, turn),
-                lambda client: client.exists_async(f"{self.parent}/{name}"),
+                self._replacement(name, record, token),
+                lambda client: client.get_async(path),
                 # the server has seen our transaction when it answers: who is before us now, nobody can join
-                lambda client: client.get_children_async(self.parent),
-                lambda client: client.exists_async(self.place.root),
+                self._ask_line,
+                self._ask_root,
+                self.ask_record,
             )
-            if self._is_replaced(session, name, answers, stat):
+            line = [] if isinstance(names, Exception) else queue.in_order(names)
+            if self._is_replaced(session, name, answers, found):
                 break
-            if turn != MISSING and isinstance(answers[0], (BadVersionError, NoNodeError)):
+            if not counter.is_other(answers[0]):
+                self._judge_refusal(session, deadline, answers, path)
+                continue
+            record = self._next_record(session, deadline, record, answers[0], seen)
+            if self.node not in line or record.until > self._leader_time or not self.is_open(self.ahead(line)):
                 self._data, self._acquired_at = waiting, None
                 return None
-            if not isinstance(answers[-2], BadVersionError):
-                vanished = not isinstance(answers[-1], Exception) or isinstance(answers[-2], NoNodeError)
-                raise Vanished if vanished else session.strange(answers[-1], name)
-            self._write(session, deadline, self._data)
+        self._issued, self._raised, self._leader_time = token, record.after(token), found[1].ctime
+        if isinstance(answers[0], Exception):
+            self._issued, self._data = counter.token_in(found[0]), found[0]  # by an earlier attempt
         self.node, self._version = name, 0  # not that of a revocation: it is to be noticed
-        self._created, self._leader_time = stat.czxid, stat.ctime
-        line = [] if isinstance(names, Exception) else queue.in_order(names)
-        if name not in line or not self.is_open(self.ahead(line)):
+        if self._issued is None or name not in line or not self.is_open(self.ahead(line)):
             # deleted already; or somebody is before us all the same, as after a change by hand
-            session.ask(deadline, lambda client: client.delete_async(f"{self.parent}/{name}"))
+            session.ask(deadline, lambda client: client.delete_async(path))
             self.node = None
             raise Vanished
         _, before = self._inherit()
@@ -328,25 +332,56 @@ class Attempt:
             before.dismiss()
         return session
 
-    def _replacement(self, client: Any, name: str, turn: int) -> Any:
+    def _replacement(self, name: str, record: Record, token: int) -> Call:
         """The transaction that makes the node *name* in the place of ours, for ``Session.ask``."""
-        transaction = client.transaction()
-        if turn != MISSING:
-            transaction.check(self.record, turn)
-        transaction.delete(f"{self.parent}/{self.node}", self._version)
-        transaction.create(f"{self.parent}/{name}", self._data, ephemeral=True)
-        return transaction.commit_async()
 
-    def _is_replaced(self, session: Session, name: str, answers: Any, stat: Any) -> bool:
+        def commit(client: Any) -> Any:
+            transaction = client.transaction()
+            record.write(transaction, self.record, record.raised(token, self._leader_time))
+            transaction.delete(f"{self.parent}/{self.node}", self._version)
+            transaction.create(f"{self.parent}/{name}", self._data, ephemeral=True)
+            return transaction.commit_async()
+
+        return commit
+
+    def _is_replaced(self, session: Session, name: str, answers: Any, found: Any) -> bool:
         """Whether the node *name* is there: made now, or by an earlier attempt whose answer was lost."""
+        from kazoo.exceptions import NoNodeError
+
+        if isinstance(answers, Exception):
+            raise session.strange(answers, f"{self.parent}/{name}")
+        if isinstance(found, Exception) and not isinstance(found, NoNodeError):
+            raise session.strange(found, f"{self.parent}/{name}")
+        if isinstance(found, NoNodeError):
+            self._check_rights(session, answers)
+            return False
+        return True
+
+    def _judge_refusal(self, session: Session, deadline: Deadline, answers: Any, path: str) -> None:
+        """Return if the transaction of a hand-over can be repeated, as our node was changed; else raise."""
+        from kazoo.exceptions import BadVersionError, NoNodeError
+
+        kept, deleted, made = answers
+        if isinstance(deleted, BadVersionError):
+            self._write(session, deadline, self._data)
+        elif not isinstance(made, Exception) or isinstance(deleted, NoNodeError):
+            raise Vanished
+        else:
+            raise session.strange(*((kept, self.record) if counter.is_reason(kept) else (made, path)))
+
+    def _check_rights(self, session: Session, answers: Any) -> None:
         from kazoo.exceptions import InvalidACLError, NoAuthError
 
-        for answer in (answers, stat):
-            if isinstance(answer, Exception):
-                raise session.strange(answer, f"{self.parent}/{name}")
-        if stat is None and any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
+        if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
             raise session.forbidden()
-        return stat is not None
+
+    def _next_record(self, session: Session, deadline: Deadline, before: Record, refused: Any, seen: Any) -> Record:
+        """The record to try with after the one of *before* was *refused*; *seen* is how the server had it then."""
+        from kazoo.exceptions import NoNodeError
+
+        if isinstance(refused, NoNodeError) and before.version == MISSING:
+            session.make(f"{self.place.root}/{KEPT}", deadline)
+        return self.seen(session, seen)
 
     def is_open(self, ahead: list[str]) -> bool:
         """Whether the lock is ours with these before us."""
@@ -364,35 +399,32 @@ class Attempt:
         """Ask for what is kept of the lock, for ``Session.ask``."""
         return client.get_async(self.record)
 
+    def _ask_line(self, client: Any) -> Any:
+        return client.get_children_async(self.parent)
+
+    def _ask_root(self, client: Any) -> Any:
+        return client.get_async(self.place.root)
+
     def kept_out(self, session: Session, deadline: Deadline, record: Any) -> float:
         """How many seconds the hold in *record*, an answer to :meth:`ask_record`, still lasts by the leader's clock."""
-        until = self._hold_until(session, record)
+        until = self.seen(session, record).until
         while until > self._leader_time:
             # our last write may be long ago: only another one tells what time it is there
-            if self._write(session, deadline, self._data or self._describe(granted=False)):
+            if self._write(session, deadline, self._data or self._describe(None)):
                 break
         return max(0, until - self._leader_time) / 1000
 
-    def free_version(self, session: Session, record: Any) -> int | None:
-        """The version of *record*, as :meth:`kept_out` has it; ``None``: a hold may keep us out."""
-        if self._hold_until(session, record) > self._leader_time:
-            return None
-        return MISSING if isinstance(record, Exception) else record[1].version
+    def free(self, session: Session, record: Any) -> Record | None:
+        """The *record*, as :meth:`kept_out` has it; ``None``: a hold may keep us out."""
+        seen = self.seen(session, record)
+        return None if seen.until > self._leader_time else seen
 
-    def _hold_until(self, session: Session, record: Any) -> int:
-        """When the hold in *record* ends, in milliseconds of the leader's clock; 0: there is none."""
-        if isinstance(record, Exception):
-            from kazoo.exceptions import NoNodeError
-
-            if isinstance(record, NoNodeError):
-                return 0
-            raise session.strange(record, self.record)
-        data, stat = record
-        if not data:
-            return 0
-        from lockctl.stores.zookeeper import hold
-
-        return hold.until(data, stat)
+    def seen(self, session: Session, answer: Any) -> Record:
+        """The record in an answer to :meth:`ask_record`; raises ``BackendUnavailable``."""
+        record = counter.read(answer)
+        if record is None:
+            raise session.strange(answer, self.record)
+        return record
 
     def _check_slots(self, session: Session, deadline: Deadline, ahead: list[str]) -> None:
         """Raise ``ConfigError`` if the holder has another number of slots than we."""
@@ -418,7 +450,7 @@ class Attempt:
         _, names, record = session.ask(
             deadline,
             lambda client: client.sync_async(self.parent),
-            lambda client: client.get_children_async(self.parent),
+            self._ask_line,
             self.ask_record,
         )
         return [] if isinstance(names, NoNodeError) else queue.in_order(names), record
@@ -428,46 +460,92 @@ class Attempt:
         self.node = queue.mine(line, self._stem)
         return self.node is not None
 
-    def create(self, session: Session, deadline: Deadline, *, granted: bool) -> bool:
-        """Make our node. With *granted*: false if the lock is not ours with it; then it is removed again."""
+    def create(self, session: Session, deadline: Deadline) -> None:
+        """Make the node of a waiter."""
         from kazoo.exceptions import KazooException, NoNodeError
 
         self._acquired_at = self._asked = self.token = None  # of an earlier node, if there was one
-        data = self._describe(granted=granted)
+        data = self._describe(None)
         path = f"{self.parent}/{self._stem}"
-        calls: list[Call] = [
-            lambda client: client.create_async(path, data, ephemeral=True, sequence=True, include_data=True),
-            lambda client: client.get_children_async(self.parent),
-        ]
-        if granted:
-            calls.append(self.ask_record)
         while True:
-            made, names, *record = session.ask(deadline, *calls)
+            (made,) = session.ask(
+                deadline,
+                lambda client: client.create_async(path, data, ephemeral=True, sequence=True, include_data=True),
+            )
             if not isinstance(made, NoNodeError):
                 break
             session.make(self.parent, deadline, MADE_BY_US)
         if isinstance(made, KazooException):
-            message = f"{self.place}: cannot make a node below {self.parent}: {type(made).__name__}"
-            raise BackendUnavailable(message)
+            raise self._cannot_make(made)
         full, stat = made
         self.node = full.rpartition("/")[2]
-        self._data, self._version = data, stat.version
-        self._created, self._leader_time = stat.czxid, stat.ctime
-        if not granted:
-            return True
-        line = [] if isinstance(names, KazooException) else queue.in_order(names)
-        if queue.mine(line, self._stem) != self.node:
+        self._data, self._version, self._leader_time = data, stat.version, stat.ctime
+
+    def _begin(self, session: Session, deadline: Deadline, record: Record) -> bool:
+        """Make the node of a holder; false if the lock is not ours with it: then it is removed again."""
+        self._acquired_at = self._asked = self.token = None  # of an earlier node, if there was one
+        while True:
+            token = next_token(record.last, wall())
+            data = self._describe(token)
+            answers, names, seen = session.ask(
+                deadline,
+                self._beginning(record, data, token),
+                self._ask_line,
+                self.ask_record,
+            )
+            line = [] if isinstance(names, Exception) else queue.in_order(names)
+            if not any(isinstance(answer, Exception) for answer in answers):
+                break
+            self._check_rights(session, answers)
+            record = self._next_beginning(session, deadline, record, answers, seen)
+            if not self.is_open(line):
+                raise Overtaken
+        stat = answers[0] if record.version != MISSING else None if isinstance(seen, Exception) else seen[1]
+        full = answers[1]
+        self.node = full.rpartition("/")[2]
+        self._data, self._version, self._issued, self._raised = data, 0, token, record.after(token)
+        self._leader_time = 0 if stat is None else stat.mtime
+        if stat is None or queue.mine(line, self._stem) != self.node:
             # deleted already; or not the first of ours: an earlier answer was lost, and a follower was behind
             session.ask(deadline, lambda client: client.delete_async(full))
             raise Vanished
         ahead = self.ahead(line)
-        if self.is_open(ahead) and self._hold_until(session, record[0]) <= self._leader_time:
+        if self.is_open(ahead) and record.until <= self._leader_time:
             return True
         session.ask(deadline, lambda client: client.delete_async(full))
         self.node = None
         if not self.is_open(ahead):
             self._check_slots(session, deadline, ahead)
         return False
+
+    def _beginning(self, record: Record, data: bytes, token: int) -> Call:
+        """The transaction that makes the node of a holder, for ``Session.ask``."""
+
+        def commit(client: Any) -> Any:
+            transaction = client.transaction()
+            record.write(transaction, self.record, record.raised(token, self._leader_time))
+            transaction.create(f"{self.parent}/{self._stem}", data, ephemeral=True, sequence=True)
+            return transaction.commit_async()
+
+        return commit
+
+    def _next_beginning(self, session: Session, deadline: Deadline, record: Record, answers: Any, seen: Any) -> Record:
+        """The record to try with after the transaction of :meth:`_begin` was refused; raises for another reason."""
+        from kazoo.exceptions import NoNodeError
+
+        kept, made = answers
+        if counter.is_reason(kept) and not counter.is_other(kept):
+            raise session.strange(kept, self.record)
+        if counter.is_reason(made) and not isinstance(made, NoNodeError):
+            raise self._cannot_make(made)
+        after = self._next_record(session, deadline, record, kept, seen)
+        if isinstance(made, NoNodeError) or (isinstance(kept, NoNodeError) and record.version == MISSING):
+            self._root = None  # it may not have been there, either
+            session.make(self.parent, deadline, MADE_BY_US)
+        return after
+
+    def _cannot_make(self, refused: Exception) -> BackendUnavailable:
+        return BackendUnavailable(f"{self.place}: cannot make a node below {self.parent}: {type(refused).__name__}")
 
     def _write(self, session: Session, deadline: Deadline, data: bytes) -> bool:
         """Renew the session by a write to our node; notices a revocation. False: it was refused, as the node changed.
@@ -498,15 +576,16 @@ class Attempt:
             raise session.strange(stat, path)
         else:
             self._leader_time = stat.mtime
-        self._version, self._created = stat.version, stat.czxid
+        self._version = stat.version
         return written
 
-    def _describe(self, *, granted: bool) -> bytes:
-        if not granted:
+    def _describe(self, token: int | None) -> bytes:
+        """The document of a holder with this token; without one, of a waiter."""
+        if token is None:
             return documents.describe(self.claim, {"since": wall()})
         if self._acquired_at is None:
             self._acquired_at = wall()
-        return documents.describe(self.claim, {"acquired_at": self._acquired_at})
+        return documents.describe(self.claim, {"acquired_at": self._acquired_at, "token": token})
 
 
 def with_revocation(data: bytes, owner: str, by: str, reason: str) -> bytes:

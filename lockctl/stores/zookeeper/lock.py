@@ -1,7 +1,7 @@
 """Locks in a ZooKeeper ensemble: a queue of ephemeral nodes, in the layout of kazoo's or Curator's lock.
 
-The token is the ``czxid`` of the holder's node, the number of the transaction that made it: the whole
-ensemble counts them, so it rises even when the lock's node was deleted and made again.
+The token is a counter beside the lock, never below the clock of the host: the transaction that makes the holder's node
+raises it, so it rises even when the lock's node was deleted and made again.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class ZooKeeperBackend(NativeBackend):
         heartbeat=0.9,
         freed_when="its session has ended: twice its lease after the last sign of life",
         token_from=(  # noqa: S106 - not a password
-            "the czxid of its node, the ensemble's count of transactions; broken by a data directory that was wiped"
-            " or restored from an old snapshot"
+            "a counter beside the lock, never below the host's clock in microseconds; broken when data is lost, or put"
+            " back to an earlier state, while clocks go back"
         ),
         survives="the failure of a minority of the servers",
         clocks=(

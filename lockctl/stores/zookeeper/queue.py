@@ -19,6 +19,10 @@ class Vanished(Exception):
     """Our node, or what is above it, is not there any more."""
 
 
+class Overtaken(Vanished):
+    """Somebody else was granted the lock, or a part of it: what is known of it is to be read again."""
+
+
 ENDINGS = {  # of a layout: what stands before the number of who is alone or has a slot, and of a reader
     "kazoo": ("__lock__", "__rlock__"),
     "curator": ("-lock-", "-read-lock-"),  # InterProcessMutex looks for what follows the last "lock-"

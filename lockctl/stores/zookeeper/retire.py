@@ -1,6 +1,7 @@
 """Names that nobody uses any more: finding them, and removing their nodes.
 
-Tokens are numbers of transactions, which nothing here turns back. The node of a lock goes only if lockctl made it, as
+The counter of the tokens goes with the name. So it must be below the clock, which alone keeps them in their order then:
+by that of the leader, and by ours. The node of a lock goes only if lockctl made it, as
 its data say: kazoo's ``Lock`` makes it once and fails for good when it has gone.
 """
 
@@ -9,8 +10,9 @@ from __future__ import annotations
 from lockctl.clock import wall
 from lockctl.history import KEPT as RUNS_KEPT
 from lockctl.locks.inspect import matching
-from lockctl.stores.zookeeper import hold, inspect, records
+from lockctl.stores.zookeeper import inspect, records
 from lockctl.stores.zookeeper.address import KEPT, MADE_BY_US
+from lockctl.stores.zookeeper.counter import Record
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
@@ -42,8 +44,11 @@ class _Traces(Value):
             return False
         if self.record is None and not self.is_our_lock:
             return False
-        kept = self.record is not None and hold.until(*self.record) / 1000 > now
-        return not kept and now - self.used_at >= older_than
+        if self.record is not None:
+            record = Record(*self.record)
+            if record.until / 1000 > now or record.last / 1_000_000 >= min(now, wall()):
+                return False
+        return now - self.used_at >= older_than
 
     @property
     def is_our_lock(self) -> bool:

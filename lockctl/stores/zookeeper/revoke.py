@@ -5,6 +5,7 @@ from __future__ import annotations
 from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.stores.zookeeper import hold
 from lockctl.stores.zookeeper.claim import with_revocation
+from lockctl.stores.zookeeper.counter import Record
 from lockctl.stores.zookeeper.inspect import holder, see
 
 TYPE_CHECKING = False
@@ -25,11 +26,12 @@ def revoke(
         (sight,), _ = see(session, [name], deadline, waiters=1)
         if sight.changed:
             continue
-        floor = session.last_zxid + 1  # a token is the number of the transaction that grants it
+        last = 0 if sight.record is None else Record(*sight.record).last
+        floor = max(last, seen.token or 0) + 1  # an older lockctl did not raise the counter
         if sight.kept is not None and _same(sight.kept, seen) and sight.record is not None:
             if not now:
                 raise only_a_hold(name)
-            if hold.end(session, place.kept(name), sight.record[1], deadline):
+            if hold.end(session, place.kept(name), sight.record, deadline):
                 return floor
             continue
         held = next((each for each in sight.inside if _same(holder(*each), seen)), None)

@@ -212,7 +212,8 @@ class Session:
     def make(self, node: str, deadline: Deadline, data: bytes = b"") -> None:
         """Make a node with these *data*, and what is missing above it: only that, for there we may not be allowed to.
 
-        Raises as :meth:`ask`, and ``BackendUnavailable`` when the server refuses for another reason.
+        The node above all locks gets data of its own. Raises as :meth:`ask`, and ``BackendUnavailable`` when the server
+        refuses for another reason.
         """
         from kazoo.exceptions import NodeExistsError, NoNodeError
 
@@ -221,7 +222,7 @@ class Session:
         wanted = len(missing) - 1
         while 0 <= wanted < len(missing):
             path = missing[wanted]
-            content = data if path == node else b""
+            content = self.place.root_data if path == self.place.root else data if path == node else b""
             (answer,) = self.ask(deadline, lambda client: client.create_async(path, content))  # noqa: B023
             if isinstance(answer, Exception) and not isinstance(answer, (NodeExistsError, NoNodeError)):
                 raise self.strange(answer, path)

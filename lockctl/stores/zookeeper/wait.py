@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable
 from lockctl.model import EXCLUSIVE
-from lockctl.stores.zookeeper.claim import MISSING
 from lockctl.stores.zookeeper.queue import Vanished
 from lockctl.stores.zookeeper.session import SessionLost
 
@@ -58,14 +57,14 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier
         if not attempt.find(line):
             if entered:
                 raise Vanished
-            entered = attempt.create(session, deadline, granted=False)
+            attempt.create(session, deadline)
+            entered = True
             continue
         entered = True
-        ahead, free = attempt.ahead(line), attempt.free_version(session, record)
+        ahead, free = attempt.ahead(line), attempt.free(session, record)
         if attempt.is_open(ahead):
             if free is not None:
-                # one who is inside may begin a hold meanwhile: without a record to check, the attempt looks again
-                attempt.turn = None if ahead and free == MISSING else free
+                attempt.turn = free
                 return
             attempt.stand_by(wanted=True)
             _outlast_hold(attempt, session, deadline, notifier)
@@ -77,8 +76,7 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier
             if is_next:
                 attempt.stand_by(wanted=True)
             notifier.wait(deadline, where)
-            # a record that was not there yet is looked for: its holder may have made it, for a hold
-            if is_next and ends.last == last and free not in (None, MISSING):
+            if is_next and ends.last == last and free is not None:
                 attempt.turn = free
                 return
         _outlast(session, deadline, notifier, where)

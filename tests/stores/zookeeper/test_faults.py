@@ -20,7 +20,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from lockctl.stores.zookeeper.lock import ZooKeeperBackend
@@ -33,7 +33,7 @@ def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harnes
     for give_back in (False, True):
         mine = harness.claim(ttl=5.0)
         assert other.inspect("nightly", timeout=LIMIT).state == "free"
-        with lost_creation(harness, client), pytest.raises(BackendUnavailable):
+        with harness.lost_transaction(client), pytest.raises(BackendUnavailable):
             client.try_acquire(mine, timeout=UNHEARD)
         assert len(harness.line("nightly")) == 1, "it was granted, and nobody knows"
         if give_back:
@@ -41,25 +41,6 @@ def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harnes
         else:
             client.release(take(client, mine), timeout=LIMIT)
         assert harness.line("nightly") == []
-
-
-@contextlib.contextmanager
-def lost_creation(harness: ZooKeeperHarness, client: ZooKeeperBackend) -> Iterator[None]:
-    """Within the block the creation of a node arrives at the server, and its answer does not come back."""
-    from lockctl.stores.zookeeper.protocol import Client
-
-    original = Client.create_async
-
-    def create(self: Client, *words: Any, **options: Any) -> Any:
-        harness.proxies[id(client)].mode = "drop_replies"
-        return original(self, *words, **options)
-
-    Client.create_async = create
-    try:
-        yield
-    finally:
-        Client.create_async = original
-        harness.heal(client)
 
 
 def test_a_request_after_one_without_an_answer_waits_for_the_next_connection(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,7 +44,27 @@ def test_a_lock_without_any_run_goes_too(harness: ZooKeeperHarness) -> None:
     assert unused(client, older_than=3600.0) == []
     assert not forget(client, older_than=3600.0)
     assert forget(client)
-    assert harness.admin.get_children(harness.root) == []
+    assert harness.admin.get_children(harness.root) == [".kept"]
+    assert harness.admin.get_children(f"{harness.root}/.kept") == []
+
+
+def test_a_counter_ahead_of_the_clock_is_not_forgotten(harness: ZooKeeperHarness) -> None:
+    client = harness.client()
+    use(harness, client)
+    ahead = int((time.time() + 3600) * 1_000_000)
+    harness.admin.set(kept(harness), b'{"last":%d}' % ahead)
+    assert unused(client) == []
+    assert not forget(client)
+    assert take(client, harness.claim()).token == ahead + 1
+
+
+def test_tokens_rise_when_a_name_was_forgotten(harness: ZooKeeperHarness) -> None:
+    client = harness.client()
+    tokens = []
+    for _ in range(3):
+        tokens.append(use(harness, client).token)
+        assert forget(client)
+    assert tokens == sorted(set(tokens))
 
 
 def test_more_runs_than_one_transaction_can_remove(harness: ZooKeeperHarness) -> None:

@@ -14,6 +14,7 @@ from lockctl.stores.zookeeper import claim as attempts
 from lockctl.stores.zookeeper import hold, inspect
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.url import parse_url
+from lockctl.value import replace
 from tests.contract.harness import LIMIT, UNHEARD, Background, queue_up, refused, take
 from tests.contract.remembering import a_run
 from tests.contract.test_zookeeper import ZooKeeperHarness
@@ -114,7 +115,7 @@ def test_a_release_with_a_hold_whose_answer_was_lost_can_be_repeated(harness: Zo
     version = harness.admin.get(kept(harness))[1].version
     client.release(grant, timeout=LIMIT, hold=60.0)
     client.release(grant, timeout=LIMIT, hold=60.0)
-    assert harness.admin.get(kept(harness))[1].version == version == 2, "it was begun once"
+    assert harness.admin.get(kept(harness))[1].version == version == 3, "it was begun once"
     assert harness.line("nightly") == []
     assert refused(other, harness.claim())
 
@@ -206,9 +207,9 @@ def test_a_store_that_is_full_takes_no_history_and_no_hold_but_the_lock_goes_on(
             assert time.monotonic() - began < 6.0
         assert client.renew(grant, timeout=LIMIT).token == grant.token
         assert client.history("nightly", timeout=LIMIT) == (a_run(1),)
-        client.release(grant, timeout=LIMIT, hold=1.0)  # needs no node more
+        client.release(grant, timeout=LIMIT, hold=0.001)  # needs no node more
+        other = eventually(lambda: client.try_acquire(harness.claim(ttl=5.0), timeout=LIMIT))
         harness.admin.delete(kept(harness), recursive=True)
-        other = take(client, harness.claim(ttl=5.0))
         server.command("setquota", "-N", str(1 + len(below(harness.admin, harness.root))), harness.root)
         with pytest.raises(BackendUnavailable, match=r"the server refuses .*/\.kept/nightly"):
             client.release(other, timeout=LIMIT, hold=60.0)
@@ -224,25 +225,40 @@ def below(admin: Any, path: str) -> list[str]:
     return children + [node for child in children for node in below(admin, child)]
 
 
-def test_who_may_not_write_beside_a_lock_is_told_and_can_use_the_lock_without(harness: ZooKeeperHarness) -> None:
+@pytest.mark.parametrize("record", ["is missing", "may not be written"])
+def test_who_may_not_write_beside_a_lock_is_told_and_does_not_get_it(harness: ZooKeeperHarness, record: str) -> None:
     everybody = [make_acl("world", "anyone", all=True)]
     harness.admin.create(f"{harness.root}/nightly", b"", acl=everybody, makepath=True)
-    harness.admin.set_acls(harness.root, [make_acl("world", "anyone", read=True, admin=True)])
+    narrow = harness.root
+    if record != "is missing":
+        narrow = kept(harness)
+        harness.admin.ensure_path(narrow)
+    harness.admin.set_acls(narrow, [make_acl("world", "anyone", read=True, admin=True)])
     client = harness.client()
-    grant = take(client, harness.claim(ttl=5.0))
-    for attempt in (
-        lambda: client.remember("nightly", a_run(1), timeout=LIMIT),
-        lambda: client.note_success(grant, timeout=LIMIT),
-        lambda: client.release(grant, timeout=LIMIT, hold=1.0),
-    ):
-        with pytest.raises(ConfigError, match="no permission"):
-            attempt()
-    assert client.renew(grant, timeout=LIMIT).token == grant.token
+    with pytest.raises(ConfigError, match="no permission"):
+        client.try_acquire(harness.claim(ttl=5.0), timeout=LIMIT)
+    assert harness.line("nightly") == []
+    with pytest.raises(ConfigError, match="no permission"):
+        client.remember("nightly", a_run(1), timeout=LIMIT)
     assert client.history("nightly", timeout=LIMIT) == ()
     assert client.last_success("nightly", timeout=LIMIT) is None
-    client.release(grant, timeout=LIMIT)
+    harness.admin.set_acls(narrow, everybody)
     take(client, harness.claim())
-    harness.admin.set_acls(harness.root, everybody)
+
+
+def test_who_does_not_know_the_leaders_time_leaves_a_hold_as_it_is(harness: ZooKeeperHarness) -> None:
+    client, others = harness.client(), [harness.client() for _ in range(3)]
+    token = end_with_a_hold(client, harness.claim(), 1.0)
+    began = time.monotonic()
+    before = client.inspect("nightly", timeout=LIMIT).holders
+    for other in others:
+        assert refused(other, harness.claim())
+    (holder,) = client.inspect("nightly", timeout=LIMIT).holders
+    assert replace(holder, expires_in=None) == replace(before[0], expires_in=None)
+    assert holder.token == token
+    granted = eventually(lambda: client.try_acquire(harness.claim(ttl=5.0), timeout=LIMIT))
+    assert 0.9 <= time.monotonic() - began < 2.5, "nobody has made it longer"
+    assert granted.token > token
 
 
 def test_a_record_that_we_may_not_read_may_be_a_hold(harness: ZooKeeperHarness) -> None:

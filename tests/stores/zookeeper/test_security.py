@@ -147,7 +147,7 @@ def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, zookeeper
     admin = KazooClient(hosts=zookeeper_server.address, auth_data=[(login[1], user)])
     admin.start()
     try:
-        admin.create(root, b"", acl=[make_acl(scheme, "", **rights)], makepath=True)
+        admin.create(root, create[2].encode(), acl=[make_acl(scheme, "", **rights)], makepath=True)
         check_everything(lockctl, f"zookeeper://{user}@{zookeeper_server.address}{root}")
     finally:
         admin.delete(root, recursive=True)

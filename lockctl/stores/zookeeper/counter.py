@@ -1,0 +1,109 @@
+"""The record beside a lock, ``ROOT/.kept/NAME``: the counter of its tokens, and the hold of its last holder.
+
+Its data are ``{"last":N}`` with the last token, or the document of a hold (:mod:`lockctl.stores.zookeeper.hold`) with
+``last`` in it. Each grant raises the counter in the transaction that makes the holder's node, on condition of the
+version of the record. So tokens rise in the order of these transactions, and no two are the same; and whoever gets the
+lock has seen the record as it was. A counter that is missing or damaged is 0: then the clock alone counts.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lockctl import documents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MISSING = -1  # the version of a record that there is not
+HEAD, TAIL = b'{"last":', b"}"
+DIGITS = 19  # at most, of a token
+LARGEST = 1 << 62  # of a counter: more is rubbish, and what follows would fit into no database
+
+
+class Record:
+    """A record as it was seen."""
+
+    __slots__ = ("data", "last", "until", "version")
+
+    def __init__(self, data: bytes = b"", stat: Any = None) -> None:
+        """*data* and *stat* of the node; without them, there is none."""
+        self.data = data
+        self.version: int = MISSING if stat is None else stat.version
+        self.until = 0  # when the hold ends, in milliseconds of the leader's clock; 0: there is none
+        digits = data[len(HEAD) : -len(TAIL)]
+        if data.startswith(HEAD) and data.endswith(TAIL) and digits.isdigit() and len(digits) <= DIGITS:
+            self.last = _counter(int(digits))  # as usual, without the time that it takes to load a parser
+            return
+        content = documents.an_object(data)
+        self.last = _counter(None if content is None else content.get("last"))
+        if content is None or not documents.text(content.get("owner")):
+            return
+        hold, known = documents.seconds(content.get("hold")), documents.whole(content.get("until"))
+        if hold:
+            self.until = stat.mtime + 1 + math.ceil(hold * 1000) if known is None else known
+
+    def raised(self, token: int, now: int) -> bytes:
+        """The data with *token* as the last one; a hold stays as it is unless it is over at *now*, as `until` is."""
+        if self.until <= now:
+            return plain(token)
+        from lockctl import json_text
+
+        content = documents.an_object(self.data) or {}
+        hold: dict[str, object] = {name: each for name, each in content.items() if isinstance(each, (str, int, float))}
+        hold["command"] = [word for word in documents.words(content.get("command")) or () if isinstance(word, str)]
+        hold["labels"] = dict(documents.labels(content.get("labels")))
+        return json_text.render({**hold, "last": token, "until": self.until}).encode()
+
+    def after(self, token: int) -> Record:
+        """The record after it was raised to *token*."""
+        raised = Record()
+        raised.last, raised.version = token, self.version + 1
+        return raised
+
+    def write(self, transaction: Any, path: str, data: bytes) -> None:
+        """Add to a transaction that the record at *path* gets these data, if it is still as it was seen."""
+        if self.version == MISSING:
+            transaction.create(path, data)
+        else:
+            transaction.set_data(path, data, self.version)
+
+
+def plain(token: int) -> bytes:
+    """The data of a record without a hold."""
+    return HEAD + str(token).encode() + TAIL
+
+
+def read(answer: Any) -> Record | None:
+    """The record in an answer to a request for data and stat; ``None``: the answer is another failure."""
+    if isinstance(answer, Exception):
+        from kazoo.exceptions import NoNodeError
+
+        return Record() if isinstance(answer, NoNodeError) else None
+    return Record(*answer)
+
+
+def is_other(answer: Any) -> bool:
+    """Whether :meth:`Record.write` was refused because the record is not as it was seen, or nothing is above it."""
+    from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+    return isinstance(answer, (BadVersionError, NodeExistsError, NoNodeError))
+
+
+def is_reason(answer: Any) -> bool:
+    """Whether this answer to a part of a transaction says why all of it was refused."""
+    from kazoo.exceptions import RolledBackError, RuntimeInconsistency
+
+    return isinstance(answer, Exception) and not isinstance(answer, (RolledBackError, RuntimeInconsistency))
+
+
+def token_in(data: bytes) -> int | None:
+    """The token in the document of a holder; ``None``: an older lockctl or another program has written it."""
+    document = documents.read(data.partition(b"\n")[0])
+    return None if document is None else _counter(document.get("token")) or None
+
+
+def _counter(content: object) -> int:
+    number = documents.whole(content)
+    return number if number is not None and 0 < number < LARGEST else 0
