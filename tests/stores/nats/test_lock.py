@@ -167,3 +167,11 @@ def test_a_lock_outlives_the_leader_and_tokens_rise(start_server: Callable[..., 
 def test_a_key_is_one_part_of_a_subject_and_comes_back(key: str) -> None:
     assert unescaped(escaped(key)) == key
     assert set(escaped(key)).isdisjoint(".*> \t")
+
+
+def test_a_waiter_is_not_busy_with_the_message_of_its_own_write(nats_server: Nats, opened: Open) -> None:
+    where = place(nats_server)
+    take(opened(where), claim())
+    waiter, before = opened(where), nats_server.monitored("varz")["in_msgs"]
+    waiter.wait(claim(ttl=3.0), timeout=3.5, interrupt=None)  # it writes a few times
+    assert nats_server.monitored("varz")["in_msgs"] - before < 60
