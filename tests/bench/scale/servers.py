@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.bench.scale.counters import COUNTERS, TELEMETRY
 from tests.faults.backends import PLACES, addresses_of
+from tests.servers.azurite import Azurite
 from tests.servers.consul import Consul
+from tests.servers.dynamodb import DynamoDb
 from tests.servers.etcd import Etcd
 from tests.servers.fixtures import RedisServers
+from tests.servers.gcs import Gcs
+from tests.servers.kubernetes import Kubernetes
 from tests.servers.mariadb import MariaDb
+from tests.servers.moto import S3
+from tests.servers.nats import Nats
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.servers.zookeeper import ZooKeeper
@@ -28,6 +34,12 @@ STARTS: dict[str, Callable[[Path], Any]] = {
     "zookeeper": lambda path: ZooKeeper(path, tick=2000),  # as usual: sessions of up to 40 s
     "postgresql": lambda path: Postgres(path, extra=[f"max_connections = {MOST}"]),
     "mysql": lambda path: MariaDb(path, extra=[f"max-connections={MOST}"]),
+    "nats": Nats,
+    "s3": S3,
+    "gcs": Gcs,
+    "azblob": Azurite,
+    "dynamodb": DynamoDb,
+    "kubernetes": Kubernetes,
 }
 BACKENDS = tuple(PLACES)
 
@@ -40,8 +52,8 @@ class Store(NamedTuple):
     server: Any  # None: it has none
 
     def operations(self) -> float | None:
-        """What its servers have done so far, as they count it; ``None``: there are none."""
-        return None if self.server is None else COUNTERS[self.name](self.server)
+        """What its servers have done so far, as they count it; ``None``: nobody counts."""
+        return COUNTERS[self.name](self.server) if self.name in COUNTERS else None
 
 
 def opened(name: str, directory: Path, ends: contextlib.ExitStack) -> Store:
