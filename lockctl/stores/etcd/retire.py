@@ -36,7 +36,7 @@ def unused(backend: Client, pattern: str, older_than: float, deadline: Deadline)
         answer = backend.cluster.call("/v3/kv/txn", {"success": _looks(backend, some)}, deadline)
         found = layout.steps(answer, STEPS * len(some))
         uses = [_last_use(found[start : start + STEPS]) for start in range(0, len(found), STEPS)]
-        return [at if at is not None and layout.moment(answer) - at >= older_than else None for at in uses]
+        return [at if at is not None and _age(at, answer) >= older_than else None for at in uses]
 
     for start in range(0, len(names), NAMES_AT_ONCE):
         some = names[start : start + NAMES_AT_ONCE]
@@ -50,7 +50,7 @@ def forget(backend: Client, name: str, older_than: float, deadline: Deadline) ->
     answer = backend.cluster.call("/v3/kv/txn", {"success": _looks(backend, [name])}, deadline)
     found = layout.steps(answer, STEPS)
     at, counter = _last_use(found), found[1]
-    if at is None or layout.moment(answer) - at < older_than or tokens.last(counter) >= wall() * tokens.MICROSECONDS:
+    if at is None or _age(at, answer) < older_than or tokens.last(counter) >= wall() * tokens.MICROSECONDS:
         return False
     places = backend.layout
     records = (
@@ -66,6 +66,11 @@ def forget(backend: Client, name: str, older_than: float, deadline: Deadline) ->
         "success": [{"request_delete_range": each} for each in records],
     }
     return backend.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
+
+
+def _age(at: float, answer: dict[str, Any]) -> float:
+    """How many seconds ago that was; the clock of a host, which raised a counter, may be ahead of the member's."""
+    return max(0.0, layout.moment(answer) - at)
 
 
 def _looks(backend: Client, names: list[str]) -> list[dict[str, Any]]:

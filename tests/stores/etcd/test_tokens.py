@@ -259,9 +259,10 @@ class TestCounter:
         clocks.ahead = HOUR
         given = a_tenure(backend, claim())
         clocks.ahead = 0.0
-        monkeypatch.setattr(retire, "_last_use", lambda _: 0.0)
         assert not backend.forget("nightly", older_than=0.0, timeout=LIMIT)
         assert a_tenure(backend, claim()) == given + 1
+        monkeypatch.setattr(retire, "wall", lambda: time.time() + 2 * HOUR)
+        assert backend.forget("nightly", older_than=0.0, timeout=LIMIT), "by the clock of the host, as it was raised"
 
     def test_a_grant_between_the_look_and_the_removal_keeps_it(
         self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, monkeypatch: pytest.MonkeyPatch
