@@ -122,6 +122,12 @@ def delete_lock(server: ZooKeeper, place: str, _: int) -> None:
         admin.delete(f"/{place}/nightly", recursive=True)
 
 
+def delete_record(server: ZooKeeper, place: str, _: int) -> None:
+    """What is kept beside the lock, with its counter."""
+    with administrator(server) as admin:
+        admin.delete(f"/{place}/.kept/nightly", recursive=True)
+
+
 def delete_root(server: ZooKeeper, place: str, _: int) -> None:
     with administrator(server) as admin:
         admin.delete(f"/{place}", recursive=True)
@@ -195,6 +201,7 @@ HARMS: dict[str, tuple[Callable[[Start], Any], dict[str, Harm]]] = {
             **SERVER,
             "without the holder": delete_holder,
             "without the lock": delete_lock,
+            "without its record": delete_record,
             "without its root": delete_root,
             "put back to a snapshot": lambda server, _, __: server.put_back(),
             "wiped": wipe,

@@ -540,7 +540,6 @@ class Attempt:
             raise self._cannot_make(made)
         after = self._next_record(session, deadline, record, kept, seen)
         if isinstance(made, NoNodeError) or (isinstance(kept, NoNodeError) and record.version == MISSING):
-            self._root = None  # it may not have been there, either
             session.make(self.parent, deadline, MADE_BY_US)
         return after
 

@@ -77,6 +77,25 @@ def test_who_is_next_takes_its_turn_in_one_round_trip(
     assert other.renew(granted, timeout=LIMIT).token == granted.token
 
 
+@pytest.mark.parametrize(("lock", "trips"), [("used before", 2), ("used with a hold", 2), ("new", 4)])
+def test_a_free_lock_is_taken_in_two_round_trips(
+    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch, lock: str, trips: int
+) -> None:
+    client, other = harness.client(), harness.client()
+    name = "another" if lock == "new" else "nightly"
+    client.release(take(client, harness.claim()), timeout=LIMIT, hold=0.001 if "hold" in lock else 0.0)
+    asked: list[int] = []
+    original = Session.ask
+
+    def ask(self: Session, deadline: Any, *calls: Any) -> Any:
+        asked.append(len(calls))
+        return original(self, deadline, *calls)
+
+    monkeypatch.setattr(Session, "ask", ask)
+    take(other, harness.claim(name))
+    assert len(asked) == trips, "the first time in its life its node is made"
+
+
 @pytest.mark.parametrize("harm", ["its node is deleted", "its session is ended"])
 def test_who_was_told_of_its_turn_and_lost_its_position_is_refused(harness: ZooKeeperHarness, harm: str) -> None:
     holder, grant = remembered(harness)
