@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from tests.faults.matrix.stage import Stage
 
 CLUSTERS = {"etcd": "etcd_three", "zookeeper": "zookeeper_three"}  # servers that elect a leader
-DELETIONS = ("without the lock", "without the holder", "without sessions", "without rows")  # of those in HARMS
+DELETIONS = (
+    "without the lock",
+    "without the holder",
+    "without sessions",
+    "without rows",
+    "without its keys",
+)  # of those in HARMS
 
 
 def nothing(_: Stage) -> None:
@@ -122,8 +128,8 @@ def restarts(store: str) -> bool:
 
 
 def wipes(store: str) -> bool:
-    """Whether it can lose them while somebody waits: MariaDB is installed anew, which takes longer than anybody waits."""
-    return restarts(store) and store not in {"mysql", "redlock"}
+    """Whether it can lose them while somebody waits: new databases do not know our user, which ends a wait."""
+    return restarts(store) and store not in {"mysql", "postgresql", "redlock"}
 
 
 STOPPED, GOES_ON = signal.SIGSTOP, signal.SIGCONT

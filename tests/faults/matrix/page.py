@@ -22,6 +22,7 @@ The leases last {shortest:g} to {longest:g} s here. This page was written by `ma
 {versions}.
 
 S3, Google Cloud Storage, DynamoDB and Kubernetes are models of the services, not the services.
+On Redlock, whose clients must all name the same nodes, the network of the second run fails with that of the first.
 
 # FAULTS
 """

@@ -46,6 +46,10 @@ class Stage:
         behind = self.place.url(addresses_of(servers) if servers else (), self.word, locks)
         self.lockctl.url = self.place.url(self.network.addresses, self.word, locks) if self.network else behind
         self.fault = fault
+        # all clients of Redlock must name the same nodes, so that the network is that of both
+        self.cut_off = fault.cut_off or store == "redlock"
+        if store == "redlock":
+            behind = self.lockctl.url
         try:
             self.scene = Scene(
                 self.lockctl,
@@ -70,13 +74,13 @@ class Stage:
         while time.monotonic() < until and first.poll() is None and not self._has_begun():
             time.sleep(0.01)
         went_on = first.poll() is None and not self._has_begun()
-        if went_on or self.fault.cut_off:
+        if went_on or self.cut_off:
             self.fault.mend(self)
         if went_on:
             first.send_signal(signal.SIGTERM)  # as a person ends it
         eventually(self._has_begun, limit=patience + RESTART)
         next_after = time.monotonic() - begun
-        if not went_on and not self.fault.cut_off:
+        if not went_on and not self.cut_off:
             self.fault.mend(self)
         first.wait(LIMIT)
         return Outcome(went_on, bool(self.scene.overlaps()), next_after, self._never_right())
