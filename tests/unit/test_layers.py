@@ -80,12 +80,12 @@ LAYERS: dict[str, set[str]] = {
 }
 # the files of a store: what each has is in CONTRIBUTING.md
 FILES_OF_A_STORE = {"__init__", "cell", "lock", "address", "protocol", "session", "errors", "layout", "claim", "queue"}
-FILES_OF_A_STORE |= {"wait", "share", "hold", "revoke", "inspect", "records", "retire", "doctor"}
+FILES_OF_A_STORE |= {"wait", "share", "hold", "revoke", "inspect", "records", "retire", "tokens", "doctor"}
 FILES_OF_ITS_OWN = {
     "redis": {"scripts", "share_scripts", "sentinel", "entry"},
     "redlock": {"nodes", "tally"},
-    "postgresql": {"driver", "schema", "tokens", "scope", "pooler", "observer"},
-    "zookeeper": {"counter", "multiread"},
+    "postgresql": {"driver", "schema", "scope", "pooler", "observer"},
+    "zookeeper": {"multiread"},
     "kubernetes": {"access"},
     "azblob": {"access"},
 }

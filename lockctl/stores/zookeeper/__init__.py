@@ -2,6 +2,6 @@
 
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
-    "locks wire wire.deadline locks.native wire.tls_settings stores.zookeeper.address stores.zookeeper.counter"
+    "locks wire wire.deadline locks.native wire.tls_settings stores.zookeeper.address stores.zookeeper.tokens"
     " stores.zookeeper.queue stores.zookeeper.session stores.zookeeper.claim stores.zookeeper.lock"
 )

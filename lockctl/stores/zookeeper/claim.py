@@ -6,7 +6,7 @@ second line (:func:`with_revocation`): it is gone with the node, and can hit nob
 A holder's session lasts twice its lease. Who waits has none to rely on, so its session lasts only one: if it is
 killed, it holds up those behind it for no longer. When its turn comes, one transaction deletes its node and makes
 another one with the same number, and so at the same position, in a new session. Every transaction that makes the node
-of a holder also raises the counter beside the lock (see :mod:`lockctl.stores.zookeeper.counter`) to the token that is
+of a holder also raises the counter beside the lock (see :mod:`lockctl.stores.zookeeper.tokens`) to the token that is
 written into the node. So the token is newer than all before it, whoever queued up first.
 
 That a turn has come is only a reason to try (:attr:`Attempt.turn`). The proof is what the new session reads after the
@@ -24,11 +24,11 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevo
 from lockctl.locks.native import next_token
 from lockctl.model import EXCLUSIVE, Grant
 from lockctl.names import printable
-from lockctl.stores.zookeeper import counter, queue
+from lockctl.stores.zookeeper import queue, tokens
 from lockctl.stores.zookeeper.address import KEPT, MADE_BY_US, token_domain
-from lockctl.stores.zookeeper.counter import MISSING, Record
 from lockctl.stores.zookeeper.queue import Overtaken, Vanished
 from lockctl.stores.zookeeper.session import Session, SessionLost
+from lockctl.stores.zookeeper.tokens import MISSING, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ class Attempt:
             line = [] if isinstance(names, Exception) else queue.in_order(names)
             if self._is_replaced(session, name, answers, found):
                 break
-            if not counter.is_other(answers[0]):
+            if not tokens.is_other(answers[0]):
                 self._judge_refusal(session, deadline, answers, path)
                 continue
             record = self._next_record(session, deadline, record, answers[0], seen)
@@ -320,7 +320,7 @@ class Attempt:
                 return None
         self._issued, self._raised, self._leader_time = token, record.after(token), found[1].ctime
         if isinstance(answers[0], Exception):
-            self._issued, self._data = counter.token_in(found[0]), found[0]  # by an earlier attempt
+            self._issued, self._data = tokens.token_in(found[0]), found[0]  # by an earlier attempt
         self.node, self._version = name, 0  # not that of a revocation: it is to be noticed
         if self._issued is None or name not in line or not self.is_open(self.ahead(line)):
             # deleted already; or somebody is before us all the same, as after a change by hand
@@ -367,7 +367,7 @@ class Attempt:
         elif not isinstance(made, Exception) or isinstance(deleted, NoNodeError):
             raise Vanished
         else:
-            raise session.strange(*((kept, self.record) if counter.is_reason(kept) else (made, path)))
+            raise session.strange(*((kept, self.record) if tokens.is_reason(kept) else (made, path)))
 
     def _check_rights(self, session: Session, answers: Any) -> None:
         from kazoo.exceptions import InvalidACLError, NoAuthError
@@ -421,7 +421,7 @@ class Attempt:
 
     def seen(self, session: Session, answer: Any) -> Record:
         """The record in an answer to :meth:`ask_record`; raises ``BackendUnavailable``."""
-        record = counter.read(answer)
+        record = tokens.read(answer)
         if record is None:
             raise session.strange(answer, self.record)
         return record
@@ -534,9 +534,9 @@ class Attempt:
         from kazoo.exceptions import NoNodeError
 
         kept, made = answers
-        if counter.is_reason(kept) and not counter.is_other(kept):
+        if tokens.is_reason(kept) and not tokens.is_other(kept):
             raise session.strange(kept, self.record)
-        if counter.is_reason(made) and not isinstance(made, NoNodeError):
+        if tokens.is_reason(made) and not isinstance(made, NoNodeError):
             raise self._cannot_make(made)
         after = self._next_record(session, deadline, record, kept, seen)
         if isinstance(made, NoNodeError) or (isinstance(kept, NoNodeError) and record.version == MISSING):

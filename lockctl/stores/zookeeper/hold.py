@@ -1,7 +1,7 @@
 """Locks that nobody is granted for a while after their holder has gone: a record beside the lock.
 
 The record is the data of ``ROOT/.kept/NAME``: the document of the last holder, with ``hold`` seconds counted from
-the moment at which the leader wrote it, and the counter of :mod:`lockctl.stores.zookeeper.counter`. It is written in
+the moment at which the leader wrote it, and the counter of :mod:`lockctl.stores.zookeeper.tokens`. It is written in
 the same transaction that removes the holder's node, so whoever sees that node gone sees the record. It ends by the
 leader's clock alone: whoever wants the lock compares it with the time of a write of its own. Who is granted the lock
 then replaces it. Who does not know yet what time it is there keeps it, with its end as ``until``.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.clock import wall
-from lockctl.stores.zookeeper import counter
+from lockctl.stores.zookeeper import tokens
 from lockctl.stores.zookeeper.session import SessionLost
 
 TYPE_CHECKING = False
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.model import Grant, Holder
-    from lockctl.stores.zookeeper.counter import Record
     from lockctl.stores.zookeeper.protocol import Client
     from lockctl.stores.zookeeper.session import Session
+    from lockctl.stores.zookeeper.tokens import Record
     from lockctl.wire.deadline import Deadline
 
 
@@ -58,10 +58,10 @@ def begin(session: Session, grant: Grant, node: str, hold: float, seen: Record, 
                 raise session.forbidden()
             if not any(isinstance(answer, Exception) for answer in answers) or isinstance(answers[0], NoNodeError):
                 return
-            current = counter.read(found)
-            if not counter.is_other(answers[-1]) or current is None:
+            current = tokens.read(found)
+            if not tokens.is_other(answers[-1]) or current is None:
                 raise session.strange(answers[-1], record)
-            if isinstance(answers[-1], NoNodeError) and seen.version == counter.MISSING:
+            if isinstance(answers[-1], NoNodeError) and seen.version == tokens.MISSING:
                 session.make(record.rpartition("/")[0], deadline)
             seen = current
     except SessionLost:
@@ -70,7 +70,7 @@ def begin(session: Session, grant: Grant, node: str, hold: float, seen: Record, 
 
 def holder(data: bytes, stat: Any, now: float) -> Holder | None:
     """Whom a record shows as the holder, if *now*, in seconds, is before the end of its hold."""
-    left = counter.Record(data, stat).until / 1000 - now
+    left = tokens.Record(data, stat).until / 1000 - now
     document = documents.read(data)
     if left <= 0 or document is None:
         return None
@@ -83,8 +83,8 @@ def end(session: Session, path: str, record: tuple[bytes, Any], deadline: Deadli
     """End the hold that was seen in the *record* at *path*; false: it has changed since."""
     from kazoo.exceptions import BadVersionError, NoNodeError
 
-    seen = counter.Record(*record)
-    (answer,) = session.ask(deadline, lambda client: client.set_async(path, counter.plain(seen.last), seen.version))
+    seen = tokens.Record(*record)
+    (answer,) = session.ask(deadline, lambda client: client.set_async(path, tokens.plain(seen.last), seen.version))
     if isinstance(answer, (BadVersionError, NoNodeError)):
         return False
     if isinstance(answer, Exception):

@@ -7,7 +7,7 @@ from lockctl.clock import wall
 from lockctl.locks.inspect import lock_info, matching
 from lockctl.model import SHARED, Waiter
 from lockctl.names import printable
-from lockctl.stores.zookeeper import counter, hold, multiread, queue, records, share
+from lockctl.stores.zookeeper import hold, multiread, queue, records, share, tokens
 from lockctl.value import replace
 
 TYPE_CHECKING = False
@@ -129,7 +129,7 @@ def holder(name: str, data: bytes, stat: Any) -> Holder:
         found = documents.foreign_holder(host=_identifier(data), acquired_at=stat.ctime / 1000)
         return replace(found, mode=SHARED) if share.kind(name) == share.READERS else found
     # when it renewed last is known by the leader's clock alone, which may differ from ours
-    token = counter.token_in(data)
+    token = tokens.token_in(data)
     return documents.holder(document, token=stat.czxid if token is None else token, expires_in=None)
 
 

@@ -12,7 +12,7 @@ from lockctl.history import KEPT as RUNS_KEPT
 from lockctl.locks.inspect import matching
 from lockctl.stores.zookeeper import inspect, records
 from lockctl.stores.zookeeper.address import KEPT, MADE_BY_US
-from lockctl.stores.zookeeper.counter import Record
+from lockctl.stores.zookeeper.tokens import Record
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
