@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.model import SHARED
-from lockctl.stores.zookeeper.session import Session
 from tests.contract.harness import LIMIT, Background, refused, take
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from lockctl.model import Claim, Grant
     from lockctl.stores.zookeeper.lock import ZooKeeperBackend
     from tests.contract.test_zookeeper import ZooKeeperHarness
+    from tests.stores.zookeeper.conftest import Asked
 
 
 def wait_behind(
@@ -31,7 +31,7 @@ def wait_behind(
     return client, claim, waiting
 
 
-def await_silence(asked: list[int]) -> None:
+def await_silence(asked: list[Asked]) -> None:
     """Return when nothing was asked for a moment: who has just connected looks twice."""
     counts = [-1]
 
@@ -53,47 +53,36 @@ def remembered(harness: ZooKeeperHarness) -> tuple[ZooKeeperBackend, Grant]:
 @pytest.mark.parametrize("mode", [{}, {"mode": SHARED}], ids=["alone", "shared"])
 @pytest.mark.parametrize("lock", ["used before", "new"])
 def test_who_is_next_takes_its_turn_in_one_round_trip(
-    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch, mode: dict[str, Any], lock: str
+    harness: ZooKeeperHarness, asked: list[Asked], mode: dict[str, Any], lock: str
 ) -> None:
     holder, grant = remembered(harness)
     if lock == "new":
         harness.admin.delete(f"{harness.root}/.kept/nightly", recursive=True)
-    asked: list[int] = []
-    original = Session.ask
-
-    def ask(self: Session, deadline: Any, *calls: Any) -> Any:
-        asked.append(id(self.place))
-        return original(self, deadline, *calls)
-
-    monkeypatch.setattr(Session, "ask", ask)
     other, mine, waiting = wait_behind(harness, holder, **mode)
     await_silence(asked)
-    before = asked.count(id(other._place))
+
+    def trips() -> int:
+        return sum(each.place is other._place for each in asked)
+
+    before = trips()
     holder.release(grant, timeout=LIMIT)
     waiting.result()
     granted = take(other, mine)
-    assert asked.count(id(other._place)) - before == 1
+    assert trips() - before == 1
     assert granted.token > grant.token
     assert other.renew(granted, timeout=LIMIT).token == granted.token
 
 
 @pytest.mark.parametrize(("lock", "trips"), [("used before", 2), ("used with a hold", 2), ("new", 4)])
 def test_a_free_lock_is_taken_in_two_round_trips(
-    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch, lock: str, trips: int
+    harness: ZooKeeperHarness, asked: list[Asked], lock: str, trips: int
 ) -> None:
     client, other = harness.client(), harness.client()
     name = "another" if lock == "new" else "nightly"
     client.release(take(client, harness.claim()), timeout=LIMIT, hold=0.001 if "hold" in lock else 0.0)
-    asked: list[int] = []
-    original = Session.ask
-
-    def ask(self: Session, deadline: Any, *calls: Any) -> Any:
-        asked.append(len(calls))
-        return original(self, deadline, *calls)
-
-    monkeypatch.setattr(Session, "ask", ask)
+    before = len(asked)
     take(other, harness.claim(name))
-    assert len(asked) == trips, "the first time in its life its node is made"
+    assert len(asked) - before == trips, "the first time in its life its node is made"
 
 
 @pytest.mark.parametrize("harm", ["its node is deleted", "its session is ended"])
