@@ -21,7 +21,7 @@ On each store a first `lockctl run` holds a lock, a second one waits for it, and
 The leases last {shortest:g} to {longest:g} s here. This page was written by `make faults` of the sources on {date}, with
 {versions}.
 
-S3, Google Cloud Storage, DynamoDB and Kubernetes are models of the services, not the services.
+S3, Google Cloud Storage, Azure, DynamoDB and Kubernetes are programs that stand for the services, not the services.
 On Redlock, whose clients must all name the same nodes, the network of the second run fails with that of the first.
 
 # FAULTS
