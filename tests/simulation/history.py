@@ -15,7 +15,7 @@ from lockctl.lease.schedule import plan as schedule_of
 from lockctl.request import Request
 from lockctl.supervise import channel, guard
 from lockctl.supervise.fork import GuardProcess
-from tests.simulation import modules, redis
+from tests.simulation import modules, streams
 from tests.simulation.jobs import Job
 from tests.simulation.network import Host, Network
 from tests.simulation.plan import GUARD, KEPT, OLD
@@ -82,8 +82,8 @@ class History:
     def _connect(self, clock: Clock, name: str, deadline: Deadline, where: str) -> Any:
         host = next(host for host in self.network.hosts if host.clock is clock)
         server = next(server for server in self.servers if server.name == name)
-        assert isinstance(server, redis.RedisServer)
-        return redis.connected(self.network, host, server, deadline, where)
+        assert isinstance(server, streams.StreamServer)
+        return streams.connected(self.network, host, server, deadline, where)
 
     def horizon(self) -> float:
         """When all must be over."""

@@ -1,45 +1,31 @@
-"""A server that keeps what Redis keeps and executes the real scripts in Lua 5.1, and streams to it that may break."""
+"""A server that keeps what Redis keeps and executes the real scripts in Lua 5.1."""
 
 from __future__ import annotations
 
 import copy
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from lupa import lua51
 
-from lockctl.wire.deadline import READABLE
-from lockctl.wire.stream import Closed
-from tests.simulation.network import Server, ask
-from tests.simulation.plan import ANSWER, REQUEST
 from tests.simulation.redis_commands import Data, Error, Status, text_of
-from tests.simulation.system import Descriptor
-from tests.simulation.world import Here
+from tests.simulation.streams import StreamServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lockctl.wire.deadline import Deadline
-    from tests.simulation.network import Host, Network
+    from tests.simulation.streams import Link
 
 LUA = lua51.LuaRuntime(encoding=None, unpack_returned_tuples=False)
 COMPILED: dict[bytes, Any] = {}  # scripts by their text, for all histories
 NESTING = 8
 
 
-class RedisServer(Server):
-    """One server. Data is lost or old after a restart, connections always."""
+class RedisServer(StreamServer):
+    """One server."""
 
     def __init__(self, number: int, rate: float) -> None:
         super().__init__(number, rate)
         self.data = Data(self.clock)
         self.scripts: dict[bytes, Any] = {}  # by their sha
-        self.starts = 0
         self.listeners: dict[bytes, list[Link]] = {}
-
-    def answer(self, request: Any) -> Any:
-        """See ``Server``: only connections are made by single requests."""
-        return self.starts
 
     def memory(self) -> Any:
         """See ``Server``."""
@@ -51,12 +37,15 @@ class RedisServer(Server):
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
-        self.starts += 1
         self.listeners = {}
         self.scripts = {}
         super().fail(seconds, kept, old)
 
-    def execute(self, words: list[bytes], link: Link) -> Any:
+    def serve(self, data: bytes, link: Link) -> bytes:
+        """See ``StreamServer``."""
+        return b"".join([encoded(self._execute(words, link)) for words in _commands(data)])
+
+    def _execute(self, words: list[bytes], link: Link) -> Any:
         """One command of a client."""
         name = words[0].upper()
         if name in (b"EVALSHA", b"EVAL"):
@@ -88,7 +77,7 @@ class RedisServer(Server):
         if name == b"PUBLISH":
             listeners = self.listeners.get(text_of(words[0]), [])
             for link in listeners:
-                link.answer([b"message", text_of(words[0]), text_of(words[1])])
+                link.say(encoded([b"message", text_of(words[0]), text_of(words[1])]))
             return len(listeners)
         reply = self.data.call(name, [text_of(word) for word in words])
         if isinstance(reply, Status):
@@ -141,93 +130,3 @@ def _commands(data: bytes) -> list[list[bytes]]:
             at = end + 4 + length
         found.append(words)
     return found
-
-
-class InOrder:
-    """Packets of one direction of a stream: each once, and none before those that were sent earlier."""
-
-    def __init__(self, take: Callable[[Any], None]) -> None:
-        self._take = take
-        self._next = 0
-        self._sent = 0
-        self._early: dict[int, Any] = {}
-
-    def number(self) -> int:
-        """That of the next packet that is sent."""
-        self._sent += 1
-        return self._sent - 1
-
-    def arrive(self, number: int, packet: Any) -> None:
-        """One packet is there."""
-        if number >= self._next:
-            self._early[number] = packet
-        while self._next in self._early:
-            self._next += 1
-            self._take(self._early.pop(self._next - 1))
-
-
-class Link(Descriptor):
-    """Stands for a ``Stream``: a connection from a host to a server, seen from both ends."""
-
-    def __init__(self, network: Network, host: Host, server: RedisServer, where: str) -> None:
-        super().__init__()
-        self.where = where
-        self._network, self._host, self._server = network, host, server
-        self._starts = server.starts
-        self._requests, self._answers = InOrder(self._serve), InOrder(self._come)
-        self._here: deque[bytes] = deque()
-        self._broken = self._closed = False
-
-    def ready(self) -> bool:
-        """See ``Descriptor``."""
-        return self._broken or bool(self._here)
-
-    def send(self, data: bytes, deadline: Deadline) -> None:
-        """See ``Stream``."""
-        Here.world.step()
-        if self._broken:
-            raise Closed(f"{self.where}: reset")
-        what = ("send", data[:60]) if Here.world.telling else ("send",)
-        self._network.carry(self._host, REQUEST, what, self._requests.arrive, self._requests.number(), data)
-
-    def _serve(self, data: bytes) -> None:
-        if not self._server.up:
-            return
-        if self._starts != self._server.starts:
-            self._network.carry(self._host, ANSWER, ("reset",), self._break)
-            return
-        self._reply(b"".join([encoded(self._server.execute(words, self)) for words in _commands(data)]))
-
-    def answer(self, message: Any) -> None:
-        """Something that the server says by itself."""
-        if not self._closed and self._starts == self._server.starts:
-            self._reply(encoded(message))
-
-    def _reply(self, data: bytes) -> None:
-        what = ("reply", data[:60]) if Here.world.telling else ("reply",)
-        self._network.carry(self._host, ANSWER, what, self._answers.arrive, self._answers.number(), data)
-
-    def _come(self, data: bytes) -> None:
-        self._here.append(data)
-        self.changed()
-
-    def _break(self) -> None:
-        self._broken = True
-        self.changed()
-
-    def receive(self, deadline: Deadline) -> bytes:
-        """See ``Stream``."""
-        deadline.wait(self.number, READABLE, self.where)
-        if self._here:
-            return self._here.popleft()
-        raise Closed(f"{self.where}: reset")
-
-    def close(self) -> None:
-        """See ``Stream``. What is on its way arrives all the same."""
-        self._closed = True
-
-
-def connected(network: Network, host: Host, server: RedisServer, deadline: Deadline, where: str) -> Link:
-    """A connection that was just made."""
-    ask(network, host, server, ("connect", where), deadline, where)
-    return Link(network, host, server, where)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl import json_text
+from lockctl.stores.etcd.lock import EtcdBackend
+from lockctl.stores.etcd.protocol import Cluster
 from lockctl.stores.redis.address import Address, Login
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.stores.redlock.nodes import Members
 from lockctl.wire.stream import Endpoint
 from tests.simulation.cells import CellServer, ExactBackend, ExactCells, WholeSecondsBackend, WholeSecondsCells
+from tests.simulation.etcd import EtcdServer
 from tests.simulation.plan import NODES
 from tests.simulation.redis import RedisServer
 
@@ -101,6 +104,30 @@ def _redlock_client(made: type[Any], _: Network, __: Host, servers: list[Server]
     return made(Members(tuple(map(_place, servers)), Login(None, None, 0), "lockctl:", "5e7"))
 
 
+def _owners_in_etcd(servers: list[Server]) -> set[str]:
+    keys = _keys_of_etcd(servers)
+    documents = [json_text.parse(value) for key, value in keys.items() if key.startswith(b"lockctl/nightly/")]
+    return {each["owner"] for each in documents if "ended_at" not in each}
+
+
+def _success_in_etcd(servers: list[Server]) -> float | None:
+    value = _keys_of_etcd(servers).get(b"lockctl/.success/nightly")
+    return None if value is None else float(json_text.parse(value)["at"])
+
+
+def _keys_of_etcd(servers: list[Server]) -> dict[bytes, bytes]:
+    """What is there of keys whose leases are not over."""
+    server = servers[0]
+    assert isinstance(server, EtcdServer)
+    data, now = server.data, server.clock.boottime()
+    alive = {0, *(lease for lease, (_, ends) in data.leases.items() if ends > now)}
+    return {key: entry.value for key, entry in data.keys.items() if entry.lease in alive}
+
+
+def _etcd_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
+    return made(Cluster(tuple(map(_place, servers))))
+
+
 def _place(server: Server) -> Endpoint:
     return Endpoint(server.name, server.name)
 
@@ -116,6 +143,9 @@ STORES = {
         _owners_in_redis,
         _success_in_redis,
         4.0,
+    ),
+    "etcd": Store(
+        EtcdBackend, lambda rate: [EtcdServer(0, rate)], _etcd_client, _owners_in_etcd, _success_in_etcd, 2.5
     ),
     "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=2.5),
     "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=13.0),

@@ -1,0 +1,132 @@
+"""Streams of bytes between clients and servers: they may be late, lost in part, or break."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from lockctl.wire.deadline import READABLE
+from lockctl.wire.stream import Closed
+from tests.simulation.network import Server, ask
+from tests.simulation.plan import ANSWER, REQUEST
+from tests.simulation.system import Descriptor
+from tests.simulation.world import Here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockctl.wire.deadline import Deadline
+    from tests.simulation.network import Host, Network
+
+
+class StreamServer(Server):
+    """A server that is talked to in streams. Data is lost or old after a restart, connections always."""
+
+    def __init__(self, number: int, rate: float) -> None:
+        super().__init__(number, rate)
+        self.starts = 0
+
+    def answer(self, request: Any) -> Any:
+        """See ``Server``: only connections are made by single requests."""
+        return self.starts
+
+    def fail(self, seconds: float, kept: int, old: Any) -> None:
+        """See ``Server``."""
+        self.starts += 1
+        super().fail(seconds, kept, old)
+
+    def serve(self, data: bytes, link: Link) -> bytes:
+        """What is answered to bytes that came in a stream; empty: nothing yet."""
+        raise NotImplementedError
+
+
+class InOrder:
+    """Packets of one direction of a stream: each once, and none before those that were sent earlier."""
+
+    def __init__(self, take: Callable[[Any], None]) -> None:
+        self._take = take
+        self._next = 0
+        self._sent = 0
+        self._early: dict[int, Any] = {}
+
+    def number(self) -> int:
+        """That of the next packet that is sent."""
+        self._sent += 1
+        return self._sent - 1
+
+    def arrive(self, number: int, packet: Any) -> None:
+        """One packet is there."""
+        if number >= self._next:
+            self._early[number] = packet
+        while self._next in self._early:
+            self._next += 1
+            self._take(self._early.pop(self._next - 1))
+
+
+class Link(Descriptor):
+    """Stands for a ``Stream``: a connection from a host to a server, seen from both ends."""
+
+    def __init__(self, network: Network, host: Host, server: StreamServer, where: str) -> None:
+        super().__init__()
+        self.where = where
+        self._network, self._host, self._server = network, host, server
+        self._starts = server.starts
+        self._requests, self._answers = InOrder(self._serve), InOrder(self._come)
+        self._here: deque[bytes] = deque()
+        self._broken = self._closed = False
+
+    def ready(self) -> bool:
+        """See ``Descriptor``."""
+        return self._broken or bool(self._here)
+
+    def send(self, data: bytes, deadline: Deadline) -> None:
+        """See ``Stream``."""
+        Here.world.step()
+        if self._broken:
+            raise Closed(f"{self.where}: reset")
+        what = ("send", data[:60]) if Here.world.telling else ("send",)
+        self._network.carry(self._host, REQUEST, what, self._requests.arrive, self._requests.number(), data)
+
+    def _serve(self, data: bytes) -> None:
+        if not self._server.up:
+            return
+        if self._starts != self._server.starts:
+            self._network.carry(self._host, ANSWER, ("reset",), self._break)
+            return
+        reply = self._server.serve(data, self)
+        if reply:
+            self._reply(reply)
+
+    def say(self, message: bytes) -> None:
+        """Something that the server says by itself."""
+        if not self._closed and self._starts == self._server.starts:
+            self._reply(message)
+
+    def _reply(self, data: bytes) -> None:
+        what = ("reply", data[:60]) if Here.world.telling else ("reply",)
+        self._network.carry(self._host, ANSWER, what, self._answers.arrive, self._answers.number(), data)
+
+    def _come(self, data: bytes) -> None:
+        self._here.append(data)
+        self.changed()
+
+    def _break(self) -> None:
+        self._broken = True
+        self.changed()
+
+    def receive(self, deadline: Deadline) -> bytes:
+        """See ``Stream``."""
+        deadline.wait(self.number, READABLE, self.where)
+        if self._here:
+            return self._here.popleft()
+        raise Closed(f"{self.where}: reset")
+
+    def close(self) -> None:
+        """See ``Stream``. What is on its way arrives all the same."""
+        self._closed = True
+
+
+def connected(network: Network, host: Host, server: StreamServer, deadline: Deadline, where: str) -> Link:
+    """A connection that was just made."""
+    ask(network, host, server, ("connect", where), deadline, where)
+    return Link(network, host, server, where)
