@@ -9,10 +9,9 @@ from __future__ import annotations
 import binascii
 import copy
 import json
-from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.streams import StreamServer
+from tests.simulation.http import HttpServer
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class Watch(NamedTuple):
     wants_puts: bool
 
 
-class EtcdServer(StreamServer):
+class EtcdServer(HttpServer):
     """The member."""
 
     def __init__(self, number: int, rate: float) -> None:
@@ -81,7 +80,6 @@ class EtcdServer(StreamServer):
         self.data = Data()
         self._term = 2
         self._watches: list[Watch] = []
-        self._come: dict[Link, bytes] = {}  # of requests that are not complete
         self._looks = False
 
     def memory(self) -> Any:
@@ -94,7 +92,7 @@ class EtcdServer(StreamServer):
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
-        self._watches, self._come = [], {}
+        self._watches = []
         super().fail(seconds, kept, old)
 
     def _come_back(self, kept: int, old: Any) -> None:
@@ -103,38 +101,19 @@ class EtcdServer(StreamServer):
         now = self.clock.boottime()
         self.data.leases = {lease: (ttl, now + ttl) for lease, (ttl, _) in self.data.leases.items()}
 
-    def serve(self, data: bytes, link: Link) -> bytes:
-        """See ``StreamServer``."""
-        come = self._come.pop(link, b"") + data
-        said = b""
-        while b"\r\n\r\n" in come:
-            head, _, rest = come.partition(b"\r\n\r\n")
-            first, *fields = head.decode().split("\r\n")
-            length = next(int(each.partition(":")[2]) for each in fields if each.startswith("Content-Length:"))
-            if len(rest) < length:
-                break
-            body, come = rest[:length], rest[length:]
-            said += self._respond(first.split()[1], body.decode(), link)
-        if come:
-            self._come[link] = come
-        return said
-
-    def _respond(self, path: str, body: str, link: Link) -> bytes:
-        date = f"Date: {formatdate(int(self.clock.wall()), usegmt=True)}\r\n".encode()
-        if path == "/v3/watch":
-            started = b"".join(self._watch(body, link))
-            return b"HTTP/1.1 200 OK\r\n" + date + b"Transfer-Encoding: chunked\r\n\r\n" + started
-        status = b"200 OK"
+    def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
+        """See ``HttpServer``."""
+        if target == "/v3/watch":
+            return self.head(200, "Transfer-Encoding: chunked") + b"".join(self._watch(body, link))
+        status, answer = 200, dict[str, Any]()
         try:
-            answer = {"header": None, **self._do(path, json.loads(body))}
-            answer["header"] = self._header()
-            if path == "/v3/lease/keepalive":
+            answer = {**self._do(target, json.loads(body)), "header": self._header()}
+            if target == "/v3/lease/keepalive":
                 answer = {"result": answer}
         except Refused as refusal:
-            status = b"404 Not Found" if refusal.code == NOT_FOUND else b"400 Bad Request"
+            status = 404 if refusal.code == NOT_FOUND else 400
             answer = {"error": str(refusal), "message": str(refusal), "code": refusal.code}
-        said = json.dumps(answer).encode()
-        return b"HTTP/1.1 %b\r\n%bContent-Length: %d\r\n\r\n%b" % (status, date, len(said), said)
+        return self.whole(status, json.dumps(answer))
 
     def _header(self) -> dict[str, str]:
         return {"cluster_id": "1", "member_id": "1", "revision": str(self.data.revision), "raft_term": str(self._term)}

@@ -90,7 +90,7 @@ def _mess(chance: random.Random, plan: Plan) -> Plan:
     rates = tuple([1 + spread / 2 * chance.choice((-1, 0, 1)) for _ in range(hosts + 1)])
     once_per = chance.choice((None, None, None, 60.0))
     mode, slots = chance.choice((("exclusive", 1),) * 8 + (("shared", 1), ("slot", 2)))
-    if plan.store == "redlock":
+    if plan.store == "redlock" or (plan.store == "consul" and mode == "shared"):
         mode, slots = "exclusive", 1
     runs = [
         _run(chance, number % hosts, ttl, once_per, mode, slots) for number in range(chance.choice((2, 2, 3, 3, 4)))

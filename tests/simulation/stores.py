@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl import json_text
+from lockctl.stores.consul.address import Settings
+from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.stores.etcd.protocol import Cluster
 from lockctl.stores.redis.address import Address, Login
@@ -13,6 +15,7 @@ from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.stores.redlock.nodes import Members
 from lockctl.wire.stream import Endpoint
 from tests.simulation.cells import CellServer, ExactBackend, ExactCells, WholeSecondsBackend, WholeSecondsCells
+from tests.simulation.consul import ConsulServer
 from tests.simulation.etcd import EtcdServer
 from tests.simulation.plan import NODES
 from tests.simulation.redis import RedisServer
@@ -128,6 +131,30 @@ def _etcd_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -
     return made(Cluster(tuple(map(_place, servers))))
 
 
+def _owners_in_consul(servers: list[Server]) -> set[str]:
+    server = servers[0]
+    assert isinstance(server, ConsulServer)
+    data, now = server.data, server.clock.boottime()
+    alive = {session for session, found in data.sessions.items() if found.ends > now}
+    found = [
+        entry.value.partition(b"\n")[0]
+        for key, entry in data.keys.items()
+        if key.startswith(("lockctl/nightly/", "lockctl/.lockctl/queue/")) and entry.session in alive
+    ]
+    return {json_text.parse(document)["owner"] for document in found}
+
+
+def _success_in_consul(servers: list[Server]) -> float | None:
+    server = servers[0]
+    assert isinstance(server, ConsulServer)
+    entry = server.data.keys.get("lockctl/.lockctl/success/nightly")
+    return None if entry is None else float(entry.value)
+
+
+def _consul_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
+    return made(Settings(_place(servers[0]), None, "", "lockctl/", None))
+
+
 def _place(server: Server) -> Endpoint:
     return Endpoint(server.name, server.name)
 
@@ -146,6 +173,14 @@ STORES = {
     ),
     "etcd": Store(
         EtcdBackend, lambda rate: [EtcdServer(0, rate)], _etcd_client, _owners_in_etcd, _success_in_etcd, 2.5
+    ),
+    "consul": Store(
+        ConsulBackend,
+        lambda rate: [ConsulServer(0, rate)],
+        _consul_client,
+        _owners_in_consul,
+        _success_in_consul,
+        2.5,
     ),
     "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=2.5),
     "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=13.0),

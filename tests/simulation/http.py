@@ -1,0 +1,58 @@
+"""Servers that speak HTTP: requests as the real client sends them, one after the other on each stream."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.streams import StreamServer
+
+if TYPE_CHECKING:
+    from tests.simulation.streams import Link
+
+STATUSES = {200: "OK", 400: "Bad Request", 404: "Not Found", 409: "Conflict"}
+
+
+class HttpServer(StreamServer):
+    """One of them."""
+
+    def __init__(self, number: int, rate: float) -> None:
+        super().__init__(number, rate)
+        self._come: dict[Link, bytes] = {}  # of requests that are not complete
+
+    def fail(self, seconds: float, kept: int, old: Any) -> None:
+        """See ``Server``."""
+        self._come = {}
+        super().fail(seconds, kept, old)
+
+    def serve(self, data: bytes, link: Link) -> bytes:
+        """See ``StreamServer``."""
+        come = self._come.pop(link, b"") + data
+        said = b""
+        while b"\r\n\r\n" in come:
+            head, _, rest = come.partition(b"\r\n\r\n")
+            first, *fields = head.decode().split("\r\n")
+            length = next(int(each.partition(":")[2]) for each in fields if each.startswith("Content-Length:"))
+            if len(rest) < length:
+                break
+            body, come = rest[:length], rest[length:]
+            method, target, _ = first.split()
+            said += self.respond(method, target, body.decode(), link)
+        if come:
+            self._come[link] = come
+        return said
+
+    def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
+        """The answer to one request; empty: it comes later."""
+        raise NotImplementedError
+
+    def head(self, status: int, *fields: str) -> bytes:
+        """The beginning of an answer."""
+        date = f"Date: {formatdate(int(self.clock.wall()), usegmt=True)}"
+        lines = (f"HTTP/1.1 {status} {STATUSES[status]}", date, *fields)
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+    def whole(self, status: int, body: str, *fields: str) -> bytes:
+        """An answer."""
+        data = body.encode()
+        return self.head(status, *fields, f"Content-Length: {len(data)}") + data
