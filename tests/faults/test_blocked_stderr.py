@@ -162,8 +162,15 @@ def test_what_was_dropped_is_told_as_soon_as_there_is_room(
     stderr.take()
     passed_on(3)
     said: list[str] = []
-    eventually(lambda: said.append(stderr.take()) or DROPPED in "".join(said))  # type: ignore[func-returns-value]
-    notice, line = (json.loads(line) for line in "".join(said).splitlines()[-2:])
+
+    def told() -> list[dict[str, str]]:
+        """The whole lines from the notice on, once there is one behind it."""
+        said.append(stderr.take())
+        lines = [json.loads(line) for line in "".join(said).splitlines(keepends=True) if line.endswith("\n")]
+        later = [number for number, line in enumerate(lines[:-1]) if DROPPED in line["message"]]
+        return lines[later[0] :] if later else []
+
+    notice, line, *_ = eventually(told)
     count, unit = notice["message"].partition(" (")[0].split()
     # what is said of the start may come only now, on a busy machine
     assert (notice["level"], unit) == ("warning", "lines")

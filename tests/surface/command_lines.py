@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HELP = ["-h", "--help"]  # click keeps the first spelling that it is asked for, so always ask for both
 VARIABLES = {"$LOCKCTL_TOKEN": "7", "$t": "7"}  # what a shell puts there, where it must be a number
-CALL = re.compile(r"(?<![\w.`-])lockctl (?=[a-z-])")
+CALL = re.compile(r"(?<![\w.`-])(?<! /)lockctl (?=[a-z-])")  # not of a node of ZooKeeper, /lockctl
 
 
 def commands() -> dict[str, click.Command]:

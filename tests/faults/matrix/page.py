@@ -43,7 +43,7 @@ def blocks(cells: list[dict[str, Any]]) -> Iterator[str]:
     """A table for each store."""
     for store in dict.fromkeys(cell["store"] for cell in cells):
         yield f"## {store}"
-        yield f"    {'fault':23}{'runs':>5}{'went on':>9}{'two':>5}{'refused':>9}{'next':>8}{'':>7}"
+        yield f"    {'fault':23}{'runs':>5}{'went on':>9}{'two':>5}{'refused':>9}{'next':>8}"
         for cell in (cell for cell in cells if cell["store"] == store):
             yield (
                 f"    {cell['fault']:23}{cell['runs']:5}{cell['went_on']:9}{cell['overlaps']:5}{cell['refused']:9}"
