@@ -60,7 +60,8 @@ class Query(NamedTuple):
     """One that waits for a change."""
 
     link: Link
-    target: str
+    key: str
+    words: dict[str, list[str]]
     since: int
 
 
@@ -97,7 +98,7 @@ class ConsulServer(HttpServer):
         """See ``HttpServer``."""
         path, _, query = target.partition("?")
         if path.startswith("/v1/kv/"):
-            return self._read(unquote(path[len("/v1/kv/") :]), target, parse_qs(query, keep_blank_values=True), link)
+            return self._read(unquote(path[len("/v1/kv/") :]), parse_qs(query, keep_blank_values=True), link)
         if path == "/v1/txn":
             return self._transact(json.loads(body))
         what, _, session = path[len("/v1/session/") :].partition("/")
@@ -162,10 +163,10 @@ class ConsulServer(HttpServer):
         for query in list(self._queries):
             self._answer_if_changed(query)
 
-    def _read(self, key: str, target: str, query: dict[str, list[str]], link: Link) -> bytes:
+    def _read(self, key: str, query: dict[str, list[str]], link: Link) -> bytes:
         since = int(query.get("index", ["0"])[0])
         if since and self._index_of(key, below="recurse" in query) <= since:
-            waiting = Query(link, target, since)
+            waiting = Query(link, key, query, since)
             self._queries.append(waiting)
             span = int(query["wait"][0].removesuffix("ms")) / 1000
             Here.world.at(Here.world.now + span * (1 + SPREAD * Here.world.chance()), self._answer, waiting)
@@ -173,16 +174,13 @@ class ConsulServer(HttpServer):
         return self._found(key, query)
 
     def _answer_if_changed(self, query: Query) -> None:
-        path, _, words = query.target.partition("?")
-        asked = parse_qs(words, keep_blank_values=True)
-        if self._index_of(unquote(path[len("/v1/kv/") :]), below="recurse" in asked) > query.since:
+        if self._index_of(query.key, below="recurse" in query.words) > query.since:
             self._answer(query)
 
     def _answer(self, query: Query) -> None:
         if query in self._queries:
             self._queries.remove(query)
-            path, _, words = query.target.partition("?")
-            query.link.say(self._found(unquote(path[len("/v1/kv/") :]), parse_qs(words, keep_blank_values=True)))
+            query.link.say(self._found(query.key, query.words))
 
     def _index_of(self, key: str, *, below: bool) -> int:
         """The index of the last change of a key, or of those that begin so; of all, if there never was one."""

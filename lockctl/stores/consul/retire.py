@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.locks.inspect import matching
+from lockctl.locks.native import MICROSECONDS
 from lockctl.stores.consul import hold, records, share
 from lockctl.stores.consul.layout import (
     COUNTERS,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 READS = 7  # for one name
 RUNS_AT_ONCE = MOST_OPERATIONS - 5  # beside the lock, the hold, the success, the counter and the floor
-MICROSECONDS = 1_000_000
 
 
 class _Traces(Value):

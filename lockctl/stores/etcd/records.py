@@ -12,6 +12,7 @@ import os
 
 from lockctl import clock, documents, history
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.native import MICROSECONDS
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.protocol import LeaseGone
 
@@ -95,7 +96,7 @@ def _added(backend: Client, name: str, run: Run, key: str, attached: int, now: f
     most = history.KEPT + SPARE + AT_ONCE
     steps = [layout.put(directory + key.encode(), value, attached), layout.oldest(layout.below(directory), most)]
     counter = backend.layout.counter(name)
-    latest = int((now + history.AGE / 2) * tokens.MICROSECONDS)
+    latest = int((now + history.AGE / 2) * MICROSECONDS)
     return {
         "compare": [tokens.is_below(counter, latest)],
         "success": [*steps, tokens.end_with(counter, attached)],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from lockctl import history
 from lockctl.clock import wall
 from lockctl.locks.inspect import matching
+from lockctl.locks.native import MICROSECONDS
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.inspect import names_below
 from lockctl.wire.stream import in_parts
@@ -50,7 +51,7 @@ def forget(backend: Client, name: str, older_than: float, deadline: Deadline) ->
     answer = backend.cluster.call("/v3/kv/txn", {"success": _looks(backend, [name])}, deadline)
     found = layout.steps(answer, STEPS)
     at, counter = _last_use(found), found[1]
-    if at is None or _age(at, answer) < older_than or tokens.last(counter) >= wall() * tokens.MICROSECONDS:
+    if at is None or _age(at, answer) < older_than or tokens.last(counter) >= wall() * MICROSECONDS:
         return False
     places = backend.layout
     records = (
@@ -91,7 +92,7 @@ def _last_use(found: list[list[Entry]]) -> float | None:
     at_lock, counter, *records = found
     if at_lock or not (counter or any(records)):
         return None
-    granted = float(tokens.last(counter) // tokens.MICROSECONDS)
+    granted = float(tokens.last(counter) // MICROSECONDS)
     # of a record that does not say when it was written, as that of another program, it was long ago
     fields = ("noted_at", "at", "ended_at")
     return max([granted, *(history.time_in(entry.value, *fields) or 0.0 for record in records for entry in record)])

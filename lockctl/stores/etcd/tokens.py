@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from lockctl.stores.etcd.layout import Entry
 
-MICROSECONDS = 1_000_000  # in a second
 DIGITS = 18  # of every counter: the clock has 16 until the year 2286, and what every mark can keep has 18
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from lockctl.clock import wall
 from lockctl.history import KEPT as RUNS_KEPT
 from lockctl.locks.inspect import matching
+from lockctl.locks.native import MICROSECONDS
 from lockctl.stores.zookeeper import inspect, records
 from lockctl.stores.zookeeper.address import KEPT, MADE_BY_US
 from lockctl.stores.zookeeper.tokens import Record
@@ -46,7 +47,7 @@ class _Traces(Value):
             return False
         if self.record is not None:
             record = Record(*self.record)
-            if record.until / 1000 > now or record.last / 1_000_000 >= min(now, wall()):
+            if record.until / 1000 > now or record.last / MICROSECONDS >= min(now, wall()):
                 return False
         return now - self.used_at >= older_than
 
