@@ -92,7 +92,7 @@ class ZooKeeperBackend(NativeBackend):
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         """See ``Backend``."""
         attempt = self._attempts.get(grant.claim.owner)
-        if attempt is not None and attempt.token == grant.token:
+        if attempt is not None and attempt.node.token == grant.token:
             deadline = Deadline(timeout)
             if hold:
                 attempt.hold(grant, hold, deadline)
@@ -102,7 +102,7 @@ class ZooKeeperBackend(NativeBackend):
     def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
         """See ``Backend.remember``."""
         attempt = self._attempts.get(grant.claim.owner)
-        if attempt is not None and attempt.token == grant.token:
+        if attempt is not None and attempt.node.token == grant.token:
             if attempt.end_with_run(run, Deadline(timeout)):
                 self._added.add(grant.claim.owner)
             del self._attempts[grant.claim.owner]

@@ -1,18 +1,24 @@
-"""The children of a lock's node: their names in the layout of other tools, and the order in which they are served.
+"""The children of a lock's node: their names in the layout of other tools, their order, and requests in their data.
 
 Whoever's sequence number is lowest holds the lock. kazoo writes ``<uuid>__lock__<number>``, Curator (and
 Go clients) ``_c_<uuid>-lock-<number>``. Every child that ends in such a number counts, in every layout: of a
 stranger's lock it is better to wait for too many than for too few. What names say about readers and slots is
 in :mod:`lockctl.stores.zookeeper.share`.
+
+The data of a child is the document of the holder or waiter on the first line. Who wants the lock back adds a
+second line (:func:`with_revocation`): it is gone with the node, and can hit nobody else.
 """
 
 from __future__ import annotations
 
+from lockctl import documents
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
+from lockctl.names import printable
 
 DIGITS = 10  # of a sequence number, as "%010d" writes it
 TURN = 1 << 32  # the counter of a parent node is an int32
 HALF = 1 << 30  # no queue is that long: numbers that are further apart have the turn of the counter between them
+BY_CURATOR = b"__REVOKE__"  # what Curator\'s Revoker writes into the node of a holder
 
 
 class Vanished(Exception):
@@ -67,3 +73,16 @@ def mine(queue: list[str], stem: str) -> str | None:
         if name.startswith(stem):
             return name
     return None
+
+
+def with_revocation(data: bytes, owner: str, by: str, reason: str) -> bytes:
+    """The data of a holder's node with a request to give the lock back."""
+    return data.partition(b"\n")[0] + b"\n" + documents.describe_revocation(owner, by, reason)
+
+
+def revocation(data: bytes, owner: str) -> tuple[str, str] | None:
+    """Who wants the lock back from *owner*, and why; ``None``: nobody."""
+    if data == BY_CURATOR:
+        return "a Curator client", ""
+    asked = documents.read_revocation(data.partition(b"\n")[2], owner)
+    return None if asked is None else (printable(asked[0]), printable(asked[1]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.stores.zookeeper import hold
-from lockctl.stores.zookeeper.claim import with_revocation
 from lockctl.stores.zookeeper.inspect import holder, see
+from lockctl.stores.zookeeper.queue import with_revocation
 from lockctl.stores.zookeeper.tokens import Record
 
 TYPE_CHECKING = False

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable
 from lockctl.model import EXCLUSIVE
+from lockctl.stores.zookeeper.address import MADE_BY_US
+from lockctl.stores.zookeeper.grant import cannot_make
 from lockctl.stores.zookeeper.queue import Vanished
 from lockctl.stores.zookeeper.session import SessionLost
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.zookeeper.claim import Attempt
+    from lockctl.stores.zookeeper.node import Node
     from lockctl.stores.zookeeper.session import Call, Notifier, Session
     from lockctl.wire.deadline import Deadline
 
@@ -53,16 +56,16 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier
     """Return when it may be our turn, which the attempt finds out; raises as ``Session.ask``, and ``Vanished``."""
     where, ends, entered, attempt.turn = str(attempt.place), _Ends(notifier), False, None
     while True:
-        line, record = attempt.look(session, deadline)
-        if not attempt.find(line):
+        line, record = attempt.node.look(session, deadline)
+        if not attempt.node.find(line):
             if entered:
                 raise Vanished
-            attempt.create(session, deadline)
+            _enter(attempt.node, session, deadline)
             entered = True
             continue
         entered = True
-        ahead, free = attempt.ahead(line), attempt.free(session, record)
-        if attempt.is_open(ahead):
+        ahead, free = attempt.node.ahead(line), attempt.node.free(session, record)
+        if attempt.node.is_open(ahead):
             if free is not None:
                 attempt.turn = free
                 return
@@ -72,7 +75,7 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier
             last = _last(attempt, ahead)
             if not _watch(attempt, ahead, last, session, deadline, ends):
                 continue
-            is_next = last is not None and attempt.is_open([name for name in ahead if name != last])
+            is_next = last is not None and attempt.node.is_open([name for name in ahead if name != last])
             if is_next:
                 attempt.stand_by(wanted=True)
             notifier.wait(deadline, where)
@@ -80,6 +83,28 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier
                 attempt.turn = free
                 return
         _outlast(session, deadline, notifier, where)
+
+
+def _enter(node: Node, session: Session, deadline: Deadline) -> None:
+    """Make the node of a waiter."""
+    from kazoo.exceptions import KazooException, NoNodeError
+
+    node.begin_anew()
+    data = node.describe(None)
+    path = f"{node.parent}/{node.stem}"
+    while True:
+        (made,) = session.ask(
+            deadline,
+            lambda client: client.create_async(path, data, ephemeral=True, sequence=True, include_data=True),
+        )
+        if not isinstance(made, NoNodeError):
+            break
+        session.make(node.parent, deadline, MADE_BY_US)
+    if isinstance(made, KazooException):
+        raise cannot_make(node, made)
+    full, stat = made
+    node.name = full.rpartition("/")[2]
+    node.data, node.version, node.leader_time = data, stat.version, stat.ctime
 
 
 class _Ends:
@@ -113,7 +138,7 @@ def _watch(
         return _watch_slots(attempt, ahead, session, deadline, ends.notifier)
     ends.last = None
     # nobody has children here: such a watch shows the end of the node, and is silent at each renewal of a holder
-    path = f"{attempt.parent}/{last}"
+    path = f"{attempt.node.parent}/{last}"
     (found,) = session.ask(deadline, lambda client: client.get_children_async(path, watch=ends.tell))
     return not isinstance(found, Exception)
 
@@ -122,25 +147,25 @@ def _watch_slots(attempt: Attempt, ahead: list[str], session: Session, deadline:
     """As :func:`_watch`, when only others who want a slot are before us."""
     from lockctl.stores.zookeeper import queue
 
-    before = f"{attempt.parent}/{ahead[-1]}"
-    calls: list[Call] = [lambda client: client.get_children_async(attempt.parent, watch=notifier.notify)]
+    before = f"{attempt.node.parent}/{ahead[-1]}"
+    calls: list[Call] = [lambda client: client.get_children_async(attempt.node.parent, watch=notifier.notify)]
     if len(ahead) > attempt.claim.slots:
         calls = [
             lambda client: client.get_async(before, watch=notifier.notify),
-            lambda client: client.get_children_async(attempt.parent),
+            lambda client: client.get_children_async(attempt.node.parent),
         ]
     answers = session.ask(deadline, *calls)
     if any(isinstance(answer, Exception) for answer in answers):
         return False
     # somebody may have left before the watch was set, and then no notification would come
     line = queue.in_order(answers[-1])
-    return attempt.find(line) and attempt.ahead(line) == ahead
+    return attempt.node.find(line) and attempt.node.ahead(line) == ahead
 
 
 def _outlast_hold(attempt: Attempt, session: Session, deadline: Deadline, notifier: Notifier) -> None:
     """Return when the hold that keeps us out may have ended, or at a notification."""
-    (record,) = session.ask(deadline, lambda client: client.get_async(attempt.record, watch=notifier.notify))
-    left = attempt.kept_out(session, deadline, record)
+    (record,) = session.ask(deadline, lambda client: client.get_async(attempt.node.record, watch=notifier.notify))
+    left = attempt.node.kept_out(session, deadline, record)
     if not left:
         return
     try:

@@ -10,8 +10,9 @@ import pytest
 from kazoo.security import make_acl
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.zookeeper import claim as attempts
+from lockctl.stores.zookeeper import grant as grants
 from lockctl.stores.zookeeper import hold, inspect
+from lockctl.stores.zookeeper import node as nodes
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.url import parse_url
 from lockctl.value import replace
@@ -46,7 +47,7 @@ def end_with_a_hold(client: ZooKeeperBackend, claim: Claim, seconds: float) -> i
 def test_a_hold_ends_by_the_leaders_clock_whatever_our_own_says(
     harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
-    for module in (attempts, hold, inspect):
+    for module in (grants, nodes, hold, inspect):
         monkeypatch.setattr(module, "wall", lambda: time.time() + wrong)
     client, other, mine = harness.client(), harness.client(), harness.claim(ttl=5.0)
     began = time.monotonic()

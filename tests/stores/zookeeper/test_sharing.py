@@ -12,7 +12,7 @@ import pytest
 
 from lockctl.errors import ConfigError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
-from lockctl.stores.zookeeper import claim as attempts
+from lockctl.stores.zookeeper import node as nodes
 from lockctl.stores.zookeeper import queue, share
 from tests.contract.harness import LIMIT, Background, queue_up, refused, take
 from tests.contract.waiting import start_waiting
@@ -164,9 +164,9 @@ def test_a_slot_that_is_given_back_wakes_two_waiters_and_no_more(
     harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: dict[str, int] = {}
-    original = attempts.Attempt.look
+    original = nodes.Node.look
 
-    def look(self: attempts.Attempt, *words: Any) -> tuple[list[str], Any]:
+    def look(self: nodes.Node, *words: Any) -> tuple[list[str], Any]:
         looks[self.claim.owner] = looks.get(self.claim.owner, 0) + 1
         return original(self, *words)
 
@@ -181,7 +181,7 @@ def test_a_slot_that_is_given_back_wakes_two_waiters_and_no_more(
     eventually(lambda: watches(harness.server) - before == len(waits))  # who is in the queue may still look at it
     for client, grant in zip(clients[:2], grants, strict=True):
         client.renew(grant, timeout=LIMIT)
-    monkeypatch.setattr(attempts.Attempt, "look", look)
+    monkeypatch.setattr(nodes.Node, "look", look)
     clients[1].release(grants[1], timeout=LIMIT)
     waits[0].result()
     third = take(clients[2], claims[2])
@@ -216,9 +216,9 @@ def test_a_waiter_sleeps_while_the_holder_before_it_renews(
     harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
-    original = attempts.Attempt.look
+    original = nodes.Node.look
 
-    def look(self: attempts.Attempt, *words: Any) -> tuple[list[str], Any]:
+    def look(self: nodes.Node, *words: Any) -> tuple[list[str], Any]:
         looks.append(self.claim.mode)
         return original(self, *words)
 
@@ -232,7 +232,7 @@ def test_a_waiter_sleeps_while_the_holder_before_it_renews(
         for number, (client, claim) in enumerate(zip(clients, claims, strict=True))
     ]
     eventually(lambda: watches(harness.server) - before == 2)
-    monkeypatch.setattr(attempts.Attempt, "look", look)
+    monkeypatch.setattr(nodes.Node, "look", look)
     for _ in range(10):
         holder.renew(grant, timeout=LIMIT)
     assert looks == []

@@ -11,7 +11,7 @@ import pytest
 
 from lockctl import documents
 from lockctl.model import SHARED, SLOT
-from lockctl.stores.zookeeper import claim as attempts
+from lockctl.stores.zookeeper import grant as grants
 from lockctl.stores.zookeeper import queue
 from tests.contract.harness import LIMIT, Background, take
 from tests.contract.keeping import holder_of
@@ -44,7 +44,7 @@ def test_the_token_rises_when_the_leader_changes(zookeeper_three: ZooKeeperEnsem
 
 def at(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Have the host's clock so far ahead."""
-    monkeypatch.setattr(attempts, "wall", lambda: time.time() + seconds)
+    monkeypatch.setattr(grants, "wall", lambda: time.time() + seconds)
 
 
 def on_record(harness: ZooKeeperHarness) -> bytes:

@@ -1,0 +1,190 @@
+"""The transaction that grants a lock: it makes the node of the holder and raises the counter of the tokens.
+
+Who has not waited makes a node at the end of the queue, and has the lock if nobody is before it then (:func:`begin`).
+Who has waited replaces its node by one with the same number in the session to hold the lock in (:func:`replace`).
+"""
+
+from __future__ import annotations
+
+from lockctl.clock import wall
+from lockctl.errors import BackendUnavailable
+from lockctl.locks.native import next_token
+from lockctl.stores.zookeeper import queue, tokens
+from lockctl.stores.zookeeper.address import KEPT, MADE_BY_US
+from lockctl.stores.zookeeper.queue import Overtaken, Vanished
+from lockctl.stores.zookeeper.tokens import MISSING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.stores.zookeeper.node import Node
+    from lockctl.stores.zookeeper.session import Call, Session
+    from lockctl.stores.zookeeper.tokens import Record
+    from lockctl.wire.deadline import Deadline
+
+
+def begin(node: Node, session: Session, deadline: Deadline, record: Record) -> bool:
+    """Make the node of a holder; false if the lock is not ours with it: then it is removed again.
+
+    Raises as ``Session.ask``, and ``Vanished``: the node was deleted, or what is known is to be read again.
+    """
+    node.begin_anew()
+    while True:
+        token = next_token(record.last, wall())
+        data = node.describe(token)
+        granting = _granting(node, record, token, node.stem, data)
+        answers, names, seen = session.ask(deadline, granting, node.ask_line, node.ask_record)
+        line = [] if isinstance(names, Exception) else queue.in_order(names)
+        if not any(isinstance(answer, Exception) for answer in answers):
+            break
+        _check_rights(session, answers)
+        record = _after_refusal(node, session, deadline, record, (*answers, seen))
+        if not node.is_open(line):
+            raise Overtaken
+    stat = answers[0] if record.version != MISSING else None if isinstance(seen, Exception) else seen[1]
+    node.name = answers[1].rpartition("/")[2]
+    node.data, node.version, node.issued, node.raised = data, 0, token, record.after(token)
+    node.leader_time = 0 if stat is None else stat.mtime
+    if stat is None or queue.mine(line, node.stem) != node.name:
+        # deleted already; or not the first of ours: an earlier answer was lost, and a follower was behind
+        node.remove(session, deadline)
+        raise Vanished
+    ahead = node.ahead(line)
+    if node.is_open(ahead) and record.until <= node.leader_time:
+        return True
+    node.remove(session, deadline)
+    node.name = None
+    if not node.is_open(ahead):
+        node.check_slots(session, deadline, ahead)
+    return False
+
+
+def replace(node: Node, session: Session, stem: str, deadline: Deadline, record: Record) -> bool:
+    """Replace the node of a waiter by one of *session*, in which we have the lock then; its name begins with *stem*.
+
+    False: the *record* has changed so that it may not be our turn, and nothing was changed here. Who was asked
+    meanwhile to give the lock back learns of it. Raises as ``Session.ask``, and ``Vanished``: we have no node any
+    more.
+    """
+    name = stem + (node.name or "")[len(node.stem) :]
+    waiting, path = node.data, f"{node.parent}/{name}"
+    while True:
+        token = next_token(record.last, wall())
+        node.data = node.describe(token)
+        if node.asked is not None:
+            node.data = queue.with_revocation(node.data, node.claim.owner, *node.asked)
+        session.refresh(deadline)
+        answers, found, names, node.root, seen = session.ask(
+            deadline,
+            _granting(node, record, token, name, node.data),
+            lambda client: client.get_async(path),
+            # the server has seen our transaction when it answers: who is before us now, nobody can join
+            node.ask_line,
+            node.ask_root,
+            node.ask_record,
+        )
+        line = [] if isinstance(names, Exception) else queue.in_order(names)
+        if _is_replaced(session, path, answers, found):
+            break
+        if not tokens.is_other(answers[0]):
+            _judge_refusal(node, session, deadline, answers, path)
+            continue
+        record = _next_record(node, session, deadline, record, (answers[0], seen))
+        if node.name not in line or record.until > node.leader_time or not node.is_open(node.ahead(line)):
+            node.data, node.acquired_at = waiting, None
+            return False
+    node.issued, node.raised, node.leader_time = token, record.after(token), found[1].ctime
+    if isinstance(answers[0], Exception):
+        node.issued, node.data = tokens.token_in(found[0]), found[0]  # by an earlier attempt
+    node.name, node.version = name, 0  # not that of a revocation: it is to be noticed
+    if node.issued is None or name not in line or not node.is_open(node.ahead(line)):
+        # deleted already; or somebody is before us all the same, as after a change by hand
+        node.remove(session, deadline)
+        node.name = None
+        raise Vanished
+    return True
+
+
+def _granting(node: Node, record: Record, token: int, name: str, data: bytes) -> Call:
+    """The transaction that makes the node *name* of a holder, for ``Session.ask``.
+
+    It replaces the node of a waiter, whose number is in *name*; if we have none, the server adds a number.
+    """
+
+    def commit(client: Any) -> Any:
+        transaction = client.transaction()
+        record.write(transaction, node.record, record.raised(token, node.leader_time))
+        if node.name is not None:
+            transaction.delete(node.path, node.version)
+        transaction.create(f"{node.parent}/{name}", data, ephemeral=True, sequence=node.name is None)
+        return transaction.commit_async()
+
+    return commit
+
+
+def _is_replaced(session: Session, path: str, answers: Any, found: Any) -> bool:
+    """Whether the node at *path* is there: made now, or by an earlier attempt whose answer was lost."""
+    from kazoo.exceptions import NoNodeError
+
+    if isinstance(answers, Exception):
+        raise session.strange(answers, path)
+    if isinstance(found, Exception) and not isinstance(found, NoNodeError):
+        raise session.strange(found, path)
+    if isinstance(found, NoNodeError):
+        _check_rights(session, answers)
+        return False
+    return True
+
+
+def _judge_refusal(node: Node, session: Session, deadline: Deadline, answers: Any, path: str) -> None:
+    """Return if the transaction of :func:`replace` can be repeated, as our node was changed; else raise."""
+    from kazoo.exceptions import BadVersionError, NoNodeError
+
+    kept, deleted, made = answers
+    if isinstance(deleted, BadVersionError):
+        node.write(session, deadline, node.data)
+    elif not isinstance(made, Exception) or isinstance(deleted, NoNodeError):
+        raise Vanished
+    else:
+        raise session.strange(*((kept, node.record) if tokens.is_reason(kept) else (made, path)))
+
+
+def _check_rights(session: Session, answers: Any) -> None:
+    from kazoo.exceptions import InvalidACLError, NoAuthError
+
+    if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
+        raise session.forbidden()
+
+
+def _after_refusal(node: Node, session: Session, deadline: Deadline, before: Record, found: tuple[Any, ...]) -> Record:
+    """The record to try with after the transaction of :func:`begin` was refused; raises for another reason.
+
+    *found* are the answers to its two parts, and the record as the server had it then.
+    """
+    from kazoo.exceptions import NoNodeError
+
+    kept, made, seen = found
+    if tokens.is_reason(kept) and not tokens.is_other(kept):
+        raise session.strange(kept, node.record)
+    if tokens.is_reason(made) and not isinstance(made, NoNodeError):
+        raise cannot_make(node, made)
+    after = _next_record(node, session, deadline, before, (kept, seen))
+    if isinstance(made, NoNodeError) or (isinstance(kept, NoNodeError) and before.version == MISSING):
+        session.make(node.parent, deadline, MADE_BY_US)
+    return after
+
+
+def _next_record(node: Node, session: Session, deadline: Deadline, before: Record, found: tuple[Any, Any]) -> Record:
+    """The record to try with when the one of *before* was refused; *found*: how, and what the server had then."""
+    from kazoo.exceptions import NoNodeError
+
+    refused, seen = found
+    if isinstance(refused, NoNodeError) and before.version == MISSING:
+        session.make(f"{node.place.root}/{KEPT}", deadline)
+    return node.seen(session, seen)
+
+
+def cannot_make(node: Node, refused: Exception) -> BackendUnavailable:
+    """The error that says that the server refuses to make a node in the queue."""
+    return BackendUnavailable(f"{node.place}: cannot make a node below {node.parent}: {type(refused).__name__}")

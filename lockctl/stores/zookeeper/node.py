@@ -1,0 +1,180 @@
+"""Our node in the queue of a lock, and what the server shows around it: who is before us, and the record of the lock.
+
+The node's data is the document of the holder or waiter (see :mod:`lockctl.stores.zookeeper.queue`). Each answer to a
+write of the node tells what time it is by the leader's clock, which ends the holds.
+"""
+
+from __future__ import annotations
+
+from lockctl import documents
+from lockctl.clock import wall
+from lockctl.errors import ConfigError
+from lockctl.model import EXCLUSIVE
+from lockctl.stores.zookeeper import queue, tokens
+from lockctl.stores.zookeeper.queue import Vanished
+from lockctl.stores.zookeeper.tokens import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.model import Claim
+    from lockctl.stores.zookeeper.address import Place
+    from lockctl.stores.zookeeper.session import Session
+    from lockctl.wire.deadline import Deadline
+
+
+class Node:
+    """The node of one claim. Methods that ask raise what ``Session.ask`` raises."""
+
+    def __init__(self, place: Place, claim: Claim) -> None:
+        """There is none yet."""
+        self.claim = claim
+        self.place = place
+        self.parent = place.key(claim.name)
+        self.record = place.kept(claim.name)
+        self.stem = ""  # what the names of our nodes in this session begin with
+        self.name: str | None = None  # once its creation was answered
+        self.version = -1
+        self.data = b""
+        self.acquired_at: float | None = None
+        self.asked: tuple[str, str] | None = None  # who wants the lock back, and why
+        self.token: int | None = None  # once granted
+        self.issued: int | None = None  # the token in the document of the node
+        self.raised = Record()  # the record since our grant, unless somebody has changed it
+        self.leader_time = 0  # milliseconds since the epoch by the leader's clock, at our last write
+        self.root: Any = None  # the node above all locks, as an answer showed it
+
+    @property
+    def path(self) -> str:
+        """The whole name, of a node that there is."""
+        return f"{self.parent}/{self.name}"
+
+    def forget(self) -> None:
+        """Know of no node, as its session has ended."""
+        self.name = self.token = None
+        self.version = -1
+        self.leader_time = 0  # the next leader may have another clock
+
+    def begin_anew(self) -> None:
+        """Forget what was said of an earlier node, if there was one."""
+        self.acquired_at = self.asked = self.token = None
+
+    def find(self, line: list[str]) -> bool:
+        """Whether we have a position in a queue."""
+        self.name = queue.mine(line, self.stem)
+        return self.name is not None
+
+    def ahead(self, line: list[str]) -> list[str]:
+        """Those before us in a queue; all, if we have no position in it."""
+        return line if self.name is None else line[: line.index(self.name)]
+
+    def is_open(self, ahead: list[str]) -> bool:
+        """Whether the lock is ours with these before us."""
+        if not ahead or self.claim.mode == EXCLUSIVE:
+            return not ahead
+        from lockctl.stores.zookeeper import share
+
+        return share.admits(ahead, self.claim)
+
+    def check_slots(self, session: Session, deadline: Deadline, ahead: list[str]) -> None:
+        """Raise ``ConfigError`` if the holder has another number of slots than we."""
+        from lockctl.stores.zookeeper import share
+
+        data = None
+        if self.claim.slots > 1:
+            path = f"{self.parent}/{ahead[0]}"
+            (found,) = session.ask(deadline, lambda client: client.get_async(path))
+            data = None if isinstance(found, Exception) else found[0]
+        wrong = share.disagreement(self.parent, ahead[0], data, self.claim)
+        if wrong:
+            raise ConfigError(wrong)
+
+    def ask_line(self, client: Any) -> Any:
+        """Ask for the queue, for ``Session.ask``."""
+        return client.get_children_async(self.parent)
+
+    def ask_root(self, client: Any) -> Any:
+        """Ask for the node above all locks, for ``Session.ask``."""
+        return client.get_async(self.place.root)
+
+    def ask_record(self, client: Any) -> Any:
+        """Ask for what is kept of the lock, for ``Session.ask``."""
+        return client.get_async(self.record)
+
+    def look(self, session: Session, deadline: Deadline) -> tuple[list[str], Any]:
+        """The queue as the leader knows it, and the answer to :meth:`ask_record`, which is not older."""
+        from kazoo.exceptions import NoNodeError
+
+        _, names, record = session.ask(
+            deadline,
+            lambda client: client.sync_async(self.parent),
+            self.ask_line,
+            self.ask_record,
+        )
+        return [] if isinstance(names, NoNodeError) else queue.in_order(names), record
+
+    def seen(self, session: Session, answer: Any) -> Record:
+        """The record in an answer to :meth:`ask_record`; raises ``BackendUnavailable``."""
+        record = tokens.read(answer)
+        if record is None:
+            raise session.strange(answer, self.record)
+        return record
+
+    def free(self, session: Session, answer: Any) -> Record | None:
+        """As :meth:`seen`; ``None``: a hold may keep us out."""
+        seen = self.seen(session, answer)
+        return None if seen.until > self.leader_time else seen
+
+    def kept_out(self, session: Session, deadline: Deadline, answer: Any) -> float:
+        """How many seconds the hold in an answer to :meth:`ask_record` still lasts by the leader's clock."""
+        until = self.seen(session, answer).until
+        while until > self.leader_time:
+            # our last write may be long ago: only another one tells what time it is there
+            if self.write(session, deadline, self.data or self.describe(None)):
+                break
+        return max(0, until - self.leader_time) / 1000
+
+    def write(self, session: Session, deadline: Deadline, data: bytes) -> bool:
+        """Renew the session by a write to our node; notices a revocation. False: it was refused, as the node changed.
+
+        Raises ``Vanished`` when the node is not there, and what ``Session.ask`` raises.
+        """
+        from kazoo.exceptions import BadVersionError, NoNodeError
+
+        path, version, self.data = self.path, self.version, data
+        (stat,) = session.ask(deadline, lambda client: client.set_async(path, data, version))
+        written = not isinstance(stat, BadVersionError)
+        if not written:
+            # a write of ours whose answer was lost, or a revocation: the refusal renewed the session all the same
+            (found,) = session.ask(deadline, lambda client: client.get_async(path))
+            if isinstance(found, NoNodeError):
+                raise Vanished
+            if isinstance(found, Exception):
+                raise session.strange(found, path)
+            there, stat = found
+            asked = queue.revocation(there, self.claim.owner)
+            if asked is not None:
+                self.asked = asked
+                self.data = queue.with_revocation(data, self.claim.owner, *asked)  # for others to see
+        elif isinstance(stat, NoNodeError):
+            raise Vanished
+        elif isinstance(stat, Exception):
+            raise session.strange(stat, path)
+        else:
+            self.leader_time = stat.mtime
+        self.version = stat.version
+        return written
+
+    def remove(self, session: Session, deadline: Deadline) -> None:
+        """Delete the node, if it is still there."""
+        path = self.path
+        session.ask(deadline, lambda client: client.delete_async(path))
+
+    def describe(self, token: int | None) -> bytes:
+        """The document of a holder with this token; without one, of a waiter."""
+        if token is None:
+            return documents.describe(self.claim, {"since": wall()})
+        if self.acquired_at is None:
+            self.acquired_at = wall()
+        return documents.describe(self.claim, {"acquired_at": self.acquired_at, "token": token})
