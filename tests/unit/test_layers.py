@@ -85,7 +85,7 @@ FILES_OF_ITS_OWN = {
     "redis": {"scripts", "share_scripts", "sentinel", "entry"},
     "redlock": {"nodes", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler", "observer"},
-    "zookeeper": {"multiread", "node", "grant"},  # what ZooKeeper calls its entries; the transaction of every grant
+    "zookeeper": {"connection", "node", "grant", "multiread"},  # connection and nodes are words of ZooKeeper
     "kubernetes": {"access"},
     "azblob": {"access"},
 }

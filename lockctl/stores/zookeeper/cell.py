@@ -14,7 +14,8 @@ from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import Cells, Seen, Turn
 from lockctl.names import escaped
-from lockctl.stores.zookeeper.session import Session, SessionLost, refusal
+from lockctl.stores.zookeeper.errors import refusal
+from lockctl.stores.zookeeper.session import Session, SessionLost
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False

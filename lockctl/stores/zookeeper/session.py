@@ -16,14 +16,12 @@ T is safe, counted from the sending of that write:
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import threading
 
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.names import printable
 from lockctl.wire.deadline import READABLE
 
 TYPE_CHECKING = False
@@ -41,11 +39,7 @@ if TYPE_CHECKING:
 FAREWELL = 0.2  # seconds for the end of a session that is not needed any more: a lease may be running already
 LONGEST_SILENCE = 1 / 4  # of the session timeout: see above
 PROBE = 4.0  # seconds, also on a busy server, for a new session that shows whether the servers only refuse an older one
-NOBODY_THERE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOENT}  # said at once by our own host
 LONGEST = (2**31 - 1) / 1000  # seconds: the protocol has an int32 of milliseconds
-FULL = "more connections from this host than maxClientCnxns in zoo.cfg (60 unless changed)"
-CLOSES = f"it closes the connection: no quorum, {FULL}, not ZooKeeper, or a port for TLS (zookeepers://)"
-CLOSES_KNOWN = f"it closes the connection: no quorum, {FULL}, or its data are older than what this session has seen"
 
 
 def client_class() -> type[Client]:
@@ -164,16 +158,6 @@ class Session:
         Raises ``BackendUnavailable`` and ``RequestInterrupted``: whether the requests were carried out is not
         known; ``SessionLost``; ``ConfigError`` when the server, or all servers, refuse us for good.
         """
-        from kazoo.exceptions import (
-            AuthFailedError,
-            ConnectionClosedError,
-            ConnectionLoss,
-            InvalidACLError,
-            KazooException,
-            NoAuthError,
-            SessionExpiredError,
-        )
-
         notifier = self.notifier()
         try:
             self._await_connection(deadline, notifier)
@@ -191,23 +175,35 @@ class Session:
                 raise
         finally:
             self.remove(notifier)
-        answers = []
-        for result in results:
-            failure = result.exception
-            if isinstance(failure, SessionExpiredError):
-                raise SessionLost
-            if isinstance(failure, AuthFailedError):
-                raise self._refused()
-            if isinstance(failure, (NoAuthError, InvalidACLError)):
-                raise self.forbidden()
-            if isinstance(failure, (ConnectionLoss, ConnectionClosedError)) or (
-                failure is not None and not isinstance(failure, KazooException)
-            ):
-                message = f"{self.place}: the connection was lost"
-                raise BackendUnavailable(message)
-            answers.append(result.value if failure is None else failure)
+        answers = [self._answer(result) for result in results]
         self._client.link.note_answer(sent)
         return answers
+
+    def _answer(self, result: Any) -> Any:
+        """What became of one request: its answer, or the failure that is one; raises as :meth:`ask`."""
+        from kazoo.exceptions import (
+            AuthFailedError,
+            ConnectionClosedError,
+            ConnectionLoss,
+            InvalidACLError,
+            KazooException,
+            NoAuthError,
+            SessionExpiredError,
+        )
+
+        failure = result.exception
+        if failure is None:
+            return result.value
+        if isinstance(failure, SessionExpiredError):
+            raise SessionLost
+        if isinstance(failure, AuthFailedError):
+            raise self._not_accepted()
+        if isinstance(failure, (NoAuthError, InvalidACLError)):
+            raise self.forbidden()
+        if isinstance(failure, (ConnectionLoss, ConnectionClosedError)) or not isinstance(failure, KazooException):
+            message = f"{self.place}: the connection was lost"
+            raise BackendUnavailable(message)
+        return failure
 
     def make(self, node: str, deadline: Deadline, data: bytes = b"") -> None:
         """Make a node with these *data*, and what is missing above it: only that, for there we may not be allowed to.
@@ -230,7 +226,20 @@ class Session:
 
     def strange(self, failure: Exception, path: str) -> BackendUnavailable:
         """The error that says how the server refused a request for a node, for no reason that has a remedy."""
+        from lockctl.stores.zookeeper.errors import refusal
+
         return refusal(self.place, failure, path)
+
+    def forbidden(self) -> ConfigError:
+        """The error that says that the ACL of a node keeps us out."""
+        from lockctl.stores.zookeeper.errors import forbidden
+
+        return forbidden(self.place)
+
+    def _not_accepted(self) -> ConfigError:
+        from lockctl.stores.zookeeper.errors import not_accepted
+
+        return not_accepted(self.place)
 
     def refresh(self, deadline: Deadline) -> None:
         """Make the connection anew if its silence was too long to count on it; raises as :meth:`ask`."""
@@ -249,9 +258,14 @@ class Session:
 
         Then it never gets a connection again. Raises ``RequestInterrupted``.
         """
-        failures = dict(self._client.link.failures)
-        closed = len(failures) == len(self.place.hosts) and not any(map(_reason, failures.values()))
-        if self.connected or self.expired or not self.last_zxid or not closed:
+        if self.connected or self.expired or not self.last_zxid:
+            return False
+        failures = self._all_failures()
+        if failures is None:
+            return False
+        from lockctl.stores.zookeeper.errors import say_nothing
+
+        if not say_nothing(failures.values()):
             return False
         probe = Session(self.place, self._asked)
         try:
@@ -313,88 +327,39 @@ class Session:
             if self._client.expired:
                 raise SessionLost
             if self._client.refused:
-                raise self._refused()
+                raise self._not_accepted()
             if self._abandoned:
                 message = f"{self.place}: the session was given up"
                 raise BackendUnavailable(message)
             if self.connected:
                 deadline.check(str(self.place))
                 return
-            failures = dict(self._client.link.failures)
-            if len(failures) == len(self.place.hosts) and all(_is_final(failure) for failure in failures.values()):
-                raise ConfigError(f"{self.place}: {self._in_words(failures)}")
-            if self._finds_nobody(failures):
-                message = f"{self.place}: {self._in_words(failures)}"
-                raise BackendUnavailable(message)
+            self._check_failures()
             try:
                 notifier.wait(deadline, str(self.place))
             except BackendUnavailable as late:
                 failures = dict(self._client.link.failures)
                 raise BackendUnavailable(f"{late}: {self._in_words(failures)}" if failures else str(late)) from None
 
-    def _finds_nobody(self, failures: dict[str, BaseException]) -> bool:
-        """Whether there never was a connection, and each server was tried and is not there."""
-        link = self._client.link
-        return (
-            not self.timeout
-            and link.rounds > 1
-            and len(failures) == len(self.place.hosts)
-            and all(getattr(failure, "errno", None) in NOBODY_THERE for failure in failures.values())
-        )
+    def _check_failures(self) -> None:
+        """Raise if all servers refuse us for good, or if there never was a connection and no server is there."""
+        failures = self._all_failures()
+        if failures is None:
+            return
+        from lockctl.stores.zookeeper.errors import are_final, find_nobody
+
+        if are_final(failures.values()):
+            raise ConfigError(f"{self.place}: {self._in_words(failures)}")
+        if not self.timeout and self._client.link.rounds > 1 and find_nobody(failures.values()):
+            message = f"{self.place}: {self._in_words(failures)}"
+            raise BackendUnavailable(message)
+
+    def _all_failures(self) -> dict[str, BaseException] | None:
+        """The last failure of each server; ``None``: with some, no attempt to connect has failed."""
+        failures = dict(self._client.link.failures)
+        return failures if len(failures) == len(self.place.hosts) else None
 
     def _in_words(self, failures: dict[str, BaseException]) -> str:
-        """One reason of each server on one line, equal ones together."""
-        closes = CLOSES_KNOWN if self.last_zxid else CLOSES
-        reasons: dict[str, list[str]] = {}
-        for server, failure in sorted(failures.items()):
-            reasons.setdefault(_reason(failure) or closes, []).append(server)
-        if len(reasons) == 1:
-            return next(iter(reasons))
-        return "; ".join(f"{', '.join(servers)}: {reason}" for reason, servers in reasons.items())
+        from lockctl.stores.zookeeper.errors import in_words
 
-    def forbidden(self) -> ConfigError:
-        """The error that says that the ACL of a node keeps us out."""
-        return ConfigError(
-            f"{self.place}: no permission below {self.place.root}: check user, password and the ACLs there"
-        )
-
-    def _refused(self) -> ConfigError:
-        if self.place.user is None:
-            return ConfigError(f"{self.place}: the server wants a user name and a password")
-        return ConfigError(f"{self.place}: the server does not accept the user name or password")
-
-
-def refusal(place: Place, failure: Exception, path: str) -> BackendUnavailable:
-    """See ``Session.strange``."""
-    return BackendUnavailable(f"{place}: the server refuses {printable(path)}: {type(failure).__name__}")
-
-
-def _is_final(failure: BaseException) -> bool:
-    """Whether an attempt to connect failed for a reason that only a person can change."""
-    if "ssl" not in type(failure).__module__:
-        return False
-    import ssl
-
-    # TLS 1.3 tells with an alert, after the handshake, that our certificate is missing or refused
-    return isinstance(failure, ssl.SSLCertVerificationError) or "ALERT" in (getattr(failure, "reason", "") or "")
-
-
-def _reason(failure: BaseException) -> str:
-    """Why an attempt to connect failed; empty when the server closed the connection and said nothing."""
-    verify = getattr(failure, "verify_message", "")
-    if verify:
-        remedy = "ca= names the file of its authority, tls_name= the name in it"
-        return f"the server's certificate is not accepted: {verify} ({remedy})"
-    reason = getattr(failure, "reason", None)
-    if isinstance(reason, str):
-        words = reason.replace("_", " ").lower()
-        if "ALERT" in reason:
-            return f"the server refuses TLS with us: {words} (cert= and key= name our certificate)"
-        return f"TLS: {words}"
-    if isinstance(failure, ConfigError):
-        return str(failure)
-    if isinstance(failure, OSError):
-        return printable(failure.strerror or str(failure) or "failed")
-    if type(failure).__name__ == "KazooTimeoutError":
-        return "no answer"
-    return ""
+        return in_words(failures, known=self.last_zxid > 0)

@@ -46,16 +46,16 @@ def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harnes
 def test_a_request_after_one_without_an_answer_waits_for_the_next_connection(
     harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lockctl.stores.zookeeper.protocol import _Connection
+    from lockctl.stores.zookeeper.connection import Connection
 
-    original = _Connection._read_socket
+    original = Connection._read_socket
 
-    def notice_late(self: _Connection, read_timeout: float) -> Any:
+    def notice_late(self: Connection, read_timeout: float) -> Any:
         if self.dropped:
             time.sleep(0.3)
         return original(self, read_timeout)
 
-    monkeypatch.setattr(_Connection, "_read_socket", notice_late)
+    monkeypatch.setattr(Connection, "_read_socket", notice_late)
     client = harness.client()
     grant = take(client, harness.claim(ttl=20.0))
     harness.proxies[id(client)].mode = "drop_replies"
