@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.simulation.processes import Process
 
 LATER = (  # what runs load when they need it
-    "history locks.revoke stores.consul.hold stores.consul.inspect stores.consul.lock stores.consul.queue"
+    "history locks.revoke stores.consul.errors stores.consul.hold stores.consul.inspect stores.consul.lock stores.consul.queue"
     " stores.consul.records stores.consul.retire stores.consul.revoke stores.consul.share stores.consul.wait"
     " stores.etcd.hold stores.etcd.inspect stores.etcd.lock stores.etcd.records stores.etcd.retire"
     " stores.etcd.revoke stores.etcd.share stores.etcd.wait stores.redis.hold stores.redis.inspect stores.redis.lock stores.redis.records"

@@ -80,12 +80,23 @@ LAYERS: dict[str, set[str]] = {
 }
 # the files of a store: what each has is in CONTRIBUTING.md
 FILES_OF_A_STORE = {"__init__", "cell", "lock", "address", "protocol", "session", "errors", "layout", "claim", "queue"}
-FILES_OF_A_STORE |= {"wait", "share", "hold", "revoke", "inspect", "records", "retire", "tokens", "doctor"}
+FILES_OF_A_STORE |= {
+    "connection",
+    "wait",
+    "share",
+    "hold",
+    "revoke",
+    "inspect",
+    "records",
+    "retire",
+    "tokens",
+    "doctor",
+}
 FILES_OF_ITS_OWN = {
     "redis": {"scripts", "share_scripts", "sentinel", "entry"},
     "redlock": {"nodes", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler", "observer"},
-    "zookeeper": {"connection", "node", "grant", "multiread"},  # connection and nodes are words of ZooKeeper
+    "zookeeper": {"node", "grant", "multiread"},  # nodes are what ZooKeeper has for keys
     "kubernetes": {"access"},
     "azblob": {"access"},
 }

@@ -9,7 +9,7 @@ than one too late.
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.stores.consul.protocol import written
+from lockctl.stores.consul.layout import written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -133,6 +133,16 @@ def unchanged(key: str, entry: Entry | None) -> dict[str, Any]:
     return {"Verb": "check-index", "Key": key, "Index": entry.index}
 
 
+def lock(key: str, value: bytes, flags: int, session: str) -> dict[str, Any]:
+    """The operation that takes a key that nobody has."""
+    return {"Verb": "lock", "Key": key, "Value": encoded(value), "Flags": flags, "Session": session}
+
+
+def written(key: str, value: bytes) -> dict[str, Any]:
+    """The operation that writes a key."""
+    return {"Verb": "set", "Key": key, "Value": encoded(value), "Flags": 0}
+
+
 def counter_keys(prefix: str, name: str) -> tuple[str, str]:
     """The keys of a :class:`Counter`: its own, and that of the floor. No key of another lock begins with them."""
     return f"{prefix}{COUNTERS}{name}/last", prefix + FLOOR

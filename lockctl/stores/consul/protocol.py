@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from lockctl import clock, json_text
+from lockctl import json_text
 from lockctl.durations import parse_duration
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
-from lockctl.stores.consul.layout import Entry, encoded, is_session, quoted, read_entry
+from lockctl.stores.consul.connection import INDEX, RENEW, Connection
+from lockctl.stores.consul.layout import Entry, is_session, quoted, read_entry
 from lockctl.value import Value
-from lockctl.wire.deadline import password_now
-from lockctl.wire.http import Client
-from lockctl.wire.stream import Closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from lockctl.stores.consul.address import Settings
     from lockctl.wire.deadline import Deadline
     from lockctl.wire.http import Response
 
@@ -25,14 +22,7 @@ LONGEST_WAIT = 15.0  # seconds of one blocking query: a dead connection is notic
 SPREAD = 1 / 16  # Consul adds up to this part of a wait, so that not all return at once
 ANSWER_LIMIT = 5.0  # seconds after that
 MOST_OPERATIONS = 64  # of one transaction
-RENEW = "/v1/session/renew/"
-FULL = "more connections from this address than the agent's limits.http_max_conns_per_client (200 unless changed)"
 LONGEST_REASON = 300  # characters of a refusal
-INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
-
-
-class Forbidden(ConfigError):
-    """The token does not allow it, or is not known."""
 
 
 class Outcome(Value):
@@ -42,33 +32,12 @@ class Outcome(Value):
     refusals: dict[int, str]
 
 
-class Agent:
-    """One connection to an agent. Methods raise ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``."""
-
-    # what the token must allow, for messages
-    rights = 'key_prefix "{prefix}" {{ policy = "write" }} and session_prefix "" {{ policy = "write" }}'
-
-    def __init__(self, settings: Settings) -> None:
-        """Nothing is sent yet."""
-        self._settings = settings
-        self.prefix = settings.prefix
-        self.where = settings.endpoint.where
-        self._token = settings.token
-        self._client = Client(settings.endpoint, _headers(settings.token))
-        self._last: Response | None = None
-
-    def close(self) -> None:
-        """Close the connection; the next request opens one."""
-        self._client.close()
-
-    def now(self) -> float:
-        """The agent's clock when it answered last, in whole seconds since the epoch; ours, if it does not say."""
-        date = None if self._last is None else self._last.date
-        return clock.wall() if date is None else date
+class Agent(Connection):
+    """One agent. Methods raise ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``."""
 
     def get(self, key: str, deadline: Deadline) -> Entry | None:
         """The entry of a key as the leader has it now; ``None``: there is none."""
-        return self._entry(self._ask("GET", f"/v1/kv/{quoted(key)}", deadline, "consistent"))
+        return self._entry(self.ask("GET", f"/v1/kv/{quoted(key)}", deadline, "consistent"))
 
     def renew_and_read(
         self, session: str | None, wanted: tuple[tuple[str, bool], ...], beside: tuple[str, ...], deadline: Deadline
@@ -83,7 +52,7 @@ class Agent:
             for key, below in wanted
         ]
         renewal = [] if session is None else [("PUT", RENEW + session, "", b"")]
-        answers = self._ask_all((*renewal, *looks, ("PUT", "/v1/txn", "", _body(_looks(beside)))), deadline)
+        answers = self.ask_all((*renewal, *looks, ("PUT", "/v1/txn", "", _body(_looks(beside)))), deadline)
         lives = session is not None and self._renewed(session, answers[0], deadline) is not None
         found = []
         for (_, below), answer in zip(wanted, answers[len(renewal) : -1], strict=True):
@@ -108,7 +77,7 @@ class Agent:
         span = min(deadline.left(), span, LONGEST_WAIT)
         step = deadline.sooner(span * (1 + SPREAD) + ANSWER_LIMIT)
         query = f"{query}&index={index}&wait={max(1, int(span * 1000))}ms"
-        answer = self._ask("GET", f"/v1/kv/{quoted(key)}", step, query)
+        answer = self.ask("GET", f"/v1/kv/{quoted(key)}", step, query)
         digits = answer.headers[INDEX]
         seen = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else 0
         # an index that went back is of another history, as after a restore
@@ -116,7 +85,7 @@ class Agent:
 
     def tree(self, prefix: str, deadline: Deadline) -> list[Entry]:
         """All entries whose keys begin with *prefix*, as they were at one moment."""
-        return self._entries(self._ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, "recurse&consistent"))
+        return self._entries(self.ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, "recurse&consistent"))
 
     def read(self, keys: list[str], deadline: Deadline) -> list[Entry]:
         """The entries of those of *keys* that there are, as they were at one moment."""
@@ -125,18 +94,18 @@ class Agent:
     def keys(self, prefix: str, deadline: Deadline, separator: str = "") -> list[str]:
         """All keys that begin with *prefix*, each cut after the first *separator* behind it, and no two the same."""
         query = f"keys&separator={quoted(separator)}" if separator else "keys"
-        answer = self._ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, query)
-        return [] if answer.status == 404 else [key for key in self._list(answer) if isinstance(key, str)]
+        answer = self.ask("GET", f"/v1/kv/{quoted(prefix)}", deadline, query)
+        return [] if answer.status == 404 else [key for key in self.a_list(answer) if isinstance(key, str)]
 
     def transact(self, operations: list[dict[str, Any]], deadline: Deadline, query: str = "") -> Outcome:
         """Do all of *operations* in one step of the cluster, or none of them."""
-        return self._outcome(self._ask("PUT", "/v1/txn", deadline, query, body=_body(operations)))
+        return self._outcome(self.ask("PUT", "/v1/txn", deadline, query, body=_body(operations)))
 
     def _outcome(self, answer: Response) -> Outcome:
-        content = self._json(answer)
+        content = self.an_object(answer)
         if answer.status == 200:
             if "Results" not in content:
-                raise self._strange(answer)
+                raise self.strange(answer)
             results = content["Results"]
             pieces = results if isinstance(results, list) else []
             return Outcome(tuple(read_entry(each.get("KV")) for each in pieces if isinstance(each, dict)), {})
@@ -147,7 +116,7 @@ class Agent:
             if isinstance(each, dict) and isinstance(number := each.get("OpIndex"), int):
                 refusals[number] = printable(str(each.get("What"))[:LONGEST_REASON])
         if any("ermission denied" in reason for reason in refusals.values()):
-            raise self._forbidden(answer)
+            raise self.forbidden(answer)
         return Outcome(None, refusals)
 
     def create_session(self, name: str, ttl: float, delay: float, deadline: Deadline) -> str:
@@ -165,36 +134,36 @@ class Agent:
             "ServiceChecks": [],
             "Checks": [],  # what they were called before Consul 1.7
         }
-        answer = self._ask("PUT", "/v1/session/create", deadline, body=json_text.render(body).encode())
-        session = self._json(answer).get("ID")
+        answer = self.ask("PUT", "/v1/session/create", deadline, body=json_text.render(body).encode())
+        session = self.an_object(answer).get("ID")
         if not is_session(session):
-            raise self._strange(answer)
+            raise self.strange(answer)
         return str(session)
 
     def renew_session(self, session: str, deadline: Deadline) -> float | None:
         """How many seconds the session lives at least from now; ``None``: it has ended."""
-        return self._renewed(session, self._ask("PUT", RENEW + session, deadline), deadline)
+        return self._renewed(session, self.ask("PUT", RENEW + session, deadline), deadline)
 
     def renew_and_get(
         self, session: str, keys: tuple[str, ...], deadline: Deadline
     ) -> tuple[float | None, list[Entry | None]]:
         """Renew a session and then look at *keys*, in one round trip: as :meth:`renew_session` and :meth:`get`."""
         looks = [("GET", f"/v1/kv/{quoted(key)}", "consistent", b"") for key in keys]
-        answers = self._ask_all((("PUT", RENEW + session, "", b""), *looks), deadline)
+        answers = self.ask_all((("PUT", RENEW + session, "", b""), *looks), deadline)
         return self._renewed(session, answers[0], deadline), [self._entry(answer) for answer in answers[1:]]
 
     def _renewed(self, session: str, answer: Response, deadline: Deadline) -> float | None:
         if answer.status == 404:
             if session.encode() not in answer.body:
-                raise self._strange(answer)  # anything on the way may say 404
+                raise self.strange(answer)  # anything on the way may say 404
             # so does a server that starts, of a session that it has not read yet; a consistent read waits for that
             if self.describe_session(session, deadline):
                 raise BackendUnavailable(f"{self.where}: the session is there, but was not found for its renewal")
             return None
         try:
-            return parse_duration(str(self._list(answer)[0]["TTL"]))
+            return parse_duration(str(self.a_list(answer)[0]["TTL"]))
         except (IndexError, KeyError, TypeError, ValueError):
-            raise self._strange(answer) from None
+            raise self.strange(answer) from None
 
     def destroy_session(self, session: str, deadline: Deadline, folder: str = "") -> list[str]:
         """End a session, and with it every lock that is held by it. That it has ended already is no error.
@@ -203,133 +172,32 @@ class Agent:
         """
         listing = f"/v1/kv/{quoted(folder)}"
         looks = (("GET", listing, "keys", b""),) if folder else ()
-        answer, *listed = self._ask_all((("PUT", f"/v1/session/destroy/{session}", "", b""), *looks), deadline, 1)
+        answer, *listed = self.ask_all((("PUT", f"/v1/session/destroy/{session}", "", b""), *looks), deadline, 1)
         if answer.status != 200 or answer.body.strip() != b"true":
-            raise self._strange(answer)
+            raise self.strange(answer)
         try:
-            return [key for each in listed if each.status == 200 for key in self._list(each) if isinstance(key, str)]
+            return [key for each in listed if each.status == 200 for key in self.a_list(each) if isinstance(key, str)]
         except BackendUnavailable:
             return []
 
     def describe_session(self, session: str, deadline: Deadline) -> dict[str, Any]:
         """What Consul knows of a session; empty: nothing."""
-        answer = self._ask("GET", f"/v1/session/info/{quoted(session)}", deadline, "consistent")
+        answer = self.ask("GET", f"/v1/session/info/{quoted(session)}", deadline, "consistent")
         if INDEX not in answer.headers:
-            raise self._strange(answer)
-        found = self._list(answer)
+            raise self.strange(answer)
+        found = self.a_list(answer)
         return found[0] if found and isinstance(found[0], dict) else {}
-
-    def _ask(self, method: str, path: str, deadline: Deadline, query: str = "", *, body: bytes = b"") -> Response:
-        """An answer that means something: 200, 404 (from Consul itself, where keys are asked for) or 409."""
-        return self._ask_all(((method, path, query, body),), deadline)[0]
-
-    def _ask_all(
-        self, requests: tuple[tuple[str, str, str, bytes], ...], deadline: Deadline, needed: int | None = None
-    ) -> list[Response]:
-        """Answers of which the first ones, as many as are *needed*, mean something."""
-        asked = tuple((method, self._target(path, query), body) for method, path, query, body in requests)
-        while True:
-            try:
-                answers = self._client.pipeline(asked, deadline)
-            except Closed as failure:
-                if self._last is not None:
-                    raise
-                raise Closed(f"{failure}: {FULL}, or a port for TLS (consuls://)") from None
-            try:
-                for (_, path, _, _), answer in zip(requests[:needed], answers[:needed], strict=True):
-                    self._check(path, answer)
-            except Forbidden:
-                token = password_now(self._settings.token, deadline)
-                if token == self._token:
-                    raise
-                self._token = token  # it was exchanged meanwhile
-                self._client.headers = _headers(token)
-            else:
-                return answers
-
-    def _target(self, path: str, query: str) -> str:
-        whole = "&".join(part for part in (query, self._settings.query) if part)
-        return f"{path}?{whole}" if whole else path
-
-    def _check(self, path: str, answer: Response) -> None:
-        """Raise for an answer that does not mean anything."""
-        self._last = answer
-        is_key = path.startswith("/v1/kv/")
-        if answer.status == 200:
-            if is_key and INDEX not in answer.headers:
-                raise self._strange(answer)
-        elif answer.status == 404:
-            if INDEX not in answer.headers and not path.startswith(RENEW):
-                raise self._strange(answer)
-        elif answer.status == 403 or b"Permission denied" in answer.body:
-            raise self._forbidden(answer)
-        elif answer.status == 400 or b"Invalid Session TTL" in answer.body:
-            raise ConfigError(self._advice(answer))
-        elif answer.status != 409 or path != "/v1/txn":
-            raise self._strange(answer)
 
     def _entry(self, answer: Response) -> Entry | None:
         if answer.status == 404:
             return None
-        entry = read_entry((self._list(answer) or [None])[0])
+        entry = read_entry((self.a_list(answer) or [None])[0])
         if entry is None:
-            raise self._strange(answer)
+            raise self.strange(answer)
         return entry
 
     def _entries(self, answer: Response) -> list[Entry]:
-        return [] if answer.status == 404 else [entry for entry in map(read_entry, self._list(answer)) if entry]
-
-    def _json(self, answer: Response) -> dict[str, Any]:
-        try:
-            content = json_text.parse(answer.body)
-        except ValueError:
-            content = None
-        if not isinstance(content, dict):
-            raise self._strange(answer)
-        return content
-
-    def _list(self, answer: Response) -> list[Any]:
-        try:
-            content = json_text.parse(answer.body)
-        except ValueError:
-            content = None
-        if not isinstance(content, list):
-            raise self._strange(answer)
-        return content
-
-    def _strange(self, answer: Response) -> BackendUnavailable:
-        said = self._said(answer)
-        if b"Missing node registration" in answer.body and self._settings.query:
-            said += ": a session needs a node of its datacenter: ask an agent there instead of saying dc="
-        if answer.status == 429:
-            said += f": {FULL}"
-        doubt = "; is this address a Consul server's?" if answer.status == 404 else ""
-        return BackendUnavailable(f"{self.where}: status {answer.status}: {said}{doubt}")
-
-    def _forbidden(self, answer: Response) -> Forbidden:
-        where, prefix = self.where, self.prefix
-        if b"ACL not found" in answer.body:
-            return Forbidden(f"{where}: the token is not known there")
-        needed = self.rights.format(prefix=prefix)
-        if self._settings.token is None:
-            return Forbidden(f"{where}: a token is needed (token_file=FILE) that has {needed}")
-        return Forbidden(f"{where}: {self._said(answer)}: the token needs {needed}")
-
-    def _advice(self, answer: Response) -> str:
-        where, said = self.where, self._said(answer)
-        if b"Invalid Session TTL" in answer.body:
-            return f"{where}: {_limits(said)}: change --ttl (or session_ttl_min in the servers' configuration)"
-        if b"HTTPS server" in answer.body:
-            return f"{where}: it speaks TLS: use consuls://"
-        return f"{where}: {said}"
-
-    def _said(self, answer: Response) -> str:
-        said = answer.excerpt() or "no reason given"
-        return said.replace(self._token, "***") if self._token else said
-
-
-def _headers(token: str | None) -> tuple[tuple[str, str], ...]:
-    return (("X-Consul-Token", token),) if token else ()
+        return [] if answer.status == 404 else [entry for entry in map(read_entry, self.a_list(answer)) if entry]
 
 
 def _body(operations: list[dict[str, Any]]) -> bytes:
@@ -348,22 +216,6 @@ def _those_of(outcome: Outcome, keys: Iterable[str]) -> list[Entry]:
     return [each for each in outcome.results or () if each is not None and each.key in wanted]
 
 
-def lock(key: str, value: bytes, flags: int, session: str) -> dict[str, Any]:
-    """The operation that takes a key that nobody has."""
-    return {"Verb": "lock", "Key": key, "Value": encoded(value), "Flags": flags, "Session": session}
-
-
-def written(key: str, value: bytes) -> dict[str, Any]:
-    """The operation that writes a key."""
-    return {"Verb": "set", "Key": key, "Value": encoded(value), "Flags": 0}
-
-
 def milliseconds(seconds: float) -> int:
     """Whole milliseconds, not fewer than asked for."""
     return int(seconds * 1000 + 0.999)
-
-
-def _limits(said: str) -> str:
-    """``must be between [10s=24h0m0s]`` in words."""
-    shortest, _, longest = said.partition("[")[2].partition("]")[0].partition("=")
-    return f"the ttl must be from {shortest} to {longest}" if longest else said

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from lockctl import clock, documents
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.consul.layout import QUEUE, queue_of
-from lockctl.stores.consul.protocol import LONGEST_WAIT, lock
+from lockctl.stores.consul.layout import QUEUE, lock, queue_of
+from lockctl.stores.consul.protocol import LONGEST_WAIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import os
 
 from lockctl import clock, documents, history, json_text
 from lockctl.errors import BackendUnavailable
-from lockctl.stores.consul.layout import unchanged
-from lockctl.stores.consul.protocol import MOST_OPERATIONS, written
+from lockctl.stores.consul.layout import unchanged, written
+from lockctl.stores.consul.protocol import MOST_OPERATIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from lockctl import documents, json_text
 from lockctl.errors import ConfigError
 from lockctl.stores.consul import layout as entries
-from lockctl.stores.consul.layout import SEMAPHORE_FLAGS, SUFFIX, encoded
-from lockctl.stores.consul.protocol import MOST_OPERATIONS, lock
+from lockctl.stores.consul.layout import SEMAPHORE_FLAGS, SUFFIX, encoded, lock
+from lockctl.stores.consul.protocol import MOST_OPERATIONS
 from lockctl.value import Value
 
 TYPE_CHECKING = False

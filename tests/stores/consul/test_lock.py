@@ -178,7 +178,7 @@ def test_a_waiter_that_gives_up_leaves_no_session(harness: ConsulHarness) -> Non
     try:
         waiting = Background(lambda: other.wait(claim, timeout=LIMIT, interrupt=reading))
         # one whose answer does not arrive before the interruption would end with its ttl alone
-        eventually(lambda: claim.owner in other._sessions)
+        eventually(lambda: claim.owner in other._claims.sessions)
         assert harness.sessions("busy") == 3  # the holder's, that of our claim, and that of our position
         os.write(writing, b".")
         waiting.result()

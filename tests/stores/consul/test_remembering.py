@@ -214,7 +214,7 @@ client.release(client.renew(grant, timeout=10.0), timeout=10.0)
 print(*sorted(name.rpartition(".")[2] for name in sys.modules if name.startswith("lockctl.stores.consul.")))
 """
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=LIMIT)
-    assert done.stdout.split() == ["address", "layout", "lock", "protocol"]
+    assert done.stdout.split() == ["address", "claim", "connection", "layout", "lock", "protocol"]
 
 
 def test_another_program_does_not_see_a_hold_and_both_are_shown(harness: ConsulHarness) -> None:
@@ -469,7 +469,7 @@ def test_a_slot_of_one_that_vanished_keeps_the_name(harness: ConsulHarness) -> N
     client, other = harness.client(), harness.client()
     use(harness, other)
     grant = take(client, harness.claim(mode=SLOT, slots=2, ttl=30.0))
-    harness.server.request("PUT", f"/v1/session/destroy/{client._sessions[grant.claim.owner]}")
+    harness.server.request("PUT", f"/v1/session/destroy/{client._claims.sessions[grant.claim.owner]}")
     assert unused(other) == []
     assert not forget(other), "its job may run"
 

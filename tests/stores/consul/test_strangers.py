@@ -148,7 +148,7 @@ def test_an_answer_that_is_not_consuls_means_that_nothing_is_known(
         lambda: list(client.list("*", timeout=2)),
     ]
     for call in calls:
-        client._sessions[claim.owner] = "11111111-2222-3333-4444-555555555555"
+        client._claims.sessions[claim.owner] = "11111111-2222-3333-4444-555555555555"
         with contextlib.suppress(BackendUnavailable):
             call()
             assert b"[" in answer, "only a list of nothing may be read as nothing"
@@ -164,7 +164,7 @@ def test_a_renewal_is_not_lost_for_an_answer_that_is_not_consuls(
 ) -> None:
     grant = take(harness.client(), harness.claim())
     client = opened(f"consul://{answering(answer)}")
-    client._sessions[grant.claim.owner] = harness.entry()["Session"]
+    client._claims.sessions[grant.claim.owner] = harness.entry()["Session"]
     for _ in range(2):
         with pytest.raises(BackendUnavailable):
             client.renew(grant, timeout=2)

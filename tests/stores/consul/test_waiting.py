@@ -64,7 +64,7 @@ def test_a_release_costs_as_many_requests_whoever_waits_behind(
     harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    original = Agent._ask_all
+    original = Agent.ask_all
 
     def counted(self: Agent, requests: Any, *words: Any) -> Any:
         asked.extend(requests)
@@ -77,7 +77,7 @@ def test_a_release_costs_as_many_requests_whoever_waits_behind(
     for number, (client, mine) in enumerate(zip(clients, claims, strict=True)):
         waiting.append(Background(lambda client=client, mine=mine: client.wait(mine, timeout=60.0, interrupt=None)))  # type: ignore[misc]
         eventually(lambda number=number: len(position_keys(harness)) == number + 1)  # type: ignore[misc]
-    monkeypatch.setattr(Agent, "_ask_all", counted)
+    monkeypatch.setattr(Agent, "ask_all", counted)
     spent = []
     for number in range(2):
         before = len(asked)

@@ -1,0 +1,146 @@
+"""The connection to a Consul agent: requests under a deadline, and which answers mean something."""
+
+from __future__ import annotations
+
+from lockctl import clock, json_text
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.wire.deadline import password_now
+from lockctl.wire.http import Client
+from lockctl.wire.stream import Closed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lockctl.stores.consul.address import Settings
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.http import Response
+
+RENEW = "/v1/session/renew/"
+INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
+
+
+class Connection:
+    """One connection. Methods raise ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``."""
+
+    # what the token must allow, for messages
+    rights = 'key_prefix "{prefix}" {{ policy = "write" }} and session_prefix "" {{ policy = "write" }}'
+
+    def __init__(self, settings: Settings) -> None:
+        """Nothing is sent yet."""
+        self._settings = settings
+        self.prefix = settings.prefix
+        self.where = settings.endpoint.where
+        self._token = settings.token
+        self._client = Client(settings.endpoint, _headers(settings.token))
+        self._last: Response | None = None
+
+    def close(self) -> None:
+        """Close the connection; the next request opens one."""
+        self._client.close()
+
+    def now(self) -> float:
+        """The agent's clock when it answered last, in whole seconds since the epoch; ours, if it does not say."""
+        date = None if self._last is None else self._last.date
+        return clock.wall() if date is None else date
+
+    def ask(self, method: str, path: str, deadline: Deadline, query: str = "", *, body: bytes = b"") -> Response:
+        """An answer that means something: 200, 404 (from Consul itself, where keys are asked for) or 409."""
+        return self.ask_all(((method, path, query, body),), deadline)[0]
+
+    def ask_all(
+        self, requests: tuple[tuple[str, str, str, bytes], ...], deadline: Deadline, needed: int | None = None
+    ) -> list[Response]:
+        """Answers of which the first ones, as many as are *needed*, mean something."""
+        asked = tuple((method, self._target(path, query), body) for method, path, query, body in requests)
+        while True:
+            try:
+                answers = self._client.pipeline(asked, deadline)
+            except Closed as failure:
+                if self._last is not None:
+                    raise
+                from lockctl.stores.consul.errors import FULL
+
+                raise Closed(f"{failure}: {FULL}, or a port for TLS (consuls://)") from None
+            try:
+                for (_, path, _, _), answer in zip(requests[:needed], answers[:needed], strict=True):
+                    self._check(path, answer)
+            except ConfigError as refusal:
+                from lockctl.stores.consul.errors import Forbidden
+
+                if not isinstance(refusal, Forbidden):
+                    raise
+                token = password_now(self._settings.token, deadline)
+                if token == self._token:
+                    raise
+                self._token = token  # it was exchanged meanwhile
+                self._client.headers = _headers(token)
+            else:
+                return answers
+
+    def _target(self, path: str, query: str) -> str:
+        whole = "&".join(part for part in (query, self._settings.query) if part)
+        return f"{path}?{whole}" if whole else path
+
+    def _check(self, path: str, answer: Response) -> None:
+        """Raise for an answer that does not mean anything."""
+        self._last = answer
+        is_key = path.startswith("/v1/kv/")
+        if answer.status == 200:
+            if is_key and INDEX not in answer.headers:
+                raise self.strange(answer)
+        elif answer.status == 404:
+            if INDEX not in answer.headers and not path.startswith(RENEW):
+                raise self.strange(answer)
+        elif answer.status == 403 or b"Permission denied" in answer.body:
+            raise self.forbidden(answer)
+        elif answer.status == 400 or b"Invalid Session TTL" in answer.body:
+            raise self._mistaken(answer)
+        elif answer.status != 409 or path != "/v1/txn":
+            raise self.strange(answer)
+
+    def an_object(self, answer: Response) -> dict[str, Any]:
+        """The object of JSON that an answer must have."""
+        content = self._content(answer)
+        if not isinstance(content, dict):
+            raise self.strange(answer)
+        return content
+
+    def a_list(self, answer: Response) -> list[Any]:
+        """The list of JSON that an answer must have."""
+        content = self._content(answer)
+        if not isinstance(content, list):
+            raise self.strange(answer)
+        return content
+
+    def _content(self, answer: Response) -> object:
+        try:
+            return json_text.parse(answer.body)
+        except ValueError:
+            return None
+
+    def strange(self, answer: Response) -> BackendUnavailable:
+        """The error for an answer that means nothing to us."""
+        from lockctl.stores.consul.errors import strange
+
+        return strange(self.where, answer, self._said(answer), self._settings.query)
+
+    def forbidden(self, answer: Response) -> ConfigError:
+        """The error for an answer that says that we may not."""
+        from lockctl.stores.consul.errors import forbidden
+
+        needed, anonymous = self.rights.format(prefix=self.prefix), self._settings.token is None
+        return forbidden(self.where, answer, self._said(answer), needed, anonymous=anonymous)
+
+    def _mistaken(self, answer: Response) -> ConfigError:
+        from lockctl.stores.consul.errors import mistaken
+
+        return mistaken(self.where, answer, self._said(answer))
+
+    def _said(self, answer: Response) -> str:
+        said = answer.excerpt() or "no reason given"
+        return said.replace(self._token, "***") if self._token else said
+
+
+def _headers(token: str | None) -> tuple[tuple[str, str], ...]:
+    return (("X-Consul-Token", token),) if token else ()
