@@ -109,7 +109,7 @@ def _tokens(history: History) -> Iterator[str]:
     if history.capabilities.fencing != "strict" and forgotten and _went_back(history):
         return  # there only the clock keeps a counter that was forgotten
     # there the clock of the host that takes the lock counts, and here those of two hosts differ by minutes
-    hosts_count = history.plan.store in ("etcd", "consul") and (forgotten or _forgot(history))
+    hosts_count = history.plan.store in ("etcd", "consul", "zookeeper") and (forgotten or _forgot(history))
     if hosts_count and any(each.kind == "wrong" for each in history.plan.faults):
         return
     clocks = [host.clock for host in history.network.hosts]

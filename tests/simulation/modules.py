@@ -3,7 +3,7 @@
 Real is everything else: taking, renewing, giving back, the loops of keeper and guard, their channel, the locks.
 Replaced in the namespaces of lockctl's modules are ``os``, ``select``, ``time``, ``_thread``, ``_socket``,
 ``lockctl.kernel``, ``lockctl.supervise.tree`` and the fork of the command (``Child``), and of ``lockctl.clock`` the
-readings and the pause.
+readings and the pause. The same is done for kazoo, whose threads, queues and sockets are in ``threads``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import kazoo.handlers.threading
+import kazoo.protocol.connection
+import kazoo.retry
+from kazoo.handlers.threading import SequentialThreadingHandler
+
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading
 from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: F401
 from lockctl.locks import cell, inspect, machine, objects, records, revoke  # noqa: F401
+from lockctl.stores.zookeeper import protocol, session
 from lockctl.supervise import fork, guard, keeper, preload, signals, tree
 from lockctl.wire import deadline, stream
+from tests.simulation import threads
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
 from tests.simulation.world import Here, Mutex
 
@@ -40,7 +47,9 @@ LATER = (  # what runs load when they need it
     " stores.etcd.revoke stores.etcd.share stores.etcd.wait stores.redis.hold stores.redis.inspect stores.redis.lock stores.redis.records"
     " stores.redis.retire stores.redis.revoke stores.redis.session stores.redis.share stores.redis.wait"
     " stores.redlock.inspect stores.redlock.lock stores.redlock.nodes stores.redlock.records stores.redlock.retire"
-    " stores.redlock.revoke stores.redlock.tally stores.redlock.wait"
+    " stores.redlock.revoke stores.redlock.tally stores.redlock.wait stores.zookeeper.hold stores.zookeeper.inspect"
+    " stores.zookeeper.lock stores.zookeeper.multiread stores.zookeeper.protocol stores.zookeeper.records"
+    " stores.zookeeper.retire stores.zookeeper.revoke stores.zookeeper.share stores.zookeeper.wait"
 )
 REPLACED = ("lease", "locks", "supervise", "wire", "stores", "runner", "request")
 MONOTONIC = 1
@@ -123,8 +132,24 @@ def _send(pid: int, signum: int) -> bool:
     return True
 
 
+def _eventfd(*_: object) -> int:
+    return Pipe().number
+
+
+def _eventfd_write(descriptor: int, _: int) -> None:
+    Here.world.descriptors[descriptor].write(b".")
+
+
+def _eventfd_read(descriptor: int) -> None:
+    counter = Here.world.descriptors[descriptor]
+    counter.read(counter.filled)
+
+
 OS = _virtual(
     os,
+    eventfd=_eventfd,
+    eventfd_write=_eventfd_write,
+    eventfd_read=_eventfd_read,
     getpid=lambda: me().pid,
     getppid=lambda: 1,
     getpgrp=lambda: 1,
@@ -140,7 +165,7 @@ OS = _virtual(
     kill=_send,
 )
 SELECT = _virtual(select, poll=Poll)
-TIME = _virtual(time, sleep=_pause)
+TIME = _virtual(time, sleep=_pause, monotonic=clock.monotonic)
 THREAD = SimpleNamespace(
     allocate_lock=Mutex,
     start_new_thread=lambda body, arguments: Here.world.start(me(), lambda: body(*arguments)),
@@ -258,6 +283,20 @@ def put(module: Any, name: str, content: Any) -> None:
     setattr(module, name, content)
 
 
+def _install_for_kazoo() -> None:
+    """Replace what kazoo waits with, and what the part of lockctl that uses kazoo does."""
+    for module in (kazoo.handlers.threading, protocol, session):
+        put(module, "threading", threads.THREADING)
+    for module in (kazoo.handlers.threading, protocol):
+        put(module, "socket", threads.SOCKET)
+    for module in (kazoo.protocol.connection, kazoo.retry, protocol):
+        put(module, "random", threads.RANDOM)
+    for module in (kazoo.protocol.connection, kazoo.retry):
+        put(module, "time", TIME)
+    put(SequentialThreadingHandler, "queue_impl", threads.Queue)
+    put(SequentialThreadingHandler, "sleep_func", staticmethod(_pause))
+
+
 def install() -> None:
     """Replace, in all modules that are loaded now; nothing of lockctl works in the real world afterwards."""
     for name in LATER.split():
@@ -272,6 +311,7 @@ def install() -> None:
                 put(module, "time", TIME)
             if getattr(module, "wall", None) is real_wall:
                 put(module, "wall", _wall)
+    _install_for_kazoo()
     put(clock.Clock, "__call__", _clock_now)
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)

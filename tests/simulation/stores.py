@@ -13,12 +13,15 @@ from lockctl.stores.redis.address import Address, Login
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.stores.redlock.nodes import Members
+from lockctl.stores.zookeeper.address import PORT, ROOT, Place
+from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.wire.stream import Endpoint
 from tests.simulation.cells import CellServer, ExactBackend, ExactCells, WholeSecondsBackend, WholeSecondsCells
 from tests.simulation.consul import ConsulServer
 from tests.simulation.etcd import EtcdServer
 from tests.simulation.plan import NODES
 from tests.simulation.redis import RedisServer
+from tests.simulation.zookeeper import ZooKeeperServer, ensemble_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,6 +158,30 @@ def _consul_client(made: type[Any], _: Network, __: Host, servers: list[Server])
     return made(Settings(_place(servers[0]), None, "", "lockctl/", None))
 
 
+def _owners_in_zookeeper(servers: list[Server]) -> set[str]:
+    server = servers[0]
+    assert isinstance(server, ZooKeeperServer)
+    ensemble, now = server.ensemble, server.clock.boottime()
+    alive = {each.number for each in ensemble.alive() if each.ends > now}
+    found = [
+        node.data.partition(b"\n")[0]
+        for path, node in ensemble.nodes.items()
+        if path.startswith("/lockctl/nightly/") and node.owner in alive
+    ]
+    return {json_text.parse(document)["owner"] for document in found}
+
+
+def _success_in_zookeeper(servers: list[Server]) -> float | None:
+    server = servers[0]
+    assert isinstance(server, ZooKeeperServer)
+    node = server.ensemble.nodes.get("/lockctl/.kept/nightly/success")
+    return float(json_text.parse(node.data)["at"]) if node is not None and node.data else None
+
+
+def _zookeeper_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
+    return made(Place(tuple((server.name, PORT) for server in servers), ROOT, "kazoo", None, None, None))
+
+
 def _place(server: Server) -> Endpoint:
     return Endpoint(server.name, server.name)
 
@@ -180,6 +207,14 @@ STORES = {
         _consul_client,
         _owners_in_consul,
         _success_in_consul,
+        2.5,
+    ),
+    "zookeeper": Store(
+        ZooKeeperBackend,
+        lambda rate: [*ensemble_of(rate)],
+        _zookeeper_client,
+        _owners_in_zookeeper,
+        _success_in_zookeeper,
         2.5,
     ),
     "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=2.5),

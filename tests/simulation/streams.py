@@ -73,13 +73,13 @@ class Link(Descriptor):
         self._starts = server.starts
         self._requests, self._answers = InOrder(self._serve), InOrder(self._come)
         self._here: deque[bytes] = deque()
-        self._broken = self._closed = False
+        self._broken = self._closed = self._hung_up = False
 
     def ready(self) -> bool:
         """See ``Descriptor``."""
         return self._broken or bool(self._here)
 
-    def send(self, data: bytes, deadline: Deadline) -> None:
+    def send(self, data: bytes, deadline: Deadline | None = None) -> None:
         """See ``Stream``."""
         Here.world.step()
         if self._broken:
@@ -88,7 +88,7 @@ class Link(Descriptor):
         self._network.carry(self._host, REQUEST, what, self._requests.arrive, self._requests.number(), data)
 
     def _serve(self, data: bytes) -> None:
-        if not self._server.up:
+        if not self._server.up or self._hung_up:
             return
         if self._starts != self._server.starts:
             self._network.carry(self._host, ANSWER, ("reset",), self._break)
@@ -99,16 +99,24 @@ class Link(Descriptor):
 
     def say(self, message: bytes) -> None:
         """Something that the server says by itself."""
-        if not self._closed and self._starts == self._server.starts:
+        if not (self._closed or self._hung_up) and self._starts == self._server.starts:
             self._reply(message)
+
+    def hang_up(self) -> None:
+        """The server closes the connection, after all that it has said."""
+        self.say(b"")
+        self._hung_up = True
 
     def _reply(self, data: bytes) -> None:
         what = ("reply", data[:60]) if Here.world.telling else ("reply",)
         self._network.carry(self._host, ANSWER, what, self._answers.arrive, self._answers.number(), data)
 
     def _come(self, data: bytes) -> None:
-        self._here.append(data)
-        self.changed()
+        if not data:
+            self._break()
+        elif not self._closed:
+            self._here.append(data)
+            self.changed()
 
     def _break(self) -> None:
         self._broken = True
@@ -120,6 +128,22 @@ class Link(Descriptor):
         if self._here:
             return self._here.popleft()
         raise Closed(f"{self.where}: reset")
+
+    def read(self, size: int) -> bytes:
+        """As of a socket that does not block; empty: that is all, the connection was closed or has broken."""
+        if not self._here:
+            if self._broken:
+                return b""
+            raise BlockingIOError
+        data = self._here.popleft()
+        if len(data) > size:
+            self._here.appendleft(data[size:])
+        return data[:size]
+
+    def shut(self) -> None:
+        """Neither send nor receive anything more. What is on its way arrives all the same."""
+        self._closed = True
+        self._break()
 
     def close(self) -> None:
         """See ``Stream``. What is on its way arrives all the same."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Clock
 
 READABLE = int(select.POLLIN)
+WRITABLE = int(select.POLLOUT)
 FIRST_DESCRIPTOR = 5000
 
 
@@ -174,10 +175,13 @@ class Poll:
 
     def __init__(self) -> None:
         self._watched: list[int] = []
+        self._writable: list[tuple[int, int]] = []
 
     def register(self, descriptor: int, events: int = READABLE) -> None:
-        """As the real one."""
-        if descriptor not in self._watched:
+        """As the real one; what can be written is always ready."""
+        if events == WRITABLE:
+            self._writable.append((descriptor, WRITABLE))
+        elif descriptor not in self._watched:
             self._watched.append(descriptor)
 
     def unregister(self, descriptor: int) -> None:
@@ -194,7 +198,7 @@ class Poll:
         descriptors = world.descriptors
         watched = [descriptors[number] for number in self._watched]
         while True:
-            ready = [(each.number, READABLE) for each in watched if each.ready()]
+            ready = self._writable or [(each.number, READABLE) for each in watched if each.ready()]
             if ready or world.now >= until:
                 return ready
             for each in watched:

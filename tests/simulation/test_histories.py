@@ -13,7 +13,7 @@ from tests.simulation.teeth import FAULTS, ROOT, with_fault
 if TYPE_CHECKING:
     from pathlib import Path
 
-HISTORIES = 400
+HISTORIES = 340
 LONGEST = 90  # seconds
 
 

@@ -146,6 +146,8 @@ class World:
 
     def block(self, until: float) -> None:
         """The present thread waits until a true time, or until it is woken."""
+        if self.over:
+            raise GreenletExit
         thread = self.thread
         assert thread is not None
         self._leave(thread)
