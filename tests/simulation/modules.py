@@ -16,6 +16,7 @@ import os
 import select
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,9 @@ import kazoo.retry
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
-from lockctl import clock, kernel, loading
+from lockctl import clock, kernel, loading, stores
 from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: F401
 from lockctl.locks import cell, inspect, machine, objects, records, revoke  # noqa: F401
-from lockctl.stores.zookeeper import protocol, session
 from lockctl.supervise import fork, guard, keeper, preload, signals, tree
 from lockctl.wire import deadline, stream
 from tests.simulation import threads
@@ -40,17 +40,9 @@ if TYPE_CHECKING:
 
     from tests.simulation.processes import Process
 
-LATER = (  # what runs load when they need it
-    "history locks.revoke stores.consul.errors stores.consul.hold stores.consul.inspect stores.consul.lock stores.consul.queue"
-    " stores.consul.records stores.consul.retire stores.consul.revoke stores.consul.share stores.consul.wait"
-    " stores.etcd.hold stores.etcd.inspect stores.etcd.lock stores.etcd.records stores.etcd.retire"
-    " stores.etcd.revoke stores.etcd.share stores.etcd.wait stores.redis.hold stores.redis.inspect stores.redis.lock stores.redis.records"
-    " stores.redis.retire stores.redis.revoke stores.redis.session stores.redis.share stores.redis.wait"
-    " stores.redlock.inspect stores.redlock.lock stores.redlock.nodes stores.redlock.records stores.redlock.retire"
-    " stores.redlock.revoke stores.redlock.tally stores.redlock.wait stores.zookeeper.hold stores.zookeeper.inspect"
-    " stores.zookeeper.lock stores.zookeeper.multiread stores.zookeeper.protocol stores.zookeeper.records"
-    " stores.zookeeper.retire stores.zookeeper.revoke stores.zookeeper.share stores.zookeeper.wait"
-)
+LATER = ("history", "locks.revoke")  # what runs load when they need it, and the files of these stores:
+FOLDERS = ("consul", "etcd", "redis", "redlock", "zookeeper")
+NOT_OF_RUNS = ("cell", "doctor")  # files there
 REPLACED = ("lease", "locks", "supervise", "wire", "stores", "runner", "request")
 MONOTONIC = 1
 
@@ -285,21 +277,26 @@ def put(module: Any, name: str, content: Any) -> None:
 
 def _install_for_kazoo() -> None:
     """Replace what kazoo waits with, and what the part of lockctl that uses kazoo does."""
-    for module in (kazoo.handlers.threading, protocol, session):
-        put(module, "threading", threads.THREADING)
-    for module in (kazoo.handlers.threading, protocol):
-        put(module, "socket", threads.SOCKET)
-    for module in (kazoo.protocol.connection, kazoo.retry, protocol):
-        put(module, "random", threads.RANDOM)
-    for module in (kazoo.protocol.connection, kazoo.retry):
-        put(module, "time", TIME)
+    replaced = {"threading": threads.THREADING, "socket": threads.SOCKET, "random": threads.RANDOM}
+    ours = [module for name, module in sys.modules.items() if name.startswith("lockctl.stores.zookeeper.")]
+    for module in (*ours, kazoo.handlers.threading, kazoo.protocol.connection, kazoo.retry):
+        for name in replaced.keys() & vars(module).keys():
+            put(module, name, replaced[name])
+    put(kazoo.protocol.connection, "time", TIME)
+    put(kazoo.retry, "time", TIME)
     put(SequentialThreadingHandler, "queue_impl", threads.Queue)
     put(SequentialThreadingHandler, "sleep_func", staticmethod(_pause))
 
 
 def install() -> None:
     """Replace, in all modules that are loaded now; nothing of lockctl works in the real world afterwards."""
-    for name in LATER.split():
+    files = [
+        f"stores.{folder}.{path.stem}"
+        for folder in FOLDERS
+        for path in sorted((Path(stores.__path__[0]) / folder).glob("[a-z]*.py"))
+        if path.stem not in NOT_OF_RUNS
+    ]
+    for name in (*LATER, *files):
         importlib.import_module(f"lockctl.{name}")
     real_wall = clock.wall
     replaced = {"os": OS, "select": SELECT, "_thread": THREAD, "_socket": SOCKET, "kernel": KERNEL, "tree": TREE}
