@@ -20,8 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Response
 
 NONCE = 32  # random hexadecimal digits, behind a line feed
 REMOVED = b"-"  # stands instead of the content and the line feed

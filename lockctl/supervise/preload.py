@@ -10,6 +10,8 @@ STORES = "lockctl.stores."
 DRIVER = "cell"  # loaded from the start by those whose locks are over cells; the others need it for marks alone
 CELLS = "lockctl.locks.cell"
 FOR_CELLS = ("lockctl.locks.records", "lockctl.locks.inspect", "lockctl.locks.revoke")
+HTTP = "lockctl.wire.http"
+FOR_HTTP = ("lockctl.wire.lines",)  # for who waits
 LATER = (
     "lockctl.supervise.keeper",
     "lockctl.cli.output",
@@ -36,7 +38,8 @@ def load_rest() -> None:
             name, _, ending = file.partition(".")
             if ending == "py" and name not in ("__init__", DRIVER):
                 _try_to_load(f"{package}.{name}")
-    for name in (*LATER, *(FOR_CELLS if CELLS in sys.modules else ())):
+    more = (FOR_CELLS if CELLS in sys.modules else ()) + (FOR_HTTP if HTTP in sys.modules else ())
+    for name in (*LATER, *more):
         _try_to_load(name)
 
 

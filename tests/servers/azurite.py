@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lockctl.wire.http import Response
+    from lockctl.wire.answer import Response
     from tests.servers.certificates import Certificates
 
 ACCOUNT = "lockctl"

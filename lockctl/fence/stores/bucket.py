@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from lockctl.fence.mark import Mark
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Response
 else:
 
     class Protocol:

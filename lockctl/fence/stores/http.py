@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from lockctl.fence.mark import Mark
     from lockctl.url import Url
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Response
 
 PORTS = {"http": 80, "https": 443}
 LONGEST_ETAG = 1024  # characters

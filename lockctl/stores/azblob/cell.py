@@ -17,7 +17,7 @@ from lockctl.model import Capabilities, Cost
 from lockctl.names import escaped
 from lockctl.stores.azblob import address as addresses
 from lockctl.stores.azblob.protocol import Container
-from lockctl.wire.http import Response
+from lockctl.wire.answer import Response
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

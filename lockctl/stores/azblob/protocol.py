@@ -13,8 +13,8 @@ from lockctl.wire.http import Clients
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.stores.azblob.address import Address
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Response
 
 SKEW = 60.0  # seconds that our clock may be wrong; Azure refuses requests from 900 on
 NO_BLOB = "BlobNotFound"

@@ -3,5 +3,6 @@
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
     "locks wire wire.deadline locks.native stores.consul.layout wire.tls_settings wire.stream stores.consul.address"
-    " json_text wire.http stores.consul.connection stores.consul.protocol stores.consul.claim stores.consul.lock"
+    " json_text wire.answer wire.http stores.consul.connection stores.consul.protocol stores.consul.claim"
+    " stores.consul.lock"
 )

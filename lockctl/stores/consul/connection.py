@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.consul.address import Settings
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Response
 
 RENEW = "/v1/session/renew/"
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's

@@ -12,7 +12,7 @@ from lockctl.stores.consul.address import LONGEST_TTL, from_url
 from lockctl.stores.consul.layout import quoted
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.stores.consul.protocol import milliseconds
-from lockctl.wire import http
+from lockctl.wire.answer import seconds
 from lockctl.wire.deadline import password_now
 
 TYPE_CHECKING = False
@@ -93,7 +93,7 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
         leader = ask("get", "/v1/status/leader")
         if leader.code != 200:
             raise ConfigError(f"{found.where}: {_said(leader)} (HTTP status {leader.code}): is this Consul?")
-        found.measure(lambda: http.seconds(ask("get", "/v1/status/leader").headers.get("Date", "")), WHOLE_SECONDS)
+        found.measure(lambda: seconds(ask("get", "/v1/status/leader").headers.get("Date", "")), WHOLE_SECONDS)
         _judge_servers(ask, found, has_leader=leader.body.strip() not in ("", '""'))
         _judge_settings(ask, settings, found)
         _judge_rights(ask, settings, found)

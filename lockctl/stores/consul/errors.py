@@ -6,7 +6,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.wire.http import Response
+    from lockctl.wire.answer import Response
 
 FULL = "more connections from this address than the agent's limits.http_max_conns_per_client (200 unless changed)"
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Response
 
 LONGEST_WAIT = 15.0  # seconds of one blocking query: a dead connection is noticed soon after
 SPREAD = 1 / 16  # Consul adds up to this part of a wait, so that not all return at once

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.url import Url
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Response
 
 SERVICE, API = "dynamodb", "DynamoDB_20120810"
 NOT_MET = "ConditionalCheckFailedException"

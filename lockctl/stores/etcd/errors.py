@@ -6,7 +6,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.wire.http import Response
+    from lockctl.wire.answer import Response
 
 
 def not_a_gateway(where: str, response: Response) -> BackendUnavailable | ConfigError:

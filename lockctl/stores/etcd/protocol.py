@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Lines, Response
+    from lockctl.wire.lines import Lines
     from lockctl.wire.stream import Endpoint
 
     T = TypeVar("T")

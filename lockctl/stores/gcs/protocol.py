@@ -20,7 +20,8 @@ from lockctl.locks.driver import jittered, sleep
 from lockctl.locks.objects import quoted
 from lockctl.names import printable
 from lockctl.url import absolute, endpoint, take_params
-from lockctl.wire.http import Clients, Malformed
+from lockctl.wire.answer import Malformed
+from lockctl.wire.http import Clients
 from lockctl.wire.stream import Endpoint
 from lockctl.wire.tls_settings import TlsSettings
 from lockctl.wire.token import Token
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.url import Url
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Response
 
 PARAMETERS = {"endpoint": "https://storage.googleapis.com", "credentials": "", "anonymous": "no", "ca": ""}
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"

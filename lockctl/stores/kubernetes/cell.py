@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Lines
+    from lockctl.wire.lines import Lines
 
 AGAIN = 0.2  # seconds before a watch that the server has ended is asked for again
 FEW, MANY = 20, 200  # objects in one answer: histories are large, locks are small

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from lockctl.stores.kubernetes.layout import Object
     from lockctl.url import Url
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Lines, Response
+    from lockctl.wire.lines import Lines
 
 PARAMETERS = {"kubeconfig": "", "context": ""}
 LONGEST_PREFIX = 120  # characters

@@ -14,7 +14,7 @@ from lockctl.locks.objects import ObjectCells, between, etag_of, quoted
 from lockctl.model import Capabilities, Cost
 from lockctl.stores.s3 import address as addresses
 from lockctl.stores.s3.protocol import Bucket
-from lockctl.wire.http import Response
+from lockctl.wire.answer import Response
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from lockctl.wire.http import Clients
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.stores.s3.address import Address
+    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.http import Response
 
 SKEW = 60.0  # seconds that our clock may be wrong; Amazon refuses requests from 900 on
 NO_KEY = "NoSuchKey"

@@ -125,11 +125,11 @@ class TestClock:
         assert grant.at == int(grant.at)
         assert backend.renew(grant, timeout=LIMIT).at == grant.at
         backend.release(grant, timeout=LIMIT)
-        monkeypatch.setattr("lockctl.wire.http.Response.date", 1_000_000_000.0)
+        monkeypatch.setattr("lockctl.wire.answer.Response.date", 1_000_000_000.0)
         assert take(backend, claim()).at == 1_000_000_000.0
         assert take(backend, claim("other", mode="shared")).at == 1_000_000_000.0
 
     def test_without_a_date_it_is_our_own_clock(self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("lockctl.wire.http.Response.date", None)
+        monkeypatch.setattr("lockctl.wire.answer.Response.date", None)
         monkeypatch.setattr(layout, "wall", lambda: 1234.5)
         assert take(backend, claim()).at == 1234.5

@@ -1,4 +1,4 @@
-"""lockctl.wire.http: answers in any framing and any pieces; broken ones end in one clear error."""
+"""lockctl.wire.answer, http and lines: answers in any framing and any pieces; broken ones end in one clear error."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockctl.errors import BackendUnavailable
+from lockctl.wire.answer import Malformed, Parser, Response, seconds
 from lockctl.wire.deadline import Deadline
-from lockctl.wire.http import Client, Malformed, Parser, Response, seconds
+from lockctl.wire.http import Client
 from lockctl.wire.stream import LARGEST_ANSWER, Closed, Endpoint
 from tests.unit.wire.servers import LIMIT, answering, flooding, serving
 
