@@ -1,8 +1,8 @@
 """A whole backend over cells: places of a store that are read, and written only if nobody has written meanwhile.
 
-Each lock is one cell with the document of :mod:`lockctl.locks.machine`, its history another one. A write whose answer
-was lost, or that arrives late, does no harm: its condition is not met any more. The store's clock, as its answers tell
-it, ends the leases; the caller counts its own deadline from before it asked, which is earlier.
+How locks are kept in cells is in :mod:`lockctl.locks.lock_cells`. A write whose answer was lost, or that arrives late,
+does no harm: its condition is not met any more. The store's clock, as its answers tell it, ends the leases; the caller
+counts its own deadline from before it asked, which is earlier.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
-from lockctl.locks.driver import jittered, looks
-from lockctl.locks.machine import MICROSECONDS, Lock
+from lockctl.locks.driver import jittered
+from lockctl.locks.lock_cells import Foreign, LockCells
+from lockctl.locks.machine import Lock
 from lockctl.model import Grant
-from lockctl.names import domain_name, printable, read_domain_name
+from lockctl.names import printable
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.driver import Cells, Seen
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 LONGEST_STEP = 5.0  # seconds for one request of a wait, which may have no end itself
 REFRESHES_PER_TTL = 3  # how often a waiter's position is prolonged: two may fail
-LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
-RESERVED = 100_000  # tokens: more than one lock needs until a clock of whole seconds has passed the first of them
-DOMAIN = "domain:"  # the cell with the name of the store, which says where its tokens come from
 
 
 class CellBackend:
@@ -42,8 +40,7 @@ class CellBackend:
     def __init__(self, cells: Cells, prefix: str = "") -> None:
         """Locks with this *prefix* before their names; nothing is opened yet."""
         self._cells = cells
-        self._prefix = prefix
-        self._domain = ""
+        self._locks = LockCells(cells, prefix, self.capabilities.scheme)
         self._doubted: set[str] = set()  # owners of which a write may still be on its way
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
@@ -53,7 +50,7 @@ class CellBackend:
         name was used and forgotten meanwhile, and the floor of the tokens would be one of before.
         """
         deadline = Deadline(timeout, interrupt)
-        key = self._prefix + claim.name
+        locks, key = self._locks, self._locks.full_name(claim.name)
         grant, made = None, True
 
         def take(lock: Lock, seen: Seen) -> tuple[Grant | None, bool]:
@@ -62,17 +59,17 @@ class CellBackend:
             if made:
                 lock.used = seen.at
                 return None, True
-            domain = self._domain or self._read_domain(deadline)
-            holder = lock.take(claim, seen.at, 0 if lock.token else self._first_floor(seen.at, deadline))
+            domain = locks.domain(deadline)
+            holder = lock.take(claim, seen.at, 0 if lock.token else locks.first_floor(seen.at, deadline))
             if holder is None:
                 return None, False
             return Grant(claim, holder["token"], domain, key, claim.ttl, holder["acquired_at"]), True
 
         try:
             while made:
-                grant = self._change(claim.name, take, deadline)
-        except _Foreign as foreign:
-            self._cells.observe(LOCK + key, foreign.seen, deadline)
+                grant = self._locks.change(claim.name, take, deadline)
+        except Foreign as foreign:
+            self._cells.observe(locks.key(claim.name), foreign.seen, deadline)
             return None
         except LockctlError:
             self._doubted.add(claim.owner)
@@ -82,12 +79,12 @@ class CellBackend:
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``."""
         try:
-            asked = self._change(
+            asked = self._locks.change(
                 grant.claim.name,
                 lambda lock, seen: (lock.renew(grant.claim.owner, grant.token, seen.at), True),
                 Deadline(timeout),
             )
-        except _Foreign:
+        except Foreign:
             raise LeaseLost("another program has written over the lock") from None
         except ConfigError as refused:
             raise BackendUnavailable(str(refused)) from None  # not known: the job lives on until its deadline
@@ -115,8 +112,8 @@ class CellBackend:
             return None, left or doubted or claim.owner.encode() in (seen.data or b"")
 
         try:
-            self._change(claim.name, leave, Deadline(timeout))
-        except _Foreign:
+            self._locks.change(claim.name, leave, Deadline(timeout))
+        except Foreign:
             pass  # nothing in there is ours
         except LockctlError:
             self._doubted.add(claim.owner)
@@ -135,7 +132,7 @@ class CellBackend:
                     return
                 step = whole.sooner(min(until, jittered(longest)))
                 try:
-                    self._cells.watch(LOCK + self._prefix + claim.name, seen, step, began)
+                    self._cells.watch(self._locks.key(claim.name), seen, step, began)
                 except BackendUnavailable:
                     if step.left() > 0:
                         raise
@@ -155,68 +152,40 @@ class CellBackend:
             return None, True
 
         while True:
-            seen = self._cells.read(LOCK + self._prefix + claim.name, deadline)
-            lock = self._lock(seen)
+            seen = self._cells.read(self._locks.key(claim.name), deadline)
+            lock = self._locks.lock(seen)
             if lock is None:
-                self._cells.observe(LOCK + self._prefix + claim.name, seen, deadline)
+                self._cells.observe(self._locks.key(claim.name), seen, deadline)
                 return seen, refresh
             place = lock.queue.get(claim.owner)
             left = 0.0 if place is None else place["until"] - seen.at - (claim.ttl - refresh)
             if lock.running(claim.owner) is not None or lock.is_open_to(claim):
                 return seen, 0.0
             if left > 0:
-                return seen, min(left, max(lock.next_change() - self._surely(seen.at), 0.001))
-            self._change(claim.name, line_up, deadline)
+                return seen, min(left, max(lock.next_change() - self._locks.surely(seen.at), 0.001))
+            self._locks.change(claim.name, line_up, deadline)
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """See ``Backend``."""
-        deadline = Deadline(timeout)
-        from lockctl.locks import records
+        from lockctl.locks import inspect
 
-        last = records.last_started(self._cells.read(PAST + self._prefix + name, deadline).data)
-        seen = self._cells.read(LOCK + self._prefix + name, deadline)
-        return self._info(name, seen, self._lock(seen), last)
+        return inspect.one(self._locks, self.capabilities, name, Deadline(timeout))
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         """See ``Backend``."""
-        found = dict(self._matching(LOCK, pattern, Deadline(timeout)))
-        for name in sorted(found):
-            lock = self._lock(found[name])
-            # else somebody waited once, and nobody was granted it
-            if lock is None or lock.token > 0 or lock.queue:
-                yield self._info(name, found[name], lock, None)
+        from lockctl.locks import inspect
 
-    def _info(self, name: str, seen: Seen, lock: Lock | None, last_run: Run | None) -> LockInfo:
-        """A lock as an operator sees it; without one another program has its cell."""
-        from lockctl.locks.inspect import lock_info
-
-        holders = [documents.foreign_holder()]
-        if lock is not None:
-            holders = [
-                documents.holder(each, token=each["token"], expires_in=max(each["until"] - seen.at, 0.0))
-                for each in lock.holders.values()
-            ]
-        lock = lock or Lock()
-        return lock_info(
-            self.capabilities.scheme,
-            self.capabilities.fencing,
-            name,
-            self._prefix + name,
-            holders,
-            map(documents.waiter, lock.queue.values()),
-            slots=max([1, *map(documents.slots, lock.holders.values())]),
-            last_run=last_run,
-        )
+        yield from inspect.matching_locks(self._locks, self.capabilities, pattern, Deadline(timeout))
 
     def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
         """See ``Backend``. Of another program nothing is left with *now*: its data is replaced."""
         deadline = Deadline(timeout)
         while True:
             try:
-                return self._change(
+                return self._locks.change(
                     name, lambda lock, _: _changed(lock.revoke(name, seen, now=now, by=by, reason=reason)), deadline
                 )
-            except _Foreign as foreign:
+            except Foreign as foreign:
                 if seen.owner is not None:
                     return None
                 if not now:
@@ -224,14 +193,14 @@ class CellBackend:
 
                     raise another_program(name) from None
                 lock = Lock()
-                lock.token = lock.next_token(foreign.seen.at, self._first_floor(foreign.seen.at, deadline))
+                lock.token = lock.next_token(foreign.seen.at, self._locks.first_floor(foreign.seen.at, deadline))
                 lock.used = foreign.seen.at
-                if self._cells.write(LOCK + self._prefix + name, foreign.seen, lock.written(), deadline):
+                if self._cells.write(self._locks.key(name), foreign.seen, lock.written(), deadline):
                     return lock.token + 1
 
     def last_success(self, name: str, *, timeout: float) -> float | None:
         """See ``Backend``."""
-        lock = self._lock(self._cells.read(LOCK + self._prefix + name, Deadline(timeout)))
+        lock = self._locks.lock(self._cells.read(self._locks.key(name), Deadline(timeout)))
         return None if lock is None else lock.success
 
     def note_success(self, grant: Grant, *, timeout: float) -> None:
@@ -244,163 +213,37 @@ class CellBackend:
             return None, newer
 
         try:
-            self._change(grant.claim.name, note, Deadline(timeout))
-        except _Foreign:
+            self._locks.change(grant.claim.name, note, Deadline(timeout))
+        except Foreign:
             raise ConfigError(f"{self._cells.where}: the success cannot be noted in another program's data") from None
 
     def remember(self, name: str, run: Run, *, timeout: float) -> None:
         """See ``Backend``."""
         from lockctl.locks import records
 
-        deadline = Deadline(timeout)
-        for seen in looks(self._cells, PAST + self._prefix + name, deadline):
-            if self._cells.write(PAST + self._prefix + name, seen, records.added(seen.data, run, seen.at), deadline):
-                return
+        records.remember(self._locks, name, run, Deadline(timeout))
 
     def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
         """See ``Backend``."""
         from lockctl.locks import records
 
-        return records.runs(self._cells.read(PAST + self._prefix + name, Deadline(timeout)).data)
+        return records.runs(self._cells.read(self._locks.past_key(name), Deadline(timeout)).data)
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
         """See ``Backend``."""
-        deadline, found = Deadline(timeout), dict[str, float]()
-        in_use = set()
-        for kind in (LOCK, PAST):
-            for name, seen in self._matching(kind, pattern, deadline):
-                used = self._last_use(seen) if kind == LOCK else self._last_use(None, seen)
-                if used is None or seen.at - used < older_than:
-                    in_use.add(name)
-                else:
-                    found[name] = max(used, found.get(name, 0.0))
-        return iter(sorted((name, used) for name, used in found.items() if name not in in_use))
+        from lockctl.locks import retire
+
+        return retire.unused(self._locks, pattern, older_than, Deadline(timeout))
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``. The greatest token of all that was forgotten is kept in a cell of its own."""
-        deadline = Deadline(timeout)
-        lock_key, past_key = LOCK + self._prefix + name, PAST + self._prefix + name
-        for seen in looks(self._cells, lock_key, deadline):
-            past = self._cells.read(past_key, deadline)
-            used = self._last_use(seen, past)
-            if used is None or past.at - used < older_than:
-                return False
-            if seen.data is not None:
-                self._raise_floor(self._read(name, seen).token, deadline)
-                if not self._cells.write(lock_key, seen, None, deadline):
-                    continue
-            return past.data is None or self._cells.write(past_key, past, None, deadline)
-        return False
+        """See ``Backend``."""
+        from lockctl.locks import retire
+
+        return retire.forget(self._locks, name, older_than, Deadline(timeout))
 
     def close(self) -> None:
         """See ``Backend``: what was held ends with its lease."""
         self._cells.close()
-
-    def _change(self, name: str, decide: Callable[[Lock, Seen], tuple[T, bool]], deadline: Deadline) -> T:
-        """What *decide* gives for the lock as it is; where it says so, the lock is written as it left it.
-
-        Raises ``_Foreign`` where the cell has something else.
-        """
-        key = LOCK + self._prefix + name
-        for seen in looks(self._cells, key, deadline):
-            lock = self._read(name, seen)
-            given, changed = decide(lock, seen)
-            if not changed or self._cells.write(key, seen, lock.written(), deadline):
-                return given
-        raise AssertionError("there is always another look, or an error")
-
-    def _read(self, name: str, seen: Seen) -> Lock:
-        """The lock in a cell. Raises ``_Foreign``."""
-        lock = self._lock(seen)
-        if lock is None:
-            raise _Foreign(f"{self._cells.where}: {printable(self._prefix + name)} is not a lock of lockctl's", seen)
-        return lock
-
-    def _lock(self, seen: Seen) -> Lock | None:
-        """The lock in a cell as it is at that time; ``None``: something else is there."""
-        lock = Lock() if seen.data is None else Lock.read(seen.data)
-        if lock is not None:
-            lock.expire(self._surely(seen.at))
-        return lock
-
-    def _surely(self, at: float) -> float:
-        """A time that no clock of the store was before when it was *at*."""
-        return at - self._cells.clock_error
-
-    def _matching(self, kind: str, pattern: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
-        """The cells of one kind, with the names of the locks."""
-        from lockctl.locks.inspect import beginning, is_match
-
-        start = kind + self._prefix
-        for key, seen in self._cells.scan(start + beginning(pattern), deadline):
-            name = key[len(start) :]
-            if is_match(name, pattern):
-                yield name, seen
-
-    def _last_use(self, seen: Seen | None, past: Seen | None = None) -> float | None:
-        """When a name was used last, if lockctl has something of it and nobody uses it now."""
-        from lockctl.locks import records
-
-        uses = []
-        if seen is not None and seen.data is not None:
-            lock = self._lock(seen)
-            if lock is None or lock.is_in_use():
-                return None
-            uses.append(lock.used)
-        if past is not None and past.data is not None:
-            uses.append(records.last_use(past.data))
-        return max(uses, default=None)
-
-    def _read_domain(self, deadline: Deadline) -> str:
-        """The name of the store, given once for all who use it: it goes with the data wherever these go."""
-        for seen in looks(self._cells, DOMAIN, deadline):
-            name = read_domain_name(seen.data or b"")
-            if name is not None:
-                self._domain = f"{self.capabilities.scheme}:{name}"
-                break
-            if seen.data is not None:
-                raise ConfigError(f"{self._cells.where}: the cell {DOMAIN} has something that is not lockctl's")
-            self._cells.write(DOMAIN, seen, domain_name(self._cells.where).encode(), deadline)
-        return self._domain
-
-    def _floor(self, deadline: Deadline) -> int:
-        return _whole(self._cells.read(FLOOR + self._prefix, deadline).data)
-
-    def _first_floor(self, at: float, deadline: Deadline) -> int:
-        """What is below all tokens of a cell without one, and not below those of one that others have removed.
-
-        The clock in microseconds sees to that, unless it stands still for a second: then each new cell gets a range of
-        tokens of its own, ahead of the clock.
-        """
-        if not self._cells.clock_error:
-            return self._floor(deadline)
-        first = 0
-        for seen in looks(self._cells, FLOOR + self._prefix, deadline):
-            first = max(_whole(seen.data), int((at + self._cells.clock_error) * MICROSECONDS))
-            if self._cells.write(FLOOR + self._prefix, seen, str(first + RESERVED).encode(), deadline):
-                break
-        return first
-
-    def _raise_floor(self, token: int, deadline: Deadline) -> None:
-        for seen in looks(self._cells, FLOOR + self._prefix, deadline):
-            data = seen.data or b"0"
-            if data.isdigit() and int(data) >= token:
-                return
-            if self._cells.write(FLOOR + self._prefix, seen, str(token).encode(), deadline):
-                return
-
-
-class _Foreign(ConfigError):
-    """The cell of a lock has something that lockctl did not write."""
-
-    def __init__(self, message: str, seen: Seen) -> None:
-        super().__init__(message)
-        self.seen = seen
-
-
-def _whole(data: bytes | None) -> int:
-    """The number in a cell; 0 for anything else."""
-    return int(data) if data and data.isdigit() and len(data) < 20 else 0
 
 
 def _changed(given: T | None) -> tuple[T | None, bool]:

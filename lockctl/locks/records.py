@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from lockctl import documents, history, json_text
+from lockctl.locks.driver import looks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from lockctl.locks.lock_cells import LockCells
     from lockctl.model import Run
+    from lockctl.wire.deadline import Deadline
 
 LARGEST = 4 * history.KEPT * history.ROOM  # bytes of a whole history
+
+
+def remember(locks: LockCells, name: str, run: Run, deadline: Deadline) -> None:
+    """See ``Backend.remember``."""
+    key = locks.past_key(name)
+    for seen in looks(locks.cells, key, deadline):
+        if locks.cells.write(key, seen, added(seen.data, run, seen.at), deadline):
+            return
 
 
 def added(data: bytes | None, run: Run, at: float) -> bytes:

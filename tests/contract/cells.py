@@ -7,7 +7,7 @@ import os
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from lockctl.locks.cell import LOCK
+from lockctl.locks.lock_cells import LOCK
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline

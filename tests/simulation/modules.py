@@ -28,7 +28,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, stores
 from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: F401
-from lockctl.locks import cell, inspect, machine, objects, records, revoke  # noqa: F401
+from lockctl.locks import cell, inspect, lock_cells, machine, objects, records, retire, revoke  # noqa: F401
 from lockctl.supervise import fork, guard, keeper, preload, signals, tree
 from lockctl.wire import deadline, stream
 from tests.simulation import threads

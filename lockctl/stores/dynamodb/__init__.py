@@ -3,5 +3,6 @@
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
     "locks wire wire.deadline wire.stream wire.tls_settings json_text wire.answer wire.http wire.aws locks.driver"
-    " documents locks.machine locks.cell stores.dynamodb.layout stores.dynamodb.protocol stores.dynamodb.cell"
+    " documents locks.machine locks.lock_cells locks.cell stores.dynamodb.layout stores.dynamodb.protocol"
+    " stores.dynamodb.cell"
 )

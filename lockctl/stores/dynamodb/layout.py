@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import binascii
 
-from lockctl.locks.cell import LOCK
 from lockctl.locks.driver import Seen
+from lockctl.locks.lock_cells import LOCK
 from lockctl.locks.machine import Lock
 from lockctl.names import printable
 from lockctl.value import Value

@@ -3,5 +3,5 @@
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
     "locks wire wire.deadline wire.stream wire.tls_settings json_text wire.answer wire.http locks.driver documents"
-    " locks.machine locks.cell locks.objects wire.token stores.gcs.protocol stores.gcs.cell"
+    " locks.machine locks.lock_cells locks.cell locks.objects wire.token stores.gcs.protocol stores.gcs.cell"
 )

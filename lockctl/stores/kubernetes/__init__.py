@@ -3,6 +3,6 @@
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
     "locks wire wire.deadline wire.stream wire.tls_settings json_text wire.answer wire.http locks.driver documents"
-    " locks.machine locks.cell stores.kubernetes.access stores.kubernetes.layout stores.kubernetes.protocol"
-    " stores.kubernetes.cell"
+    " locks.machine locks.lock_cells locks.cell stores.kubernetes.access stores.kubernetes.layout"
+    " stores.kubernetes.protocol stores.kubernetes.cell"
 )

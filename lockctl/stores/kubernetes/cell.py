@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable
-from lockctl.locks.cell import LOCK, CellBackend
+from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, jittered, sleep
+from lockctl.locks.lock_cells import LOCK
 from lockctl.model import Capabilities
 from lockctl.stores.kubernetes import layout
 from lockctl.stores.kubernetes.layout import KIND, Version

@@ -3,5 +3,6 @@
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
     "locks wire wire.deadline wire.stream wire.tls_settings json_text wire.answer wire.http locks.driver documents"
-    " locks.machine locks.cell locks.objects wire.aws stores.s3.address stores.s3.protocol stores.s3.cell"
+    " locks.machine locks.lock_cells locks.cell locks.objects wire.aws stores.s3.address stores.s3.protocol"
+    " stores.s3.cell"
 )

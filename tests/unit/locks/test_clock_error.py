@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockctl.locks.cell import LOCK
+from lockctl.locks.lock_cells import LOCK
 from lockctl.stores.memory.cell import MemoryBackend, MemoryCells, MemoryServer
 from tests.contract.harness import LIMIT, claim, refused, take
 

@@ -1,0 +1,131 @@
+"""The cells that locks are in: how a lock is read and changed there, and what its tokens are above.
+
+Each lock is one cell with the document of :mod:`lockctl.locks.machine`, its history another one.
+"""
+
+from __future__ import annotations
+
+from lockctl.errors import ConfigError
+from lockctl.locks.driver import looks
+from lockctl.locks.machine import MICROSECONDS, Lock
+from lockctl.names import domain_name, printable, read_domain_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from lockctl.locks.driver import Cells, Seen
+    from lockctl.wire.deadline import Deadline
+
+    T = TypeVar("T")
+
+LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
+RESERVED = 100_000  # tokens: more than one lock needs until a clock of whole seconds has passed the first of them
+DOMAIN = "domain:"  # the cell with the name of the store, which says where its tokens come from
+
+
+class Foreign(ConfigError):
+    """The cell of a lock has something that lockctl did not write."""
+
+    def __init__(self, message: str, seen: Seen) -> None:
+        """*seen* is what is there."""
+        super().__init__(message)
+        self.seen = seen
+
+
+class LockCells:
+    """The locks of one prefix. Everything raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``."""
+
+    def __init__(self, cells: Cells, prefix: str, scheme: str) -> None:
+        """*prefix* stands before the names of locks, *scheme* in the domain of their tokens. Nothing is opened yet."""
+        self.cells = cells
+        self._prefix = prefix
+        self._scheme = scheme
+        self._domain = ""
+
+    def full_name(self, name: str) -> str:
+        """A lock as it is named in the store."""
+        return self._prefix + name
+
+    def key(self, name: str) -> str:
+        """The key of the cell of a lock."""
+        return LOCK + self._prefix + name
+
+    def past_key(self, name: str) -> str:
+        """The key of the cell of its history."""
+        return PAST + self._prefix + name
+
+    def change(self, name: str, decide: Callable[[Lock, Seen], tuple[T, bool]], deadline: Deadline) -> T:
+        """What *decide* gives for the lock as it is; where it says so, the lock is written as it left it.
+
+        Raises ``Foreign`` where the cell has something else.
+        """
+        key = self.key(name)
+        for seen in looks(self.cells, key, deadline):
+            lock = self.known(name, seen)
+            given, changed = decide(lock, seen)
+            if not changed or self.cells.write(key, seen, lock.written(), deadline):
+                return given
+        raise AssertionError("there is always another look, or an error")
+
+    def known(self, name: str, seen: Seen) -> Lock:
+        """The lock in a cell. Raises ``Foreign``."""
+        lock = self.lock(seen)
+        if lock is None:
+            raise Foreign(f"{self.cells.where}: {printable(self._prefix + name)} is not a lock of lockctl's", seen)
+        return lock
+
+    def lock(self, seen: Seen) -> Lock | None:
+        """The lock in a cell as it is at that time; ``None``: something else is there."""
+        lock = Lock() if seen.data is None else Lock.read(seen.data)
+        if lock is not None:
+            lock.expire(self.surely(seen.at))
+        return lock
+
+    def surely(self, at: float) -> float:
+        """A time that no clock of the store was before when it was *at*."""
+        return at - self.cells.clock_error
+
+    def domain(self, deadline: Deadline) -> str:
+        """The name of the store, given once for all who use it: it goes with the data wherever these go."""
+        if self._domain:
+            return self._domain
+        for seen in looks(self.cells, DOMAIN, deadline):
+            name = read_domain_name(seen.data or b"")
+            if name is not None:
+                self._domain = f"{self._scheme}:{name}"
+                break
+            if seen.data is not None:
+                raise ConfigError(f"{self.cells.where}: the cell {DOMAIN} has something that is not lockctl's")
+            self.cells.write(DOMAIN, seen, domain_name(self.cells.where).encode(), deadline)
+        return self._domain
+
+    def first_floor(self, at: float, deadline: Deadline) -> int:
+        """What is below all tokens of a cell without one, and not below those of one that others have removed.
+
+        The clock in microseconds sees to that, unless it stands still for a second: then each new cell gets a range of
+        tokens of its own, ahead of the clock.
+        """
+        if not self.cells.clock_error:
+            return _whole(self.cells.read(FLOOR + self._prefix, deadline).data)
+        first = 0
+        for seen in looks(self.cells, FLOOR + self._prefix, deadline):
+            first = max(_whole(seen.data), int((at + self.cells.clock_error) * MICROSECONDS))
+            if self.cells.write(FLOOR + self._prefix, seen, str(first + RESERVED).encode(), deadline):
+                break
+        return first
+
+    def raise_floor(self, token: int, deadline: Deadline) -> None:
+        """Have the tokens of new cells be above *token*."""
+        for seen in looks(self.cells, FLOOR + self._prefix, deadline):
+            data = seen.data or b"0"
+            if data.isdigit() and int(data) >= token:
+                return
+            if self.cells.write(FLOOR + self._prefix, seen, str(token).encode(), deadline):
+                return
+
+
+def _whole(data: bytes | None) -> int:
+    """The number in a cell; 0 for anything else."""
+    return int(data) if data and data.isdigit() and len(data) < 20 else 0
