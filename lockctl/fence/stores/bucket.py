@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from lockctl.fence.stores.objects import Head, Seen
+from lockctl.fence.stores.space import Head, Seen
 from lockctl.locks.objects import etag_of
 from lockctl.names import printable
 from lockctl.value import Value

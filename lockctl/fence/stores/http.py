@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.http import HEADER, format_header
-from lockctl.fence.stores.objects import Head, ObjectStore, Seen
+from lockctl.fence.stores.objects import ObjectStore
+from lockctl.fence.stores.space import Head, Seen
 from lockctl.names import printable
 from lockctl.url import endpoint, take_params
 from lockctl.wire import tls_settings

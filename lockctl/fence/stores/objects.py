@@ -26,72 +26,18 @@ import time
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import Mark, Stale, accept, parse_mark
 from lockctl.names import printable
-from lockctl.value import Value
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from typing import Any, ClassVar, Protocol
+    from typing import ClassVar
 
-else:
-
-    class Protocol:
-        """Stands in for ``typing.Protocol``, which only type checkers need."""
-
+    from lockctl.fence.stores.space import Seen, Space
 
 SUFFIX = ".lockctl-fence"  # of the object with the mark
 LARGEST = 4096  # bytes of a mark: a longer object is none
 LONGEST_PAUSE = 0.1  # seconds before the next try, when another was faster
-
-
-class Seen(Value):
-    """An object as it was read."""
-
-    data: bytes
-    etag: str
-
-
-class Head(Value):
-    """An object without its content."""
-
-    etag: str
-    kept: dict[str, Any]  # what else is known of it and has to stay when the content is replaced
-
-
-class Space(Protocol):
-    """Where the objects are. All calls raise ``BackendUnavailable`` and ``ConfigError``, and obey the deadline."""
-
-    root: str  # the path in the URL: what names without a leading slash lie below
-    sizes: (
-        int  # how many sizes the object of a mark can have: more than 1 where an ETag tells no more than size and time
-    )
-
-    def shown(self, key: str) -> str:
-        """An object as messages name it."""
-
-    def read(self, key: str, limit: int, deadline: Deadline) -> Seen | None:
-        """The content, cut after *limit* bytes, with the ETag of the same answer; ``None``: there is no such object."""
-
-    def head(self, key: str, deadline: Deadline) -> Head | None:
-        """The same without the content."""
-
-    def write(
-        self, key: str, data: bytes, etag: str | None, deadline: Deadline, mark: Mark | None, like: Head | None = None
-    ) -> bool:
-        """Replace an object if it has *etag*, or make it if there is none (``None``); whether that was so.
-
-        *mark* goes with the data, for who reads them; *like* is what was there.
-        """
-
-    def remove(self, key: str, etag: str, deadline: Deadline) -> bool:
-        """Remove an object; ``False``: it has another ETag (``*`` is every one).
-
-        Some servers cannot compare here, and remove it.
-        """
-
-    def close(self) -> None:
-        """Close connections."""
 
 
 class ObjectStore:
