@@ -7,27 +7,24 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
-from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
-from lockctl.fence.gate import SAFE, Gate, report, too_late
-from lockctl.fence.http import HEADER, MissingToken, NotHeld, TooLarge, mark_of, refusal
-from lockctl.fence.places import check_name
-from lockctl.fence.spool import BODY_LIMIT, MEMORY, PIECE, RESPONSE_LIMIT, Full, Spool
+from lockctl.errors import LockctlError
+from lockctl.fence.asgi_bodies import Request, Response, read
+from lockctl.fence.gate import SAFE, Gate, mark_of_request, refuse, too_late
+from lockctl.fence.http import HEADER, NotHeld
+from lockctl.fence.spool import BODY_LIMIT, MEMORY, RESPONSE_LIMIT, Limits
 from lockctl.fence.tenure import TIMEOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, MutableMapping
+    from collections.abc import Awaitable, Callable, Collection
     from concurrent.futures import Future
     from typing import Any
 
+    from lockctl.fence.asgi_bodies import Receive, Scope, Send
     from lockctl.fence.gate import Passage
     from lockctl.fence.mark import Mark
     from lockctl.fence.places import Place
 
-    Message = MutableMapping[str, Any]
-    Scope = MutableMapping[str, Any]
-    Receive = Callable[[], Awaitable[Message]]
-    Send = Callable[[Message], Awaitable[None]]
     Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 FIELD = HEADER.lower().encode()
@@ -85,9 +82,7 @@ class FenceMiddleware:
         self._gate = Gate(marks, timeout)
         self._resource = resource
         self._optional = frozenset(optional)
-        self._memory = memory
-        self._body_limit = body_limit
-        self._response_limit = response_limit
+        self._limits = Limits(memory, body_limit, response_limit)
         self._entering = ThreadPoolExecutor(threads, "lockctl-fence-enter")
         # of their own: those who wait for marks must not stop those who give them back
         self._leaving = ThreadPoolExecutor(threads, "lockctl-fence-leave")
@@ -114,13 +109,13 @@ class FenceMiddleware:
         if mark is None or scope["method"] in SAFE:
             await self._app({**scope, MARK: mark}, receive, send)
             return
-        body = Spool(self._memory, self._body_limit)
-        response = _Response(self._memory, self._response_limit)
+        body = self._limits.spool_request()
+        response = Response(self._limits.spool_answer())
         with closing(body), closing(response):
             try:
-                if not await _read(receive, body, self._body_limit):
+                if not await read(receive, body):
                     return
-                failure = await self._collect(response, name, mark, scope, _Request(body, receive))
+                failure = await self._collect(response, name, mark, scope, Request(body, receive))
             except LockctlError as error:
                 await _refuse(error, name, scope, send)
                 return
@@ -134,15 +129,11 @@ class FenceMiddleware:
 
     def _mark(self, name: str, scope: Scope) -> Mark | None:
         """The mark of a request; ``None``: it has none and needs none. Raises the refusal."""
-        check_name(name)
-        found = [content.decode("latin-1") for field, content in scope["headers"] if field.lower() == FIELD]
-        mark = mark_of(found)
-        if mark is None and scope["method"] not in self._optional:
-            raise MissingToken(f"{scope['method']} needs {HEADER}: DOMAIN;TOKEN")
-        return mark
+        contents = [content.decode("latin-1") for field, content in scope["headers"] if field.lower() == FIELD]
+        return mark_of_request(name, scope["method"], contents, self._optional)
 
     async def _collect(
-        self, response: _Response, name: str, mark: Mark, scope: Scope, request: _Request
+        self, response: Response, name: str, mark: Mark, scope: Scope, request: Request
     ) -> BaseException | None:
         """Run the handler under the mark, which was given back when this returns. Raises the refusal.
 
@@ -204,9 +195,7 @@ async def _done(future: Future[Any], seconds: float) -> bool:
 
 async def _refuse(error: LockctlError, name: str, scope: Scope, send: Send) -> None:
     """Answer in the place of the application."""
-    if isinstance(error, (BackendUnavailable, ConfigError)):
-        report("a request was refused", error)
-    answer = refusal(error, name)
+    answer = refuse(error, name)
     fields = [(field.lower().encode(), content.encode()) for field, content in answer.fields]
     await send({"type": "http.response.start", "status": answer.status, "headers": fields})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
@@ -220,95 +209,3 @@ def _fenced(scope: Scope, mark: Mark) -> Scope:
         if not name.startswith("http.response.")
     }
     return {**scope, "extensions": extensions, MARK: mark}
-
-
-async def _read(receive: Receive, body: Spool, limit: int) -> bool:
-    """Read the whole body of a request; ``False``: the client has gone. Raises the refusal."""
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return False
-        try:
-            await _write(body, message.get("body", b""))
-        except Full:
-            raise TooLarge(f"the body has more than {limit} bytes") from None
-        more = message.get("more_body", False)
-    body.rewind()
-    return True
-
-
-async def _write(spool: Spool, data: bytes) -> None:
-    """Add to a spool; the event loop does not wait for a disk."""
-    if spool.grows_on_disk(len(data)):
-        await asyncio.to_thread(spool.write, data)
-    else:
-        spool.write(data)
-
-
-async def _piece(spool: Spool) -> bytes:
-    """The next piece; empty at the end."""
-    if spool.grows_on_disk(0):
-        return await asyncio.to_thread(spool.file.read, PIECE)
-    return spool.file.read(PIECE)
-
-
-class _Request:
-    """What an application receives: the body that is there, and then what the server says."""
-
-    def __init__(self, body: Spool, receive: Receive) -> None:
-        self._body = body
-        self._left = body.size
-        self._given = False
-        self._receive = receive
-
-    async def receive(self) -> Message:
-        """The next message."""
-        if self._given:
-            return await self._receive()
-        piece = await _piece(self._body)
-        self._left -= len(piece)
-        self._given = self._left <= 0
-        return {"type": "http.request", "body": piece, "more_body": not self._given}
-
-
-class _Response:
-    """What an application answers, kept until it may be sent."""
-
-    def __init__(self, memory: int, limit: int) -> None:
-        self._body = Spool(memory, limit)
-        self._limit = limit
-        self._start: Message | None = None
-        self._complete = False
-
-    def close(self) -> None:
-        """Free what it has."""
-        self._body.close()
-
-    async def send(self, message: Message) -> None:
-        """Take a message of the application."""
-        if message["type"] == "http.response.start" and self._start is None:
-            self._start = message
-            return
-        if message["type"] != "http.response.body" or self._start is None or self._complete:
-            raise RuntimeError(f"the application has sent {message['type']} out of turn, or what a fence cannot keep")
-        try:
-            await _write(self._body, message.get("body", b""))
-        except Full:
-            text = f"the answer to a fenced request has more than response_limit, {self._limit} bytes"
-            raise RuntimeError(text) from None
-        self._complete = not message.get("more_body", False)
-
-    async def pass_on(self, send: Send) -> None:
-        """Send it; one that is not complete is left so, for the server to complain about."""
-        if self._start is None:
-            return
-        await send(self._start)
-        self._body.rewind()
-        left = self._body.size
-        while left or self._complete:
-            piece = await _piece(self._body)
-            left -= len(piece)
-            await send({"type": "http.response.body", "body": piece, "more_body": left > 0 or not self._complete})
-            if left <= 0:
-                return

@@ -8,22 +8,42 @@ from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 
-from lockctl.errors import BackendUnavailable, LockctlError
-from lockctl.fence.http import NotHeld
+from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+from lockctl.fence.http import HEADER, MissingToken, NotHeld, mark_of, refusal
 from lockctl.fence.mark import Stale
 from lockctl.fence.places import Place, check_name, open_place
 from lockctl.names import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
+    from lockctl.fence.http import Refusal
     from lockctl.fence.mark import Mark
     from lockctl.fence.store import Store
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # methods that change nothing (RFC 9110, 9.2.1)
 MOST_IDLE = 16  # stores that stay connected for the next request
+
+
+def mark_of_request(resource: str, method: str, contents: Sequence[str], optional: Collection[str]) -> Mark | None:
+    """The mark of a request that has the header with these *contents*; ``None``: it has none and needs none.
+
+    *optional*: methods that may come without. Raises the refusal, a ``LockctlError``.
+    """
+    check_name(resource)
+    mark = mark_of(contents)
+    if mark is None and method not in optional:
+        raise MissingToken(f"{method} needs {HEADER}: DOMAIN;TOKEN")
+    return mark
+
+
+def refuse(error: LockctlError, resource: str) -> Refusal:
+    """The answer in the place of that of the application; the operator is told what only an operator can mend."""
+    if isinstance(error, (BackendUnavailable, ConfigError)):
+        report("a request was refused", error)
+    return refusal(error, resource)
 
 
 class Turns:

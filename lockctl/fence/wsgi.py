@@ -6,11 +6,10 @@ import time
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import closing, suppress
 
-from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
-from lockctl.fence.gate import SAFE, Gate, report, too_late
-from lockctl.fence.http import HEADER, Incomplete, MissingToken, NotHeld, Refusal, TooLarge, mark_of, refusal
-from lockctl.fence.places import check_name
-from lockctl.fence.spool import BODY_LIMIT, MEMORY, PIECE, RESPONSE_LIMIT, Full, Spool
+from lockctl.errors import ConfigError, LockctlError
+from lockctl.fence.gate import SAFE, Gate, mark_of_request, refuse, report, too_late
+from lockctl.fence.http import HEADER, Incomplete, NotHeld
+from lockctl.fence.spool import BODY_LIMIT, MEMORY, PIECE, RESPONSE_LIMIT, Limits
 from lockctl.fence.tenure import TIMEOUT
 
 TYPE_CHECKING = False
@@ -22,8 +21,10 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
     from lockctl.fence.gate import Passage
+    from lockctl.fence.http import Refusal
     from lockctl.fence.mark import Mark
     from lockctl.fence.places import Place
+    from lockctl.fence.spool import Spool
 
     ErrorInfo = tuple[type[BaseException], BaseException, TracebackType]
 
@@ -98,9 +99,7 @@ class FenceMiddleware:
         self._gate = Gate(marks, timeout)
         self._resource = resource
         self._optional = frozenset(optional)
-        self._memory = memory
-        self._body_limit = body_limit
-        self._response_limit = response_limit
+        self._limits = Limits(memory, body_limit, response_limit)
         self._warned = False
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -110,18 +109,17 @@ class FenceMiddleware:
             return self._app(environ, start_response)
         failure = response = None
         try:
-            environ[MARK] = mark = self._mark(name, environ)
+            contents = [environ[VARIABLE]] if VARIABLE in environ else []
+            environ[MARK] = mark = mark_of_request(name, environ["REQUEST_METHOD"], contents, self._optional)
             if mark is not None and environ["REQUEST_METHOD"] in SAFE:
                 self._admit(name, mark, environ).leave()
             elif mark is not None:
-                response = _Response(self._memory, self._response_limit)
+                response = _Response(self._limits.spool_answer())
                 failure = self._collect(response, name, mark, environ)
         except LockctlError as error:
             if response is not None:
                 response.close()
-            if isinstance(error, (BackendUnavailable, ConfigError)):
-                report("a request was refused", error)
-            return _answer(refusal(error, name), environ, start_response)
+            return _answer(refuse(error, name), environ, start_response)
         if failure is not None:
             raise failure
         return self._app(environ, start_response) if response is None else response.sent(start_response)
@@ -130,21 +128,13 @@ class FenceMiddleware:
         """Close the stores that are idle: when the server ends."""
         self._gate.close()
 
-    def _mark(self, name: str, environ: WSGIEnvironment) -> Mark | None:
-        """The mark of a request; ``None``: it has none and needs none. Raises the refusal."""
-        check_name(name)
-        mark = mark_of([environ[VARIABLE]] if VARIABLE in environ else [])
-        if mark is None and environ["REQUEST_METHOD"] not in self._optional:
-            raise MissingToken(f"{environ['REQUEST_METHOD']} needs {HEADER}: DOMAIN;TOKEN")
-        return mark
-
     def _collect(self, response: _Response, name: str, mark: Mark, environ: WSGIEnvironment) -> BaseException | None:
         """Run the handler under the mark, which was given back when this returns. Raises the refusal.
 
         What the application raised is returned: it is for the server.
         """
-        with closing(Spool(self._memory, self._body_limit)) as body:
-            _read(environ, body, self._body_limit)
+        with closing(self._limits.spool_request()) as body:
+            _read(environ, body)
             passage = self._admit(name, mark, environ)
             try:
                 response.collect(self._app, environ)
@@ -175,7 +165,7 @@ class FenceMiddleware:
         return passage
 
 
-def _read(environ: WSGIEnvironment, body: Spool, limit: int) -> None:
+def _read(environ: WSGIEnvironment, body: Spool) -> None:
     """Read the whole body of a request, and leave it in *environ* for the application. Raises the refusal."""
     stated = environ.get("CONTENT_LENGTH") or ""
     if stated and not (stated.isascii() and stated.isdigit()):
@@ -183,18 +173,14 @@ def _read(environ: WSGIEnvironment, body: Spool, limit: int) -> None:
     left: int | None = int(stated) if stated else 0
     if not stated and environ.get("wsgi.input_terminated"):
         left = None  # to its end, which the server knows
-    too_large = TooLarge(f"the body has more than {limit} bytes")
-    if left is not None and left > limit:
-        raise too_large
+    if left is not None and left > body.limit:
+        raise body.full
     stream = environ["wsgi.input"] if left != 0 else None
     while stream is not None and left != 0:
         piece = stream.read(PIECE if left is None else min(PIECE, left))
         if not piece:
             break
-        try:
-            body.write(piece)
-        except Full:
-            raise too_large from None
+        body.write(piece)
         left = None if left is None else left - len(piece)
     if left:
         raise Incomplete(f"the body ended {left} bytes early")
@@ -207,9 +193,8 @@ def _read(environ: WSGIEnvironment, body: Spool, limit: int) -> None:
 class _Response:
     """What an application answers, kept until it may be sent."""
 
-    def __init__(self, memory: int, limit: int) -> None:
-        self._body = Spool(memory, limit)
-        self._limit = limit
+    def __init__(self, body: Spool) -> None:
+        self._body = body
         self._start: tuple[str, list[tuple[str, str]]] | None = None
 
     def collect(self, app: WSGIApplication, environ: WSGIEnvironment) -> None:
@@ -255,11 +240,7 @@ class _Response:
     def _write(self, piece: bytes) -> None:
         if piece and self._start is None:
             raise RuntimeError("the application has not called start_response")
-        try:
-            self._body.write(piece)
-        except Full:
-            message = f"the answer to a fenced request has more than response_limit, {self._limit} bytes"
-            raise RuntimeError(message) from None
+        self._body.write(piece)
 
 
 def _answer(answer: Refusal, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
