@@ -6,7 +6,7 @@ import os
 
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import did_you_mean, printable, token_domain
-from lockctl.registry import SCHEMES, load
+from lockctl.registry import SCHEMES
 from lockctl.settings import BY_NAME, FLAG, PASSWORD, SETTINGS
 from lockctl.settings_values import check
 from lockctl.url import SECRETS, parse_url
@@ -128,6 +128,8 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
         return url
     profiles = file.tables.get("backends", {}) if file else {}
     if file is not None and word in profiles:
+        from lockctl.profiles import profile_url  # most runs name a URL, or files are meant
+
         url = profile_url(file, word)
     elif ":" not in word:
         known = f"configured: {', '.join(sorted(profiles))}" if profiles else "none is configured"
@@ -141,29 +143,6 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
     if PASSWORD in environ and url.scheme != "file" and not has_own:
         url = replace(url, password=environ[PASSWORD])
     return url
-
-
-def profile_url(file: ConfigFile, name: str) -> Url:
-    """The URL of a profile: its other keys are the user, the password, and parameters of the URL.
-
-    Raises ``ConfigError`` with file, key and line.
-    """
-    from lockctl.config_file import at
-
-    profile = file.tables["backends"][name]
-    try:
-        url = parse_url(str(profile["url"]))
-        known = ("url", "user", "password", *SECRETS, *load(url.scheme).parameters)
-    except ConfigError as wrong:
-        raise at(file, ("backends", name), "url", str(wrong)) from None
-    params = dict(url.params)
-    for key, content in profile.items():
-        if key not in known:
-            raise at(file, ("backends", name), key, f"unknown key; this backend has: {', '.join(known)}")
-        if key not in ("url", "user", "password"):
-            params[key] = ("yes" if content else "no") if isinstance(content, bool) else str(content)
-    changes: dict[str, Any] = {key: str(profile[key]) for key in ("user", "password") if key in profile}
-    return replace(url, params=tuple(params.items()), **changes)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> str | None:

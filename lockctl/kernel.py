@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_PRIVATE = 2, 4, 8, 1 << 18
 O_CLOEXEC_NONBLOCK = os.O_CLOEXEC | os.O_NONBLOCK  # SFD_* and TFD_* have the same values
 TFD_TIMER_ABSTIME = 1
 SIGINFO_SIZE = 128  # struct signalfd_siginfo, whose layout is fixed
@@ -54,12 +52,12 @@ def _binding() -> Callable[..., int]:
     return call
 
 
-_call = _binding()
+call = _binding()  # one call by its name, and what it returns: less than 0 if it failed
 
 
 def _checked(name: str, *arguments: int | bytes | None) -> int:
     """The result of a call. Raises ``ConfigError`` for one that is refused, ``OSError`` when something is used up."""
-    result = _call(name, *arguments)
+    result = call(name, *arguments)
     return result if result >= 0 else _called_again(name, arguments)
 
 
@@ -113,49 +111,6 @@ def set_death_signal(signum: int) -> None:
 def become_subreaper() -> None:
     """Have orphaned descendants become children of this process instead of init's."""
     _checked("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def enter_namespaces(*, user: bool) -> None:
-    """Enter a mount namespace, and have all that this process forks from now on live in a pid namespace.
-
-    With *user* in a user namespace, too, in which the ids are as they were. What is mounted in one of the mount
-    namespaces is seen in the other, as far as it is shared there. Raises ``OSError``.
-    """
-    ids = os.geteuid(), os.getegid()
-    _system_call("unshare", CLONE_NEWPID | CLONE_NEWNS | (CLONE_NEWUSER if user else 0))
-    if user:
-        uids, gids = (f"{number} {number} 1" for number in ids)
-        for entry, content in (("setgroups", "deny"), ("uid_map", uids), ("gid_map", gids)):
-            descriptor = os.open("/proc/self/" + entry, os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.write(descriptor, content.encode())
-            finally:
-                os.close(descriptor)
-
-
-def leave_pid_namespace() -> None:
-    """Have what this process forks live in its own pid namespace again. Raises ``OSError``."""
-    descriptor = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _system_call("setns", descriptor, CLONE_NEWPID)
-    finally:
-        os.close(descriptor)
-
-
-def mount_proc() -> None:
-    """Mount a /proc that shows the pid namespace of this process, in this mount namespace alone. Raises ``OSError``."""
-    _system_call("mount", None, b"/proc\0", None, MS_PRIVATE, None)
-    _system_call("mount", b"proc\0", b"/proc\0", b"proc\0", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
-
-
-def _system_call(name: str, *arguments: int | bytes | None) -> None:
-    """A call that the system may well refuse. Raises ``OSError``; what is tried again then fails again."""
-    if _call(name, *arguments) < 0:
-        import ctypes
-
-        if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
 
 
 def signal_descriptor(signals: Iterable[int]) -> int:

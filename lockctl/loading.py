@@ -33,8 +33,9 @@ LARGEST = 1 << 16  # bytes of a compiled file that is read at once
 
 # what keeper and guard both need, before the fork of the guard
 START = (
-    "cli names errors cli.messages cli.main value settings cli.fastpath supervise clock events kernel supervise.channel"
-    " supervise.tree lease durations lease.schedule supervise.orders supervise.fork cli.start supervise.signals"
+    "cli names errors cli.writing cli.messages cli.main value settings cli.fastpath supervise clock events kernel"
+    " supervise.channel supervise.tree lease durations lease.schedule supervise.orders supervise.fork cli.start"
+    " supervise.signals"
 )
 GUARD = "supervise.child supervise.loop supervise.guard"
 # of the keeper, until it has the lock

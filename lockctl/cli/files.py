@@ -11,7 +11,7 @@ import os
 import stat
 from time import monotonic, sleep
 
-from lockctl.cli.messages import write_at_once
+from lockctl.cli.writing import write_at_once
 
 STREAMS = (1, 2)
 STREAM_PATIENCE = 1.0  # seconds for its reader to make room

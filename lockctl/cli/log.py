@@ -11,7 +11,7 @@ import stat
 import time
 from abc import ABC, abstractmethod
 
-from lockctl.cli.messages import write_at_once
+from lockctl.cli.writing import write_at_once
 from lockctl.clock import utc, wall
 from lockctl.errors import UsageError
 from lockctl.names import printable

@@ -76,8 +76,12 @@ def every_place(word: str | None, config_file: str | None) -> list[Place]:
     # the password of $LOCKCTL_PASSWORD is for the one that counts, and not shown to any other server
     places = [place(None, config_file)]
     file = config.read_config(config.config_path(config_file, os.environ))
-    for name in () if file is None else file.tables.get("backends", {}):
-        url = config.profile_url(file, name)  # type: ignore[arg-type]
+    if file is None:
+        return places
+    from lockctl.profiles import profile_url
+
+    for name in file.tables.get("backends", {}):
+        url = profile_url(file, name)
         if name != places[0].profile:
             places.append(Place(url, name))
     return places

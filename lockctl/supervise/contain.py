@@ -18,6 +18,7 @@ from _signal import SIGCHLD, SIGKILL
 from errno import EPERM
 
 from lockctl import kernel
+from lockctl.supervise import namespaces
 
 NO, AUTO, REQUIRE = "no", "auto", "require"  # the setting ``contain``
 
@@ -30,7 +31,7 @@ def enter(wanted: str, keep: tuple[int, ...]) -> Init | None:
     if wanted == NO or (wanted == AUTO and os.geteuid() != 0):
         return None
     try:
-        kernel.enter_namespaces(user=os.geteuid() != 0)
+        namespaces.enter(user=os.geteuid() != 0)
     except OSError:
         if wanted == REQUIRE:
             raise
@@ -40,7 +41,7 @@ def enter(wanted: str, keep: tuple[int, ...]) -> Init | None:
     except OSError:
         if wanted == REQUIRE:
             raise
-        kernel.leave_pid_namespace()
+        namespaces.leave_pid_namespace()
         return None
 
 
@@ -83,7 +84,7 @@ def _be_init(listening: int, answer: int, keep: tuple[int, ...]) -> None:
     """In the first process of the namespace, which has nothing of its guard but the descriptors to *keep*."""
     try:
         kernel.set_death_signal(SIGKILL)
-        kernel.mount_proc()
+        namespaces.mount_proc()
     except OSError as refused:
         os.write(answer, b"%d" % (refused.errno or EPERM))
         return

@@ -39,7 +39,12 @@ BASE = {
     "finding",
     "loading",
 }
-BASE |= {"supervise.tree", "supervise.signals", "supervise.contain"}  # facts of the kernel about processes and signals
+BASE |= {
+    "supervise.tree",
+    "supervise.signals",
+    "supervise.contain",
+    "supervise.namespaces",
+}  # facts of the kernel about processes and signals
 # each layer, and the layers that it may import from; the base is open to all
 LAYERS: dict[str, set[str]] = {
     "base": set(),
@@ -52,7 +57,8 @@ LAYERS: dict[str, set[str]] = {
     "stores": {"locks", "wire", "secret"},
     "fence": {"wire", "locks", "stores", "secret", "registry"},
     "config_file": {"settings", "settings_values"},
-    "config": {"settings", "settings_values", "registry", "config_file"},
+    "profiles": {"registry", "config_file"},
+    "config": {"settings", "settings_values", "registry", "config_file", "profiles"},
     "lease": set(),
     "supervise": {"lease"},
     "request": {"lease"},
@@ -66,6 +72,7 @@ LAYERS: dict[str, set[str]] = {
         "registry",
         "config",
         "config_file",
+        "profiles",
         "lease",
         "supervise",
         "request",

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl import secret
-from lockctl.config import Effective, backend_url, profile_url, read_config
+from lockctl.config import Effective, backend_url, read_config
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.profiles import profile_url
 from lockctl.registry import open_backend
 from lockctl.url import Url, parse_url
 from lockctl.wire.deadline import Deadline, password_now

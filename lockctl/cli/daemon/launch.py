@@ -19,7 +19,7 @@ from lockctl import kernel
 from lockctl.cli import exit_status
 from lockctl.cli.daemon.detach import become_daemon
 from lockctl.cli.daemon.remains import reason
-from lockctl.cli.messages import write_at_once
+from lockctl.cli.writing import write_at_once
 from lockctl.errors import ConfigError, Interrupted, LockctlError
 from lockctl.names import printable
 from lockctl.supervise import tree

@@ -19,6 +19,7 @@ from lockctl.cli.parameters import LockName
 from lockctl.config_file import at, mistakes, parse, readable_secrets
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.names import printable
+from lockctl.profiles import profile_url
 from lockctl.settings import BY_NAME
 from lockctl.settings_values import shown
 from lockctl.url import parse_url, without_secrets
@@ -136,7 +137,7 @@ def _in_profiles(file: ConfigFile | None) -> Iterator[LockctlError]:
 
 
 def _check_profile(file: ConfigFile, name: str) -> None:
-    url = settings_files.profile_url(file, name)
+    url = profile_url(file, name)
     try:
         registry.open_backend(url).close()
     except ConfigError as wrong:

@@ -11,8 +11,9 @@ from lockctl.cli.messages import Talk
 
 BEGIN = """
 import ctypes, fcntl, os, pty, select, socket, threading, time
-from lockctl.cli import messages
-from lockctl.cli.messages import Talk, write_at_once
+from lockctl.cli import writing
+from lockctl.cli.messages import Talk
+from lockctl.cli.writing import write_at_once
 LINE = b"lockctl: a line" + b" of words" * 8 + b"\\n"
 def fill(descriptor):
     again = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK)
@@ -145,7 +146,7 @@ for _ in range(50):
     write_at_once(terminal, LINE)
 assert time.monotonic() - begun < 5, "waited each time"
 os.write(master, b"\\x11")
-messages._helper.finish()
+writing.finish()
 assert os.read(master, 1 << 16).replace(b"\\r", b"") == LINE, "the one that waited is written in the end"
 assert write_at_once(terminal, LINE) == len(LINE)
 """,
