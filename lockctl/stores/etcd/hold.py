@@ -10,7 +10,7 @@ from lockctl.clock import wall
 from lockctl.documents import describe
 from lockctl.errors import BackendUnavailable
 from lockctl.stores.etcd import layout
-from lockctl.stores.etcd.protocol import LeaseGone
+from lockctl.stores.etcd.connection import LeaseGone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

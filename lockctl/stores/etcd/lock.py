@@ -13,7 +13,7 @@ from lockctl.locks.native import NativeBackend
 from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable
 from lockctl.stores.etcd import address, layout, tokens
-from lockctl.stores.etcd.protocol import LeaseGone
+from lockctl.stores.etcd.connection import LeaseGone
 from lockctl.stores.etcd.session import Client, as_holder
 from lockctl.url import take_params
 from lockctl.wire.deadline import Deadline

@@ -14,7 +14,7 @@ from lockctl import clock, documents, history
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.native import MICROSECONDS
 from lockctl.stores.etcd import layout, tokens
-from lockctl.stores.etcd.protocol import LeaseGone
+from lockctl.stores.etcd.connection import LeaseGone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

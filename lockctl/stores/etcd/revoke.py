@@ -6,8 +6,8 @@ from lockctl import documents
 from lockctl.errors import BackendUnavailable, LockctlError
 from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.stores.etcd import layout
+from lockctl.stores.etcd.connection import LeaseGone
 from lockctl.stores.etcd.inspect import read_queues, token_of
-from lockctl.stores.etcd.protocol import LeaseGone
 from lockctl.stores.etcd.share import holders
 
 TYPE_CHECKING = False

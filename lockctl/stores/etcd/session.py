@@ -10,7 +10,7 @@ from lockctl.documents import describe, read
 from lockctl.errors import BackendUnavailable
 from lockctl.model import Grant
 from lockctl.stores.etcd import layout, tokens
-from lockctl.stores.etcd.protocol import LeaseExists, LeaseGone
+from lockctl.stores.etcd.connection import LeaseExists, LeaseGone
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar
 
     from lockctl.model import Capabilities, Claim
-    from lockctl.stores.etcd.protocol import Cluster, Requests
+    from lockctl.stores.etcd.connection import Requests
+    from lockctl.stores.etcd.protocol import Cluster
 
 TRIES = 4  # to make a lease: two are enough when one answer was lost
 

@@ -11,7 +11,7 @@ from lockctl import documents
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import SHARED
 from lockctl.stores.etcd import layout, tokens
-from lockctl.stores.etcd.protocol import LeaseGone
+from lockctl.stores.etcd.connection import LeaseGone
 from lockctl.stores.etcd.session import as_holder
 
 TYPE_CHECKING = False

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.model import Claim
+    from lockctl.stores.etcd.connection import Requests
     from lockctl.stores.etcd.lock import EtcdBackend
-    from lockctl.stores.etcd.protocol import Requests
     from lockctl.wire.deadline import Deadline
     from lockctl.wire.stream import Endpoint
     from tests.servers.etcd import EtcdCluster
@@ -143,7 +143,7 @@ class TestMembers:
     ) -> None:
         """Such a leader needs a disk that hangs: its answer is made here from that of the real one."""
         grant = take(backend, mine)
-        truly, wrong, asked = backend.cluster._answers, iter([stale] * 2), 0
+        truly, wrong, asked = backend.cluster._connections.answers, iter([stale] * 2), 0
 
         def answers(member: Endpoint, requests: Requests, deadline: Deadline) -> list[Any]:
             nonlocal asked
@@ -154,7 +154,7 @@ class TestMembers:
                     found[number] = {**found[number], **next(wrong, {})}
             return found
 
-        monkeypatch.setattr(backend.cluster, "_answers", answers)
+        monkeypatch.setattr(backend.cluster._connections, "answers", answers)
         with pytest.raises(BackendUnavailable):
             backend.renew(grant, timeout=LIMIT)
         assert take(backend, mine).token == grant.token, "it asks until the answers agree"

@@ -65,13 +65,13 @@ class TestQueue:
         follows = Background(lambda: last.wait(behind, timeout=20.0, interrupt=None))
         eventually(lambda: len(backend.inspect("nightly", timeout=LIMIT).waiters or ()) == 2)
         asked = []
-        send = client.cluster._send
+        send = client.cluster._connections._send
 
         def counted(*words: Any) -> Any:
             asked.append(words)
             return send(*words)
 
-        monkeypatch.setattr(client.cluster, "_send", counted)
+        monkeypatch.setattr(client.cluster._connections, "_send", counted)
         backend.release(grant, timeout=LIMIT)
         waits.result()
         granted = take(client, mine)
@@ -80,8 +80,8 @@ class TestQueue:
         assert follows.running
         asked.clear()
         monkeypatch.undo()
-        send = last.cluster._send
-        monkeypatch.setattr(last.cluster, "_send", counted)
+        send = last.cluster._connections._send
+        monkeypatch.setattr(last.cluster._connections, "_send", counted)
         client.release(granted, timeout=LIMIT)
         follows.result()
         assert take(last, behind).token > granted.token

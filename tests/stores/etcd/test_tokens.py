@@ -158,7 +158,7 @@ class TestClocks:
         requests: int,
     ) -> None:
         client, asked = connect(etcd_server.address), []
-        send = client.cluster._send
+        send = client.cluster._connections._send
 
         def counted(*words: Any) -> Any:
             asked.append(words)
@@ -169,7 +169,7 @@ class TestClocks:
         backend.release(grant, timeout=LIMIT)
         waits.result()
         clocks.ahead = ahead
-        monkeypatch.setattr(client.cluster, "_send", counted)
+        monkeypatch.setattr(client.cluster._connections, "_send", counted)
         second = take(client, waiter)
         assert len(asked) == requests
         client.release(second, timeout=LIMIT)
