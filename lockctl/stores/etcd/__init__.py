@@ -2,7 +2,7 @@
 
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
-    "locks wire wire.deadline locks.native json_text wire.stream wire.answer wire.http stores.etcd.connection"
-    " stores.etcd.protocol wire.tls_settings stores.etcd.address stores.etcd.layout stores.etcd.tokens"
-    " stores.etcd.session stores.etcd.lock"
+    "locks wire wire.deadline locks.native json_text wire.stream wire.answer wire.http wire.race"
+    " stores.etcd.connection stores.etcd.protocol wire.tls_settings stores.etcd.address stores.etcd.layout"
+    " stores.etcd.tokens stores.etcd.session stores.etcd.lock"
 )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
-import os
-
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.etcd.connection import Connections, Denied
-from lockctl.wire.deadline import READABLE
+from lockctl.wire.race import Race
 from lockctl.wire.stream import TooLarge
 
 TYPE_CHECKING = False
@@ -117,14 +114,14 @@ class Cluster:
         count, first, step = len(self._members), self.turn, deadline.left() / TURNS
         most, started = max(count, 2), 0
         problems: list[BackendUnavailable | ConfigError] = []
-        race = _Race(lambda turn: attempt(self._members[turn]))
+        race = Race(lambda turn: attempt(self._members[turn]), "etcd")
         try:
             while len(problems) < started or started < count:
                 if started < most:
-                    race.start((first + started) % count)
+                    race.start((first + started) % count, "etcd")
                     started += 1
                 try:
-                    outcomes = race.wait(deadline.sooner(step) if started < most else deadline, self.where, most)
+                    outcomes = race.wait(deadline.sooner(step) if started < most else deadline, most)
                 except BackendUnavailable:
                     if deadline.left() <= 0:
                         problems.append(deadline.passed(self.where))
@@ -141,53 +138,6 @@ class Cluster:
             race.end()
         self.turn = (first + 1) % count
         raise _all_failed(problems)
-
-
-class _Race:
-    """Attempts that run beside each other, each in a thread. After :meth:`end` nobody hears of those that still run."""
-
-    def __init__(self, attempt: Callable[[int], Any]) -> None:
-        """*attempt* gets the number of a member. Raises ``BackendUnavailable``."""
-        self._attempt = attempt
-        self._outcomes: list[tuple[int, Any, Exception | None]] = []
-        self._mutex, self._over = _thread.allocate_lock(), False
-        try:
-            self._reading, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError as failure:
-            raise BackendUnavailable(f"etcd: no pipe: {failure.strerror}") from None
-
-    def start(self, turn: int) -> None:
-        """Begin the attempt at this member; raises ``BackendUnavailable``."""
-        try:
-            _thread.start_new_thread(self._run, (turn,))
-        except RuntimeError:
-            raise BackendUnavailable("etcd: no thread to ask it in: too many processes (ulimit -u)") from None
-
-    def wait(self, deadline: Deadline, where: str, most: int) -> list[tuple[int, Any, Exception | None]]:
-        """What at least one attempt has come to, of *most*: its member, and answer or error; raises as ``wait``."""
-        deadline.wait(self._reading, READABLE, where)
-        os.read(self._reading, most)
-        with self._mutex:
-            ended, self._outcomes = self._outcomes, []
-        return ended
-
-    def end(self) -> None:
-        """Close the pipe."""
-        with self._mutex:
-            self._over = True
-            os.close(self._reading)
-            os.close(self._writing)
-
-    def _run(self, turn: int) -> None:
-        answer = error = None
-        try:
-            answer = self._attempt(turn)
-        except Exception as failure:  # noqa: BLE001 - it is raised again where somebody waits for it
-            error = failure
-        with self._mutex:
-            if not self._over:
-                self._outcomes.append((turn, answer, error))
-                os.write(self._writing, b".")
 
 
 def _all_right(answers: list[dict[str, Any] | Exception]) -> list[dict[str, Any]]:

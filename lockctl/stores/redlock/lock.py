@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from lockctl.locks.files import Files
     from lockctl.model import Claim
-    from lockctl.stores.redis.entry import Seen
     from lockctl.stores.redlock import inspect, records, retire, revoke
     from lockctl.stores.redlock.nodes import Members
     from lockctl.stores.redlock.wait import Waiting
@@ -94,8 +93,29 @@ class RedlockBackend(NativeBackend):
         started = boottime()
         document = documents.describe(claim, {"acquired_at": wall(), "nodes": self._identity})
         self._wanted[claim.owner] = document
-        ttl = milliseconds(claim.ttl)
-        needed, spare = self._quorum, len(self._nodes) - self._quorum
+        answers = self._ask(claim, document, deadline)
+        said = {node: answer for node, answer in zip(self._nodes, answers, strict=True) if isinstance(answer, Attempt)}
+        given = {node: answer.token for node, answer in said.items() if answer.token is not None}
+        if len(given) < self._quorum:
+            self._lose(claim, answers, any_given=bool(given))
+            return None
+        token = max(given.values())
+        has_it = self._confirm(claim, given, token, deadline)
+        if has_it is None or boottime() - started >= claim.ttl * (1 - self.capabilities.rate_error):
+            self._give_back(claim)
+            return None
+        self._draws.pop(claim.name, None)
+        if self._waiting is not None:
+            self._waiting.close()
+        at = tally.middle([said[node].at for node in given])
+        grant = Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl, at)
+        refused = said.keys() - given.keys()
+        self._join(grant, [node for node in self._nodes if node not in has_it and node not in refused])
+        return grant
+
+    def _ask(self, claim: Claim, document: bytes, deadline: Deadline) -> list[Attempt | LockctlError | None]:
+        """What each node says to a claim."""
+        ttl, spare = milliseconds(claim.ttl), len(self._nodes) - self._quorum
         patience = Patience(claim.ttl)
 
         def ask(node: Node, until: Deadline) -> Attempt | None:
@@ -104,47 +124,29 @@ class RedlockBackend(NativeBackend):
 
         def settled(so_far: list[Attempt]) -> float | None:
             given = sum(answer.token is not None for answer in so_far)
-            return 0.0 if len(so_far) - given > spare else patience.until(settled=given >= needed)
+            return 0.0 if len(so_far) - given > spare else patience.until(settled=given >= self._quorum)
 
-        answers = ask_all(self._nodes, ask, deadline.sooner(_round(claim.ttl)), settled)
-        given = {
-            node: answer.token
-            for node, answer in zip(self._nodes, answers, strict=True)
-            if isinstance(answer, Attempt) and answer.token is not None
-        }
-        if len(given) < needed:
-            self._lose(claim, answers, any_given=bool(given))
-            return None
-        token = max(given.values())
+        return ask_all(self._nodes, ask, deadline.sooner(_round(claim.ttl)), settled)
+
+    def _confirm(self, claim: Claim, given: dict[Node, int], token: int, deadline: Deadline) -> list[Node] | None:
+        """The nodes that took over *token*; ``None``: no majority did, as others took the lock on some.
+
+        Raises for another reason, and gives the lock back before.
+        """
         patience = Patience(claim.ttl)
         confirmed = ask_all(
             list(given),
             lambda node, until: node.confirm(claim, given[node], token, until),
             deadline.sooner(_round(claim.ttl)),
-            lambda so_far: patience.until(settled=sum(so_far) >= needed),
+            lambda so_far: patience.until(settled=sum(so_far) >= self._quorum),
         )
-        if sum(tally.usable(confirmed)) < needed:
+        if sum(tally.usable(confirmed)) >= self._quorum:
+            return [node for node, answer in zip(given, confirmed, strict=True) if answer is True]
+        if None in confirmed or any(isinstance(answer, LockctlError) for answer in confirmed):
             self._give_back(claim)
-            if None in confirmed or any(isinstance(answer, LockctlError) for answer in confirmed):
-                said = tally.refusals(confirmed, bool, "another has taken the lock there")
-                raise tally.too_few(said, "took over the token", needed)
-            return None
-        if boottime() - started >= claim.ttl * (1 - self.capabilities.rate_error):
-            self._give_back(claim)
-            return None
-        self._draws.pop(claim.name, None)
-        if self._waiting is not None:
-            self._waiting.close()
-        at = tally.middle([answer.at for answer in tally.usable(answers) if answer.token is not None])
-        grant = Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl, at)
-        has_it = [node for node, answer in zip(given, confirmed, strict=True) if answer is True]
-        refused = [
-            node
-            for node, answer in zip(self._nodes, answers, strict=True)
-            if isinstance(answer, Attempt) and answer.token is None
-        ]
-        self._join(grant, [node for node in self._nodes if node not in has_it and node not in refused])
-        return grant
+            said = tally.refusals(confirmed, bool, "another has taken the lock there")
+            raise tally.too_few(said, "took over the token", self._quorum)
+        return None
 
     def _join(self, grant: Grant, nodes: list[Node]) -> None:
         """Have *nodes* keep a lock that a majority has just confirmed, too; nobody waits for them.
@@ -222,28 +224,12 @@ class RedlockBackend(NativeBackend):
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         """See ``Backend``."""
         if hold:
-            self._hold(grant, hold, timeout)
+            from lockctl.stores.redlock.hold import begin
+
+            self._wanted.pop(grant.claim.owner, None)
+            begin(self._majority(), self._identity, grant, hold, Deadline(timeout))
         else:
             self._leave(grant.claim, timeout)
-
-    def _hold(self, grant: Grant, seconds: float, timeout: float) -> None:
-        from lockctl.stores.redis.hold import document_of
-
-        document = document_of(grant, {"nodes": self._identity})
-        kept, ttl = milliseconds(seconds), milliseconds(grant.claim.ttl)
-        self._wanted.pop(grant.claim.owner, None)
-        patience = Patience(grant.claim.ttl)
-        answers = ask_all(
-            self._nodes,
-            lambda node, until: node.hold(grant, document, kept, ttl, until),
-            Deadline(timeout),
-            lambda so_far: patience.until(settled=sum(so_far) >= self._quorum),
-        )
-        said = tally.usable(answers)
-        # as with a renewal: where a majority says that it is lost, there is nothing to keep
-        if sum(said) < self._quorum and len(said) - sum(said) <= len(self._nodes) - self._quorum:
-            kept_it = tally.refusals(answers, bool, "a node does not have the lock any more")
-            raise tally.too_few(kept_it, "kept the lock for its hold", self._quorum)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
@@ -269,26 +255,14 @@ class RedlockBackend(NativeBackend):
         from lockctl.stores.redlock.wait import Waiting
 
         if self._waiting is None:
-            self._waiting = Waiting(self._nodes)
-        draws = self._draws.get(claim.name, 0)
-        self._waiting.wait(claim, lambda: self._is_free(claim, deadline.sooner(_round(claim.ttl))), draws, deadline)
-
-    def _is_free(self, claim: Claim, deadline: Deadline) -> bool:
-        """Whether the lock is free on a majority."""
-        from lockctl.stores.redis import inspect
-
-        def read(node: Node, until: Deadline) -> list[Seen]:
-            node.settle(until)  # what an earlier attempt of ours has there is nothing to wait for
-            return inspect.read_locks(node.session, [claim.name], until, with_waiters=False)
-
-        seen = ask_all(self._nodes, read, deadline, lambda so_far: 0.0 if len(so_far) >= self._quorum else None)
-        if len(tally.usable(seen)) < self._quorum:
-            raise tally.too_few(seen, "answered", self._quorum)
-        present = [each[0] for each in tally.usable(seen)]
-        return sum(each.value is None or each.left == 0 for each in present) >= self._quorum
+            self._waiting = Waiting(self._majority())
+        self._waiting.wait(claim, _round(claim.ttl), self._draws.get(claim.name, 0), deadline)
 
     def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
-        return operation(tally.Majority(self._nodes, self._prefix, self._quorum), *arguments, Deadline(timeout), **more)
+        return operation(self._majority(), *arguments, Deadline(timeout), **more)
+
+    def _majority(self) -> tally.Majority:
+        return tally.Majority(self._nodes, self._prefix, self._quorum)
 
     def close(self) -> None:
         """See ``Backend``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import os
 
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
@@ -13,7 +12,8 @@ from lockctl.stores.redis import entry, scripts
 from lockctl.stores.redis.layout import keys_of
 from lockctl.stores.redis.session import Session
 from lockctl.value import Value
-from lockctl.wire.deadline import READABLE, Deadline
+from lockctl.wire.deadline import Deadline
+from lockctl.wire.race import Race
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lockctl.stores.redis.address import Login
     from lockctl.stores.redis.session import Words
     from lockctl.url import Url
+    from lockctl.wire.race import Outcome
     from lockctl.wire.resp import Reply
     from lockctl.wire.stream import Endpoint
 
@@ -203,48 +204,39 @@ def ask_all(
     """
     started = Deadline(0.0).until
     answers: list[T | LockctlError | None] = [None] * len(nodes)
-    mutex = _thread.allocate_lock()
-    over = False
-    try:
-        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as failure:
-        raise BackendUnavailable(f"redlock: no pipe: {failure.strerror}") from None
 
-    def serve(number: int) -> None:
-        node, answer = nodes[number], None
-        try:
-            answer = node.alone(lambda: ask(node, deadline) if deadline.left() else None, deadline.left())
-        except LockctlError as error:
-            answer = error  # type: ignore[assignment]
-        except Exception as bug:  # noqa: BLE001 - a thread that dies silently is a node that is silent
-            answer = BackendUnavailable(f"{node.where}: {type(bug).__name__}: {bug}")  # type: ignore[assignment]
-        with mutex:
-            if not over:
-                answers[number] = answer
-                os.write(writing, b".")
+    def call(number: int) -> T | None:
+        return nodes[number].alone(lambda: ask(nodes[number], deadline) if deadline.left() else None, deadline.left())
 
+    def note(outcomes: list[Outcome]) -> None:
+        for number, answer, error in outcomes:
+            answers[number] = answer if error is None else _known(error, nodes[number])
+
+    race = Race(call, "redlock")
     try:
-        for number in range(len(nodes)):
+        for number, node in enumerate(nodes):
             try:
-                _thread.start_new_thread(serve, (number,))
-            except RuntimeError:
-                answers[number] = BackendUnavailable(f"{nodes[number].where}: no thread to ask it in")
+                race.start(number, node.where)
+            except BackendUnavailable as failure:
+                answers[number] = failure
         step = deadline
         while any(answer is None for answer in answers):
-            step.wait(reading, READABLE, "redlock")
-            os.read(reading, len(nodes))
+            note(race.wait(step, len(nodes)))
             until = enough([answer for answer in answers if answer is not None and not _is_error(answer)])  # type: ignore[misc]
             if until is not None:
                 step = deadline.sooner(max(0.0, started + until - Deadline(0.0).until))
     except BackendUnavailable:
         pass  # the time is over
     finally:
-        with mutex:
-            over = True
-            os.close(reading)
-            os.close(writing)
-            answers = list(answers)
+        note(race.end())
     return answers
+
+
+def _known(error: Exception, node: Node) -> LockctlError:
+    """A node for which a call raised something unforeseen is one that is away."""
+    if isinstance(error, LockctlError):
+        return error
+    return BackendUnavailable(f"{node.where}: {type(error).__name__}: {error}")
 
 
 def _is_error(answer: object) -> bool:

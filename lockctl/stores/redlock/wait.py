@@ -11,14 +11,17 @@ import os
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.stores.redis import inspect
 from lockctl.stores.redis.wait import Queue
+from lockctl.stores.redlock import tally
+from lockctl.stores.redlock.nodes import ask_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lockctl.model import Claim
+    from lockctl.stores.redis.entry import Seen
     from lockctl.stores.redlock.nodes import Node
+    from lockctl.stores.redlock.tally import Majority
     from lockctl.wire.deadline import Deadline
 
 SETTLING = 0.05  # seconds in which a release that one node has told of is expected on a majority
@@ -30,9 +33,10 @@ LONGEST_LOOK = 1.0  # seconds for one request, until another node is asked
 class Waiting:
     """The waits of one client: it has a position in the queue of one node at a time."""
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, majority: Majority) -> None:
         """Nothing is opened yet."""
-        self._nodes = nodes
+        self._majority = majority
+        self._nodes = majority.nodes
         self._number = 0  # of the node whose queue is used
         self._queue: Queue | None = None
         self._owner = ""  # of the claim that has a position
@@ -41,10 +45,11 @@ class Waiting:
         """Whether something of this claim may be in a queue."""
         return self._owner == claim.owner
 
-    def wait(self, claim: Claim, is_free: Callable[[], bool], draws: int, deadline: Deadline) -> None:
-        """Return when *is_free* says that a majority is free for *claim*; raises as it does.
+    def wait(self, claim: Claim, longest_look: float, draws: int, deadline: Deadline) -> None:
+        """Return when a majority is free for *claim*; one look at all nodes may take *longest_look* seconds.
 
         *draws* are the attempts in a row in which nobody got a majority: those who drew do not come back together.
+        Raises when less than a majority answers.
         """
         longest = min(max(claim.ttl / 4, 2 * SHORTEST_PAUSE), LONGEST_PAUSE)
         if draws:
@@ -54,7 +59,7 @@ class Waiting:
             pause = self._look(claim, deadline)
             told = bool(pause) and self._is_told(min(pause or 0.0, deadline.left()), deadline)
             is_first = not pause or told or (self._queue is not None and self._queue.is_first)
-            if is_first and self._is_free(is_free, deadline, settling=told or pause == 0.0):
+            if is_first and self._is_open(claim, longest_look, deadline, settling=told or pause == 0.0):
                 return
             if not pause:
                 clock.pause(min(_random(SHORTEST_PAUSE, longest), deadline.left()), deadline.interrupt)
@@ -82,10 +87,10 @@ class Waiting:
     def _is_told(self, pause: float, deadline: Deadline) -> bool:
         return self._queue is not None and self._queue.is_told(pause, deadline.interrupt)
 
-    def _is_free(self, is_free: Callable[[], bool], deadline: Deadline, *, settling: bool) -> bool:
+    def _is_open(self, claim: Claim, longest_look: float, deadline: Deadline, *, settling: bool) -> bool:
         """Whether a majority is free, or is within a moment if it is *settling*."""
         until = clock.boottime() + SETTLING
-        while not is_free():
+        while not _is_free(self._majority, claim, deadline.sooner(longest_look)):
             if not settling or clock.boottime() >= until or clock.pause(LOOK, deadline.interrupt):
                 return False
         return True
@@ -95,6 +100,20 @@ class Waiting:
         if self._queue is not None:
             self._queue.close()
             self._queue = None
+
+
+def _is_free(majority: Majority, claim: Claim, deadline: Deadline) -> bool:
+    """Whether the lock is free on a majority; raises when less than a majority answers."""
+
+    def read(node: Node, until: Deadline) -> list[Seen]:
+        node.settle(until)  # what an earlier attempt of ours has there is nothing to wait for
+        return inspect.read_locks(node.session, [claim.name], until, with_waiters=False)
+
+    seen = ask_all(majority.nodes, read, deadline, lambda so_far: 0.0 if len(so_far) >= majority.size else None)
+    present = [each[0] for each in tally.usable(seen)]
+    if len(present) < majority.size:
+        raise tally.too_few(seen, "answered", majority.size)
+    return sum(each.value is None or each.left == 0 for each in present) >= majority.size
 
 
 def _random(least: float, most: float) -> float:
