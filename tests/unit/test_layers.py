@@ -100,6 +100,7 @@ FILES_OF_A_STORE |= {
     "doctor",
 }
 FILES_OF_ITS_OWN = {
+    "file": {"lease"},
     "redis": {"scripts", "share_scripts", "sentinel", "entry"},
     "redlock": {"nodes", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler", "observer"},

@@ -13,14 +13,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import signal
 import stat
 import time
 
-from lockctl.errors import ConfigError
 from lockctl.locks.inspect import is_match
-from lockctl.names import printable
-from lockctl.stores.file import address, hold, inspect, layout, records
+from lockctl.stores.file import address, hold, inspect, layout, lease, records
 from lockctl.stores.file.layout import Record
 from lockctl.stores.file.queue import kernel_locks
 
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BESIDE = (records.SUCCESS, records.HISTORY)
-LATE = 0.01  # seconds: who found a file before it was renamed has opened it by then, or waits for our lease
-LOOK = 0.05  # seconds between two looks whether a file that was left behind is still in use
 
 
 def find(path: str, prefix: str, pattern: str, older_than: float) -> Iterator[tuple[str, float]]:
@@ -125,19 +120,19 @@ def _remove_lock(directory: int, path: str, file: str, key: str, before: float, 
     try:
         if not address.try_flock(descriptor) or not address.same_file(file, descriptor, directory):
             return False
-        if not _lease(descriptor, key):
+        if not lease.take(descriptor, key):
             return False
         record = _record(descriptor)
         used = _last_use(path, file)
         if record is None or hold.left(record) > 0 or used is None or used > before:
             return False
         _raise_floor(directory, path, record.token, timeout)
-        gone = _take_out(directory, file, descriptor)
+        gone = lease.remove(directory, file, descriptor)
         return bool(gone)
     finally:
         if gone is not None:
             # explicitly: a process that was forked meanwhile may have a copy
-            _end_lease(descriptor)
+            lease.end(descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
@@ -147,122 +142,6 @@ def _record(descriptor: int) -> Record | None:
         return layout.read(descriptor)
     except layout.NotARecord:
         return None
-
-
-def _lease(descriptor: int, key: str) -> bool:
-    """Whether nobody else has the file open, and from now on nobody opens it but :func:`_wanted` tells us.
-
-    Raises ``ConfigError`` where the file system has no leases.
-    """
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # which means nothing; SIGIO would end this process
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except (BlockingIOError, PermissionError):  # EACCES: it is another user's
-        return False
-    except OSError as failure:
-        message = (
-            f"file: {printable(key)} is kept: this file system has no leases ({failure.strerror}), without which"
-            " nobody can tell who is about to lock a file that is removed"
-        )
-        raise ConfigError(message) from failure
-    return True
-
-
-def _wanted(descriptor: int) -> bool:
-    """Whether somebody tried to open the file since we have the lease."""
-    return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) != fcntl.F_WRLCK
-
-
-def _end_lease(descriptor: int) -> None:
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError:
-        return  # there is none
-
-
-def _take_out(directory: int, file: str, descriptor: int) -> bool | None:
-    """Remove the file that we have the lease on, or leave it where it is; whether it is gone.
-
-    ``None``: it is, and another process has its lock from us, see :func:`_stand_between`.
-    """
-    aside = f".gone.{os.urandom(8).hex()}"
-    if _wanted(descriptor):
-        return False
-    os.rename(file, aside, src_dir_fd=directory, dst_dir_fd=directory)
-    gone = False
-    try:
-        if not _wanted(descriptor):
-            time.sleep(LATE)
-            gone = not _wanted(descriptor)
-    finally:
-        if not gone:
-            back = _put_back(directory, aside, file)
-        os.unlink(aside, dir_fd=directory)
-    os.fsync(directory)
-    if not gone and back:
-        return False
-    if _wanted(descriptor) and not _is_alone(descriptor):
-        _stand_between(directory, file, descriptor)
-        return None
-    return True
-
-
-def _put_back(directory: int, aside: str, file: str) -> bool:
-    """Give a file its name again, unless there is a new one."""
-    try:
-        os.link(aside, file, src_dir_fd=directory, dst_dir_fd=directory)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _is_alone(descriptor: int) -> bool:
-    """Whether nobody else has, or waits to have, the file open. The lease is given back for a moment."""
-    _end_lease(descriptor)
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _stand_between(directory: int, file: str, old: int) -> None:
-    """Keep those who have the old file apart from those who have the new one.
-
-    It takes somebody who found the file a moment before it was renamed, and opened it only after somebody else had
-    made a new one. The old one is locked by us still. A process of its own locks the new one, too, before it frees
-    the old one, and stays until nobody has that any more.
-    """
-    pid = os.fork()
-    if pid:
-        os.waitpid(pid, 0)
-        return
-    try:
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in range(3):
-            os.dup2(null, number)
-        low, high = sorted((directory, old))
-        os.closerange(3, low)  # pipes, of which others wait for the end
-        os.closerange(low + 1, high)
-        os.closerange(high + 1, os.sysconf("SC_OPEN_MAX"))
-        _stay(directory, file, old)
-    finally:
-        os._exit(0)
-
-
-def _stay(directory: int, file: str, old: int) -> None:
-    while True:
-        new = address.open_file(directory, file)
-        fcntl.flock(new, fcntl.LOCK_EX)
-        if address.same_file(file, new, directory):
-            break
-        os.close(new)
-    fcntl.flock(old, fcntl.LOCK_UN)
-    while not _is_alone(old):
-        time.sleep(LOOK)
 
 
 def _remove(directory: int, file: str, before: float) -> bool:
