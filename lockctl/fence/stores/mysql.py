@@ -18,7 +18,8 @@ from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
 from lockctl.stores.mysql import protocol as mysql
-from lockctl.stores.mysql.protocol import KeptSession, SqlError
+from lockctl.stores.mysql.protocol import SqlError
+from lockctl.stores.mysql.session import KeptSession
 from lockctl.wire.deadline import Deadline, bounded
 
 TYPE_CHECKING = False

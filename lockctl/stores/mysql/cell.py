@@ -22,7 +22,8 @@ from lockctl.model import Capabilities
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
 from lockctl.stores.mysql import protocol as mysql
-from lockctl.stores.mysql.protocol import KeptSession, SqlError
+from lockctl.stores.mysql.protocol import SqlError
+from lockctl.stores.mysql.session import KeptSession
 from lockctl.url import take_params
 
 TYPE_CHECKING = False

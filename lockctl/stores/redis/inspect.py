@@ -8,7 +8,7 @@ from lockctl.model import EXCLUSIVE
 from lockctl.stores.redis import entry
 from lockctl.stores.redis import layout as names
 from lockctl.stores.redis.entry import Seen
-from lockctl.stores.redis.scripts import INSPECT, NO_WAITERS
+from lockctl.stores.redis.scripts import READ, script
 from lockctl.wire.stream import in_parts
 
 TYPE_CHECKING = False
@@ -22,6 +22,41 @@ if TYPE_CHECKING:
 
 SCANNED = 1000  # keys of the database for one step of SCAN: less than a millisecond of the server
 INSPECTED = 200  # locks for one request
+READ_OF_WAITER = 2048  # bytes of a waiter's document
+LONGEST_QUEUE_SHOWN = 1000  # waiters
+NO_WAITERS = "no-waiters"  # for who wants to know who has the lock, and not to read the queue
+MOST_HOLDERS_SHOWN = 1000
+
+# KEYS has the runs of the lock as a ninth, if the last one is wanted; no ARGV ->
+# ARGV: nothing, or NO_WAITERS
+# {what holds the lock or nil, its PTTL, documents of the waiters in their order, the last run or nil,
+# kind of those who share it or nil, of each its owner, the ms it has left, and its "token|document"}
+INSPECT = script(f"""
+local waiters, queue = {{}}, {{}}
+if ARGV[1] ~= '{NO_WAITERS}' then queue = redis.pcall('ZRANGE', QUEUE, 0, {LONGEST_QUEUE_SHOWN - 1}) end
+for _, owner in ipairs(queue) do
+  local alive = redis.pcall('ZSCORE', LIVE, owner)
+  if type(alive) == 'string' and tonumber(alive) >= now then
+    local document = redis.pcall('HGET', WHO, owner)
+    if type(document) == 'string' then waiters[#waiters + 1] = string.sub(document, 1, {READ_OF_WAITER}) end
+  end
+end
+local value, kind = held()
+local holders, members = {{}}, {{}}
+if kind then
+  local after = string.format('(%.0f', now)
+  members = redis.call('ZRANGEBYSCORE', LOCK, after, '+inf', 'WITHSCORES', 'LIMIT', 0, {MOST_HOLDERS_SHOWN})
+end
+for i = 1, #members, 2 do
+  local owner = string.sub(members[i], #kind + 2)
+  local document = redis.pcall('HGET', HOLDERS, owner)
+  document = type(document) == 'string' and string.sub(document, 1, {READ}) or ''
+  holders[#holders + 1] = {{owner, members[i + 1] - now, document}}
+end
+local run = KEYS[9] and redis.pcall('LINDEX', KEYS[9], 0)
+if type(run) ~= 'string' or #run > {READ} then run = false end
+return {{value or false, redis.call('PTTL', LOCK), waiters, run, kind or false, holders}}
+""")
 
 
 def inspect(session: Session, name: str, deadline: Deadline) -> LockInfo:

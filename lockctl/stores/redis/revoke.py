@@ -5,15 +5,34 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.model import SHARED, SLOT
-from lockctl.stores.redis import entry, scripts
+from lockctl.stores.redis import entry
 from lockctl.stores.redis.inspect import read_locks
 from lockctl.stores.redis.layout import keys_of
+from lockctl.stores.redis.scripts import QUEUE_KEPT, script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Holder
     from lockctl.stores.redis.session import Session, Words
     from lockctl.wire.deadline import Deadline
+
+# ARGV: expected value, 1 if it is the whole value and not only its beginning, 1 to free the lock now,
+# document of the revocation, the least token -> {1, smallest later token or '0'} | {0}
+REVOKE = script(f"""
+local value, kind = held()
+if ARGV[2] == '0' and ARGV[3] == '1' and starts(value, 'ended:') then value = string.sub(value, 7) end
+if kind or not starts(value, ARGV[1]) or (ARGV[2] == '1' and value ~= ARGV[1]) then return {{0}} end
+if ARGV[3] == '1' then
+  redis.call('DEL', LOCK, REVOKE)
+  local token = raise_fence(tonumber(ARGV[5]))
+  wake(head())
+  return {{1, string.format('%.0f', token + 1)}}
+end
+local left = redis.call('PTTL', LOCK)
+if left <= 0 then left = {QUEUE_KEPT} end
+redis.call('SET', REVOKE, ARGV[4], 'PX', left)
+return {{1, '0'}}
+""")
 
 
 def revoke(
@@ -53,7 +72,7 @@ def ask(
     floor = (seen.token or 0) + 1
     document = documents.describe_revocation(seen.owner or "", by, reason)
     words: Words = [expected, int(foreign), int(now), document, floor]
-    reply = session.run(scripts.REVOKE, keys_of(session.prefix, name), words, deadline)
+    reply = session.run(REVOKE, keys_of(session.prefix, name), words, deadline)
     if entry.answer(reply, session.where, 1)[0] != 1:
         return None
     return entry.token(entry.answer(reply, session.where, 2)[1], session.where) if now else floor

@@ -1,8 +1,9 @@
-"""What Redis does in one step each: the scripts, and how they are named to the server.
+"""What Redis does in one step each: the scripts of takes, renewals and releases, and how they are named to the server.
 
-All take the keys of :mod:`lockctl.stores.redis.layout` in the same order, touch no other key, and are
-idempotent, so that a request whose answer was lost may be sent again. The server's clock decides. They run
-on Redis 5 and later, and on what is compatible with it.
+The scripts for waiting, looking and revoking stand where they are used, so that a start does not load them. All
+take the keys of :mod:`lockctl.stores.redis.layout` in the same order, touch no other key, and are idempotent, so that a
+request whose answer was lost may be sent again. The server's clock decides. They run on Redis 5 and later, and on what
+is compatible with it.
 
 A lock is a string ``owner|token|document`` with a time to live, under the key that other programs use, too;
 with ``ended:`` before it when it is only kept for a while after its job (:mod:`lockctl.stores.redis.hold`),
@@ -19,10 +20,6 @@ from __future__ import annotations
 from lockctl.value import Value
 
 READ = 8192  # bytes of a lock's value that are looked at: ours are shorter
-READ_OF_WAITER = 2048  # bytes of a waiter's document
-LONGEST_QUEUE_SHOWN = 1000  # waiters
-NO_WAITERS = "no-waiters"  # for who wants to know who has the lock, and not to read the queue
-MOST_HOLDERS_SHOWN = 1000
 NEVER = "9e15"  # milliseconds since the epoch: no lease ends then, and scripts can still count so far
 FENCE_KEPT = 366 * 86400  # seconds after the last grant for which a counter is kept, as a history is
 QUEUE_KEPT = 60_000  # milliseconds: longer than any position in the queue lives without being refreshed
@@ -181,72 +178,6 @@ end
 redis.call('ZADD', LIVE, now + ARGV[2], ARGV[1])
 for _, key in ipairs({{QUEUE, LIVE, WHO}}) do redis.call('PEXPIRE', key, {QUEUE_KEPT}) end
 """
-
-# ARGV: owner, life of the place in ms, document ->
-# {1 if it may acquire, how many are before it, ms that the lock, or else the life of the first, still has}
-JOIN = script(
-    """
-local owner, value = ARGV[1], held()
-if redis.call('EXISTS', GONE) == 1 then return {0, 0, -1} end
-if starts(value, owner .. '|') then return {1, 0, 0} end
-"""
-    + TAKE_PLACE
-    + """
-local first = head(owner)
-if first == owner then return {value and 0 or 1, 0, redis.call('PTTL', LOCK)} end
-if not value then wake(first) end
-return {0, redis.call('ZRANK', QUEUE, owner), redis.call('ZSCORE', LIVE, first) - now}
-"""
-)
-
-# ARGV: expected value, 1 if it is the whole value and not only its beginning, 1 to free the lock now,
-# document of the revocation, the least token -> {1, smallest later token or '0'} | {0}
-REVOKE = script(f"""
-local value, kind = held()
-if ARGV[2] == '0' and ARGV[3] == '1' and starts(value, 'ended:') then value = string.sub(value, 7) end
-if kind or not starts(value, ARGV[1]) or (ARGV[2] == '1' and value ~= ARGV[1]) then return {{0}} end
-if ARGV[3] == '1' then
-  redis.call('DEL', LOCK, REVOKE)
-  local token = raise_fence(tonumber(ARGV[5]))
-  wake(head())
-  return {{1, string.format('%.0f', token + 1)}}
-end
-local left = redis.call('PTTL', LOCK)
-if left <= 0 then left = {QUEUE_KEPT} end
-redis.call('SET', REVOKE, ARGV[4], 'PX', left)
-return {{1, '0'}}
-""")
-
-# KEYS has the runs of the lock as a ninth, if the last one is wanted; no ARGV ->
-# ARGV: nothing, or NO_WAITERS
-# {what holds the lock or nil, its PTTL, documents of the waiters in their order, the last run or nil,
-# kind of those who share it or nil, of each its owner, the ms it has left, and its "token|document"}
-INSPECT = script(f"""
-local waiters, queue = {{}}, {{}}
-if ARGV[1] ~= '{NO_WAITERS}' then queue = redis.pcall('ZRANGE', QUEUE, 0, {LONGEST_QUEUE_SHOWN - 1}) end
-for _, owner in ipairs(queue) do
-  local alive = redis.pcall('ZSCORE', LIVE, owner)
-  if type(alive) == 'string' and tonumber(alive) >= now then
-    local document = redis.pcall('HGET', WHO, owner)
-    if type(document) == 'string' then waiters[#waiters + 1] = string.sub(document, 1, {READ_OF_WAITER}) end
-  end
-end
-local value, kind = held()
-local holders, members = {{}}, {{}}
-if kind then
-  local after = string.format('(%.0f', now)
-  members = redis.call('ZRANGEBYSCORE', LOCK, after, '+inf', 'WITHSCORES', 'LIMIT', 0, {MOST_HOLDERS_SHOWN})
-end
-for i = 1, #members, 2 do
-  local owner = string.sub(members[i], #kind + 2)
-  local document = redis.pcall('HGET', HOLDERS, owner)
-  document = type(document) == 'string' and string.sub(document, 1, {READ}) or ''
-  holders[#holders + 1] = {{owner, members[i + 1] - now, document}}
-end
-local run = KEYS[9] and redis.pcall('LINDEX', KEYS[9], 0)
-if type(run) ~= 'string' or #run > {READ} then run = false end
-return {{value or false, redis.call('PTTL', LOCK), waiters, run, kind or false, holders}}
-""")
 
 # ARGV: "owner|token of this node|", "owner|", token of the grant -> {1} | {0}: the token is not kept here
 CONFIRM = script("""

@@ -17,7 +17,7 @@ from lockctl.errors import BackendUnavailable, RequestInterrupted
 from lockctl.model import EXCLUSIVE
 from lockctl.stores.redis import entry
 from lockctl.stores.redis import layout as names
-from lockctl.stores.redis.scripts import JOIN
+from lockctl.stores.redis.scripts import TAKE_PLACE, script
 from lockctl.wire.deadline import READABLE, Deadline
 from lockctl.wire.resp import ReplyError
 
@@ -34,6 +34,23 @@ HEAD_LOOKS = 1.0  # seconds between two looks of the waiters near the head
 NEAR = 3  # so many may find that all before them are dead, without waiting for their usual look
 ONE_REQUEST = 5.0  # seconds
 ROOM = 1000  # bytes of the document of a waiter
+
+# ARGV: owner, life of the place in ms, document ->
+# {1 if it may acquire, how many are before it, ms that the lock, or else the life of the first, still has}
+JOIN = script(
+    """
+local owner, value = ARGV[1], held()
+if redis.call('EXISTS', GONE) == 1 then return {0, 0, -1} end
+if starts(value, owner .. '|') then return {1, 0, 0} end
+"""
+    + TAKE_PLACE
+    + """
+local first = head(owner)
+if first == owner then return {value and 0 or 1, 0, redis.call('PTTL', LOCK)} end
+if not value then wake(first) end
+return {0, redis.call('ZRANK', QUEUE, owner), redis.call('ZSCORE', LIVE, first) - now}
+"""
+)
 
 
 class Queue:
