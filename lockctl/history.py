@@ -12,14 +12,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lockctl.model import Grant
+
 KEPT = 100  # runs that started, and as many that did not, in the history of a lock
 AGE = 366 * 86400  # seconds after its last run for which a history is kept, where the store can forget by itself
 ROOM = 1000  # bytes for one run
 LONGEST_DETAIL = 200  # characters
 
 
-def describe(run: Run) -> bytes:
-    """The document of a run for the history of its lock, on one line, in about ``ROOM`` bytes at most."""
+def describe(run: Run, noted_at: float | None = None) -> bytes:
+    """The document of a run for the history of its lock, on one line, in about ``ROOM`` bytes at most.
+
+    *noted_at* is when it is written, in seconds since the epoch by the clock of the store, where that counts.
+    """
     fields = {
         "host": documents.plain(run.host and run.host[: documents.LONGEST_NAME]),
         "user": documents.plain(run.user and run.user[: documents.LONGEST_NAME]),
@@ -34,7 +39,8 @@ def describe(run: Run) -> bytes:
     }
     if run.labels:
         fields["labels"] = documents.an_object_of(run.labels)
-    return documents.with_command(fields, run.command or (), ROOM)
+    text = documents.with_command(fields, run.command or (), ROOM)
+    return text if noted_at is None else text[:-1] + b',"noted_at":%d}' % noted_at
 
 
 def read(data: bytes | None) -> Run | None:
@@ -58,6 +64,11 @@ def read(data: bytes | None) -> Run | None:
     )
 
 
+def runs_in(found: Iterable[bytes | None]) -> tuple[Run, ...]:
+    """The runs in these documents, as :func:`in_order` has them, without what is none."""
+    return in_order(filter(None, map(read, found)))
+
+
 def in_order(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Runs of both kinds as one sequence, the newest first.
 
@@ -73,6 +84,16 @@ def in_order(runs: Iterable[Run]) -> tuple[Run, ...]:
         first_started = (started[0].ended_at or 0.0) >= (refused[0].ended_at or 0.0)
         merged.append((started if first_started else refused).pop(0))
     return (*merged, *started, *refused)
+
+
+def describe_success(grant: Grant) -> bytes:
+    """The document of the last success: when the run of *grant* began."""
+    return f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode()
+
+
+def success_in(data: bytes | None) -> float | None:
+    """When the run began that a document of :func:`describe_success` tells of; ``None`` if it is none."""
+    return time_in(data, "at")
 
 
 def time_in(data: bytes | None, *fields: str) -> float | None:

@@ -33,7 +33,7 @@ def added(data: bytes | None, run: Run, at: float) -> bytes:
 def runs(data: bytes | None) -> tuple[Run, ...]:
     """All runs, the newest first."""
     kept = _lists(data)
-    return history.in_order(filter(None, map(history.read, kept[True] + kept[False])))
+    return history.runs_in(kept[True] + kept[False])
 
 
 def last_started(data: bytes | None) -> Run | None:

@@ -54,14 +54,14 @@ def remember(agent: Agent, name: str, run: Run, deadline: Deadline) -> None:
     """Add a run, and remove the oldest of its kind when there are too many."""
     folder, key = _place(agent, name, run, os.urandom(8).hex())
     keys = agent.keys(folder, deadline)
-    _write(agent, key, _document(run, agent.now()), deadline)  # as it said with the keys
+    _write(agent, key, history.describe(run, agent.now()), deadline)  # as it said with the keys
     drop_surplus(agent, folder, [*keys, key], deadline)
 
 
 def addition(agent: Agent, grant: Grant, run: Run) -> tuple[str, dict[str, Any]]:
     """The operation that adds a run with the release of a grant, twice the same for the same run; and its folder."""
     folder, key = _place(agent, grant.claim.name, run, grant.claim.owner[:16])
-    return folder, written(key, _document(run, grant.at + (run.duration or 0.0)))  # by the clock of the agent
+    return folder, written(key, history.describe(run, grant.at + (run.duration or 0.0)))  # by the clock of the agent
 
 
 def _place(agent: Agent, name: str, run: Run, mark: str) -> tuple[str, str]:
@@ -70,10 +70,6 @@ def _place(agent: Agent, name: str, run: Run, mark: str) -> tuple[str, str]:
     ended = clock.wall() if run.ended_at is None else run.ended_at
     stamp = min(max(int(ended * 1000), 0), LATEST)
     return folder, f"{folder}{stamp:015}-{mark}"
-
-
-def _document(run: Run, now: float) -> bytes:
-    return history.describe(run)[:-1] + b',"noted_at":%d}' % now
 
 
 def drop_surplus(agent: Agent, folder: str, found: list[str], deadline: Deadline) -> None:
@@ -100,7 +96,7 @@ def read_history(agent: Agent, name: str, deadline: Deadline, kind: str = "") ->
     if not found:
         agent.get(folder, deadline)  # refused without the right to read, which would make the history an empty one
     newest_first = sorted(found, key=lambda entry: entry.index, reverse=True)  # whatever the clocks of hosts say
-    return history.in_order(filter(None, [history.read(entry.value) for entry in newest_first]))
+    return history.runs_in(entry.value for entry in newest_first)
 
 
 def _write(agent: Agent, key: str, value: bytes, deadline: Deadline, *conditions: dict[str, Any]) -> bool:

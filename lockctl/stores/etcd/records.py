@@ -33,7 +33,7 @@ def last_success(backend: Client, name: str, deadline: Deadline) -> float | None
     """See ``Backend``. What is no time that we noted counts as none."""
     answer = backend.cluster.call("/v3/kv/range", layout.only(backend.layout.success(name)), deadline)
     found = layout.entries(answer)
-    return history.time_in(found[0].value, "at") if found else None
+    return history.success_in(found[0].value) if found else None
 
 
 def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
@@ -41,14 +41,14 @@ def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
     key = backend.layout.success(grant.claim.name)
     claim, lease = grant.claim, backend.lease_of_grant(grant)
     claim_key = backend.layout.claim_key(claim.name, lease, layout.group(claim.mode, claim.slots))
-    value, created = f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode(), backend.created(grant)
+    value, created = history.describe_success(grant), backend.created(grant)
 
     while True:
         steps = [layout.get(key), layout.get(claim_key)]
         found, mine = layout.steps(backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline), 2)
         if not mine or created not in (None, mine[0].created):
             raise BackendUnavailable(f"{backend.cluster.where}: the lock is not ours any more: no success was noted")
-        if found and not documents.is_newer(grant.at, history.time_in(found[0].value, "at"), clock.wall()):
+        if found and not documents.is_newer(grant.at, history.success_in(found[0].value), clock.wall()):
             return
         unchanged = layout.has_value(key, found[0].value) if found else layout.is_created_at(key, 0)
 
@@ -92,7 +92,7 @@ def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadlin
 def _added(backend: Client, name: str, run: Run, key: str, attached: int, now: float) -> dict[str, Any]:
     """The transaction that adds a run, and reads which there are; the counter ends with them."""
     directory = backend.layout.history(name, started=run.started)
-    value = history.describe(run)[:-1] + b',"noted_at":%d}' % now  # our clock, and that of the run, do not count
+    value = history.describe(run, now)  # our clock, and that of the run, do not count
     most = history.KEPT + SPARE + AT_ONCE
     steps = [layout.put(directory + key.encode(), value, attached), layout.oldest(layout.below(directory), most)]
     counter = backend.layout.counter(name)
@@ -117,7 +117,7 @@ def read_history(backend: Client, name: str, deadline: Deadline) -> tuple[Run, .
     steps = [layout.newest(backend.layout.history(name, started=started), most) for started in (True, False)]
     answer = backend.cluster.call("/v3/kv/txn", {"success": steps}, deadline)
     started, refused = layout.steps(answer, len(steps))
-    return history.in_order(filter(None, [history.read(entry.value) for entry in started + refused]))
+    return history.runs_in(entry.value for entry in started + refused)
 
 
 def _write(

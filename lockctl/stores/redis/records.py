@@ -60,7 +60,7 @@ def adding(session: Session, name: str, run: Run) -> list[Command]:
 
 def read_history(session: Session, name: str, deadline: Deadline) -> tuple[Run, ...]:
     """See ``Backend.history``."""
-    return history.in_order(filter(None, map(history.read, runs(session, name, deadline))))
+    return history.runs_in(runs(session, name, deadline))
 
 
 def runs(session: Session, name: str, deadline: Deadline) -> list[bytes]:

@@ -39,7 +39,7 @@ def last_success(session: Session, name: str, deadline: Deadline) -> float | Non
         return None
     if isinstance(found, Exception):
         raise session.strange(found, path)
-    return history.time_in(found[0], "at")
+    return history.success_in(found[0])
 
 
 def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
@@ -47,7 +47,7 @@ def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
     from kazoo.exceptions import BadVersionError, NoNodeError
 
     path = f"{session.place.kept(grant.claim.name)}/success"
-    data = f'{{"at":{grant.at!r},"token":{grant.token}}}'.encode()
+    data = history.describe_success(grant)
     while True:
         (found,) = session.ask(deadline, lambda client: client.get_async(path))
         if isinstance(found, NoNodeError):
@@ -55,7 +55,7 @@ def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
             continue
         if isinstance(found, Exception):
             raise session.strange(found, path)
-        if not documents.is_newer(grant.at, history.time_in(found[0], "at"), clock.wall()):
+        if not documents.is_newer(grant.at, history.success_in(found[0]), clock.wall()):
             return
         # what was read may be old: then it has changed since, and is read again
         answer = _put(session, path, data, found[1].version, deadline)
