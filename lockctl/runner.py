@@ -158,17 +158,10 @@ class _Run:
         self._guard.start(orders.encode(schedule), environment, descriptors)
         loading.load(loading.WATCH)
         from lockctl.supervise.keeper import Keeper  # while the guard starts the command
+        from lockctl.supervise.liveness import Liveness
 
-        return Keeper(
-            self._guard,
-            self._signals,
-            self._clock,
-            self._timer,
-            schedule,
-            kernel_held=kernel_held,
-            kill_on_loss=request.kill_on_loss,
-            note=self._note,
-        )
+        live = Liveness(schedule, kernel_held=kernel_held, kill_on_loss=request.kill_on_loss)
+        return Keeper(self._guard, self._signals, self._clock, self._timer, live, self._note)
 
     def _watch(self, backend: Backend, lease: Lease, taken_at: float) -> Outcome:
         """Run the command under *lease* to its end, and conclude."""

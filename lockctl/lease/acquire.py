@@ -57,28 +57,20 @@ def acquire(
     Raises ``Interrupted`` (nothing is held, no queue entry is left), ``BackendUnavailable``,
     ``ConfigError``.
     """
-    give_up = now() + wait
-    attempts = Attempts(backend, claim)
-    grant = None
-    complete = False
-    unreachable_at: float | None = None  # when a backend that fails now has failed for too long
-    pause = RETRY_PAUSE
+    attempts, outage = Attempts(backend, claim), _Outage(now, now() + wait)
+    grant, told = None, False
     try:
         while True:
-            sent, refused = now(), False
-            if unreachable_at is None:
-                unreachable_at = sent + ACQUIRE_TIMEOUT
+            refused = False
             try:
-                timeout = max(unreachable_at - sent, MINIMUM)
-                grant = attempts.take(timeout, interrupt)
+                sent = now()
+                grant = attempts.take(outage.begin(sent), interrupt)
                 _stop_if_asked(ending_signal)
-                left = give_up - now()
+                left = outage.give_up - now()
                 if grant is not None:
-                    fitted = _fitted(schedule, grant)
-                    lease = Lease(grant, fitted.deadline(sent, grant.ttl), fitted, now() - sent)
-                    lease = _fresh(backend, lease, now)
+                    lease = _fresh(backend, _begun(schedule, grant, sent, now), now)
                     _stop_if_asked(ending_signal)
-                    if now() < fitted.signal_at(lease.deadline):
+                    if now() < lease.schedule.signal_at(lease.deadline):
                         return lease
                     # the answer took so long that hardly anything of the lease is left: not worth starting
                     if left <= 0:
@@ -88,27 +80,61 @@ def acquire(
                 elif left <= 0:
                     attempts.give_back(None, GIVE_BACK_TIMEOUT)
                     return None
-                unreachable_at, pause, refused = None, RETRY_PAUSE, True
-                if not complete:
+                outage.end()
+                refused = True
+                if not told:
                     before_wait()
-                    complete = True
+                    told = True
                 attempts.wait(left, interrupt)
             except RequestInterrupted:
                 pass  # which signal it was is asked below
             except BackendUnavailable:
-                # who came to wait outlasts a server's restart or the election of a leader
-                if unreachable_at is None:
-                    unreachable_at = now() + ACQUIRE_TIMEOUT
-                left = min(unreachable_at, give_up) - now()
+                left = outage.left()
                 if left <= 0 and not refused:
                     raise
-                clock.pause(min(pause, max(left, 0.0)), interrupt)  # the last attempt is made when the time is over
-                pause = min(2 * pause, LONGEST_PAUSE)
+                outage.pause(left, interrupt)
             _stop_if_asked(ending_signal)
     except BaseException as error:
         hurried = isinstance(error, Interrupted)
         attempts.give_back(grant, HURRIED_TIMEOUT if hurried else GIVE_BACK_TIMEOUT)
         raise
+
+
+class _Outage:
+    """How long a backend that fails is asked again: who came to wait outlasts a restart or the election of a leader."""
+
+    def __init__(self, now: Callable[[], float], give_up: float) -> None:
+        self.give_up = give_up  # when the wait for the lock is over in any case
+        self._now = now
+        self._until: float | None = None  # when a backend that fails now has failed for too long; None: it answers
+        self._pause = RETRY_PAUSE
+
+    def begin(self, sent: float) -> float:
+        """An attempt is made at this time; how many seconds it may take."""
+        if self._until is None:
+            self._until = sent + ACQUIRE_TIMEOUT
+        return max(self._until - sent, MINIMUM)
+
+    def end(self) -> None:
+        """The backend has answered."""
+        self._until, self._pause = None, RETRY_PAUSE
+
+    def left(self) -> float:
+        """The backend has failed; for how many seconds it is asked again."""
+        if self._until is None:
+            self._until = self._now() + ACQUIRE_TIMEOUT
+        return min(self._until, self.give_up) - self._now()
+
+    def pause(self, left: float, interrupt: int | None) -> None:
+        """Before the next attempt: the last one is made when the time is over."""
+        clock.pause(min(self._pause, max(left, 0.0)), interrupt)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+
+def _begun(schedule: Schedule, grant: Grant, sent: float, now: Callable[[], float]) -> Lease:
+    """The lease by a request that was *sent* then. Raises ``ConfigError`` if it is too short."""
+    fitted = _fitted(schedule, grant)
+    return Lease(grant, fitted.deadline(sent, grant.ttl), fitted, now() - sent)
 
 
 def _fresh(backend: Backend, lease: Lease, now: Callable[[], float]) -> Lease:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.supervise.channel import Channel
+    from lockctl.supervise.guard import Guard
     from lockctl.supervise.signals import Signals
 
 
@@ -115,27 +116,24 @@ def fork_guard(
         environment.pop(variable, None)  # those of an outer run
     kernel.become_subreaper()
     other, link = wire.pair()
-    keeper_group = os.getpgrp()
     on_terminal = _has_terminal()
+    group = os.getpgrp() if on_terminal else 0
     strangers = frozenset(tree.children(os.getpid()))  # later, orphans of a killed guard would look the same
     pid = os.fork()
     if pid:
         link.close()
         return GuardProcess(pid, other, on_terminal=on_terminal, strangers=strangers)
     status = 70
+
+    def make() -> Guard:
+        loading.load(loading.GUARD)
+        from lockctl.supervise.guard import Guard  # while the keeper takes the lock, on another processor
+
+        return Guard(link, signals, words, group, note, set_manner)
+
     try:
         other.close()
-        try:
-            loading.load(loading.GUARD)
-            from lockctl.supervise.guard import Guard  # while the keeper takes the lock, on another processor
-
-            guard = Guard(link, signals, words, keeper_group, note, set_manner, on_terminal=on_terminal)
-        except OSError as failure:  # no more descriptors
-            link.send(wire.FAILED, failure.errno or EAGAIN, False)
-        except ConfigError:
-            link.send(wire.FAILED, EPERM, False)
-        else:
-            guard.run(environment)
+        _be_guard(make, environment, link)
         status = 0
     except BaseException as bug:  # noqa: BLE001 - the tree must not live on after a bug
         tree.signal_all(os.getpid(), (int(SIGKILL),))
@@ -145,6 +143,18 @@ def fork_guard(
             finish_notes()
         finally:
             os._exit(status)
+
+
+def _be_guard(make: Callable[[], Guard], environment: dict[str, str], link: Channel) -> None:
+    """In the child: what cannot be had is told to the keeper."""
+    try:
+        guard = make()
+    except OSError as failure:  # no more descriptors
+        link.send(wire.FAILED, failure.errno or EAGAIN, False)
+    except ConfigError:
+        link.send(wire.FAILED, EPERM, False)
+    else:
+        guard.run(environment)
 
 
 def _has_terminal() -> bool:

@@ -42,13 +42,14 @@ class Guard:
         link: Channel,
         signals: Signals,
         words: tuple[str, ...],
-        keeper_group: int,
+        group: int,
         note: Callable[..., None],
         set_manner: Callable[[bool, bool, bool, str | None], None] | None,
-        *,
-        on_terminal: bool,
     ) -> None:
-        """Become a subreaper with descriptors of its own; nothing runs yet. Raises ``OSError``, ``ConfigError``."""
+        """Become a subreaper with descriptors of its own; nothing runs yet. Raises ``OSError``, ``ConfigError``.
+
+        *group* is the keeper's process group, which the command joins on a terminal; 0: there is no terminal.
+        """
         os.setpgid(0, 0)
         # not `lockctl`: who ends all of that name with KILL has ended the keeper, and the guard ends the job
         kernel.set_process_name("lease-guard", f"lease-guard of process {os.getppid()}")
@@ -59,7 +60,7 @@ class Guard:
         self._words = words
         self._note = note
         self._set_manner = set_manner
-        self._group = keeper_group if on_terminal else 0
+        self._group = group
         self._changes = kernel.signal_descriptor([SIGCHLD, SIGCONT])  # of our children, and of ourselves
         self._timer = -1
         self._lock_descriptors: tuple[int, ...] = ()
@@ -68,7 +69,6 @@ class Guard:
         self._pid = 0
         self._halted = False
         self._halts = 0  # how often the command was stopped
-        self._on_terminal = on_terminal
         self._child: Child | None = None  # until it is known whether the command could be executed
         self._failed = False  # it could not
         self._init: Init | None = None  # of the job's pid namespace, if it has one
@@ -94,6 +94,17 @@ class Guard:
             if self._child is not None:
                 self._child.drop()
             return
+        self._watch_job()
+        if self._failed and self._pid:
+            os.waitpid(self._pid, 0)
+        if self._failed and self._init is not None:
+            self._init.end()
+        self._after()
+        for descriptor in self._lock_descriptors:
+            os.close(descriptor)
+
+    def _watch_job(self) -> None:
+        """Return when nothing of the job is left, or the command could not be executed."""
         poll = self._poll
         for descriptor in (self._link.fileno, self._changes, self._timer):
             poll.register(descriptor, select.POLLIN)
@@ -120,13 +131,6 @@ class Guard:
                 poll.unregister(self._link.fileno)
             self._reap()
             self._feed(events.Due())
-        if self._failed and self._pid:
-            os.waitpid(self._pid, 0)
-        if self._failed and self._init is not None:
-            self._init.end()
-        self._after()
-        for descriptor in self._lock_descriptors:
-            os.close(descriptor)
 
     def _fork_child(self, environment: dict[str, str]) -> Child:
         contained = self._init is not None
@@ -263,7 +267,7 @@ class Guard:
         self._feed(events.StopJob(events.LOST, self._kill_on_loss))
 
     def _pass(self, signum: int, halts: int) -> None:
-        if signum == SIGCONT and self._on_terminal and not (self._halted and halts == self._halts):
+        if signum == SIGCONT and self._group and not (self._halted and halts == self._halts):
             return  # the shell's `fg` reached the command directly, and Ctrl-Z may have stopped it again since
         self._feed(events.PassSignal(signum))
 

@@ -18,7 +18,7 @@ from lockctl.lease.schedule import HELD_UP
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
 from lockctl.supervise.fork import OVER, WAITING
-from lockctl.supervise.liveness import NEVER, Liveness
+from lockctl.supervise.liveness import NEVER
 from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, suspend
 from lockctl.value import Value
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from lockctl.clock import Clock
     from lockctl.events import KeeperAction
     from lockctl.lease.renew import Renewer
-    from lockctl.lease.schedule import Schedule
     from lockctl.supervise.fork import GuardProcess
+    from lockctl.supervise.liveness import Liveness
     from lockctl.supervise.signals import Signals
 
 SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without a guard
@@ -64,10 +64,7 @@ class Keeper:
         signals: Signals,
         clock: Clock,
         timer: int,
-        schedule: Schedule,
-        *,
-        kernel_held: bool,
-        kill_on_loss: bool,
+        live: Liveness,
         note: Callable[..., None],
     ) -> None:
         """*timer*: a descriptor, of the same *clock*; *note* takes a level, a line and an event."""
@@ -75,7 +72,7 @@ class Keeper:
         self._link = guard.link
         self._signals = signals
         self._clock = clock
-        self._live = Liveness(schedule, kernel_held=kernel_held, kill_on_loss=kill_on_loss)
+        self._live = live
         self._on_terminal = guard.on_terminal
         self._strangers = guard.strangers
         self._note = note

@@ -186,7 +186,7 @@ class History:
 
         def body() -> None:
             signals = modules.Signals()
-            guard.Guard(link, signals, ("job",), 1, note, None, on_terminal=False).run({})
+            guard.Guard(link, signals, ("job",), 0, note, None).run({})
 
         world.at(world.now + GUARD_LATENESS * world.chance(), process.start, body)
         return process

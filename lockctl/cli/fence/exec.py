@@ -136,10 +136,10 @@ def _watch(guard: GuardProcess, signals: Signals, talk: Talk, variables: list[st
     guard.tell_deadline(watch() + NEVER)
     guard.start(orders.encode(schedule), variables, () if descriptor is None else (descriptor,))
     from lockctl.supervise.keeper import Keeper  # while the guard starts the command
+    from lockctl.supervise.liveness import Liveness
 
-    return Keeper(guard, signals, watch, timer, schedule, kernel_held=kernel_held, kill_on_loss=True, note=talk).run(
-        None, None
-    )
+    live = Liveness(schedule, kernel_held=kernel_held, kill_on_loss=True)
+    return Keeper(guard, signals, watch, timer, live, talk).run(None, None)
 
 
 def _status(ending: Ending, words: tuple[str, ...], talk: Talk) -> int:
