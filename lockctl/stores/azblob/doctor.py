@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lockctl.errors import ConfigError
-from lockctl.finding import WHOLE_SECONDS, Check
+from lockctl.finding import Check
+from lockctl.locks import objects_doctor
 from lockctl.stores.azblob import address as addresses
 from lockctl.stores.azblob.cell import RIGHTS as NEEDED
 from lockctl.stores.azblob.cell import AzureBlobBackend, AzureBlobCells
@@ -39,22 +39,9 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     found.where = cells.where
     cells.container.load()
     try:
-        try:
-            found.measure(lambda: cells.read("doctor", deadline).at, WHOLE_SECONDS)
-            list(cells.scan("doctor", deadline))
-            cells.prove(deadline)
-        except ConfigError as refused:
-            if "(403)" in str(refused):
-                found.judge(RIGHTS, str(refused), fails=True)
-            elif "ignores" in str(refused):
-                found.judge(CONDITIONS, str(refused), fails=True)
-            else:
-                raise
+        if not objects_doctor.judge(cells, found, RIGHTS, CONDITIONS, "blobs", deadline):
             return
     finally:
         cells.close()
-    found.judge(RIGHTS, "blobs may be read, written, deleted and listed")
-    seen = "heeded by writes" + (" and deletions" if cells.deletes else ", not by deletions, which locks do without")
-    found.judge(CONDITIONS, seen)
     kept = "what is written over or deleted is kept" if cells.keeps_old else "off, and so is soft delete"
     found.judge(VERSIONS, kept, warns=bool(cells.keeps_old))

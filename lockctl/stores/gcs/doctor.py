@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.finding import WHOLE_SECONDS, Check
+from lockctl.finding import Check
+from lockctl.locks import objects_doctor
 from lockctl.names import printable
 from lockctl.stores.gcs.cell import GcsBackend, GcsCells
 
@@ -37,24 +38,8 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     found.where = cells.where
     cells.bucket.load()
     try:
-        try:
-            found.measure(lambda: cells.read("doctor", deadline).at, WHOLE_SECONDS)
-            list(cells.scan("doctor", deadline))
-            cells.prove(deadline)
-        except ConfigError as refused:
-            if "(403)" in str(refused):
-                found.judge(RIGHTS, str(refused), fails=True)
-            elif "ignores" in str(refused):
-                found.judge(CONDITIONS, str(refused), fails=True)
-            else:
-                raise
-            return
-        found.judge(RIGHTS, "objects may be read, written, deleted and listed")
-        seen = "heeded by writes" + (
-            " and deletions" if cells.deletes else ", not by deletions, which locks do without"
-        )
-        found.judge(CONDITIONS, seen)
-        _judge_versions(cells, found, deadline)
+        if objects_doctor.judge(cells, found, RIGHTS, CONDITIONS, "objects", deadline):
+            _judge_versions(cells, found, deadline)
     finally:
         cells.close()
 

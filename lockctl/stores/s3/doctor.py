@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.finding import WHOLE_SECONDS, Check
+from lockctl.finding import Check
+from lockctl.locks import objects_doctor
 from lockctl.locks.objects import between
 from lockctl.names import printable
 from lockctl.stores.s3 import address as addresses
@@ -45,10 +46,9 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     found.where = cells.where
     try:
         try:
-            found.measure(lambda: cells.read("doctor", deadline).at, WHOLE_SECONDS)
-            list(cells.scan("doctor", deadline))
+            objects_doctor.look(cells, found, deadline)
         except ConfigError as refused:
-            if "(403)" not in str(refused):
+            if not objects_doctor.is_forbidden(refused):
                 raise
             found.judge(RIGHTS, str(refused), fails=True)
             return
@@ -62,11 +62,9 @@ def _judge_writes(cells: S3Cells, found: Examination, deadline: Deadline) -> Non
     try:
         cells.prove(deadline)
     except ConfigError as refused:
-        found.judge(RIGHTS if "(403)" in str(refused) else CONDITIONS, str(refused), fails=True)
+        found.judge(RIGHTS if objects_doctor.is_forbidden(refused) else CONDITIONS, str(refused), fails=True)
         return
-    found.judge(RIGHTS, "objects may be read, written, deleted and listed")
-    seen = "heeded by writes" + (" and deletions" if cells.deletes else ", not by deletions, which locks do without")
-    found.judge(CONDITIONS, seen)
+    objects_doctor.judge_sound(cells, found, RIGHTS, CONDITIONS, "objects")
 
 
 def _judge_settings(cells: S3Cells, found: Examination, deadline: Deadline) -> None:
