@@ -37,7 +37,7 @@ START = (
     " supervise.channel supervise.tree lease durations lease.schedule supervise.orders supervise.fork cli.start"
     " supervise.signals"
 )
-GUARD = "supervise.child supervise.loop supervise.guard"
+GUARD = "supervise.child supervise.loop supervise.starting supervise.guard"
 # of the keeper, until it has the lock
 TAKE = (
     "stores registry settings_values url config model documents lease.attempts lease.acquire runner cli.exit_status"

@@ -29,7 +29,7 @@ import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, stores
 from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: F401
 from lockctl.locks import cell, inspect, lock_cells, machine, objects, records, retire, revoke  # noqa: F401
-from lockctl.supervise import fork, guard, keeper, preload, signals, tree
+from lockctl.supervise import fork, guard, keeper, preload, signals, starting, tree  # noqa: F401
 from lockctl.wire import deadline, stream
 from tests.simulation import threads
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
@@ -313,7 +313,7 @@ def install() -> None:
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)
     put(stream.Endpoint, "connect", _connect)
-    put(guard, "Child", Child)
+    put(starting, "Child", Child)
     put(keeper, "gc", GC)
     put(fork, "monotonic", clock.monotonic)
     put(fork, "sleep", _pause)

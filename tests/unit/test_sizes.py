@@ -27,7 +27,6 @@ LONG_FILES = {
     "stores/zookeeper/claim.py": TO_BE_SPLIT,
     "stores/zookeeper/connection.py": TO_BE_SPLIT,
     "stores/zookeeper/session.py": TO_BE_SPLIT,
-    "supervise/guard.py": "one process with one loop, whose steps share what it knows",
     "supervise/keeper.py": "one process with one loop, whose steps share what it knows",
 }
 LONG_FUNCTIONS = {

@@ -1,0 +1,168 @@
+"""The guard until its job runs: it forks the command's process, waits for the order to start, and has it executed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+
+from lockctl import clock as clocks
+from lockctl import events, kernel
+from lockctl.supervise import channel as wire
+from lockctl.supervise.child import Child
+from lockctl.supervise.loop import Watch
+from lockctl.supervise.orders import decode_orders
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from lockctl.clock import Clock
+    from lockctl.supervise.channel import Channel, Frame
+    from lockctl.supervise.contain import Init
+    from lockctl.supervise.signals import Signals
+
+
+class Job:
+    """The command, what watches over it, and what the guard was told of its locks."""
+
+    def __init__(self) -> None:
+        """Nothing runs, and nothing is known."""
+        self.child: Child | None = None  # until it is known whether the command could be executed
+        self.pid = 0  # of the command while it runs
+        self.init: Init | None = None  # of the job's pid namespace, if it has one
+        self.lock_descriptors: tuple[int, ...] = ()
+        self.kernel_held = False
+        self.kill_on_loss = False
+        self.clock: Clock = clocks.monotonic
+        self.timer = -1  # a descriptor, of that clock
+        self.deadline = 0.0
+        self.behind: list[Frame] = []  # frames that came with the order to start
+        self.watch: Watch | None = None
+
+
+class Starting:
+    """Everything that the guard does before the job is watched."""
+
+    def __init__(
+        self,
+        link: Channel,
+        signals: Signals,
+        words: tuple[str, ...],
+        group: int,
+        set_manner: Callable[[bool, bool, bool, str | None], None] | None,
+    ) -> None:
+        """Nothing is forked yet. *group* is the process group for the command, 0 for a new one."""
+        self._link = link
+        self._signals = signals
+        self._words = words
+        self._group = group
+        self._set_manner = set_manner
+        self._job = Job()
+
+    def begin(self, environment: dict[str, str]) -> Job | None:
+        """The job whose command is being executed; ``None``: nothing is to run, and the keeper was told why.
+
+        The command's process is forked before the order comes.
+        """
+        try:
+            self._job.child = self._fork_child(environment)
+        except OSError:
+            self._job.child = None  # no more processes: tried again, and reported, when the order comes
+        if self._await_start(environment):
+            return self._job
+        if self._job.child is not None:
+            self._job.child.drop()
+        return None
+
+    def _fork_child(self, environment: dict[str, str]) -> Child:
+        contained = self._job.init is not None
+        return Child(self._words, environment, self._signals, group=self._group, contained=contained)
+
+    def _await_start(self, environment: dict[str, str]) -> bool:
+        poll = select.poll()
+        poll.register(self._link.fileno, select.POLLIN)
+        deadline = float("inf")
+        while self._link.open:
+            poll.poll()
+            frames = self._link.receive()
+            for position, (kind, values, descriptors) in enumerate(frames):
+                if kind == wire.DEADLINE:
+                    (deadline,) = values
+                    self._link.send(wire.ACK, deadline)
+                elif kind == wire.MANNER and self._set_manner is not None:
+                    self._set_manner(*values)
+                elif kind == wire.START:
+                    self._job.lock_descriptors = descriptors
+                    self._job.deadline = deadline
+                    self._job.behind = frames[position + 1 :]
+                    return self._is_wanted() and self._start(environment, *values)
+        return False
+
+    def _is_wanted(self) -> bool:
+        """Whether the keeper is there, and did not take the order to start back meanwhile."""
+        for kind, values, _ in self._job.behind:
+            if kind == wire.STOP:
+                cause, _ = values
+                self._link.send(wire.CAUSE, cause)
+                self._link.send(wire.FINISHED)
+                return False
+        return self._link.open
+
+    def _start(
+        self,
+        environment: dict[str, str],
+        ordered: tuple[Any, ...],
+        spans: tuple[float, ...],
+        variables: tuple[bytes, ...],
+    ) -> bool:
+        orders, schedule = decode_orders(ordered, spans)
+        self._job.kernel_held = orders.kernel_held
+        self._job.kill_on_loss = orders.kill_on_loss
+        self._job.clock = clocks.monotonic if orders.kernel_held else clocks.boottime
+        now = self._job.clock()
+        if now >= schedule.signal_at(self._job.deadline):
+            self._link.send(wire.CAUSE, events.LOST)
+            self._link.send(wire.FINISHED)
+            return False
+        try:
+            self._job.timer = kernel.timer_descriptor(self._job.clock.clock_id)
+            # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
+            descriptors = self._job.lock_descriptors if orders.kernel_held else ()
+            if orders.contain != "no" and not self._contain(orders.contain, descriptors):
+                return False
+            child = self._ordered_child(environment, variables, descriptors)
+        except OSError as failure:  # no more processes or descriptors
+            self._link.send(wire.FAILED, failure.errno or errno.EAGAIN, False)
+            return False
+        self._job.pid = child.pid
+        self._job.watch = Watch(orders, schedule, now=now, deadline=self._job.deadline)
+        return True
+
+    def _contain(self, wanted: str, descriptors: tuple[int, ...]) -> bool:
+        """Give the job a pid namespace, in which its command is forked anew; ``False``: it is required and refused."""
+        from lockctl.supervise import contain
+
+        try:
+            self._job.init = contain.enter(wanted, descriptors)
+        except OSError as refused:
+            self._link.send(wire.FAILED, refused.errno or errno.EPERM, True)
+            return False
+        if self._job.init is not None and self._job.child is not None:
+            self._job.child.drop()
+            self._job.child = None
+        return True
+
+    def _ordered_child(
+        self, environment: dict[str, str], variables: tuple[bytes, ...], descriptors: tuple[int, ...]
+    ) -> Child:
+        """The process that becomes the command now. Raises ``OSError``."""
+        if self._job.child is not None and not self._job.child.go(variables, descriptors):
+            self._job.child.drop()  # it was killed during a long wait
+            self._job.child = None
+        if self._job.child is None:
+            self._job.child = self._fork_child(environment)
+            if not self._job.child.go(variables, descriptors):
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return self._job.child
