@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pytest
+    from xdist.workermanage import WorkerController
 
 SERVED = (
     "redlock",
@@ -48,6 +49,7 @@ SECONDS = {
     "unit": 0.05,
 }
 USUAL = 0.4  # seconds
+AHEAD = 2  # tests: a worker that has more is given no further scope
 
 
 def scope_of(nodeid: str) -> str:
@@ -81,6 +83,35 @@ class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type
         """Without the order of xdist, which looks at the number of tests."""
         config.option.loadscopereorder = False
         super().__init__(config, log)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Give the tests that *node* has not run to others, and tell in which test it ended.
+
+        xdist would give away finished scopes, too, and the test that ended the worker: a worker that is given nothing
+        waits for its next test for ever.
+        """
+        left = [
+            (scope, {nodeid: done for nodeid, done in unit.items() if not done})
+            for scope, unit in self.assigned_work.pop(node).items()
+            if not all(unit.values())
+        ]
+        if not left:
+            return None
+        crashed: str = next(iter(left[0][1]))
+        del left[0][1][crashed]
+        self.workqueue.update((scope, unit) for scope, unit in left if unit)
+        for each in self.nodes:
+            self._reschedule(each)
+        return crashed
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Keep some tests ahead: a worker runs a test when it knows the next one, or that there is none."""
+        if node.shutting_down:
+            return
+        while self.workqueue and self._pending_of(self.assigned_work[node]) <= AHEAD:
+            self._assign_work_unit(node)
+        if not self.workqueue:
+            node.shutdown()
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)

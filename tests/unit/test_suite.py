@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite import MOST_UNSTABLE, Part, run_suite
+from tests.suite import MOST_UNSTABLE, Part, run_part, run_suite
 
 pytestmark = pytest.mark.slow
 
@@ -68,3 +68,16 @@ def test_tests_that_were_not_collected_or_not_run_to_the_end_are_red(
     (tmp_path / "test_broken.py").write_text(content)
     assert run_suite([Part("all", (".",))]) == (False, [])
     assert "broken: all\n" in capfd.readouterr().out
+
+
+def test_the_others_run_what_a_worker_that_ended_has_left(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tests.order import ByServers\n"
+        "def pytest_xdist_make_scheduler(config, log):\n    return ByServers(config, log)\n"
+    )
+    first = "\n".join(f"def test_before_{number}(): pass" for number in range(20))
+    after = "\n".join(f"def test_after_{number}(): time.sleep(0.01)" for number in range(20))
+    (tmp_path / "test_dies.py").write_text(f"import os, time\n{first}\ndef test_dies(): os._exit(1)\n{after}\n")
+    ran = run_part(Part("all", ("-p", "no:randomly", "-n", "3", ".")), tmp_path)
+    assert ran.failures() == ["test_dies.py::test_dies"]
+    assert sum(test["passed"] for test in ran.tests.values()) == 40
