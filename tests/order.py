@@ -45,6 +45,7 @@ SECONDS = {
     "faults": 3.0,
     "promises": 4.0,
     "fleet": 3.0,
+    "bench": 8.0,
     "surface/test_wheel.py": 2.0,
     "unit": 0.05,
 }

@@ -26,10 +26,10 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-WORKERS = "6"  # for two cores: half of the time most tests wait, and each starts servers of its own
+WORKERS = "10"  # for two cores: most of the time most tests wait, and each worker starts servers of its own
 ALONE = (
     "tests/times",
-    "tests/bench",
+    "tests/bench/test_start_up.py::test_a_run_is_not_slower_than_consul_lock",
     "tests/faults/test_overlap.py::test_so_it_does_with_files",
     "tests/faults/test_contention.py",
     "tests/faults/test_signal_storm.py",
