@@ -98,11 +98,7 @@ def replace(node: Node, session: Session, stem: str, deadline: Deadline, record:
     if isinstance(answers[0], Exception):
         node.issued, node.data = tokens.token_in(found[0]), found[0]  # by an earlier attempt
     node.name, node.version = name, 0  # not that of a revocation: it is to be noticed
-    if node.issued is None or name not in line or not node.is_open(node.ahead(line)):
-        # deleted already; or somebody is before us all the same, as after a change by hand
-        node.remove(session, deadline)
-        node.name = None
-        raise Vanished
+    _check_turn(node, session, deadline, line)
     return True
 
 
@@ -135,6 +131,17 @@ def _is_replaced(session: Session, path: str, answers: Any, found: Any) -> bool:
         _check_rights(session, answers)
         return False
     return True
+
+
+def _check_turn(node: Node, session: Session, deadline: Deadline, line: list[str]) -> None:
+    """Remove our new node and raise ``Vanished`` if it gives us no lock.
+
+    It was deleted already, or somebody is before us all the same, as after a change by hand.
+    """
+    if node.issued is None or node.name not in line or not node.is_open(node.ahead(line)):
+        node.remove(session, deadline)
+        node.name = None
+        raise Vanished
 
 
 def _judge_refusal(node: Node, session: Session, deadline: Deadline, answers: Any, path: str) -> None:
