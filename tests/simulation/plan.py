@@ -77,7 +77,9 @@ class Plan(NamedTuple):
 def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
-    situations = (_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up)
+    situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up]
+    if store == "zookeeper":
+        situations += [_apart, _apart, _asked_in_turn]
     return chance.choice(situations)(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
 
 
@@ -123,6 +125,33 @@ def _silence(chance: random.Random, plan: Plan) -> Plan:
     if chance.random() < 0.3:
         faults += _fault(chance, runs, 2, ttl)
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
+
+
+def _apart(chance: random.Random, plan: Plan) -> Plan:
+    """Silence after an answer of a server that others of its cluster do not hear any more."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    runs[0] = runs[0]._replace(length=6 * ttl, stubborn=INFINITE)
+    cut = chance.uniform(0.3, ttl)
+    down = Fault("down", chance.randrange(NODES), max(0.2, cut - chance.uniform(0.0, 0.5 * ttl)), 4 * ttl, KEPT)
+    faults = [Fault("cut", 0, cut, 4 * ttl, chance.choice((REQUEST, ANSWER, BOTH))), down]
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
+
+
+def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who wants the lock in the moment when the next one gets it."""
+    ttl = chance.choice(TTLS)
+    slowest = chance.choice((0.002, 0.02, 0.1, 0.2))
+    length = chance.uniform(1.0, 4.0)
+    first = RunPlan(0, 0.0, ttl, 60.0, length)
+    runs = (first, first._replace(host=1, start=chance.uniform(0.1, 1.0), length=4 * ttl))
+    asked = length + chance.uniform(0.0, 2.0) + 10 * slowest * chance.random()
+    return plan._replace(
+        fastest=slowest / 4,
+        slowest=slowest,
+        runs=runs,
+        faults=(Fault("revoke", chance.randrange(2), asked, chance.choice((0.0, slowest)), 0),),
+    )
 
 
 def _stuck(chance: random.Random, plan: Plan) -> Plan:

@@ -243,7 +243,9 @@ class ZooKeeperServer(StreamServer):
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``: one fails, or all of them when data is lost."""
-        if kept == KEPT and self.joined and self.ensemble.leader is not self and Here.world.chance() < 0.5:
+        others = [each for each in self.ensemble.members if each is not self]
+        spared = self.joined and self.ensemble.leader is not self and all(each.counts() for each in others)
+        if kept == KEPT and spared and Here.world.chance() < 0.5:
             self._be_cut(seconds)
             return
         for each in [self] if kept == KEPT else self.ensemble.members:
@@ -279,6 +281,10 @@ class ZooKeeperServer(StreamServer):
 
     def _is_cut(self) -> bool:
         return Here.world.now < self._cut_until
+
+    def counts(self) -> bool:
+        """Whether it counts for a majority."""
+        return self.joined and not self._is_cut()
 
     def _notice(self) -> None:
         if self._is_cut():
