@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHARES = {"exact": 8, "seconds": 6, "redis": 4, "etcd": 4, "consul": 3, "zookeeper": 3, "redlock": 1}
 
 
-CHANCES = 30  # seeds of small chances that a plan is tried with
+CHANCES = 30  # seeds of small chances that a plan is tried with, at most
 
 
 class Task(NamedTuple):
@@ -94,8 +94,8 @@ def show(seed: int, store: str) -> None:
     print(f"\n{smallest}\nto see all of it: python -m tests.simulation --tell {store}:{seed}", flush=True)
 
 
-def try_plans(files: list[str]) -> int:
-    """Try the plans of files; 1 if anything is wrong."""
+def try_plans(files: list[str], most: int) -> int:
+    """Try the plans of files, each in so many histories at *most*; 1 if anything is wrong."""
     status = 0
     for name in files:
         for line in Path(name).read_text().splitlines():
@@ -103,7 +103,7 @@ def try_plans(files: list[str]) -> int:
                 known = {"Plan": Plan, "RunPlan": RunPlan, "Fault": Fault, "inf": INFINITE, "__builtins__": {}}
                 plan: Plan = eval(line, known)
                 # any change of the code can shift the small chances of a history
-                chances = (plan._replace(seed=plan.seed + number) for number in range(CHANCES))
+                chances = (plan._replace(seed=plan.seed + number) for number in range(min(CHANCES, most)))
                 found = next(filter(None, map(happens, chances)), [])
                 status = 1 if found else status
                 print(f"{Path(name).stem}: {'; '.join(found) or 'nothing is wrong'}")
@@ -143,7 +143,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("--seconds", type=float, default=180.0, help="how long to search (180)")
     parser.add_argument("--seed", type=int, help="the first seed (a new one each time)")
-    parser.add_argument("--histories", type=int, default=10**9, help="how many at most")
+    parser.add_argument("--histories", type=int, default=10**9, help="how many at most; of each plan in a file, too")
     parser.add_argument("--store", default=",".join(STORES), help="which stores, with commas between them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
     parser.add_argument("--quiet", action="store_true", help="only say which history is wrong")
@@ -152,7 +152,7 @@ def main() -> int:
     options = parser.parse_args()
     modules.install()
     if options.plans:
-        return try_plans(options.plans)
+        return try_plans(options.plans, options.histories)
     if options.tell:
         store, _, seed = options.tell.partition(":")
         return 1 if tell(drawn(int(seed), store)) else 0

@@ -79,7 +79,7 @@ def drawn(seed: int, store: str) -> Plan:
     chance = random.Random(seed)
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up]
     if store == "zookeeper":
-        situations += [_apart, _apart, _asked_in_turn]
+        situations += [_apart, _apart, _asked_in_turn, _at_once]
     return chance.choice(situations)(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
 
 
@@ -152,6 +152,16 @@ def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:
         runs=runs,
         faults=(Fault("revoke", chance.randrange(2), asked, chance.choice((0.0, slowest)), 0),),
     )
+
+
+def _at_once(chance: random.Random, plan: Plan) -> Plan:
+    """Several who may be inside together, and come together."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.02, 0.1, 0.2))
+    first = RunPlan(0, 0.0, ttl, 60.0, ttl / 2, mode=chance.choice(("shared", "slot")), slots=1)
+    if first.mode == "slot":
+        first = first._replace(slots=chance.choice((2, 3)))
+    runs = [first._replace(host=number % 2, start=8 * slowest * chance.random()) for number in range(3)]
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs))
 
 
 def _stuck(chance: random.Random, plan: Plan) -> Plan:
