@@ -22,7 +22,8 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
-from lockctl.stores.zookeeper.connection import Connection, Handler, Silence
+from lockctl.stores.zookeeper.connection import Connection, Silence
+from lockctl.stores.zookeeper.handler import Handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
