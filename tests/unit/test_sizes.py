@@ -23,7 +23,7 @@ LONG_FILES = {
     "settings.py": "one table, and nothing else",
     "stores/file/address.py": OF_EACH_START,
     "stores/file/lock.py": OF_EACH_START,
-    "stores/postgresql/claim.py": TO_BE_SPLIT,
+    "stores/postgresql/claim.py": "each step of a claim has to know its session, its position in the queue and its hold",
     "stores/redlock/lock.py": "the steps of an attempt share what is known of the nodes",
     "stores/zookeeper/claim.py": "a claim goes from one session to the next, and each step has to know all of them",
     "stores/zookeeper/session.py": TO_BE_SPLIT,

@@ -1,4 +1,4 @@
-"""One claim's hold on a lock: the session that takes it, proves that it still has it, and gives it back."""
+"""One claim on a lock: it is taken or waited for, renewed, and given back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from lockctl.clock import wall
 from lockctl.documents import read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import SHARED
-from lockctl.names import token_domain
-from lockctl.stores.postgresql import pooler, queue, scope
-from lockctl.stores.postgresql.protocol import connect
+from lockctl.stores.postgresql import pooler, scope
+from lockctl.stores.postgresql.connection import Connections, bounded
 from lockctl.stores.postgresql.session import SessionGone, SqlError
 from lockctl.stores.postgresql.tokens import OnHold
 from lockctl.wire.deadline import READABLE, Deadline
@@ -20,25 +19,17 @@ if TYPE_CHECKING:
     from lockctl.model import Claim, Grant
     from lockctl.stores.postgresql.address import Address
     from lockctl.stores.postgresql.protocol import Opened
-    from lockctl.stores.postgresql.scope import Scope, Ways
+    from lockctl.stores.postgresql.scope import Ways
     from lockctl.stores.postgresql.session import Row
     from lockctl.stores.postgresql.tokens import Drawn, Fence
     from lockctl.stores.postgresql.wait import Position
 
-APPLICATION = "lockctl"  # what the server shows for a connection that holds no lock
-TABLE_PATIENCE = 0.1  # seconds that a renewal waits for a table that somebody locked
 LOCK_TIMEOUT = "55P03"
 LOOK = 1.0  # seconds between two looks whether an operator ended the hold of a lock
-PATIENCE = 10.0  # seconds without an acknowledgement until the kernel gives such a connection up
-
-
-def open_side(address: Address, deadline: Deadline) -> Opened:
-    """A connection for everything but holding and waiting."""
-    return connect(address, deadline, APPLICATION, PATIENCE)
 
 
 class Attempt:
-    """The sessions of one claim, and what is known of its lock.
+    """A claim with its connections, and what is known of its lock.
 
     Every method raises ``SessionGone`` when the session has ended, and with it the lock if it had it;
     ``SqlError`` when the server refused a statement; ``BackendUnavailable`` when there is no answer in time.
@@ -51,11 +42,9 @@ class Attempt:
         self.locked = False
         self.token: int | None = None
         self.at = 0.0  # when the token was drawn: wall clock of the server, seconds since the epoch
-        self.domain = ""
-        self.session: Opened  # holds the lock, and does nothing that could end it
-        self._side: Opened | None = None  # for the table, where the session has a transaction open
+        self.connections = Connections(address, claim)
         self._address = address
-        self._scope: Scope = scope.SCOPES[address.scope]
+        self._scope = self.connections.scope
         self._fence = fence
         self._claim = claim
         self._shares = claim.mode == SHARED or claim.slots > 1
@@ -63,7 +52,6 @@ class Attempt:
         self._position: Position | None = None  # in the queue of those who wait
         self._slot: object = None  # which one, if the lock has several
         self._table_is_locked = False  # as the last renewal found
-        self._is_marked = False  # the session can tell whether it still has the lock without a look at all locks
         self._queue = address.queue_of(claim.name)
         self._ways: Ways
         if self._shares:
@@ -73,29 +61,10 @@ class Attempt:
         else:
             self._ways = scope.alone(self._scope, self.key, self._queue)
 
-    def open(self, deadline: Deadline) -> None:
-        """Connect, refuse what cannot hold a lock, and have the server end the session when it falls silent."""
-        address, claim = self._address, self._claim
-        # poolers may keep the name that a connection came with for who gets the server process next: ours is set below
-        self.session = session = connect(address, deadline, APPLICATION, claim.ttl)
-        try:
-            if self._scope is scope.SESSION and pooler.is_pooled(session):
-                # a pooler with one connection left would have none for it to say what it is
-                other = connect(address, deadline, APPLICATION, PATIENCE, identify=False)
-                pooler.check_owns_process(session, other, deadline)
-            self.domain = token_domain(
-                f"postgresql:{session.cluster}/{session.database}" + (f"/{address.schema}" if address.schema else "")
-            )
-            scope.prepare(self._scope, session, claim.ttl, queue.application(claim), deadline)
-        except BaseException:
-            session.close()
-            raise
-
-    def close(self, spare: Opened | None = None) -> None:
-        """End the sessions but *spare*; the server frees what they held when it sees this."""
-        if self.session is not spare:
-            self.session.close()
-        self._close_side()
+    @property
+    def session(self) -> Opened:
+        """The session that holds the lock, once the connections were opened."""
+        return self.connections.session
 
     @property
     def is_in_doubt(self) -> bool:
@@ -118,7 +87,7 @@ class Attempt:
             if not self.locked and rows[0][2]:
                 from lockctl.stores.postgresql import share
 
-                share.check_agrees(self._fence, self._session_for_tables(deadline), self.key, self._claim, deadline)
+                share.check_agrees(self._fence, self.connections.for_tables(deadline), self.key, self._claim, deadline)
         return self.locked
 
     def wait(self, deadline: Deadline) -> None:
@@ -177,7 +146,7 @@ class Attempt:
                 pass  # then the end of the session does
             raise
         if self._scope is scope.SESSION:
-            self._expect(drawn.pid)
+            self.connections.expect(drawn.pid)
         else:
             self._check(deadline)
         self.token, self.at, self._hold = drawn.token, drawn.at, None
@@ -199,9 +168,9 @@ class Attempt:
         if self._scope is scope.TRANSACTION:
             self.session.ask(who + pooler.WHICH, deadline)
         try:
-            left = hold.still(self._fence, self._session_for_tables(deadline), self.key, who, deadline)
+            left = hold.still(self._fence, self.connections.for_tables(deadline), self.key, who, deadline)
         except BackendUnavailable:
-            self._close_side()
+            self.connections.close_side()
             raise
         self._hold = Deadline(left)
 
@@ -216,14 +185,14 @@ class Attempt:
             self._check(deadline)
         name = self._address.full_name(grant.claim.name)
         try:
-            begin(self._fence, self._session_for_tables(deadline), self.key, name, grant, hold, deadline)
+            begin(self._fence, self.connections.for_tables(deadline), self.key, name, grant, hold, deadline)
         except SessionGone as gone:
             if self._scope is scope.SESSION:
                 raise
-            self._close_side()
+            self.connections.close_side()
             raise BackendUnavailable(str(gone)) from None  # the lock's own session is still there
         except BackendUnavailable:
-            self._close_side()
+            self.connections.close_side()
             raise
 
     def renew(self, deadline: Deadline) -> tuple[str, str] | None:
@@ -270,8 +239,7 @@ class Attempt:
     def spare(self) -> Opened | None:
         """A connection that holds nothing any more and can be of use to others, once everything was given back."""
         if self._scope is scope.TRANSACTION:
-            side, self._side = self._side, None
-            return side
+            return self.connections.take_side()
         return None if self.is_in_doubt else self.session
 
     @property
@@ -281,20 +249,13 @@ class Attempt:
 
     def _drawn(self, deadline: Deadline) -> Drawn:
         # what a long transaction writes nobody would see before its end, and the row would be locked until then
-        session, claim = self._session_for_tables(deadline), self._claim
+        session, claim = self.connections.for_tables(deadline), self._claim
         name = self._address.full_name(claim.name)
         if not self._shares:
             return self._fence.take(session, self.key, name, claim, wall(), deadline)
         from lockctl.stores.postgresql import share
 
         return share.join(self._fence, session, self.key, name, claim, wall(), deadline)
-
-    def _session_for_tables(self, deadline: Deadline) -> Opened:
-        """The connection for statements on tables."""
-        if self._scope is scope.SESSION:
-            return self.session
-        self._side = self._side or open_side(self._address, deadline)
-        return self._side
 
     def _give_back(self, deadline: Deadline) -> None:
         """Hold the lock no more; a position in the queue is kept."""
@@ -311,12 +272,7 @@ class Attempt:
             return
         self.locked, self._slot = True, rows[0][1]
         expected, self.session.pid = self.session.pid, int(rows[0][0])  # where the lock is, wherever that is
-        self._expect(expected)
-
-    def _expect(self, pid: int) -> None:
-        """Refuse a pooler that lends server processes, and hid it from us till now. Raises ``ConfigError``."""
-        if pid != self.session.pid:
-            raise pooler.lends(self.session)
+        self.connections.expect(expected)
 
     def _collect(self, deadline: Deadline) -> None:
         """Wait for the late answer to an earlier renewal, which counts for nothing now, or for that to a waiter."""
@@ -338,43 +294,22 @@ class Attempt:
         return share.revocation_column(self._fence)
 
     def _check(self, deadline: Deadline, more: str = "NULL", values: tuple[str, ...] = ()) -> Any:
-        """Have the lease count anew, if the lock is still ours; the value of *more*, an expression."""
-        ways, is_marked, self._is_marked = self._ways, self._is_marked, False
-        proof = ways.marked if is_marked else f"CASE WHEN {ways.holds} THEN {ways.mark} ELSE false END"
-        sql = f"SELECT pg_catalog.pg_backend_pid(), {proof.replace('{}', str(self._slot))}, {more}"
-        if values:  # about a table, for which nobody's ALTER or VACUUM FULL may keep us waiting
-            sql = f"{_bounded(deadline)}{sql}"
-        ((pid, held, found),) = self.session.ask(sql, deadline, values or None)
-        if pid != self.session.pid or not held:
-            raise SessionGone(f"{self.session.where}: the session does not hold the lock any more")
-        self._is_marked = True
-        return found
+        return self.connections.check(self._ways, self._slot, deadline, more, values)
 
     def _asked_back(self, deadline: Deadline) -> tuple[str, str] | None:
         """Whether somebody asked for the lock. What cannot be read now is read at the next renewal."""
         try:
-            session = self._session_for_tables(deadline)
-            sql = f"{_bounded(deadline)}SELECT {self._revocation_column()}"
+            session = self.connections.for_tables(deadline)
+            sql = f"{bounded(deadline)}SELECT {self._revocation_column()}"
             rows = self._fence.select(session, sql, self._mine, deadline)
             return read_revocation(rows[0][0], self._claim.owner) if rows else None
         except SqlError as error:
             if error.code != LOCK_TIMEOUT:
-                self._close_side()
+                self.connections.close_side()
             return None
         except (BackendUnavailable, ConfigError):
-            self._close_side()
+            self.connections.close_side()
             return None
-
-    def _close_side(self) -> None:
-        if self._side is not None:
-            self._side.close()
-            self._side = None
-
-
-def _bounded(deadline: Deadline) -> str:
-    """What comes before a statement that must not wait long for a table that somebody locked."""
-    limit = min(TABLE_PATIENCE, deadline.left() / 4) * 1000 + 1
-    return f"SELECT pg_catalog.set_config('lock_timeout', '{limit:.0f}', true); "
 
 
 def _aborted(error: SqlError) -> SessionGone:

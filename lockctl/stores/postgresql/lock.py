@@ -153,7 +153,7 @@ class PostgresqlBackend(NativeBackend):
             except BackendUnavailable:
                 self._doubtful.add(claim.owner)
             finally:
-                attempt.close(spare)
+                attempt.connections.close(spare)
             if spare is not None:
                 self._observer.adopt(spare)
         self._end_doubtful(claim, deadline)
@@ -164,7 +164,7 @@ class PostgresqlBackend(NativeBackend):
     def close(self) -> None:
         """See ``Backend``: the server frees what was held as soon as it sees the connections end."""
         while self._attempts:
-            self._attempts.popitem()[1].close()
+            self._attempts.popitem()[1].connections.close()
         self._observer.close()
 
     def _grant(self, claim: Claim, deadline: Deadline) -> Grant | None:
@@ -175,7 +175,7 @@ class PostgresqlBackend(NativeBackend):
         return Grant(
             claim=claim,
             token=attempt.token,
-            domain=attempt.domain,
+            domain=attempt.connections.domain,
             key=attempt.key.text,
             ttl=claim.ttl,
             at=attempt.at,
@@ -186,7 +186,7 @@ class PostgresqlBackend(NativeBackend):
         self._end_doubtful(claim, deadline)
         self._observer.rest()
         attempt = Attempt(self._address, self._fence, claim)
-        attempt.open(deadline)
+        attempt.connections.open(deadline)
         self._attempts[claim.owner] = attempt
         return attempt
 
@@ -196,7 +196,7 @@ class PostgresqlBackend(NativeBackend):
         if attempt is not None:
             if attempt.is_in_doubt:
                 self._doubtful.add(owner)
-            attempt.close()
+            attempt.connections.close()
 
     def _end_doubtful(self, claim: Claim, deadline: Deadline) -> None:
         """End what an earlier session of this claim may have left at the server."""

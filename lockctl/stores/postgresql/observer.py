@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.postgresql.claim import open_side
+from lockctl.stores.postgresql.connection import open_side
 from lockctl.stores.postgresql.session import SessionGone, SqlError
 
 TYPE_CHECKING = False
