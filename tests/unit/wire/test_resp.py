@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -108,27 +109,29 @@ def test_what_is_not_resp2_is_refused(data: bytes) -> None:
 
 
 FLOODS = {
-    "a long string": (b"$8000000\r\n", b"x" * 65536, "does not end where it should"),
-    "a string that is too long": (b"$8388609\r\n", b"x", "string that is too large"),
-    "many strings": (b"*1000\r\n", b"$65536\r\n" + b"x" * 65536 + b"\r\n", "larger than 8 MiB"),
-    "arrays in arrays": (b"*100000\r\n", b"*1000\r\n" + b"*0\r\n" * 1000, "too large or too deep"),
-    "many arrays": (b"*131072\r\n", b"*1\r\n*0\r\n" * 1000, "too large or too deep"),
-    "a line": (b"+", b"x" * 65536, "line without end"),
-    "a byte now and then": (b"*131072\r\n", b"+\r\n", "no answer within"),
+    "a long string": (flooding(b"$8000000\r\n", b"x" * 65536), "does not end where it should"),
+    "a string that is too long": (flooding(b"$8388609\r\n", b"x"), "string that is too large"),
+    "many strings": (flooding(b"*1000\r\n", b"$65536\r\n" + b"x" * 65536 + b"\r\n"), "larger than 8 MiB"),
+    "arrays in arrays": (flooding(b"*100000\r\n", b"*1000\r\n" + b"*0\r\n" * 1000), "too large or too deep"),
+    "many arrays": (flooding(b"*131072\r\n", b"*1\r\n*0\r\n" * 1000), "too large or too deep"),
+    "a line": (flooding(b"+", b"x" * 65536), "line without end"),
+    "a byte now and then": (answering(b"*131072\r\n", *[b"+\r\n"] * 1000, pause=0.01), "no answer within"),
 }
 
 
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_server_that_always_has_data_ends_at_the_deadline_or_before(flood: str) -> None:
-    begin, piece, reason = FLOODS[flood]
-    with serving(flooding(begin, piece)) as address:
+    behave, reason = FLOODS[flood]
+    with serving(behave) as address:
         connection = Connection(Endpoint("here", *address).connect(Deadline(LIMIT)))
         began = time.monotonic()
         # a busy machine may be too slow to see more than the deadline
-        with pytest.raises(BackendUnavailable, match=f"here: .*({reason}|no answer within)"):
+        with (
+            contextlib.closing(connection),
+            pytest.raises(BackendUnavailable, match=f"here: .*({reason}|no answer within)"),
+        ):
             connection.call("PING", deadline=Deadline(0.5))
         assert time.monotonic() - began < 5.0  # the server would go on for longer
-        connection.close()
 
 
 def test_replies_that_are_sent_together_share_one_limit() -> None:
