@@ -6,6 +6,7 @@ something that takes long to make, and a file of tests that are quick. All other
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -104,6 +105,11 @@ class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type
         for each in self.nodes:
             self._reschedule(each)
         return crashed
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give a worker a scope; one that has just ended does not get it, and ``remove_node`` gives it to others."""
+        with contextlib.suppress(OSError):
+            super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
         """Keep some tests ahead: a worker runs a test when it knows the next one, or that there is none."""
