@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.servers.postgres import Postgres
     from tests.servers.process import Server
 
-TIMEOUT = 2.0  # seconds
+TIMEOUT = 5.0  # seconds: on a busy machine a session of ZooKeeper begins late
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_server_with_too_many_connections_is_told_from_others(
         crowd(ends, server, size)  # anew: ZooKeeper ends who says nothing for ten seconds
         return is_refused(ends, url.format(server.address), words)
 
-    eventually(is_told, limit=30.0)
+    eventually(is_told, limit=60.0)
 
 
 def test_etcd_without_a_file_for_a_connection_is_told_from_one_that_is_not_there(
