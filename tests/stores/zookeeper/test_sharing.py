@@ -17,6 +17,7 @@ from lockctl.stores.zookeeper import queue, share
 from tests.contract.harness import LIMIT, Background, queue_up, refused, take
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
+from tests.stores.zookeeper.test_turn import await_silence
 
 if TYPE_CHECKING:
     from lockctl.model import Claim, Grant
@@ -161,7 +162,7 @@ def test_modes_are_served_strictly_in_the_order_of_the_queue(harness: ZooKeeperH
 
 
 def test_a_slot_that_is_given_back_wakes_two_waiters_and_no_more(
-    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
+    harness: ZooKeeperHarness, asked: list[Asked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: dict[str, int] = {}
     original = nodes.Node.look
@@ -178,7 +179,8 @@ def test_a_slot_that_is_given_back_wakes_two_waiters_and_no_more(
         start_waiting(client, claim, clients[0], count=number + 1)
         for number, (client, claim) in enumerate(zip(clients[2:], claims[2:], strict=True))
     ]
-    eventually(lambda: watches(harness.server) - before == len(waits))  # who is in the queue may still look at it
+    eventually(lambda: watches(harness.server) - before == len(waits))
+    await_silence(asked)  # who has just set its watch may look once more
     for client, grant in zip(clients[:2], grants, strict=True):
         client.renew(grant, timeout=LIMIT)
     monkeypatch.setattr(nodes.Node, "look", look)
