@@ -26,12 +26,13 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-WORKERS = "12"  # for two cores: most of the time most tests wait, and each worker starts servers of its own
+WORKERS = "10"  # for two cores: most of the time most tests wait, and each worker starts servers of its own
 ALONE = (
     "tests/times",
     "tests/bench/test_start_up.py::test_a_run_is_not_slower_than_consul_lock",
     "tests/faults/test_overlap.py::test_so_it_does_with_files",
     "tests/faults/test_contention.py",
+    "tests/faults/test_hiccup.py::test_the_end_of_the_connection_that_holds_the_lock_ends_the_job_at_once",
     "tests/faults/test_signal_storm.py",
     "tests/fleet/test_no_slot_idle.py",
 )
