@@ -128,8 +128,10 @@ def fork_guard(
     def make() -> Guard:
         loading.load(loading.GUARD)
         from lockctl.supervise.guard import Guard  # while the keeper takes the lock, on another processor
+        from lockctl.supervise.starting import Starting
 
-        return Guard(link, signals, words, group, note, set_manner)
+        starting = Starting(link, signals, words, group, set_manner)
+        return Guard(link, starting, note, on_terminal=on_terminal)
 
     try:
         other.close()

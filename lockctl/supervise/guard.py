@@ -14,7 +14,6 @@ from _signal import SIGCHLD, SIGCONT, SIGKILL
 from lockctl import events, kernel
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
-from lockctl.supervise.starting import Job, Starting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from lockctl.events import Action, WatchEvent
     from lockctl.supervise.channel import Channel
-    from lockctl.supervise.signals import Signals
+    from lockctl.supervise.starting import Starting
 
 AFTERWARDS = 1.0  # seconds past the deadline that a silent keeper gets before its lock is freed for it
 
@@ -33,25 +32,24 @@ class Guard:
     def __init__(
         self,
         link: Channel,
-        signals: Signals,
-        words: tuple[str, ...],
-        group: int,
+        starting: Starting,
         note: Callable[..., None],
-        set_manner: Callable[[bool, bool, bool, str | None], None] | None,
+        *,
+        on_terminal: bool,
     ) -> None:
         """Become a subreaper with descriptors of its own; nothing runs yet. Raises ``OSError``, ``ConfigError``.
 
-        *group* is the keeper's process group, which the command joins on a terminal; 0: there is no terminal.
+        *on_terminal*: the command is in the keeper's process group, where Ctrl-Z and ``fg`` reach it directly.
         """
         os.setpgid(0, 0)
         # not `lockctl`: who ends all of that name with KILL has ended the keeper, and the guard ends the job
         kernel.set_process_name("lease-guard", f"lease-guard of process {os.getppid()}")
         kernel.become_subreaper()
         self._link = link
-        self._starting = Starting(link, signals, words, group, set_manner)
-        self._job = Job()
+        self._starting = starting
+        self._job = starting.job
         self._note = note
-        self._on_terminal = group != 0
+        self._on_terminal = on_terminal
         self._changes = kernel.signal_descriptor([SIGCHLD, SIGCONT])  # of our children, and of ourselves
         self._halted = False
         self._halts = 0  # how often the command was stopped
@@ -67,11 +65,10 @@ class Guard:
 
         The command's process is forked before: the next holder of a lock is then a system call away from its command.
         """
-        job = self._starting.begin(environment)
-        if job is None:
+        if not self._starting.begin(environment):
             return
-        self._job = job
         self._watch_job()
+        job = self._job
         if self._failed and job.pid:
             os.waitpid(job.pid, 0)
         if self._failed and job.init is not None:

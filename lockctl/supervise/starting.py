@@ -59,25 +59,25 @@ class Starting:
         self._words = words
         self._group = group
         self._set_manner = set_manner
-        self._job = Job()
+        self.job = Job()
 
-    def begin(self, environment: dict[str, str]) -> Job | None:
-        """The job whose command is being executed; ``None``: nothing is to run, and the keeper was told why.
+    def begin(self, environment: dict[str, str]) -> bool:
+        """Whether the job's command is being executed; else nothing is to run, and the keeper was told why.
 
         The command's process is forked before the order comes.
         """
         try:
-            self._job.child = self._fork_child(environment)
+            self.job.child = self._fork_child(environment)
         except OSError:
-            self._job.child = None  # no more processes: tried again, and reported, when the order comes
+            self.job.child = None  # no more processes: tried again, and reported, when the order comes
         if self._await_start(environment):
-            return self._job
-        if self._job.child is not None:
-            self._job.child.drop()
-        return None
+            return True
+        if self.job.child is not None:
+            self.job.child.drop()
+        return False
 
     def _fork_child(self, environment: dict[str, str]) -> Child:
-        contained = self._job.init is not None
+        contained = self.job.init is not None
         return Child(self._words, environment, self._signals, group=self._group, contained=contained)
 
     def _await_start(self, environment: dict[str, str]) -> bool:
@@ -94,15 +94,15 @@ class Starting:
                 elif kind == wire.MANNER and self._set_manner is not None:
                     self._set_manner(*values)
                 elif kind == wire.START:
-                    self._job.lock_descriptors = descriptors
-                    self._job.deadline = deadline
-                    self._job.behind = frames[position + 1 :]
+                    self.job.lock_descriptors = descriptors
+                    self.job.deadline = deadline
+                    self.job.behind = frames[position + 1 :]
                     return self._is_wanted() and self._start(environment, *values)
         return False
 
     def _is_wanted(self) -> bool:
         """Whether the keeper is there, and did not take the order to start back meanwhile."""
-        for kind, values, _ in self._job.behind:
+        for kind, values, _ in self.job.behind:
             if kind == wire.STOP:
                 cause, _ = values
                 self._link.send(wire.CAUSE, cause)
@@ -118,26 +118,26 @@ class Starting:
         variables: tuple[bytes, ...],
     ) -> bool:
         orders, schedule = decode_orders(ordered, spans)
-        self._job.kernel_held = orders.kernel_held
-        self._job.kill_on_loss = orders.kill_on_loss
-        self._job.clock = clocks.monotonic if orders.kernel_held else clocks.boottime
-        now = self._job.clock()
-        if now >= schedule.signal_at(self._job.deadline):
+        self.job.kernel_held = orders.kernel_held
+        self.job.kill_on_loss = orders.kill_on_loss
+        self.job.clock = clocks.monotonic if orders.kernel_held else clocks.boottime
+        now = self.job.clock()
+        if now >= schedule.signal_at(self.job.deadline):
             self._link.send(wire.CAUSE, events.LOST)
             self._link.send(wire.FINISHED)
             return False
         try:
-            self._job.timer = kernel.timer_descriptor(self._job.clock.clock_id)
+            self.job.timer = kernel.timer_descriptor(self.job.clock.clock_id)
             # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
-            descriptors = self._job.lock_descriptors if orders.kernel_held else ()
+            descriptors = self.job.lock_descriptors if orders.kernel_held else ()
             if orders.contain != "no" and not self._contain(orders.contain, descriptors):
                 return False
             child = self._ordered_child(environment, variables, descriptors)
         except OSError as failure:  # no more processes or descriptors
             self._link.send(wire.FAILED, failure.errno or errno.EAGAIN, False)
             return False
-        self._job.pid = child.pid
-        self._job.watch = Watch(orders, schedule, now=now, deadline=self._job.deadline)
+        self.job.pid = child.pid
+        self.job.watch = Watch(orders, schedule, now=now, deadline=self.job.deadline)
         return True
 
     def _contain(self, wanted: str, descriptors: tuple[int, ...]) -> bool:
@@ -145,24 +145,24 @@ class Starting:
         from lockctl.supervise import contain
 
         try:
-            self._job.init = contain.enter(wanted, descriptors)
+            self.job.init = contain.enter(wanted, descriptors)
         except OSError as refused:
             self._link.send(wire.FAILED, refused.errno or errno.EPERM, True)
             return False
-        if self._job.init is not None and self._job.child is not None:
-            self._job.child.drop()
-            self._job.child = None
+        if self.job.init is not None and self.job.child is not None:
+            self.job.child.drop()
+            self.job.child = None
         return True
 
     def _ordered_child(
         self, environment: dict[str, str], variables: tuple[bytes, ...], descriptors: tuple[int, ...]
     ) -> Child:
         """The process that becomes the command now. Raises ``OSError``."""
-        if self._job.child is not None and not self._job.child.go(variables, descriptors):
-            self._job.child.drop()  # it was killed during a long wait
-            self._job.child = None
-        if self._job.child is None:
-            self._job.child = self._fork_child(environment)
-            if not self._job.child.go(variables, descriptors):
+        if self.job.child is not None and not self.job.child.go(variables, descriptors):
+            self.job.child.drop()  # it was killed during a long wait
+            self.job.child = None
+        if self.job.child is None:
+            self.job.child = self._fork_child(environment)
+            if not self.job.child.go(variables, descriptors):
                 raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return self._job.child
+        return self.job.child

@@ -13,7 +13,7 @@ from lockctl import runner
 from lockctl.errors import LockctlError
 from lockctl.lease.schedule import plan as schedule_of
 from lockctl.request import Request
-from lockctl.supervise import channel, guard
+from lockctl.supervise import channel, guard, starting
 from lockctl.supervise.fork import GuardProcess
 from tests.simulation import modules, streams
 from tests.simulation.jobs import Job
@@ -186,7 +186,8 @@ class History:
 
         def body() -> None:
             signals = modules.Signals()
-            guard.Guard(link, signals, ("job",), 0, note, None).run({})
+            start = starting.Starting(link, signals, ("job",), 0, None)
+            guard.Guard(link, start, note, on_terminal=False).run({})
 
         world.at(world.now + GUARD_LATENESS * world.chance(), process.start, body)
         return process
