@@ -116,8 +116,7 @@ def fork_guard(
         environment.pop(variable, None)  # those of an outer run
     kernel.become_subreaper()
     other, link = wire.pair()
-    on_terminal = _has_terminal()
-    group = os.getpgrp() if on_terminal else 0
+    group = os.getpgrp() if (on_terminal := _has_terminal()) else 0
     strangers = frozenset(tree.children(os.getpid()))  # later, orphans of a killed guard would look the same
     pid = os.fork()
     if pid:
@@ -127,11 +126,10 @@ def fork_guard(
 
     def make() -> Guard:
         loading.load(loading.GUARD)
-        from lockctl.supervise.guard import Guard  # while the keeper takes the lock, on another processor
-        from lockctl.supervise.starting import Starting
+        from lockctl.supervise import guard, starting  # while the keeper takes the lock, on another processor
 
-        starting = Starting(link, signals, words, group, set_manner)
-        return Guard(link, starting, note, on_terminal=on_terminal)
+        begin = starting.Starting(link, signals, words, group, set_manner)
+        return guard.Guard(link, begin, note, on_terminal=on_terminal)
 
     try:
         other.close()

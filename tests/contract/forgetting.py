@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.contract.harness import Harness
 
 DAY = 86400.0  # seconds
+BEHIND = 600.0  # seconds: of a clock that is wrong by more, requests to S3 are refused
 
 
 def unused(client: Backend, pattern: str = "*", older_than: float = 0.0) -> list[str]:
@@ -79,6 +80,16 @@ class Forgetting:
             for name in ("nightly", "hourly"):
                 assert forget(other, name)
         assert take(backend, harness.claim()).token > greatest
+
+    def test_so_it_is_on_a_host_whose_clock_is_behind(
+        self, harness: Harness, backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = use(harness, backend).token
+        assert forget(other)
+        seconds, nanoseconds = time.time, time.time_ns
+        monkeypatch.setattr("lockctl.clock.time.time", lambda: seconds() - BEHIND)
+        monkeypatch.setattr("lockctl.clock.time.time_ns", lambda: nanoseconds() - int(BEHIND * 1e9))
+        assert take(other, harness.claim()).token > before
 
     def test_names_are_shown_in_their_order_if_they_match(
         self, harness: Harness, backend: Backend, other: Backend

@@ -75,20 +75,21 @@ class EtcdBackend(Client, NativeBackend):
             return grant
         lease = self.lease_of(claim)
         directory, claim_key = self.layout.directory(claim.name), self.layout.claim_key(claim.name, lease)
-        counter, seen = self.layout.counter(claim.name), None
+        counter = tokens.Counter(self.layout, claim.name)
         while True:
-            following = tokens.after(counter, seen)
+            following = counter.next()
             request = {
-                "compare": [layout.is_free(directory), following.condition],
+                "compare": [layout.is_free(directory), *following.conditions],
                 "success": [layout.put(claim_key, as_holder(claim, following.token), lease), following.write],
-                "failure": [layout.get(counter), layout.get(claim_key), layout.get_in_order(directory, 1)],
+                "failure": [*counter.looks, layout.get(claim_key), layout.get_in_order(directory, 1)],
             }
             ttl, term, answer = self.lease_and(claim.ttl, lease, request, deadline)
             if layout.term(answer) != term:
                 continue  # a leader that was deposed may have prolonged the lease for nobody
             if answer.get("succeeded") is True:
                 return self.granted(claim, following.token, lease, layout.revision(answer), ttl, answer)
-            seen, own, first = layout.steps(answer, 3)
+            *seen, own, first = layout.steps(answer, counter.LOOKS + 2)
+            counter.see(*seen)
             if not first:
                 continue  # it is free: the counter was in the way
             if not own or own[0].key != first[0].key:
@@ -98,7 +99,7 @@ class EtcdBackend(Client, NativeBackend):
                     demand_agreement(self, claim, first[0], deadline)
                 return None
             try:
-                token = self.mark_as_holder(claim, own[0], seen, deadline)
+                token = self.mark_as_holder(claim, own[0], counter, deadline)
             except LeaseGone:
                 self.lease_ended(lease)  # it ran out between two requests: begin again
                 continue

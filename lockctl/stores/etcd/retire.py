@@ -1,8 +1,9 @@
 """Names that nobody uses any more: finding them, and removing what is kept of them.
 
-The counter of a name goes, too, once the clock has passed it: without it, the clock alone keeps the tokens in their
-order. The lease of a name's records stays until it runs out: whoever ended it could end it with a record that was
-attached to it a moment ago.
+The counter of a name goes, too, once the clock has passed it, and in the same transaction the floor is raised above
+it, unless it is above: no clock has to keep the tokens in their order. A counter ahead of the clock is kept, so that
+the floor is not. The lease of a name's records stays until it runs out: whoever ended it could end it with a record
+that was attached to it a moment ago.
 """
 
 from __future__ import annotations
@@ -48,12 +49,15 @@ def unused(backend: Client, pattern: str, older_than: float, deadline: Deadline)
 
 def forget(backend: Client, name: str, older_than: float, deadline: Deadline) -> bool:
     """See ``Backend``: one transaction, which does nothing once the lock has a key, or a record is newer."""
-    answer = backend.cluster.call("/v3/kv/txn", {"success": _looks(backend, [name])}, deadline)
-    found = layout.steps(answer, STEPS)
-    at, counter = _last_use(found), found[1]
-    if at is None or _age(at, answer) < older_than or tokens.last(counter) >= wall() * MICROSECONDS:
-        return False
     places = backend.layout
+    floor_key = places.counter(tokens.FLOOR)
+    looks = [*_looks(backend, [name]), layout.get(floor_key)]
+    answer = backend.cluster.call("/v3/kv/txn", {"success": looks}, deadline)
+    *found, floor = layout.steps(answer, len(looks))
+    at, token, now = _last_use(found), tokens.last(found[1]), int(wall() * MICROSECONDS)
+    if at is None or _age(at, answer) < older_than or token >= now:
+        return False
+    raises = token > tokens.last(floor)
     records = (
         layout.below(places.records(name)),
         layout.only(places.success(name)),
@@ -63,8 +67,12 @@ def forget(backend: Client, name: str, older_than: float, deadline: Deadline) ->
         "compare": [
             layout.is_free(places.directory(name)),
             *[layout.is_unchanged_since(each, layout.revision(answer)) for each in records],
+            *([tokens.is_as_seen(floor_key, floor)] if raises else []),
         ],
-        "success": [{"request_delete_range": each} for each in records],
+        "success": [
+            *[{"request_delete_range": each} for each in records],
+            *([layout.put(floor_key, tokens.written(now), 0)] if raises else []),  # once for many names
+        ],
     }
     return backend.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
 

@@ -113,17 +113,17 @@ class Client:
             return None
         lease = self.lease_of(claim)
         directory, claim_key = self.layout.directory(claim.name), self.layout.claim_key(claim.name, lease)
-        counter, seen = self.layout.counter(claim.name), None
+        counter = tokens.Counter(self.layout, claim.name)
         while True:
-            following = tokens.after(counter, seen)
+            following = counter.next()
             request = {
                 "compare": [
                     layout.is_created_at(claim_key, created),
                     layout.is_not_older(directory, created),
-                    following.condition,
+                    *following.conditions,
                 ],
                 "success": [layout.put(claim_key, as_holder(claim, following.token), lease), following.write],
-                "failure": [layout.get(counter), layout.oldest(layout.below(directory), 1)],
+                "failure": [*counter.looks, layout.oldest(layout.below(directory), 1)],
             }
             try:
                 # in this order: the lease was prolonged by the leader that then found the key to be the oldest
@@ -137,7 +137,8 @@ class Client:
                 return None
             if answer.get("succeeded") is True:
                 return self.granted(claim, following.token, lease, created, ttl, answer)
-            seen, first = layout.steps(answer, 2)
+            *seen, first = layout.steps(answer, counter.LOOKS + 1)
+            counter.see(*seen)
             if not first or (first[0].key, first[0].created) != (claim_key, created):
                 return None  # else it was the counter, and it is our turn
 
@@ -152,25 +153,25 @@ class Client:
         return Grant(claim, token, domain, self.layout.lock(claim.name), ttl, layout.moment(answer))
 
     def mark_as_holder(
-        self, claim: Claim, own: layout.Entry, seen: list[layout.Entry], deadline: Deadline
+        self, claim: Claim, own: layout.Entry, counter: tokens.Counter, deadline: Deadline
     ) -> int | None:
         """The token of a claim that has waited, and has the lock by its key *own* now; ``None``: that key is gone.
 
-        It is written down, and since when we have the lock, unless that was done before. *seen* is the counter.
+        It is written down, and since when we have the lock, unless that was done before.
         """
-        counter = self.layout.counter(claim.name)
         while (token := tokens.in_document(read(own.value))) is None:
-            following = tokens.after(counter, seen)
+            following = counter.next()
             document = as_holder(claim, following.token)
             request = {
-                "compare": [layout.is_created_at(own.key, own.created), following.condition],
+                "compare": [layout.is_created_at(own.key, own.created), *following.conditions],
                 "success": [layout.put(own.key, document, self.lease_of(claim)), following.write],
-                "failure": [layout.get(counter), layout.get(own.key)],
+                "failure": [*counter.looks, layout.get(own.key)],
             }
             answer = self.cluster.call("/v3/kv/txn", request, deadline)
             if answer.get("succeeded") is True:
                 return following.token
-            seen, again = layout.steps(answer, 2)
+            *seen, again = layout.steps(answer, counter.LOOKS + 1)
+            counter.see(*seen)
             if not again or again[0].created != own.created:
                 return None
             own = again[0]

@@ -37,18 +37,18 @@ def enter(backend: Client, claim: Claim, deadline: Deadline) -> Grant | None:
     claim_key = backend.layout.claim_key(claim.name, lease, group)
     others = outside(directory, group)
     decisive = others if claim.mode == SHARED else (layout.below(directory),)
-    counter, seen = backend.layout.counter(claim.name), None
-    asked = [layout.get(counter), layout.get(claim_key), layout.get_in_order(directory, 1)]
+    counter = tokens.Counter(backend.layout, claim.name)
+    asked = [*counter.looks, layout.get(claim_key), layout.get_in_order(directory, 1)]
     asked += [layout.oldest(each, 1) for each in others]
     if claim.mode != SHARED:
         asked.append(layout.oldest(decisive[0], claim.slots))
     ttl, term = backend.fresh_lease(claim.ttl, lease, deadline)
     at = 0  # revision of the store in which a slot was free for us
     while True:
-        following = tokens.after(counter, seen)
+        following = counter.next()
         alone = [_nothing_since(each, at) for each in decisive]
         request = {
-            "compare": [layout.is_created_at(claim_key, 0), *alone, following.condition],
+            "compare": [layout.is_created_at(claim_key, 0), *alone, *following.conditions],
             "success": [layout.put(claim_key, as_holder(claim, following.token), lease), following.write],
             "failure": asked,
         }
@@ -59,7 +59,8 @@ def enter(backend: Client, claim: Claim, deadline: Deadline) -> Grant | None:
                 continue
             if answer.get("succeeded") is True:
                 return backend.granted(claim, following.token, lease, layout.revision(answer), ttl, answer)
-            seen, own, first, left, right, *oldest = layout.steps(answer, len(asked))
+            seen, floor, own, first, left, right, *oldest = layout.steps(answer, len(asked))
+            counter.see(seen, floor)
             if not own and not left and not right and (not oldest or len(oldest[0]) < claim.slots):
                 at = layout.revision(answer) if oldest else 0  # of readers it was the counter that was in the way
                 continue
@@ -67,7 +68,7 @@ def enter(backend: Client, claim: Claim, deadline: Deadline) -> Grant | None:
                 if first:
                     demand_agreement(backend, claim, first[0], deadline)
                 return None
-            token = backend.mark_as_holder(claim, own[0], seen, deadline)
+            token = backend.mark_as_holder(claim, own[0], counter, deadline)
             if token is not None:
                 return backend.granted(claim, token, lease, own[0].created, ttl, answer)
         except LeaseGone:

@@ -6,40 +6,65 @@ etcd keeps its data, whatever clocks do; and by the clock after the data was los
 The key is written in the transaction that grants the lock, on condition that it is lower than the new token. etcd
 compares values as text, so all have the same number of digits. That needs no look at the counter; only for the first
 grant of a lock, where there is none to compare, and for a host whose clock is behind it, it is read first.
+
+Whoever forgets a name removes its counter, and raises the floor of all names above it before: a lock without a counter
+begins above the floor, if that is as it was read.
 """
 
 from __future__ import annotations
 
 from lockctl.clock import wall
 from lockctl.locks.native import next_token
-from lockctl.stores.etcd.layout import coded, has_value, is_created_at, put
+from lockctl.stores.etcd.layout import coded, get, has_value, is_created_at, put
 from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.stores.etcd.layout import Entry
+    from lockctl.stores.etcd.layout import Entry, Layout
 
 DIGITS = 18  # of every counter: the clock has 16 until the year 2286, and what every mark can keep has 18
+FLOOR = ".floor"  # instead of a name: a counter that is not below the last token of any name that was forgotten
 
 
 class Next(Value):
     """The next token of a lock, and what the transaction needs that grants it."""
 
     token: int
-    condition: dict[str, Any]  # that no grant since had this token or a higher one
+    conditions: list[dict[str, Any]]  # that no grant since had this token or a higher one
     write: dict[str, Any]  # the step that raises the counter
 
 
-def after(key: bytes, seen: list[Entry] | None) -> Next:
-    """The token after the counter at *key* as it was *seen*; empty: there was none, ``None``: nobody has looked."""
-    token = next_token(last(seen or []), wall())
-    if seen is None or (seen and _is_comparable(seen[0].value)):
-        condition = is_below(key, token)
-    else:
-        condition = has_value(key, seen[0].value) if seen else is_created_at(key, 0)
-    return Next(token, condition, put(key, written(token), 0))
+class Counter:
+    """The counter of one lock, and the floor, as far as they are known."""
+
+    LOOKS = 2
+
+    def __init__(self, places: Layout, name: str) -> None:
+        """Nobody has looked."""
+        self._key, self._floor = places.counter(name), places.counter(FLOOR)
+        self._seen: tuple[list[Entry], list[Entry]] | None = None
+        self.looks = [get(self._key), get(self._floor)]  # the steps that read them, for :meth:`see`
+
+    def see(self, counter: list[Entry], floor: list[Entry]) -> None:
+        """Know them as they were read."""
+        self._seen = counter, floor
+
+    def next(self) -> Next:
+        """The token after the last one that is known."""
+        counter, floor = self._seen or ([], [])
+        token = next_token(last(counter) or last(floor), wall())
+        if self._seen is None or (counter and _is_comparable(counter[0].value)):
+            conditions = [is_below(self._key, token)]
+        else:
+            conditions = [is_as_seen(self._key, counter), is_as_seen(self._floor, floor)]
+        return Next(token, conditions, put(self._key, written(token), 0))
+
+
+def is_as_seen(key: bytes, found: list[Entry]) -> dict[str, Any]:
+    """The condition that a key has the value that was *found*, or that there is none as there was none."""
+    return has_value(key, found[0].value) if found else is_created_at(key, 0)
 
 
 def is_below(key: bytes, token: int) -> dict[str, Any]:

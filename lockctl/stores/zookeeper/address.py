@@ -56,9 +56,14 @@ class Place(Value):
         """The node of a lock: what another tool must be given."""
         return f"{self.root}/{name}"
 
+    @property
+    def records(self) -> str:
+        """The node above those for what is kept of locks; its data are the floor of tokens."""
+        return f"{self.root}/{KEPT}"
+
     def kept(self, name: str) -> str:
         """The node for what is kept of a lock without a holder: outside of the lock, where no tool looks for one."""
-        return f"{self.root}/{KEPT}/{name}"
+        return f"{self.records}/{name}"
 
 
 def token_domain(data: bytes, stat: Any) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable
-from lockctl.locks.native import next_token
 from lockctl.stores.zookeeper import queue, tokens
-from lockctl.stores.zookeeper.address import KEPT, MADE_BY_US
+from lockctl.stores.zookeeper.address import MADE_BY_US
 from lockctl.stores.zookeeper.queue import Overtaken, Vanished
 from lockctl.stores.zookeeper.tokens import MISSING
 
@@ -31,10 +30,12 @@ def begin(node: Node, session: Session, deadline: Deadline, record: Record) -> b
     """
     node.begin_anew()
     while True:
-        token = next_token(record.last, wall())
+        _read_floor(node, session, deadline, record)
+        token = record.next_token(wall())
         data = node.describe(token)
         granting = _granting(node, record, token, node.stem, data)
-        answers, names, seen = session.ask(deadline, granting, node.ask_line, node.ask_record)
+        said, names, seen = session.ask(deadline, granting, node.ask_line, node.ask_record)
+        answers = _of_nodes(record, said)
         line = [] if isinstance(names, Exception) else queue.in_order(names)
         if not any(isinstance(answer, Exception) for answer in answers):
             break
@@ -70,12 +71,13 @@ def replace(node: Node, session: Session, stem: str, deadline: Deadline, record:
     name = stem + (node.name or "")[len(node.stem) :]
     waiting, path = node.data, f"{node.parent}/{name}"
     while True:
-        token = next_token(record.last, wall())
+        _read_floor(node, session, deadline, record)
+        token = record.next_token(wall())
         node.data = node.describe(token)
         if node.asked is not None:
             node.data = queue.with_revocation(node.data, node.claim.owner, *node.asked)
         session.refresh(deadline)
-        answers, found, names, node.root, seen = session.ask(
+        said, found, names, node.root, seen = session.ask(
             deadline,
             _granting(node, record, token, name, node.data),
             lambda client: client.get_async(path),
@@ -84,6 +86,7 @@ def replace(node: Node, session: Session, stem: str, deadline: Deadline, record:
             node.ask_root,
             node.ask_record,
         )
+        answers = _of_nodes(record, said)
         line = [] if isinstance(names, Exception) else queue.in_order(names)
         if _is_replaced(session, path, answers, found):
             break
@@ -114,9 +117,34 @@ def _granting(node: Node, record: Record, token: int, name: str, data: bytes) ->
         if node.name is not None:
             transaction.delete(node.path, node.version)
         transaction.create(f"{node.parent}/{name}", data, ephemeral=True, sequence=node.name is None)
+        if record.floor is not None:
+            transaction.check(
+                node.place.records, max(record.floor.version, 0)
+            )  # one that was made since, nobody raised
         return transaction.commit_async()
 
     return commit
+
+
+def _read_floor(node: Node, session: Session, deadline: Deadline, record: Record) -> None:
+    """Have the floor in a record that there is not yet."""
+    if record.version == MISSING and record.floor is None:
+        (answer,) = session.ask(deadline, lambda client: client.get_async(node.place.records))
+        record.floor = tokens.read(answer)
+        if record.floor is None:
+            _check_rights(session, [answer])
+            raise session.strange(answer, node.place.records)
+
+
+def _of_nodes(record: Record, answers: Any) -> Any:
+    """The answers to a transaction of :func:`_granting` without that about the floor.
+
+    That it has changed is said as if the record had: both are read anew then.
+    """
+    if record.floor is None or isinstance(answers, Exception):
+        return answers
+    *others, floor = answers
+    return [floor, *others[1:]] if tokens.is_reason(floor) else others
 
 
 def _is_replaced(session: Session, path: str, answers: Any, found: Any) -> bool:
@@ -184,12 +212,15 @@ def _after_refusal(node: Node, session: Session, deadline: Deadline, before: Rec
 
 def _next_record(node: Node, session: Session, deadline: Deadline, before: Record, found: tuple[Any, Any]) -> Record:
     """The record to try with when the one of *before* was refused; *found*: how, and what the server had then."""
-    from kazoo.exceptions import NoNodeError
+    from kazoo.exceptions import BadVersionError, NoNodeError
 
     refused, seen = found
     if isinstance(refused, NoNodeError) and before.version == MISSING:
-        session.make(f"{node.place.root}/{KEPT}", deadline)
-    return node.seen(session, seen)
+        session.make(node.place.records, deadline)
+    after = node.seen(session, seen)
+    if after.version == MISSING and not isinstance(refused, BadVersionError):
+        after.floor = before.floor
+    return after
 
 
 def cannot_make(node: Node, refused: Exception) -> BackendUnavailable:

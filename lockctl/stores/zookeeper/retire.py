@@ -1,7 +1,8 @@
 """Names that nobody uses any more: finding them, and removing their nodes.
 
-The counter of the tokens goes with the name. So it must be below the clock, which alone keeps them in their order then:
-by that of the leader, and by ours. The node of a lock goes only if lockctl made it, as
+The counter of the tokens goes with the name, and in the same transaction the floor is raised above it, unless it is
+above: no clock has to keep the tokens in their order. A counter ahead of the clock is kept, so that the floor is not:
+by the clock of the leader, and by ours. The node of a lock goes only if lockctl made it, as
 its data say: kazoo's ``Lock`` makes it once and fails for good when it has gone.
 """
 
@@ -11,8 +12,8 @@ from lockctl.clock import wall
 from lockctl.history import KEPT as RUNS_KEPT
 from lockctl.locks.inspect import matching
 from lockctl.locks.native import MICROSECONDS
-from lockctl.stores.zookeeper import inspect, records
-from lockctl.stores.zookeeper.address import KEPT, MADE_BY_US
+from lockctl.stores.zookeeper import inspect, records, tokens
+from lockctl.stores.zookeeper.address import MADE_BY_US
 from lockctl.stores.zookeeper.tokens import Record
 from lockctl.value import Value, replace
 
@@ -60,7 +61,7 @@ class _Traces(Value):
 def unused(session: Session, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
     """See ``Backend``; a look tells no time, so it is by our clock which the leader's is taken for."""
     place, names = session.place, inspect.children(session, deadline)
-    (kept,) = session.ask(deadline, lambda client: client.get_children_async(f"{place.root}/{KEPT}"))
+    (kept,) = session.ask(deadline, lambda client: client.get_children_async(place.records))
     wanted = matching(names if isinstance(kept, Exception) else [*names, *kept], pattern)
     now, found = wall(), list[tuple[str, float]]()
     for start in range(0, len(wanted), NAMES_AT_ONCE):
@@ -97,7 +98,9 @@ def forget(session: Session, name: str, older_than: float, deadline: Deadline) -
     if not seen.is_unused(older_than, made[1].ctime / 1000):
         return False
     seen = replace(seen, runs=_without_surplus(session, name, seen.runs, deadline))
-    (answers,) = session.ask(deadline, lambda client: _removal(client, place, name, seen))
+    (answer,) = session.ask(deadline, lambda client: client.get_async(place.records))
+    floor = _or_none(session, answer, place.records)
+    (answers,) = session.ask(deadline, lambda client: _removal(client, place, name, seen, floor))
     lock = place.key(name)
     if isinstance(answers, Exception):
         raise session.strange(answers, lock)
@@ -110,8 +113,8 @@ def forget(session: Session, name: str, older_than: float, deadline: Deadline) -
     return True
 
 
-def _removal(client: Any, place: Place, name: str, seen: _Traces) -> Any:
-    """The transaction that removes what was seen of a name, for ``Session.ask``."""
+def _removal(client: Any, place: Place, name: str, seen: _Traces, floor: Any) -> Any:
+    """The transaction that removes what was seen of a name, for ``Session.ask``; *floor*, data and stat, is raised."""
     lock, record = place.key(name), place.kept(name)
     transaction = client.transaction()
     if seen.lock is None:
@@ -127,6 +130,9 @@ def _removal(client: Any, place: Place, name: str, seen: _Traces) -> Any:
         transaction.delete(f"{record}/runs")
     if seen.record is not None:
         transaction.delete(record, seen.record[1].version)
+        if floor is not None and Record(*seen.record).last > Record(*floor).last:
+            now = int(wall() * MICROSECONDS)  # so that it is raised once for many names
+            transaction.set_data(place.records, tokens.plain(now), floor[1].version)
     return transaction.commit_async()
 
 

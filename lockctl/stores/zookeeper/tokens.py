@@ -3,7 +3,8 @@
 Its data are ``{"last":N}`` with the last token, or the document of a hold (:mod:`lockctl.stores.zookeeper.hold`) with
 ``last`` in it. Each grant raises the counter in the transaction that makes the holder's node, on condition of the
 version of the record. So tokens rise in the order of these transactions, and no two are the same; and whoever gets the
-lock has seen the record as it was. A counter that is missing or damaged is 0: then the clock alone counts.
+lock has seen the record as it was. A counter that is damaged is 0: then the clock alone counts. One that is missing
+begins above the floor, the same data in ``ROOT/.kept``, which is raised above every counter that is removed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 
 from lockctl import documents
+from lockctl.locks.native import next_token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,12 +27,13 @@ LARGEST = 1 << 62  # of a counter: more is rubbish, and what follows would fit i
 class Record:
     """A record as it was seen."""
 
-    __slots__ = ("data", "last", "until", "version")
+    __slots__ = ("data", "floor", "last", "until", "version")
 
     def __init__(self, data: bytes = b"", stat: Any = None) -> None:
         """*data* and *stat* of the node; without them, there is none."""
         self.data = data
         self.version: int = MISSING if stat is None else stat.version
+        self.floor: Record | None = None  # of a record that there is not, once it is known
         self.until = 0  # when the hold ends, in milliseconds of the leader's clock; 0: there is none
         digits = data[len(HEAD) : -len(TAIL)]
         if data.startswith(HEAD) and data.endswith(TAIL) and digits.isdigit() and len(digits) <= DIGITS:
@@ -43,6 +46,10 @@ class Record:
         hold, known = documents.seconds(content.get("hold")), documents.whole(content.get("until"))
         if hold:
             self.until = stat.mtime + 1 + math.ceil(hold * 1000) if known is None else known
+
+    def next_token(self, now: float) -> int:
+        """The token after the last one, on a host whose clock says *now*."""
+        return next_token(self.last if self.floor is None else self.floor.last, now)
 
     def raised(self, token: int, now: int) -> bytes:
         """The data with *token* as the last one; a hold stays as it is unless it is over at *now*, as `until` is."""

@@ -250,8 +250,58 @@ class TestCounter:
         assert list(backend.unused("*", older_than=60.0, timeout=LIMIT)) == []
         assert list(backend.unused("*", older_than=0.0, timeout=LIMIT)) == [("nightly", grant.token // 10**6)]
         assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)
-        assert etcd_server.command("get", prefix, "--prefix", "--keys-only").split() == []
+        floor = prefix + ".token/.floor"
+        assert etcd_server.command("get", prefix, "--prefix", "--keys-only").split() == [floor]
         assert a_tenure(backend, claim()) > grant.token
+
+    @KINDS
+    def test_who_read_that_there_is_none_is_not_below_one_that_came_and_was_removed(
+        self,
+        etcd_server: Etcd,
+        connect: Open,
+        clocks: Clocks,
+        monkeypatch: pytest.MonkeyPatch,
+        mine: Callable[[], Claim],
+    ) -> None:
+        backend, other = connect(etcd_server.address), connect(etcd_server.address)
+        see, before = tokens.Counter.see, list[int]()
+
+        def late(counter: tokens.Counter, *found: Any) -> None:
+            see(counter, *found)
+            if not before:
+                before.append(0)
+                clocks.ahead = 0.0
+                before.append(a_tenure(other, claim()))
+                assert other.forget("nightly", older_than=0.0, timeout=LIMIT)
+                clocks.ahead = -HOUR
+
+        monkeypatch.setattr(tokens.Counter, "see", late)
+        clocks.ahead = -HOUR
+        assert take(backend, mine()).token > before[1] > 0
+
+    def test_a_floor_that_is_damaged_is_none_and_is_put_right(
+        self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
+    ) -> None:
+        for value in DAMAGED.values():
+            TestHostileKeys.write(etcd_server, f"{prefix}.token/.floor", value)
+            given = a_tenure(backend, claim())
+            assert given <= microseconds()
+            assert list(backend.unused("*", older_than=0.0, timeout=LIMIT)) == [("nightly", given // 10**6)]
+            assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)
+            floor = etcd_server.command("get", f"{prefix}.token/.floor", "--print-value-only")
+            assert given < int(floor) <= microseconds()
+
+    def test_many_names_that_are_removed_raise_the_floor_once(
+        self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
+    ) -> None:
+        names = [f"job-{number}" for number in range(5)]
+        for name in names:
+            backend.release(take(backend, claim(name)), timeout=LIMIT)
+        floors = set()
+        for name in names:
+            assert backend.forget(name, older_than=0.0, timeout=LIMIT)
+            floors.add(etcd_server.command("get", f"{prefix}.token/.floor", "--print-value-only"))
+        assert len(floors) == 1
 
     def test_one_that_is_ahead_of_the_clock_is_not_removed(
         self, backend: EtcdBackend, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
