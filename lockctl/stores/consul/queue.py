@@ -50,9 +50,9 @@ class Queue:
         self._positions: dict[str, Position] = {}  # by owner
 
     def key_of(self, claim: Claim) -> str | None:
-        """The key of a claim that waits."""
+        """The key of a claim that waits, or perhaps waits: the answer to its writing may be lost."""
         position = self._positions.get(claim.owner)
-        return position.key if position is not None and position.is_queued else None
+        return None if position is None else position.key
 
     def keep(self, claim: Claim, deadline: Deadline) -> Position:
         """Our position, with a session that was renewed in time; the last one, if it was lost."""

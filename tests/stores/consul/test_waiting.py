@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable
+from lockctl.model import SLOT
 from lockctl.stores.consul.protocol import Agent
 from tests.contract.harness import LIMIT, Background, take
 from tests.faults.waiting import await_waiting
@@ -108,10 +109,12 @@ def test_a_key_in_the_queue_that_no_session_has_is_nobodys_position(harness: Con
     client.release(take(client, harness.claim()), timeout=LIMIT)
 
 
+@pytest.mark.parametrize("mode", [{}, {"mode": SLOT, "slots": 2}], ids=["whole", "slot"])
+@pytest.mark.parametrize("then", ["it waits", "it tries"])
 def test_a_position_whose_answer_was_lost_is_found_again(
-    harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch
+    harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch, then: str, mode: dict[str, Any]
 ) -> None:
-    holder, client, mine = harness.client(), harness.client(), harness.claim(ttl=60.0)
+    holder, client, mine = harness.client(), harness.client(), harness.claim(ttl=60.0, **mode)
     grant = take(holder, harness.claim(ttl=60.0))
     original = client._agent.transact
 
@@ -124,8 +127,9 @@ def test_a_position_whose_answer_was_lost_is_found_again(
     with pytest.raises(BackendUnavailable, match="the answer was lost"):
         client.wait(mine, timeout=LIMIT, interrupt=None)
     (before,) = position_keys(harness)
-    client.wait(mine, timeout=0.2, interrupt=None)
-    assert [each["Session"] for each in position_keys(harness)] == [before["Session"]]
+    if then == "it waits":
+        client.wait(mine, timeout=0.2, interrupt=None)
+        assert [each["Session"] for each in position_keys(harness)] == [before["Session"]]
     holder.release(grant, timeout=LIMIT)
     client.release(take(client, mine), timeout=LIMIT)
     assert position_keys(harness) == []
