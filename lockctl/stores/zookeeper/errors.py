@@ -86,6 +86,8 @@ def _reason(failure: BaseException) -> str:
         return f"TLS: {words}"
     if isinstance(failure, ConfigError):
         return str(failure)
+    if isinstance(failure, (BrokenPipeError, ConnectionResetError)):
+        return ""  # it was closed before all was sent: sooner than the server that closes it is usually seen to
     if isinstance(failure, OSError):
         return printable(failure.strerror or str(failure) or "failed")
     if type(failure).__name__ == "KazooTimeoutError":

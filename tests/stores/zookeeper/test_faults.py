@@ -343,3 +343,13 @@ def test_a_follower_that_was_cut_off_renews_nothing_although_it_answers(
     assert take(rival, mine).token > grant.token
     reader.stop()
     reader.close()
+
+
+def test_a_server_that_resets_the_connection_is_told_as_one_that_closes_it(
+    zookeeper_server: ZooKeeper, start_proxy: Callable[..., Any], opened: Callable[[str], ZooKeeperBackend]
+) -> None:
+    """As one with too many connections does, for who has sent something by then."""
+    proxy = start_proxy(zookeeper_server, mode="reset")
+    client = opened(f"zookeeper://{proxy.host}:{proxy.port}/locks")
+    with pytest.raises(BackendUnavailable, match="it closes the connection: no quorum, more connections from this"):
+        client.try_acquire(claim(), timeout=1.0)
