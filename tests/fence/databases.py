@@ -40,6 +40,10 @@ class PostgresqlHarness(FenceHarness):
         plain = self.server.url.replace(self.server.address, self.proxy.address)
         return f"{plain}?schema={self.schema.replace(' ', '%20')}{more}"
 
+    def behind(self, address: str) -> tuple[str, str]:
+        """As :meth:`words`, through a server at this address."""
+        return "stock", self.url().replace(self.proxy.address, address)
+
     def words(self, resource: str = "stock") -> tuple[str, str]:
         return resource, self.url()
 
@@ -81,6 +85,10 @@ class MysqlHarness(FenceHarness):
         """The URL of the store."""
         plain = self.server.url.replace(self.server.address, self.proxy.address)
         return f"{plain.rpartition('/')[0]}/{self.database}{more}"
+
+    def behind(self, address: str) -> tuple[str, str]:
+        """As :meth:`words`, through a server at this address."""
+        return "stock", self.url().replace(self.proxy.address, address)
 
     def words(self, resource: str = "stock") -> tuple[str, str]:
         return resource, self.url()

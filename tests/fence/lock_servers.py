@@ -16,6 +16,7 @@ from lockctl.fence import LARGEST, Stale, open_place
 from lockctl.model import Claim
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
+from tests.fence.changed_answers import ChangedAnswers
 from tests.fence.contract import DOMAIN, LIMIT, OTHER, Client, FenceHarness, StoreContract, mark
 from tests.servers.proxy import Proxy
 
@@ -102,6 +103,10 @@ class ServedHarness(FenceHarness):
     def words(self, resource: str = "stock") -> tuple[str, str]:
         return resource, self.url()
 
+    def behind(self, address: str) -> tuple[str, str]:
+        """As :meth:`words`, through a server at this address."""
+        return "stock", self.url(address)
+
     def damage(self, resource: str = "stock") -> None:
         self.put(self.key(resource), b"something else")
 
@@ -120,7 +125,7 @@ class ServedHarness(FenceHarness):
         self.proxy.close()
 
 
-class LockServerContract(StoreContract):
+class LockServerContract(ChangedAnswers, StoreContract):
     """The contract, and what is the same for all servers."""
 
     def test_a_mark_is_text_that_a_person_can_read_and_write(self, harness: ServedHarness, client: Client) -> None:

@@ -16,6 +16,7 @@ from lockctl import fence
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
 from lockctl.fence import Mark, Stale, put
 from lockctl.fence.stores.objects import ObjectStore, Overtaken
+from tests.fence.changed_answers import ChangedAnswers
 from tests.fence.contract import LIMIT, Client, FenceHarness, StoreContract, mark
 from tests.servers.http_proxy import HttpProxy, without_conditions, without_conditions_for_new_ones
 from tests.servers.proxy import Proxy
@@ -54,6 +55,10 @@ class ObjectHarness(FenceHarness):
 
     def words(self, resource: str = "stock") -> tuple[str, str]:
         return self.at(self.proxy.address, resource), ""
+
+    def behind(self, address: str) -> tuple[str, str]:
+        """As :meth:`words`, through a server at this address."""
+        return self.at(address, "stock"), ""
 
     def damage(self, resource: str = "stock") -> None:
         self.place(resource + SIDE, b"\xff\x1b[31m;34")
@@ -126,7 +131,7 @@ def _written(request: Request) -> str:
     return request.path.partition("?")[0] if request.method == "PUT" else ""
 
 
-class ObjectContract(StoreContract):
+class ObjectContract(ChangedAnswers, StoreContract):
     """To be inherited for each kind of object."""
 
     @pytest.fixture

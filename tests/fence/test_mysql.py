@@ -12,6 +12,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import Stale, open_place, sql
 from lockctl.stores.mysql.address import from_url
 from lockctl.url import parse_url
+from tests.fence.changed_answers import ChangedAnswers
 from tests.fence.contract import HOLD, LIMIT, Client, StoreContract, mark, running
 from tests.fence.databases import MysqlHarness
 from tests.jobs import eventually
@@ -39,7 +40,7 @@ def client(harness: MysqlHarness) -> Iterator[Client]:
     made.store.close()
 
 
-class TestMysql(StoreContract):
+class TestMysql(ChangedAnswers, StoreContract):
     """Every promise, held by rows."""
 
 

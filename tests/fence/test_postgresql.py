@@ -15,6 +15,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import Stale, open_place, sql
 from lockctl.fence.stores.postgresql import PostgresqlStore
 from lockctl.url import parse_url
+from tests.fence.changed_answers import ChangedAnswers
 from tests.fence.contract import HOLD, LIMIT, Client, StoreContract, mark, running
 from tests.fence.databases import PostgresqlHarness
 from tests.jobs import eventually
@@ -41,7 +42,7 @@ def client(harness: PostgresqlHarness) -> Iterator[Client]:
     made.store.close()
 
 
-class TestPostgresql(StoreContract):
+class TestPostgresql(ChangedAnswers, StoreContract):
     """Every promise, held by rows."""
 
 

@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import os
 import select
 import socket
 import threading
 from typing import TYPE_CHECKING
 
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as some
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    # which connection, answer and byte of it, as parts of all there are; how many bytes go; and what comes instead
+    Change = tuple[float, float, float, int, bytes]
     Conversation = list[bytes]  # of one connection: what the server said at first, and after each time it was asked
 
 CHUNK = 1 << 20  # bytes
 LIMIT = 10.0  # seconds without a word after which a connection is given up
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "12"))
+PIECES = [b"", b"\0", b"\xff" * 4, b"\x7f\xff\xff\xff", b"\0" * 8, b"-1", b"9" * 30, b"1e999", b"\r\n", b"\r\n\r\n"]
+PIECES += [b"null", b"[", b"{}", b'"', b"}", b"<", b"\xc3", b"\\ud800", b"[" * 2000, b"\x1b[2J", b"x" * 5000]
+
+CHANGE = some.tuples(
+    some.floats(0, 1, exclude_max=True),
+    some.floats(0, 1, exclude_max=True),
+    some.floats(0, 1),
+    some.sampled_from([0, 0, 1, 1, 2, 4, 8, 100_000]),
+    some.one_of(some.sampled_from(PIECES), some.binary(max_size=4)),
+)
+
+
+def on_changes(check: Callable[[list[Change]], None]) -> Callable[[], None]:
+    """Have a check made of many lists of changes; of how many, FUZZ_EXAMPLES says."""
+    plain = settings(max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.generate])  # calls take long
+    return plain(given(some.lists(CHANGE, min_size=1, max_size=3))(check))
 
 
 @contextlib.contextmanager
@@ -95,3 +119,14 @@ def replaying(conversations: list[Conversation]) -> Iterator[str]:
 
     with listening(say) as here:
         yield here
+
+
+def changed(conversations: list[Conversation], changes: list[Change]) -> list[Conversation]:
+    """The same with some bytes changed."""
+    result = copy.deepcopy(conversations)
+    for which, answer, at, gone, instead in changes:
+        said = result[int(which * len(result))]
+        number = int(answer * len(said))
+        start = int(at * len(said[number]))
+        said[number] = said[number][:start] + instead + said[number][start + gone :]
+    return result

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import Stale, accept
 from lockctl.fence.sql import TABLE
-from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark
+from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark, only
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
 from lockctl.stores.mysql import protocol as mysql
@@ -101,7 +101,7 @@ class MysqlStore:
                 session.ask(REMOVE, deadline, resource)
             session.ask("COMMIT", deadline)
             try:
-                return as_mark(*rows[0][:2]) if rows else None
+                return as_mark(rows[0]) if rows else None
             except ForeignRow:
                 return None
 
@@ -138,8 +138,7 @@ class MysqlStore:
         def step(session: Session) -> Any:
             return session.ask("SELECT @@innodb_flush_log_at_trx_commit", deadline)
 
-        ((flushed,),) = self._asked(step, TABLE, deadline)
-        if int(flushed) not in WAITS_FOR_DISK:
+        if only(self._asked(step, TABLE, deadline)) not in WAITS_FOR_DISK:
             raise ConfigError(f"{self._where}: a crash can lose marks: set innodb_flush_log_at_trx_commit = 1")
 
     def close(self) -> None:
@@ -220,10 +219,10 @@ class MysqlStore:
 
     def _mark(self, resource: str, row: Row) -> Mark:
         """The mark in a row. Raises ``ConfigError``."""
-        if row[2] != resource:
+        if row[2:] != (resource,):
             raise ConfigError(f"{self._where}: the name of {printable(resource)} is to MySQL the same as another one")
         try:
-            return as_mark(*row[:2])
+            return as_mark(row)
         except ForeignRow as wrong:
             raise ConfigError(
                 f"{self._where}: the mark of {printable(resource)} in {TABLE} {wrong}: lockctl fence reset sets it anew"

@@ -12,7 +12,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import Stale
 from lockctl.fence.sql import SCHEMA
 from lockctl.fence.stores.postgresql_table import MarkTable
-from lockctl.fence.stores.rows import ForeignRow, as_mark
+from lockctl.fence.stores.rows import ForeignRow, as_mark, only
 from lockctl.stores.postgresql.address import from_url
 from lockctl.stores.postgresql.protocol import Standby, connect
 from lockctl.stores.postgresql.session import SessionGone
@@ -79,7 +79,7 @@ class PostgresqlStore:
         session = self._connect(deadline)  # a fresh one: only once can it be said what was there before
         try:
             before = self._marks.replace(session, resource, mark, deadline)
-            return None if before is None else as_mark(*before)
+            return None if before is None else as_mark(before)
         except ForeignRow:
             return None
         finally:
@@ -110,8 +110,7 @@ class PostgresqlStore:
     def check_durable(self, *, timeout: float) -> None:
         """See ``Store``: each step of ours waits for its commit, if the server waits for its disk."""
         deadline = Deadline(timeout)
-        ((fsync,),) = self._asked(lambda session: session.ask("SHOW fsync", deadline), deadline)
-        if bytes(fsync) != b"on":
+        if only(self._asked(lambda session: session.ask("SHOW fsync", deadline), deadline)) != b"on":
             raise ConfigError(f"postgresql at {self._address}: fsync is off, so a crash can lose marks: set fsync = on")
 
     def close(self) -> None:

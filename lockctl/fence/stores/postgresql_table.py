@@ -140,7 +140,7 @@ class MarkTable:
     def _mark(self, resource: str, row: Row) -> Mark:
         """The mark in a row. Raises ``ConfigError``."""
         try:
-            return as_mark(*row)
+            return as_mark(row)
         except ForeignRow as wrong:
             raise ConfigError(
                 f"postgresql at {self._address}: the mark of {printable(resource)} in {self._name} {wrong}:"
