@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import ClassVar, Protocol
 
-    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Run
+    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
 else:
 
     class Protocol:
@@ -75,8 +75,8 @@ class Backend(Protocol):
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         """All locks whose name matches a glob, in the order of their names. Reads only."""
 
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
-        """Ask the holder that was *seen* to give the lock back; with *now*, free it at once.
+    def revoke(self, name: str, seen: Holder, wanted: Revocation, *, timeout: float) -> int | None:
+        """Ask the holder that was *seen* to give the lock back; if it is *wanted* now, free it at once.
 
         ``None``: somebody else holds it by now, or nobody: the holder that was seen has gone, by itself or, where the
         answer got lost and the request was sent again, by this very call. Otherwise the smallest

@@ -134,6 +134,14 @@ class Run(Value):
         return self.started_at is not None
 
 
+class Revocation(Value):
+    """A holder is to give its lock back; with *now*, the lock is taken away at once. Who wants it, and why."""
+
+    now: bool
+    by: str
+    reason: str
+
+
 class LockInfo(Value):
     """One lock as an operator sees it. *state* is ``held``, ``free`` or ``foreign``."""
 

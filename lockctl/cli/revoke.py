@@ -11,7 +11,7 @@ from lockctl.cli.run import user_name
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.lease.afterwards import REMEMBER_TIMEOUT
-from lockctl.model import Run
+from lockctl.model import Revocation, Run
 from lockctl.value import Value
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def _revoke(backend: Backend, wish: Wish, holder: Holder, by: str, *, now: bool)
     """See ``Backend.revoke``; asked once more when the first answer may have been lost, which does no harm."""
 
     def ask() -> int | None:
-        return backend.revoke(wish.name, holder, now=now, by=by, reason=wish.reason, timeout=REQUEST_TIMEOUT)
+        return backend.revoke(
+            wish.name, holder, Revocation(now=now, by=by, reason=wish.reason), timeout=REQUEST_TIMEOUT
+        )
 
     try:
         return ask()

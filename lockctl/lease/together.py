@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lockctl.backend import Backend
-    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Run
+    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
 
 LEAST = 0.05  # seconds that a request gets at least: with less it could not succeed
 
@@ -181,9 +181,9 @@ class Together:
         """See ``Backend``."""
         return self._any.list(pattern, timeout=timeout)
 
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+    def revoke(self, name: str, seen: Holder, wanted: Revocation, *, timeout: float) -> int | None:
         """See ``Backend``."""
-        return self._any.revoke(name, seen, now=now, by=by, reason=reason, timeout=timeout)
+        return self._any.revoke(name, seen, wanted, timeout=timeout)
 
     def last_success(self, name: str, *, timeout: float) -> float | None:
         """See ``Backend``."""

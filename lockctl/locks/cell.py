@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.driver import Cells, Seen
-    from lockctl.model import Capabilities, Claim, Holder, LockInfo, Run
+    from lockctl.model import Capabilities, Claim, Holder, LockInfo, Revocation, Run
 
     T = TypeVar("T")
 
@@ -177,18 +177,16 @@ class CellBackend:
 
         yield from inspect.matching_locks(self._locks, self.capabilities, pattern, Deadline(timeout))
 
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
-        """See ``Backend``. Of another program nothing is left with *now*: its data is replaced."""
+    def revoke(self, name: str, seen: Holder, wanted: Revocation, *, timeout: float) -> int | None:
+        """See ``Backend``. Of another program nothing is left with ``now``: its data is replaced."""
         deadline = Deadline(timeout)
         while True:
             try:
-                return self._locks.change(
-                    name, lambda lock, _: _changed(lock.revoke(name, seen, now=now, by=by, reason=reason)), deadline
-                )
+                return self._locks.change(name, lambda lock, _: _changed(lock.revoke(name, seen, wanted)), deadline)
             except Foreign as foreign:
                 if seen.owner is not None:
                     return None
-                if not now:
+                if not wanted.now:
                     from lockctl.locks.revoke import another_program
 
                     raise another_program(name) from None

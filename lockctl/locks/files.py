@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.model import Grant, Holder, LockInfo, Run
+    from lockctl.model import Grant, Holder, LockInfo, Revocation, Run
     from lockctl.wire.deadline import Deadline
 
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -30,7 +30,7 @@ class Revoke(Protocol[C_contra]):
     """What ``revoke.py`` has."""
 
     def revoke(
-        self, client: C_contra, name: str, seen: Holder, deadline: Deadline, /, *, now: bool, by: str, reason: str
+        self, client: C_contra, name: str, seen: Holder, wanted: Revocation, deadline: Deadline, /
     ) -> int | None:
         """See ``Backend.revoke``."""
 

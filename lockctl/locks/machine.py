@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Claim, Holder
+    from lockctl.model import Claim, Holder, Revocation
 
     Member = dict[str, Any]
 
@@ -159,19 +159,19 @@ class Lock:
             del self.holders[owner]
         return True
 
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str) -> int | None:
-        """See ``Backend.revoke``; raises ``LockctlError`` for a hold that is not to end *now*."""
+    def revoke(self, name: str, seen: Holder, wanted: Revocation) -> int | None:
+        """See ``Backend.revoke``; raises ``LockctlError`` for a hold that is not to end now."""
         holder = self.holders.get(seen.owner or "")
         if holder is None or holder["token"] != seen.token:
             return None
-        if now:
+        if wanted.now:
             del self.holders[holder["owner"]]
         elif "ended_at" in holder:
             from lockctl.locks.revoke import only_a_hold
 
             raise only_a_hold(name)
         else:
-            asked = documents.describe_revocation(holder["owner"], by, reason)
+            asked = documents.describe_revocation(holder["owner"], wanted.by, wanted.reason)
             holder["asked"] = json_text.parse(asked)
         return self.token + 1
 

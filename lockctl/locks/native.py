@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, TypeVar
 
     from lockctl.locks.files import Inspect, Records, Retire, Revoke
-    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Run
+    from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
 
     T = TypeVar("T")
 
@@ -76,10 +76,10 @@ class NativeBackend:
         file: Inspect[Any] = self._file("inspect")
         return self._do(file.list_locks, timeout, pattern)
 
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
+    def revoke(self, name: str, seen: Holder, wanted: Revocation, *, timeout: float) -> int | None:
         """See ``Backend``."""
         file: Revoke[Any] = self._file("revoke")
-        return self._do(file.revoke, timeout, name, seen, now=now, by=by, reason=reason)
+        return self._do(file.revoke, timeout, name, seen, wanted)
 
     def last_success(self, name: str, *, timeout: float) -> float | None:
         """See ``Backend``."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.model import Revocation
 from tests.contract.harness import LIMIT, departed, refused, take
 from tests.jobs import eventually
 
@@ -30,7 +31,7 @@ def renewable(harness: Harness) -> Claim:
 
 def revoke(client: Backend, seen: Holder, *, now: bool = False, reason: str = "maintenance") -> int | None:
     """What an operator does."""
-    return client.revoke("nightly", seen, now=now, by="ops@web3", reason=reason, timeout=LIMIT)
+    return client.revoke("nightly", seen, Revocation(now=now, by="ops@web3", reason=reason), timeout=LIMIT)
 
 
 def unless_in_reach(harness: Harness) -> contextlib.AbstractContextManager[object]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import ConfigError, LeaseRevoked
-from lockctl.model import SHARED, SLOT
+from lockctl.model import SHARED, SLOT, Revocation
 from tests.contract.harness import LIMIT, Background, refused, take
 from tests.contract.waiting import await_waiters, start_waiting
 from tests.jobs import eventually
@@ -273,7 +273,7 @@ class Sharing:
             grants = [take(client, claim) for client, claim in zip((backend, other), claims, strict=True)]
             seen = {holder.owner: holder for holder in backend.inspect("nightly", timeout=LIMIT).holders}
             asked = seen[grants[1].claim.owner]
-            floor = backend.revoke("nightly", asked, now=False, by="ops@web3", reason="", timeout=LIMIT)
+            floor = backend.revoke("nightly", asked, Revocation(now=False, by="ops@web3", reason=""), timeout=LIMIT)
             assert floor is not None
             with pytest.raises(LeaseRevoked):
                 other.renew(grants[1], timeout=LIMIT)
@@ -290,5 +290,5 @@ class Sharing:
             grant: Grant = take(backend, claim)
             assert take(backend, claim).token == grant.token
             for holder in backend.inspect("nightly", timeout=LIMIT).holders:
-                backend.revoke("nightly", holder, now=True, by="ops@web3", reason="", timeout=LIMIT)
+                backend.revoke("nightly", holder, Revocation(now=True, by="ops@web3", reason=""), timeout=LIMIT)
             assert backend.inspect("nightly", timeout=LIMIT).state == "free"

@@ -16,6 +16,7 @@ import pytest
 
 from lockctl.errors import LeaseLost
 from lockctl.kernel import unlock
+from lockctl.model import Revocation
 from lockctl.stores.file import hold, inspect, records, retire, revoke, share
 from lockctl.stores.file.lock import FileBackend
 from lockctl.supervise import tree
@@ -250,7 +251,7 @@ class TestFile(BackendContract):
     ) -> None:
         grant = take(backend, harness.claim())
         (holder,) = other.inspect("nightly", timeout=LIMIT).holders
-        other.revoke("nightly", holder, now=False, by="ops", reason="", timeout=LIMIT)
+        other.revoke("nightly", holder, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
         assert [lock.name for lock in other.list("*", timeout=LIMIT)] == ["nightly"]
         backend.release(grant, timeout=LIMIT)
         eventually(lambda: sorted(os.listdir(harness.directory)) == ["nightly"])

@@ -10,6 +10,7 @@ import pytest
 
 from lockctl import registry
 from lockctl.lease.together import Together
+from lockctl.model import Revocation
 from lockctl.url import parse_url
 from tests.contract.harness import claim
 from tests.faults.backends import SERVED, Place, addresses_of, on_backends
@@ -72,7 +73,7 @@ def test_a_give_back_that_comes_late_does_not_hit_the_next_attempt(
     assert together.try_acquire(asked, timeout=LIMIT) is None
     together.inspect("a", timeout=LIMIT)  # what looks from another connection has it
     (seen,) = other.inspect("a", timeout=LIMIT).holders
-    assert other.revoke("a", seen, now=False, by="ops", reason="", timeout=LIMIT)
+    assert other.revoke("a", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
 
     first, release = clients[0], clients[0].release
 

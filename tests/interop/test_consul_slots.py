@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import LockctlError
+from lockctl.model import Revocation
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
 from tests.interop.test_consul import HELD, Place, consul_lock, marked, place
@@ -138,8 +139,8 @@ def test_a_slot_of_consul_lock_can_be_taken_away_and_its_command_is_ended(
         seen = operator.inspect("nightly", timeout=LIMIT).holders[0]
         assert seen.owner is None
         with pytest.raises(LockctlError, match="cannot be told"):
-            operator.revoke("nightly", seen, now=False, by="ops", reason="", timeout=LIMIT)
-        assert operator.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is not None
+            operator.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+        assert operator.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
     theirs.wait(LIMIT)  # long before its sleep ends
     assert states(lockctl, place) == ("held", 2, 1)
     (tmp_path / "ours.end").touch()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lockctl import runner
 from lockctl.errors import LockctlError
 from lockctl.lease.schedule import plan as schedule_of
+from lockctl.model import Revocation
 from lockctl.request import Request
 from lockctl.supervise import channel, guard, starting
 from lockctl.supervise.fork import GuardProcess
@@ -238,7 +239,9 @@ class History:
             modules.TIME.sleep(fault.value)
             asked, now = self.world.now, bool(fault.more)
             self.revoked.append(Revoked(holders[0].owner, asked, now, done=False))
-            answer = backend.revoke(LOCK, holders[0], now=now, by="ops", reason="why not", timeout=ASK_TIMEOUT)
+            answer = backend.revoke(
+                LOCK, holders[0], Revocation(now=now, by="ops", reason="why not"), timeout=ASK_TIMEOUT
+            )
             self.world.tell("operator", f"{'frees the lock' if now else 'asks for the lock'}: {answer}")
             self.revoked.append(Revoked(holders[0].owner, asked, now, done=answer is not None))
         except LockctlError as failure:

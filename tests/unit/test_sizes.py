@@ -40,7 +40,6 @@ LONG_FUNCTIONS = {
     "stores/postgresql/share.py: join": "one transaction and its outcomes",
 }
 TOLD = "it is told everything it needs when it begins"
-REVOKE = "what Backend.revoke is told, and what the store works with"
 OF_ONE_STATEMENT = "each is a value in one statement or script of the server"
 MANY_PARAMETERS = {
     "cli/run.py: configured": TOLD,
@@ -49,24 +48,14 @@ MANY_PARAMETERS = {
     "fence/asgi.py: FenceMiddleware.__init__": "the options of a public class, by name",
     "fence/wsgi.py: FenceMiddleware.__init__": "the options of a public class, by name",
     "lease/acquire.py: acquire": TOLD,
-    "locks/files.py: Revoke.revoke": REVOKE,
     "locks/inspect.py: lock_info": "each is a field of what it makes",
-    "stores/consul/revoke.py: revoke": REVOKE,
-    "stores/etcd/revoke.py: revoke": REVOKE,
-    "stores/file/revoke.py: ask": REVOKE,
-    "stores/file/revoke.py: replace_file": REVOKE,
+    "stores/file/revoke.py: replace_file": "the lock file by its names, who had it, and what the new one says",
     "stores/file/wait.py: wait_for": TOLD,
     "stores/postgresql/hold.py: begin": OF_ONE_STATEMENT,
     "stores/postgresql/protocol.py: _parameters": OF_ONE_STATEMENT,
-    "stores/postgresql/revoke.py: revoke": REVOKE,
     "stores/postgresql/share.py: join": OF_ONE_STATEMENT,
     "stores/postgresql/tokens.py: Fence.bump": OF_ONE_STATEMENT,
     "stores/redis/hold.py: keep": OF_ONE_STATEMENT,
-    "stores/redis/revoke.py: ask": REVOKE,
-    "stores/redis/revoke.py: revoke": REVOKE,
-    "stores/redis/share.py: revoke": REVOKE,
-    "stores/redlock/revoke.py: revoke": REVOKE,
-    "stores/zookeeper/revoke.py: revoke": REVOKE,
 }
 
 FILES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in sorted(ROOT.rglob("*.py"))}

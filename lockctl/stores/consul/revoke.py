@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Holder
+    from lockctl.model import Holder, Revocation
     from lockctl.stores.consul.inspect import Sight
     from lockctl.stores.consul.layout import Entry
     from lockctl.stores.consul.protocol import Agent
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 TRIES = 8  # changes of the keys under our eyes
 
 
-def revoke(agent: Agent, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str) -> int | None:
+def revoke(agent: Agent, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend``."""
-    if now:
+    if wanted.now:
         return _take_away(agent, name, seen, deadline)
-    return _ask_back(agent, name, seen, (printable(by), printable(reason)), deadline)
+    return _ask_back(agent, name, seen, (printable(wanted.by), printable(wanted.reason)), deadline)
 
 
 def _ask_back(agent: Agent, name: str, seen: Holder, request: tuple[str, str], deadline: Deadline) -> int | None:

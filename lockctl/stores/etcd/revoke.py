@@ -12,14 +12,12 @@ from lockctl.stores.etcd.share import holders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.model import Holder
+    from lockctl.model import Holder, Revocation
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
 
-def revoke(
-    backend: Client, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
-) -> int | None:
+def revoke(backend: Client, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend``. What is asked of a holder is attached to its lease: it ends with the grant."""
     (found,) = read_queues(backend, [name], deadline)
     for current in found[: holders(backend.layout.directory(name), found)]:
@@ -30,7 +28,7 @@ def revoke(
             break
     else:
         return None
-    if now:
+    if wanted.now:
         action = layout.delete(current.key)
     elif owner is None:
         raise another_program(name)
@@ -40,7 +38,7 @@ def revoke(
         raise LockctlError(f"the key of {name} was overwritten by another client and belongs to no lease: use --now")
     else:
         told = backend.layout.revocation(name, current.lease)
-        action = layout.put(told, documents.describe_revocation(owner, by, reason), current.lease)
+        action = layout.put(told, documents.describe_revocation(owner, wanted.by, wanted.reason), current.lease)
     request = {"compare": [layout.is_created_at(current.key, current.created)], "success": [action]}
     try:
         answer = backend.cluster.call("/v3/kv/txn", request, deadline)
@@ -48,7 +46,7 @@ def revoke(
             return None
     except LeaseGone:
         return None  # it has left in this moment
-    if now and owner is not None and current.lease:
+    if wanted.now and owner is not None and current.lease:
         # the lock is free already; without its lease the holder learns of it by one request less. That of
         # another program may keep more than this lock alive, and is left to it.
         try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import ClassVar
 
-    from lockctl.model import Claim, Holder, LockInfo, Run
+    from lockctl.model import Claim, Holder, LockInfo, Revocation, Run
     from lockctl.stores.file.share import Slot
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
@@ -312,8 +312,8 @@ class FileBackend:
 
         return inspect.find_all(self._path, self._prefix, pattern)
 
-    def revoke(self, name: str, seen: Holder, *, now: bool, by: str, reason: str, timeout: float) -> int | None:
-        """See ``Backend``. With *now*, all who hold the lock beside the one that was seen lose it, too."""
+    def revoke(self, name: str, seen: Holder, wanted: Revocation, *, timeout: float) -> int | None:
+        """See ``Backend``. With ``now``, all who hold the lock beside the one that was seen lose it, too."""
         from lockctl.stores.file import revoke
 
         key, file = self._key(name), self._prefix + name
@@ -322,8 +322,8 @@ class FileBackend:
             return None
         try:
             directory = self._open_directory()
-            if not now:
-                revoke.ask(directory, file, key, name, seen, by, reason)
+            if not wanted.now:
+                revoke.ask(directory, file, key, name, seen, wanted)
                 return (seen.token or 0) + 1
             deadline = _deadline(timeout)
             if present.holders[0].ended_at is not None:

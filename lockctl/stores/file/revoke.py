@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from lockctl.model import Holder, LockInfo
+    from lockctl.model import Holder, LockInfo, Revocation
     from lockctl.wire.deadline import Deadline
 
 NOBODY = b"null"
 TO_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY  # a file of somebody else
 
 
-def ask(directory: int, file: str, key: str, name: str, holder: Holder, by: str, reason: str) -> None:
+def ask(directory: int, file: str, key: str, name: str, holder: Holder, wanted: Revocation) -> None:
     """Leave a request beside the lock, whole or not at all; its holder looks for it at every heartbeat.
 
     Raises ``LockctlError`` for a holder that nobody, or not this user, can ask for anything, and ``OSError``.
@@ -49,7 +49,8 @@ def ask(directory: int, file: str, key: str, name: str, holder: Holder, by: str,
             " directory may take it back"
         )
         raise LockctlError(message)
-    _put(directory, address.request_file(file, number), documents.describe_revocation(holder.owner, by, reason), user)
+    document = documents.describe_revocation(holder.owner, wanted.by, wanted.reason)
+    _put(directory, address.request_file(file, number), document, user)
 
 
 def read_request(directory: int, request: str) -> bytes | None:

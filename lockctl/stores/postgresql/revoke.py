@@ -16,7 +16,7 @@ from lockctl.stores.postgresql.session import SqlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.model import Holder
+    from lockctl.model import Holder, Revocation
     from lockctl.stores.postgresql.layout import Key
     from lockctl.stores.postgresql.observer import Observer
     from lockctl.stores.postgresql.protocol import Opened
@@ -27,18 +27,16 @@ if TYPE_CHECKING:
 PAUSE = "SELECT pg_catalog.pg_sleep(0.01)"  # the server's, while it ends a session
 
 
-def revoke(
-    observer: Observer, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
-) -> int | None:
-    """See ``Backend``. With *now* the server ends the holder's session."""
-    if now:
+def revoke(observer: Observer, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
+    """See ``Backend``. With ``now`` the server ends the holder's session."""
+    if wanted.now:
         ended = _end(observer, name, seen, deadline)
     elif seen.owner is None:
         raise another_program(name)
     else:
-        ended = _ask(observer, name, seen, printable(by), printable(reason), deadline)
+        ended = _ask(observer, name, seen, wanted, deadline)
     if ended is None and seen.owner is not None:
-        ended = _end_hold(observer, name, seen, now=now, deadline=deadline)
+        ended = _end_hold(observer, name, seen, now=wanted.now, deadline=deadline)
     return ended
 
 
@@ -62,7 +60,7 @@ def end_sessions(observer: Observer, owner: str, name: str, deadline: Deadline) 
     observer.with_session(ask, deadline)
 
 
-def _ask(observer: Observer, name: str, seen: Holder, by: str, reason: str, deadline: Deadline) -> int | None:
+def _ask(observer: Observer, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """Leave a request for *seen* to give the lock back; ``None`` if it is not the holder any more."""
     key = observer.address.key_of(name)
     mark = queue.mark(seen.owner or "")
@@ -73,7 +71,7 @@ def _ask(observer: Observer, name: str, seen: Holder, by: str, reason: str, dead
         f" WHERE {is_key(key)} AND l.granted AND left(a.application_name, %s) = %s)"
         " RETURNING GREATEST(h.token, (SELECT max(f.token) FROM {} f WHERE f.key = h.key))"
     )
-    document = describe_revocation(seen.owner or "", by, reason).decode()
+    document = describe_revocation(seen.owner or "", printable(wanted.by), printable(wanted.reason)).decode()
 
     def ask(session: Opened) -> int | None:
         values = (document, key.text, seen.owner, seen.token, len(mark), mark)

@@ -12,7 +12,7 @@ from lockctl.stores.redis.scripts import QUEUE_KEPT, script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.model import Holder
+    from lockctl.model import Holder, Revocation
     from lockctl.stores.redis.session import Session, Words
     from lockctl.wire.deadline import Deadline
 
@@ -35,44 +35,34 @@ return {{1, '0'}}
 """)
 
 
-def revoke(
-    session: Session, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
-) -> int | None:
+def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend.revoke``, for one server."""
     if seen.mode in (SHARED, SLOT):
         from lockctl.stores.redis import share
 
-        return share.revoke(session, name, seen, deadline, now=now, by=by, reason=reason)
-    if seen.ended_at is not None and not now:
+        return share.revoke(session, name, seen, wanted, deadline)
+    if seen.ended_at is not None and not wanted.now:
         raise only_a_hold(name)
     if seen.owner is not None and seen.token is not None:
         expected = entry.beginning(seen.owner, seen.token).encode()
-        return ask(session, name, seen, expected, deadline, now=now, by=by, reason=reason)
+        return _ask(session, name, seen, expected, wanted, deadline)
     (present,) = read_locks(session, [name], deadline)
     if present.value is None or present.record is not None:
         return None
-    if not now:
+    if not wanted.now:
         raise another_program(name)
-    return ask(session, name, seen, present.value, deadline, now=True, by=by, reason=reason)
+    return _ask(session, name, seen, present.value, wanted, deadline)
 
 
-def ask(
-    session: Session,
-    name: str,
-    seen: Holder,
-    expected: bytes,
-    deadline: Deadline,
-    *,
-    now: bool,
-    by: str,
-    reason: str,
+def _ask(
+    session: Session, name: str, seen: Holder, expected: bytes, wanted: Revocation, deadline: Deadline
 ) -> int | None:
     """Revoke if the lock's value begins with *expected*, or is it when it is another program's."""
     foreign = seen.owner is None
     floor = (seen.token or 0) + 1
-    document = documents.describe_revocation(seen.owner or "", by, reason)
-    words: Words = [expected, int(foreign), int(now), document, floor]
+    document = documents.describe_revocation(seen.owner or "", wanted.by, wanted.reason)
+    words: Words = [expected, int(foreign), int(wanted.now), document, floor]
     reply = session.run(REVOKE, keys_of(session.prefix, name), words, deadline)
     if entry.answer(reply, session.where, 1)[0] != 1:
         return None
-    return entry.token(entry.answer(reply, session.where, 2)[1], session.where) if now else floor
+    return entry.token(entry.answer(reply, session.where, 2)[1], session.where) if wanted.now else floor

@@ -9,7 +9,7 @@ from lockctl.stores.redis.layout import keys_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.model import Claim, Grant, Holder
+    from lockctl.model import Claim, Grant, Holder, Revocation
     from lockctl.stores.redis.scripts import Script
     from lockctl.stores.redis.session import Session, Words
     from lockctl.wire.deadline import Deadline
@@ -57,14 +57,12 @@ def joining(claim: Claim, life: int, document: bytes) -> tuple[Script, Words]:
     return share_scripts.JOIN, [claim.owner, life, document, kind(claim)]
 
 
-def revoke(
-    session: Session, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
-) -> int | None:
+def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend.revoke``, for one of several holders."""
     owner, token = seen.owner or "", "" if seen.token is None else seen.token
-    words: Words = [owner, token, int(now), documents.describe_revocation(owner, by, reason)]
+    words: Words = [owner, token, int(wanted.now), documents.describe_revocation(owner, wanted.by, wanted.reason)]
     reply = session.run(share_scripts.REVOKE, keys_of(session.prefix, name), words, deadline)
     if entry.answer(reply, session.where, 1)[0] != 1:
         return None
     floor = entry.token(entry.answer(reply, session.where, 2)[1], session.where)
-    return floor if now else (seen.token or 0) + 1
+    return floor if wanted.now else (seen.token or 0) + 1

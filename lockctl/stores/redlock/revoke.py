@@ -10,29 +10,27 @@ from lockctl.stores.redlock.nodes import PATIENCE, ask_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.model import Holder
+    from lockctl.model import Holder, Revocation
     from lockctl.stores.redlock.tally import Majority
     from lockctl.wire.deadline import Deadline
 
 
-def revoke(
-    majority: Majority, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
-) -> int | None:
+def revoke(majority: Majority, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend.revoke``; each node compares before it acts."""
     nodes, quorum = majority.nodes, majority.size
-    if seen.ended_at is not None and not now:
+    if seen.ended_at is not None and not wanted.now:
         raise only_a_hold(name)
     if seen.owner is None:
         answers = read_locks(majority, [name], deadline)
         present = tally.combine([answer[0] if isinstance(answer, list) else None for answer in answers], quorum)
         if present.value is None or present.record is not None:
             return None
-        if not now:
+        if not wanted.now:
             raise another_program(name)
     # each node's answer is a token, or 0 for "not the one that was seen"
     said = ask_all(
         nodes,
-        lambda node, until: revoke_one(node.session, name, seen, until, now=now, by=by, reason=reason) or 0,
+        lambda node, until: revoke_one(node.session, name, seen, wanted, until) or 0,
         deadline,
         lambda so_far: PATIENCE if sum(floor > 0 for floor in so_far) >= quorum else None,
     )

@@ -10,14 +10,12 @@ from lockctl.stores.zookeeper.tokens import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.model import Holder
+    from lockctl.model import Holder, Revocation
     from lockctl.stores.zookeeper.session import Session
     from lockctl.wire.deadline import Deadline
 
 
-def revoke(
-    session: Session, name: str, seen: Holder, deadline: Deadline, *, now: bool, by: str, reason: str
-) -> int | None:
+def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend``. Raises as ``Session.ask``."""
     from kazoo.exceptions import BadVersionError, NoNodeError
 
@@ -29,7 +27,7 @@ def revoke(
         last = 0 if sight.record is None else Record(*sight.record).last
         floor = max(last, seen.token or 0) + 1  # an older lockctl did not raise the counter
         if sight.kept is not None and _same(sight.kept, seen) and sight.record is not None:
-            if not now:
+            if not wanted.now:
                 raise only_a_hold(name)
             if hold.end(session, place.kept(name), sight.record, deadline):
                 return floor
@@ -39,13 +37,13 @@ def revoke(
             return None
         node, data, stat = held
         path, current = f"{place.key(name)}/{node}", holder(*held)
-        if now:
+        if wanted.now:
             # the path is of this holder alone, so this compares and deletes; its renewals change the version
             (answer,) = session.ask(deadline, lambda client: client.delete_async(path))  # noqa: B023
         elif current.owner is None:
             raise another_program(name)
         else:
-            asked = with_revocation(data, current.owner, by, reason)
+            asked = with_revocation(data, current.owner, wanted.by, wanted.reason)
             (answer,) = session.ask(deadline, lambda client: client.set_async(path, asked, stat.version))  # noqa: B023
         if isinstance(answer, NoNodeError):
             return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
-from lockctl.model import SLOT
+from lockctl.model import SLOT, Revocation
 from lockctl.stores.consul.layout import LOCK_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
@@ -346,7 +346,9 @@ def test_a_revocation_leaves_the_token_as_it_was_seen_and_the_last_one_counts(ha
     floors = []
     for reason in ("first", "second"):
         floors.append(
-            operator.revoke("nightly", holder_of(operator), now=False, by="ops", reason=reason, timeout=LIMIT)
+            operator.revoke(
+                "nightly", holder_of(operator), Revocation(now=False, by="ops", reason=reason), timeout=LIMIT
+            )
         )
         assert holder_of(operator).token == grant.token
         assert take(client, grant.claim).token == grant.token
@@ -360,8 +362,8 @@ def test_a_revocation_leaves_the_token_as_it_was_seen_and_the_last_one_counts(ha
 def test_a_revoked_holder_can_still_be_taken_the_lock_from(harness: ConsulHarness) -> None:
     client, operator = harness.client(), harness.client()
     grant = take(client, harness.claim())
-    operator.revoke("nightly", holder_of(operator), now=False, by="ops", reason="", timeout=LIMIT)
-    floor = operator.revoke("nightly", holder_of(operator), now=True, by="ops", reason="", timeout=LIMIT)
+    operator.revoke("nightly", holder_of(operator), Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+    floor = operator.revoke("nightly", holder_of(operator), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     later = take(operator, harness.claim())
     assert floor is not None
     assert grant.token < floor <= later.token
@@ -373,5 +375,8 @@ def test_another_programs_session_survives_that_its_lock_is_taken_away(harness: 
     client = harness.client()
     with harness.foreign_hold("nightly") as session:
         harness.write(b"", "other", acquire=session, flags=LOCK_FLAGS)
-        assert client.revoke("nightly", holder_of(client), now=True, by="ops", reason="", timeout=LIMIT) is not None
+        assert (
+            client.revoke("nightly", holder_of(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+            is not None
+        )
         assert client.inspect("other", timeout=LIMIT).state == "foreign"

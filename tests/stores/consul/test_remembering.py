@@ -14,7 +14,7 @@ import pytest
 
 from lockctl import history
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
-from lockctl.model import SLOT
+from lockctl.model import SLOT, Revocation
 from lockctl.stores.consul import records
 from lockctl.stores.consul.layout import LOCK_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
@@ -174,12 +174,12 @@ def test_a_wait_for_the_end_of_a_hold_asks_seldom_and_ends_when_an_operator_ends
     assert len(asked) == 7, asked
     (seen,) = operator.inspect("nightly", timeout=LIMIT).holders
     with pytest.raises(LockctlError, match="use --now"):
-        operator.revoke("nightly", seen, now=False, by="ops", reason="", timeout=LIMIT)
-    assert operator.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is not None
+        operator.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+    assert operator.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
     ended = time.monotonic()
     waiting.result()
     assert waiting.ended_at - ended < 10.0
-    assert operator.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is None
+    assert operator.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is None
     take(client, claim)
 
 

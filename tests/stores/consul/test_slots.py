@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
-from lockctl.model import SLOT
+from lockctl.model import SLOT, Revocation
 from lockctl.stores.consul import share
 from lockctl.stores.consul.layout import LOCK_FLAGS, SEMAPHORE_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
@@ -293,7 +293,9 @@ def test_a_limit_that_is_none_agrees_with_nobody(harness: ConsulHarness, limit: 
     assert refused(client, harness.claim())
     lock = client.inspect("nightly", timeout=LIMIT)
     assert (lock.state, lock.slots) == ("foreign", 1)
-    assert client.revoke("nightly", lock.holders[0], now=True, by="ops", reason="", timeout=LIMIT) is not None
+    assert (
+        client.revoke("nightly", lock.holders[0], Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
+    )
     take(client, one_of(harness, 2))
 
 
@@ -323,7 +325,7 @@ def test_one_of_several_foreign_holders_can_be_put_out(harness: ConsulHarness) -
     grant = take(client, one_of(harness, 3))
     for left in (2, 1):
         seen = client.inspect("nightly", timeout=LIMIT).holders[0]
-        floor = client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT)
+        floor = client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
         assert floor is not None
         assert floor > grant.token
         assert len(holders(harness)["Holders"]) == left
@@ -338,7 +340,9 @@ def test_a_holder_that_was_asked_keeps_its_token_and_slot_until_it_leaves(harnes
     for reason in ("first", "second"):
         seen = operator.inspect("nightly", timeout=LIMIT).holders[1]
         assert (seen.owner, seen.token) == (grant.claim.owner, grant.token)
-        assert operator.revoke("nightly", seen, now=False, by="ops", reason=reason, timeout=LIMIT) is not None
+        assert (
+            operator.revoke("nightly", seen, Revocation(now=False, by="ops", reason=reason), timeout=LIMIT) is not None
+        )
     with pytest.raises(LeaseRevoked, match="revoked by ops: second"):
         client.renew(grant, timeout=LIMIT)
     assert refused(operator, one_of(harness, 2))

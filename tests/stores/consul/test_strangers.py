@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
-from lockctl.model import Claim
+from lockctl.model import Claim, Revocation
 from lockctl.stores.consul.layout import LOCK_FLAGS, SEMAPHORE_FLAGS
 from tests.contract.harness import LIMIT, refused, take
 from tests.contract.keeping import holder_of
@@ -49,10 +49,13 @@ def test_no_value_of_a_held_key_is_more_than_another_holder(harness: ConsulHarne
     assert lock.state in {"held", "foreign"}
     assert [each.name for each in client.list("*", timeout=LIMIT)] == ["nightly"]
     try:
-        client.revoke("nightly", lock.holders[0], now=False, by="ops", reason="", timeout=LIMIT)
+        client.revoke("nightly", lock.holders[0], Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
     except LockctlError:
         assert lock.state == "foreign"
-    assert client.revoke("nightly", holder_of(client), now=True, by="ops", reason="", timeout=LIMIT) is not None
+    assert (
+        client.revoke("nightly", holder_of(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+        is not None
+    )
     take(client, harness.claim())
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.model import SLOT
+from lockctl.model import SLOT, Revocation
 from lockctl.stores.consul.layout import LARGEST_TOKEN, LOCK_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
@@ -199,9 +199,12 @@ def test_a_holder_that_an_older_lockctl_wrote_has_its_index_and_is_below_the_nex
     harness.write(document.encode(), acquire=session, flags=LOCK_FLAGS)
     index = harness.entry()["ModifyIndex"]
     assert holder_of(client).token == index
-    assert client.revoke("nightly", holder_of(client), now=False, by="ops", reason="", timeout=LIMIT) == index + 1
+    assert (
+        client.revoke("nightly", holder_of(client), Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+        == index + 1
+    )
     assert holder_of(client).token == index
-    floor = client.revoke("nightly", holder_of(client), now=True, by="ops", reason="", timeout=LIMIT)
+    floor = client.revoke("nightly", holder_of(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     assert floor == index + 1
     assert take(client, harness.claim()).token > index
 

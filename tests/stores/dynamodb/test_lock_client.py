@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.model import Revocation
 from lockctl.stores.dynamodb.cell import DynamoDbCells
 from tests.contract.harness import LIMIT, claim, refused, take
 from tests.jobs import eventually
@@ -180,7 +181,7 @@ def test_a_waiter_gets_the_lock_when_the_client_releases_it(backend: Backend, ja
 def test_what_the_client_holds_can_be_taken_away_by_force(backend: Backend, java: LockClient) -> None:
     assert java.acquire()
     (holder,) = backend.inspect("nightly", timeout=LIMIT).holders
-    least = backend.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT)
+    least = backend.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     assert least is not None
     assert not java.heartbeat()
     assert take(backend, claim()).token >= least

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable
+from lockctl.model import Revocation
 from lockctl.stores.etcd import hold, layout
 from tests.contract.harness import LIMIT, claim, refused, take
 from tests.contract.keeping import holder_of
@@ -42,7 +43,7 @@ class TestHold:
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
     ) -> None:
         grant = take(backend, claim())
-        backend.revoke("nightly", holder_of(backend), now=False, by="ops@web3", reason="", timeout=LIMIT)
+        backend.revoke("nightly", holder_of(backend), Revocation(now=False, by="ops@web3", reason=""), timeout=LIMIT)
         backend.release(grant, timeout=LIMIT, hold=60.0)
         (key,) = keys_of_locks(etcd_server, prefix)
         assert key.encode() == backend.layout.claim_key("nightly", layout.lease_id(grant.claim.owner, 0))
@@ -89,7 +90,10 @@ class TestHold:
         server.start()
         assert refused(client, claim())
         assert holder_of(client).token == grant.token
-        assert client.revoke("nightly", holder_of(client), now=True, by="ops", reason="", timeout=LIMIT) is not None
+        assert (
+            client.revoke("nightly", holder_of(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+            is not None
+        )
         assert "already expired" in server.command("lease", "timetolive", lease_of_hold(grant))
         take(client, claim())
 

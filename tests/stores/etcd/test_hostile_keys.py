@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import LeaseRevoked, LockctlError
+from lockctl.model import Revocation
 from lockctl.stores.etcd import layout
 from tests.contract.harness import LIMIT, claim, refused, take
 from tests.contract.keeping import holder_of
@@ -57,8 +58,8 @@ class TestHostileKeys:
         assert [each.state for each in backend.list("*", timeout=LIMIT)] == ["foreign"]
         assert refused(backend, claim())
         with pytest.raises(LockctlError):
-            backend.revoke("nightly", lock.holders[0], now=False, by="ops", reason="", timeout=LIMIT)
-        floor = backend.revoke("nightly", lock.holders[0], now=True, by="ops", reason="", timeout=LIMIT)
+            backend.revoke("nightly", lock.holders[0], Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+        floor = backend.revoke("nightly", lock.holders[0], Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
         assert floor is not None
         assert take(backend, claim()).token >= floor
 
@@ -70,8 +71,8 @@ class TestHostileKeys:
         shown = holder_of(backend)
         assert (shown.owner, shown.host, shown.pid, shown.acquired_at) == ("o", None, None, None)
         with pytest.raises(LockctlError, match="lease"):
-            backend.revoke("nightly", shown, now=False, by="ops", reason="", timeout=LIMIT)
-        assert backend.revoke("nightly", shown, now=True, by="ops", reason="", timeout=LIMIT) is not None
+            backend.revoke("nightly", shown, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+        assert backend.revoke("nightly", shown, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
 
     def test_hostile_places_in_the_queue_are_waiters_of_whom_nothing_is_known(
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str

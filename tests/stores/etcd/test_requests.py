@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, RequestInterrupted
+from lockctl.model import Revocation
 from tests.contract.harness import LIMIT, Background, claim, one_of, reader, refused, take
 from tests.contract.keeping import holder_of
 from tests.jobs import eventually
@@ -90,7 +91,7 @@ class TestRequests:
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
     ) -> None:
         grant = take(backend, claim())
-        backend.revoke("nightly", holder_of(backend), now=False, by="ops@web3", reason="", timeout=LIMIT)
+        backend.revoke("nightly", holder_of(backend), Revocation(now=False, by="ops@web3", reason=""), timeout=LIMIT)
         assert len(keys_of_locks(etcd_server, prefix)) == 2
         assert [lock.name for lock in backend.list("*", timeout=LIMIT)] == ["nightly"]
         backend.release(grant, timeout=LIMIT)

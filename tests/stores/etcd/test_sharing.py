@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import ConfigError, LeaseLost
-from lockctl.model import EXCLUSIVE, SHARED
+from lockctl.model import EXCLUSIVE, SHARED, Revocation
 from lockctl.stores.etcd import layout, share, wait
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
 from tests.jobs import eventually
@@ -104,7 +104,10 @@ class TestGroups:
         lock = backend.inspect("nightly", timeout=LIMIT)
         assert lock.state == "foreign"
         assert [holder.owner for holder in lock.holders] == [None, grant.claim.owner]
-        assert backend.revoke("nightly", lock.holders[0], now=True, by="ops", reason="", timeout=LIMIT) is not None
+        assert (
+            backend.revoke("nightly", lock.holders[0], Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+            is not None
+        )
         assert backend.inspect("nightly", timeout=LIMIT).state == "held"
         assert backend.renew(grant, timeout=LIMIT).token == grant.token
 

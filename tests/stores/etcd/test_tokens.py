@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.model import Revocation
 from lockctl.stores.etcd import layout, retire, tokens
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, take
 from tests.contract.keeping import holder_of
@@ -342,4 +343,4 @@ def test_a_holder_without_a_token_is_shown_with_the_revision_of_its_key(
         shown = holder_of(backend)
         assert shown.token == entry["create_revision"]
         next_one = entry["create_revision"] + 1
-        assert backend.revoke("nightly", shown, now=True, by="ops", reason="", timeout=LIMIT) == next_one
+        assert backend.revoke("nightly", shown, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) == next_one

@@ -15,6 +15,7 @@ import pytest
 from lockctl import history
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+from lockctl.model import Revocation
 from lockctl.stores.file import hold, layout, records
 from lockctl.stores.file.layout import Record
 from lockctl.stores.file.lock import FileBackend
@@ -112,7 +113,7 @@ def test_another_program_does_not_see_a_hold_and_does_not_lose_its_lock_with_it(
         kept = holder_of(client)
         assert kept.ended_at is not None
         with pytest.raises(BackendUnavailable):
-            client.revoke("nightly", kept, now=True, by="ops", reason="", timeout=0.3)
+            client.revoke("nightly", kept, Revocation(now=True, by="ops", reason=""), timeout=0.3)
         assert (holder_of(client).owner, holder_of(client).ended_at) == (kept.owner, kept.ended_at)
         other.stdin.close()
     assert refused(client, harness.claim())

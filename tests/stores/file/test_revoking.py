@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
-from lockctl.model import EXCLUSIVE, Claim
+from lockctl.model import EXCLUSIVE, Claim, Revocation
 from lockctl.stores.file import address, protocol
 from lockctl.stores.file.lock import FileBackend
 from tests.contract.harness import LIMIT, Background, take
@@ -272,7 +272,7 @@ def test_a_prefix_that_leaves_no_room_for_requests_is_refused_before_anything_ru
     claim = harness.claim("n" * 200)
     grant = take(longest, claim)
     (holder,) = longest.inspect(claim.name, timeout=LIMIT).holders
-    longest.revoke(claim.name, holder, now=False, by="x", reason="", timeout=LIMIT)
+    longest.revoke(claim.name, holder, Revocation(now=False, by="x", reason=""), timeout=LIMIT)
     with pytest.raises(LeaseRevoked):
         longest.renew(grant, timeout=LIMIT)
     longest.close()

@@ -17,7 +17,7 @@ import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.kernel import unlock
-from lockctl.model import EXCLUSIVE, SHARED, SLOT
+from lockctl.model import EXCLUSIVE, SHARED, SLOT, Revocation
 from lockctl.stores.file import address, layout, protocol, share
 from lockctl.stores.file.layout import Record
 from lockctl.stores.file.lock import FileBackend
@@ -405,7 +405,7 @@ def test_two_holders_that_are_asked_for_the_lock_are_both_told(harness: FileHarn
     clients = [harness.client(), harness.client()]
     grants = [take(client, one_of(harness, 2)) for client in clients]
     for number, holder in enumerate(clients[0].inspect("nightly", timeout=LIMIT).holders):
-        clients[0].revoke("nightly", holder, now=False, by=f"ops{number}", reason="", timeout=LIMIT)
+        clients[0].revoke("nightly", holder, Revocation(now=False, by=f"ops{number}", reason=""), timeout=LIMIT)
     for number, (client, grant) in enumerate(zip(clients, grants, strict=True)):
         with pytest.raises(LeaseRevoked) as told:
             client.renew(grant, timeout=LIMIT)
@@ -421,7 +421,7 @@ def test_a_revocation_at_once_takes_the_lock_from_all_and_later_tokens_are_above
     grants = [take(client, reader(harness)) for client in clients]
     late = FileBackend(str(harness.directory), wall_us=lambda: 1)  # the clock was set back
     holder = late.inspect("nightly", timeout=LIMIT).holders[0]
-    floor = late.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT)
+    floor = late.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     later = take(late, harness.claim())
     assert floor is not None
     assert grants[0].token < grants[1].token < floor <= later.token

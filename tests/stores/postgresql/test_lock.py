@@ -13,6 +13,7 @@ import psycopg2
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
+from lockctl.model import Revocation
 from lockctl.stores.postgresql import layout, queue, scope, wait
 from lockctl.stores.postgresql.address import from_url
 from lockctl.stores.postgresql.lock import PostgresqlBackend
@@ -269,7 +270,7 @@ def test_a_lock_of_another_program_under_a_name_never_used_is_inspected_and_not_
         (holder,) = client.inspect("nightly", timeout=LIMIT).holders
         assert (holder.owner, holder.pid, holder.user) == (None, other.info.backend_pid, postgres_server.user)
         assert list(client.list("*", timeout=LIMIT)) == []
-        floor = client.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT)
+        floor = client.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
         assert floor is not None
         assert take(client, claim()).token >= floor
 
@@ -304,7 +305,7 @@ def test_another_user_sees_who_holds_a_lock_and_is_told_what_ending_it_needs(
         assert (holder.owner, holder.host, holder.token) == (mine.owner, mine.host, grant.token)
         assert refused(client, claim())
         with pytest.raises(ConfigError, match=f"GRANT pg_signal_backend TO {reader}"):
-            client.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT)
+            client.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
         assert client.inspect("nightly", timeout=LIMIT).holders[0].token == grant.token
     finally:
         postgres_server.command(f"drop owned by {reader} cascade; drop role {reader}")
@@ -348,7 +349,7 @@ def test_a_late_answer_to_a_renewal_is_not_taken_for_that_to_a_later_one(
         client.renew(grant, timeout=0.05)
     time.sleep(0.4)  # the answer is there, and says that nobody asked for the lock
     (holder,) = other.inspect("nightly", timeout=LIMIT).holders
-    other.revoke("nightly", holder, now=False, by="ops", reason="now", timeout=LIMIT)
+    other.revoke("nightly", holder, Revocation(now=False, by="ops", reason="now"), timeout=LIMIT)
     with pytest.raises(LeaseRevoked):
         client.renew(grant, timeout=LIMIT)
 
@@ -563,7 +564,7 @@ def test_a_program_that_was_seen_is_not_ended_in_the_name_of_an_earlier_one(
         # a number of a process is used again, and a process behind a pooler by another client
         for change in ({"session": str(int(holder.session) - 1)}, {"user": "ops"}, {"host": "192.0.2.7"}):
             earlier = replace(holder, **change)
-            assert client.revoke("nightly", earlier, now=True, by="ops", reason="", timeout=LIMIT) is None
+            assert client.revoke("nightly", earlier, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is None
         cursor.execute("select 1")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from lockctl import history
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+from lockctl.model import Revocation
 from lockctl.stores.postgresql.session import Session
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
@@ -44,7 +45,7 @@ def held_by(client: PostgresqlBackend) -> Holder:
 
 
 def end_rest(client: PostgresqlBackend) -> int | None:
-    return client.revoke("nightly", held_by(client), now=True, by="ops", reason="", timeout=LIMIT)
+    return client.revoke("nightly", held_by(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
 
 
 def wait_for_turn(client: PostgresqlBackend, wanted: Claim) -> Grant:
@@ -229,11 +230,11 @@ def test_the_holder_of_a_lock_that_rests_cannot_be_asked(place: Place) -> None:
     client.release(take(client, claim()), timeout=LIMIT, hold=60.0)
     seen = held_by(client)
     with pytest.raises(LockctlError, match="--now"):
-        client.revoke("nightly", seen, now=False, by="ops", reason="", timeout=LIMIT)
+        client.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
     assert refused(client, claim())
     assert end_rest(client) is not None
-    assert client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is None
-    assert client.revoke("nightly", seen, now=False, by="ops", reason="", timeout=LIMIT) is None
+    assert client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is None
+    assert client.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT) is None
 
 
 def test_a_holder_that_is_ended_as_it_begins_a_hold_does_not_leave_one(place: Place) -> None:
@@ -242,7 +243,7 @@ def test_a_holder_that_is_ended_as_it_begins_a_hold_does_not_leave_one(place: Pl
     seen = held_by(client)
     client._attempts[grant.claim.owner].begin_hold(grant, 60.0, Deadline(LIMIT))
     other = place.client()
-    assert other.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is not None
+    assert other.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
     take(other, claim())
 
 

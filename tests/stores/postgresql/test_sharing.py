@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseRevoked
+from lockctl.model import Revocation
 from lockctl.stores.postgresql import layout, share, wait
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
 from tests.jobs import eventually
@@ -353,14 +354,14 @@ def test_a_lock_that_is_shared_is_revoked_by_who_holds_it_not_by_who_came_last(p
     seen = next(
         holder for holder in client.inspect("nightly", timeout=LIMIT).holders if holder.owner == first.claim.owner
     )
-    floor = client.revoke("nightly", seen, now=False, by="ops", reason="", timeout=LIMIT)
+    floor = client.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
     assert floor == last.token + 1
     with pytest.raises(LeaseRevoked):
         client.renew(first, timeout=LIMIT)
     client.renew(last, timeout=LIMIT)
     client.release(first, timeout=LIMIT)
-    assert client.revoke("nightly", seen, now=False, by="ops", reason="", timeout=LIMIT) is None
-    assert client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is None
+    assert client.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT) is None
+    assert client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is None
 
 
 def test_slots_behind_a_pooler_that_lends_connections_are_counted_with_those_past_it(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
+from lockctl.model import Revocation
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, claim, reader, take
@@ -95,7 +96,7 @@ def test_a_strange_value_of_a_lock_is_a_lock_and_never_an_error(
     assert lock.state in {"foreign", "held"}
     assert [each.state for each in backend.list("*", timeout=LIMIT)] == [lock.state]
     assert backend.try_acquire(claim(), timeout=LIMIT) is None
-    assert backend.revoke("nightly", lock.holders[0], now=True, by="ops", reason="", timeout=LIMIT)
+    assert backend.revoke("nightly", lock.holders[0], Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     take(backend, claim())
 
 
@@ -116,9 +117,9 @@ def test_a_lock_key_of_another_type_is_another_programs_lock(
     assert (lock.state, lock.holders[0].expires_in) == ("foreign", None)
     assert backend.try_acquire(claim(), timeout=LIMIT) is None
     with pytest.raises(LockctlError, match="another program"):
-        backend.revoke("nightly", lock.holders[0], now=False, by="ops", reason="", timeout=LIMIT)
+        backend.revoke("nightly", lock.holders[0], Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
     assert peer.exists(key)
-    assert backend.revoke("nightly", lock.holders[0], now=True, by="ops", reason="", timeout=LIMIT)
+    assert backend.revoke("nightly", lock.holders[0], Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     assert not peer.exists(key)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
-from lockctl.model import EXCLUSIVE, SHARED, SLOT, Claim
+from lockctl.model import EXCLUSIVE, SHARED, SLOT, Claim, Revocation
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
@@ -210,13 +210,13 @@ def test_a_revocation_is_for_one_tenure_and_not_for_the_next_of_anybody(connect:
     grant, other = take(first, reader()), take(second, reader())
     seen = {holder.owner: holder for holder in operator.inspect("nightly", timeout=LIMIT).holders}
     asked = seen[grant.claim.owner]
-    assert operator.revoke("nightly", asked, now=False, by="ops@web1", reason="\x1b[2J", timeout=LIMIT)
+    assert operator.revoke("nightly", asked, Revocation(now=False, by="ops@web1", reason="\x1b[2J"), timeout=LIMIT)
     with pytest.raises(LeaseRevoked, match="ops@web1") as told:
         first.renew(grant, timeout=LIMIT)
     assert "\x1b" not in str(told.value)
     first.release(grant, timeout=LIMIT)
     for now in (False, True):
-        assert operator.revoke("nightly", asked, now=now, by="ops", reason="", timeout=LIMIT) is None
+        assert operator.revoke("nightly", asked, Revocation(now=now, by="ops", reason=""), timeout=LIMIT) is None
     assert second.renew(other, timeout=LIMIT)
     again = take(first, reader())
     assert first.renew(again, timeout=LIMIT)

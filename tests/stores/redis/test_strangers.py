@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import LeaseLost, LockctlError
-from lockctl.model import EXCLUSIVE, SHARED, SLOT
+from lockctl.model import EXCLUSIVE, SHARED, SLOT, Revocation
 from tests.contract.harness import LIMIT, claim, reader, refused, take
 from tests.jobs import eventually
 
@@ -53,8 +53,8 @@ def test_a_sorted_set_that_is_not_ours_is_another_programs_lock(
         backend.wait(claim(mode=mode, slots=slots), timeout=0.05, interrupt=None)
     assert peer.zcard(key) == len(members)
     with pytest.raises(LockctlError, match="another program"):
-        backend.revoke("nightly", lock.holders[0], now=False, by="ops", reason="", timeout=LIMIT)
-    assert backend.revoke("nightly", lock.holders[0], now=True, by="ops", reason="", timeout=LIMIT)
+        backend.revoke("nightly", lock.holders[0], Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+    assert backend.revoke("nightly", lock.holders[0], Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     assert not peer.exists(key)
 
 
@@ -78,7 +78,7 @@ def test_holders_of_whom_nothing_can_be_read_are_shown_and_can_be_taken_away(
     assert all(30 >= (holder.expires_in or 0) - 30 * place > 20 for place, holder in enumerate(lock.holders))
     assert [each.state for each in backend.list("*", timeout=LIMIT)] == ["held"]
     for holder in lock.holders:
-        assert backend.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT)
+        assert backend.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     assert not peer.exists(key)
     take(backend, claim())
 
@@ -108,7 +108,7 @@ def test_a_holder_whose_companion_is_gone_is_told_that_it_lost_and_can_be_remove
     assert refused(operator, claim()), "it may still run"
     with pytest.raises(LeaseLost):
         holder.renew(grant, timeout=LIMIT)
-    assert operator.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT)
+    assert operator.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     assert take(operator, claim()).token > grant.token
 
 
@@ -119,5 +119,5 @@ def test_a_lock_that_says_another_mode_than_its_key_has_is_that_of_the_key(
     (seen,) = backend.inspect("nightly", timeout=LIMIT).holders
     assert (seen.mode, seen.ended_at) == (EXCLUSIVE, None)
     assert refused(backend, reader())
-    assert backend.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT)
+    assert backend.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     take(backend, reader())

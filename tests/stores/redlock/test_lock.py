@@ -13,6 +13,7 @@ import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.lease.attempts import Attempts
+from lockctl.model import Revocation
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, UNHEARD, Background, claim, take
@@ -205,15 +206,15 @@ def test_an_operator_reaches_the_holder_through_a_majority_and_every_majority_te
     grant = take(holder, claim(ttl=60.0))
     seen = operator.inspect("nightly", timeout=LIMIT).holders[0]
     scene.cut(0, 1)
-    assert operator.revoke("nightly", seen, now=False, by="ops@web1", reason="", timeout=2.0)
+    assert operator.revoke("nightly", seen, Revocation(now=False, by="ops@web1", reason=""), timeout=2.0)
     scene.cut(3, 4)
     with pytest.raises(LeaseRevoked, match="ops@web1"):
         holder.renew(grant, timeout=UNHEARD)
     scene.cut(0, 1, 2)
     with pytest.raises(BackendUnavailable):
-        operator.revoke("nightly", seen, now=True, by="ops@web1", reason="", timeout=1.0)
+        operator.revoke("nightly", seen, Revocation(now=True, by="ops@web1", reason=""), timeout=1.0)
     scene.cut()
-    floor = operator.revoke("nightly", seen, now=True, by="ops@web1", reason="", timeout=LIMIT)
+    floor = operator.revoke("nightly", seen, Revocation(now=True, by="ops@web1", reason=""), timeout=LIMIT)
     # two nodes were freed before: whoever is told that nobody is there knows that the lock is free
     assert floor is None or floor > grant.token
     assert take(operator, claim()).token > grant.token

@@ -10,6 +10,7 @@ import pytest
 from kazoo.security import make_acl
 
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.model import Revocation
 from lockctl.stores.zookeeper import grant as grants
 from lockctl.stores.zookeeper import hold, inspect
 from lockctl.stores.zookeeper import node as nodes
@@ -180,7 +181,7 @@ def test_a_forged_record_breaks_nothing(harness: ZooKeeperHarness, field: str, c
     assert refused(client, harness.claim()) == (field != "hold")
     for holder in lock.holders:
         assert holder.ended_at is not None
-        assert client.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT) is not None
+        assert client.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
         take(client, harness.claim())
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import LeaseRevoked, LockctlError
+from lockctl.model import Revocation
 from tests.contract.harness import LIMIT, refused, take
 from tests.contract.keeping import holder_of
 from tests.contract.waiting import start_waiting
@@ -48,8 +49,8 @@ def test_whatever_a_node_holds_it_is_shown_as_foreign_and_can_be_taken_away(
     assert [each.state for each in client.list("*", timeout=LIMIT)] == ["foreign"]
     assert refused(client, harness.claim())
     with pytest.raises(LockctlError):
-        client.revoke("nightly", holder, now=False, by="ops", reason="", timeout=LIMIT)
-    assert client.revoke("nightly", holder, now=True, by="ops", reason="", timeout=LIMIT) is not None
+        client.revoke("nightly", holder, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+    assert client.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
     take(client, harness.claim())
 
 
@@ -70,7 +71,7 @@ def test_a_revocation_of_another_foreign_holder_than_the_one_seen_does_nothing(h
         seen = holder_of(client)
     time.sleep(0.01)  # nodes are told apart by the millisecond of their creation
     with harness.foreign_hold("nightly"):
-        assert client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT) is None
+        assert client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is None
         assert len(harness.line("nightly")) == 1
 
 
@@ -107,7 +108,7 @@ def test_a_holder_that_was_asked_is_still_shown_in_full(harness: ZooKeeperHarnes
     client, other = harness.client(), harness.client()
     grant = take(client, harness.claim(ttl=4.0))
     before = holder_of(other)
-    other.revoke("nightly", before, now=False, by="ops", reason="now", timeout=LIMIT)
+    other.revoke("nightly", before, Revocation(now=False, by="ops", reason="now"), timeout=LIMIT)
     assert holder_of(other) == before
     with pytest.raises(LeaseRevoked):
         client.renew(grant, timeout=LIMIT)
@@ -120,7 +121,7 @@ def test_the_smallest_token_after_a_revocation_is_above_the_holders_and_not_abov
     client, other = harness.client(), harness.client()
     grant = take(client, harness.claim(ttl=4.0))
     waiting = start_waiting(other, mine := harness.claim(ttl=4.0), client)
-    floor = client.revoke("nightly", holder_of(client), now=True, by="ops", reason="", timeout=LIMIT)
+    floor = client.revoke("nightly", holder_of(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     waiting.result()
     assert floor is not None
     assert grant.token < floor <= take(other, mine).token

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl import documents
-from lockctl.model import SHARED, SLOT
+from lockctl.model import SHARED, SLOT, Revocation
 from lockctl.stores.zookeeper import grant as grants
 from lockctl.stores.zookeeper import queue
 from tests.contract.forgetting import forget, use
@@ -141,7 +141,7 @@ def test_a_holder_of_an_older_lockctl_is_shown_with_the_number_of_its_node(
         path = harness.admin.create(node, document, ephemeral=True, sequence=True, makepath=True)
         seen = holder_of(client)
         assert (seen.owner, seen.token) == (mine.owner, harness.admin.exists(path).czxid)
-        floor = client.revoke("nightly", seen, now=True, by="ops", reason="", timeout=LIMIT)
+        floor = client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
         assert seen.token is not None
         assert floor is not None
         assert seen.token < floor <= take(client, harness.claim()).token

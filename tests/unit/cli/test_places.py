@@ -10,6 +10,7 @@ import pytest
 from lockctl import config
 from lockctl.cli.places import every_place, is_known, not_known, place
 from lockctl.errors import ConfigError, UsageError
+from lockctl.model import Revocation
 from lockctl.stores.file import revoke
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def test_the_lock_of_another_user_needs_a_permission_and_not_another_program(
     assert is_known(backend, seen, timeout=5)
     for now in (False, True):
         with pytest.raises(ConfigError, match=r"nightly: no permission to use .*/nightly: run this as root, or as the"):
-            backend.revoke("nightly", seen.holders[0], now=now, by="me", reason="", timeout=5)
+            backend.revoke("nightly", seen.holders[0], Revocation(now=now, by="me", reason=""), timeout=5)
 
 
 def test_all_backends_are_those_of_the_configuration_and_the_one_in_use(

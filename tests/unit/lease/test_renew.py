@@ -16,7 +16,7 @@ from lockctl.events import LeaseEnded, RenewalFailed, Renewed, RevocationAsked
 from lockctl.lease.acquire import Lease
 from lockctl.lease.renew import Renewer
 from lockctl.lease.schedule import plan
-from lockctl.model import Claim
+from lockctl.model import Claim, Revocation
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 from lockctl.value import replace
 
@@ -188,7 +188,7 @@ def test_a_revocation_is_reported_with_who_and_why_and_renewals_go_on(
     renewer: Renewer, clock: Clock, server: MemoryServer
 ) -> None:
     other = MemoryBackend(server)
-    other.revoke("nightly", holder(other), now=False, by="ops@web3", reason="maintenance", timeout=1)
+    other.revoke("nightly", holder(other), Revocation(now=False, by="ops@web3", reason="maintenance"), timeout=1)
     renewer.renew_now()
     asked = RevocationAsked("ops@web3", "maintenance", SCHEDULE.deadline(clock(), 30.0))
     assert reports(renewer, 3)[:3] == [asked] * 3

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
 from lockctl.lease.together import Together
-from lockctl.model import Claim
+from lockctl.model import Claim, Revocation
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_when_an_earlier_one_is_lost_or_asked_for_all_are_given_back_and_taken_a
     together, wanted = store.together(), claim()
     assert together.try_acquire(wanted, timeout=LIMIT) is None
     (seen,) = other.inspect("belt", timeout=LIMIT).holders
-    assert other.revoke("belt", seen, now=not revoked, by="ops@web3", reason="", timeout=LIMIT)
+    assert other.revoke("belt", seen, Revocation(now=not revoked, by="ops@web3", reason=""), timeout=LIMIT)
     assert together.try_acquire(wanted, timeout=LIMIT) is None
     assert store.holders() == ["tape"]
     other.release(held, timeout=LIMIT)
@@ -124,10 +124,10 @@ def test_losing_one_is_losing_all_and_a_request_for_one_is_for_all(store: Store)
     grant = take(together)
     other = store.client()
     (seen,) = other.inspect("disk", timeout=LIMIT).holders
-    other.revoke("disk", seen, now=False, by="ops@web3", reason="maintenance", timeout=LIMIT)
+    other.revoke("disk", seen, Revocation(now=False, by="ops@web3", reason="maintenance"), timeout=LIMIT)
     with pytest.raises(LeaseRevoked, match="maintenance"):
         together.renew(grant, timeout=LIMIT)
-    other.revoke("disk", seen, now=True, by="ops@web3", reason="", timeout=LIMIT)
+    other.revoke("disk", seen, Revocation(now=True, by="ops@web3", reason=""), timeout=LIMIT)
     with pytest.raises(LeaseLost, match="disk"):
         together.renew(grant, timeout=LIMIT)
 
@@ -172,7 +172,7 @@ def test_a_loss_of_one_does_not_wait_for_the_answer_about_another_and_its_releas
     together = Together(("belt", "disk"), lambda: next(clients), 0.05)
     grant = take(together, claim("belt"))
     (seen,) = store.client().inspect("belt", timeout=LIMIT).holders
-    store.client().revoke("belt", seen, now=True, by="ops@web3", reason="", timeout=LIMIT)
+    store.client().revoke("belt", seen, Revocation(now=True, by="ops@web3", reason=""), timeout=LIMIT)
     with pytest.raises(LeaseLost, match="belt"):
         together.renew(grant, timeout=60.0)
     with pytest.raises(BackendUnavailable, match="a renewal is stuck"):
