@@ -111,9 +111,9 @@ class NativeBackend:
         file: Retire[Any] = self._file("retire")
         return self._do(file.forget, timeout, name, older_than)
 
-    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
         """What an operation of the store gives; here with the backend itself to work with."""
-        return operation(self, *arguments, Deadline(timeout), **more)
+        return operation(self, *arguments, Deadline(timeout))
 
     def _file(self, name: str) -> Any:
         """The module of that name in the package of the store."""

@@ -201,8 +201,8 @@ class ConsulBackend(NativeBackend):
             wait.pause(pause, deadline)
         wait.until_open(self._agent, self._claims.queue, claim, lambda: self._claims.session(claim, deadline), deadline)
 
-    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
-        return operation(self._agent, *arguments, Deadline(timeout), **more)
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
+        return operation(self._agent, *arguments, Deadline(timeout))
 
     def close(self) -> None:
         """See ``Backend``: the sessions of abandoned locks end by themselves."""

@@ -158,8 +158,8 @@ class PostgresqlBackend(NativeBackend):
                 self._observer.adopt(spare)
         self._end_doubtful(claim, deadline)
 
-    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
-        return operation(self._observer, *arguments, Deadline(timeout), **more)
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
+        return operation(self._observer, *arguments, Deadline(timeout))
 
     def close(self) -> None:
         """See ``Backend``: the server frees what was held as soon as it sees the connections end."""

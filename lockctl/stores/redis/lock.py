@@ -183,8 +183,8 @@ class RedisBackend(NativeBackend):
             self._doubted.add(claim.owner)
             raise
 
-    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
-        return operation(self._session, *arguments, Deadline(timeout), **more)
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
+        return operation(self._session, *arguments, Deadline(timeout))
 
     def close(self) -> None:
         """See ``Backend``."""

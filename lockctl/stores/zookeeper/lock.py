@@ -129,7 +129,7 @@ class ZooKeeperBackend(NativeBackend):
     def _attempt(self, claim: Claim) -> Attempt:
         return self._attempts.setdefault(claim.owner, Attempt(self._place, claim))
 
-    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
+    def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
         """In the session that holds the lock, where that saves another one; else in one that is ended afterwards."""
         session = None
         if operation.__name__ in WHILE_HELD:
@@ -139,8 +139,8 @@ class ZooKeeperBackend(NativeBackend):
         try:
             if session is not None:
                 session.refresh(deadline)
-                return operation(session, *arguments, deadline, **more)
-            return self._do_alone(operation, timeout, *arguments, **more)
+                return operation(session, *arguments, deadline)
+            return self._do_alone(operation, timeout, *arguments)
         except SessionLost:
             raise BackendUnavailable(f"{self._place}: the server ended the session") from None
 
@@ -149,11 +149,11 @@ class ZooKeeperBackend(NativeBackend):
         found = (each.held_in for each in tuple(self._attempts.values()) if each.claim.name == name)
         return next(filter(None, found), None)
 
-    def _do_alone(self, operation: Callable[..., T], timeout: float, *arguments: object, **more: object) -> T:
+    def _do_alone(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
         """In a session that is ended afterwards, so that nothing is left. Raises ``SessionLost``."""
         session = Session(self._place, INSPECT_TIMEOUT)
         try:
-            return operation(session, *arguments, Deadline(timeout), **more)
+            return operation(session, *arguments, Deadline(timeout))
         finally:
             if session.connected:
                 session.leave(Deadline(timeout))
