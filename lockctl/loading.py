@@ -44,7 +44,7 @@ TAKE = (
     " request cli.run"
 )
 # of the keeper, while the guard starts the command
-WATCH = "supervise.liveness supervise.keeper history lease.afterwards"
+WATCH = "supervise.liveness supervise.ending supervise.keeper history lease.afterwards"
 
 
 class Loader(SourceFileLoader):

@@ -31,13 +31,9 @@ if TYPE_CHECKING:
     from lockctl.model import LockInfo
     from lockctl.request import Request
     from lockctl.supervise.fork import GuardProcess
-    from lockctl.supervise.keeper import Ending, Keeper
+    from lockctl.supervise.keeper import Keeper
     from lockctl.supervise.signals import Signals
 
-UNCONTAINED = (
-    "--contain: this system allows no pid namespace with a /proc of its own ({}): start lockctl as root with"
-    " CAP_SYS_ADMIN, or as another user where user namespaces are allowed"
-)
 LOOK_TIMEOUT = 2.0  # seconds for seeing who holds the lock: a refused run is not held up for a message
 
 
@@ -177,6 +173,7 @@ class _Run:
         acquired = f"acquired {grant.key} with token {grant.token}"
         note("debug", acquired, "acquired", token=grant.token, seconds=self._outcome.waited)
         from lockctl.lease import afterwards  # while another processor starts the command
+        from lockctl.supervise.ending import ended
 
         def make_renewer() -> Renewer:
             from lockctl.lease.renew import Renewer
@@ -187,7 +184,7 @@ class _Run:
         ending = keeper.run(lease.deadline, make_renewer, connections)
         duration = clock() - started
         outcome = replace(self._outcome, token=grant.token, started_at=started_at, duration=duration)
-        outcome = _ended(outcome, ending)
+        outcome = ended(outcome, ending)
         deadline = lease.deadline if keeper.deadline is None else keeper.deadline
         longest = max(deadline - clock(), lease.schedule.request_timeout)
         if not keeper.stop_renewing(min(longest, LONGEST_PATIENCE) + lease.schedule.margin):
@@ -206,31 +203,10 @@ class _Run:
         keeper = self._start(self._request.schedule, [], ())
         self._note("warning", f"RUNNING WITHOUT A LOCK: {self._outcome.detail}")
         ending = keeper.run(None, None)
-        return _ended(replace(self._outcome, started_at=started_at, duration=self._clock() - started), ending)
+        from lockctl.supervise.ending import ended
 
-
-def _ended(outcome: Outcome, ending: Ending) -> Outcome:
-    outcome = replace(
-        outcome,
-        status=ending.status,
-        leftovers=ending.leftovers,
-        left=ending.left,
-        error=ending.error,
-        asked_to_end=ending.asked_to_end,
-        renewals=ending.renewals,
-        renewal_failures=ending.renewal_failures,
-    )
-    if ending.error:
-        refused = UNCONTAINED.format(os.strerror(ending.error)) if ending.uncontained else ""
-        return replace(outcome, kind="not_executed", duration=None, detail=refused)
-    from lockctl.events import GUARD_GONE, LOST, REVOKED, TIMED_OUT
-
-    kinds = {LOST: "lost", REVOKED: "revoked", TIMED_OUT: "timed_out"}
-    if ending.cause in kinds:
-        return replace(outcome, kind=kinds[ending.cause], detail=ending.detail)
-    detail = ending.detail if ending.cause == GUARD_GONE else ""
-    exited = ending.status is not None and os.WIFEXITED(ending.status)
-    return replace(outcome, kind="exited" if exited else "signaled", detail=detail)
+        outcome = replace(self._outcome, started_at=started_at, duration=self._clock() - started)
+        return ended(outcome, ending)
 
 
 def _open(request: Request) -> Backend:

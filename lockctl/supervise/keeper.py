@@ -17,10 +17,10 @@ from lockctl.errors import EXHAUSTED, BackendUnavailable
 from lockctl.lease.schedule import HELD_UP
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
+from lockctl.supervise.ending import Ending
 from lockctl.supervise.fork import OVER, WAITING
 from lockctl.supervise.liveness import NEVER
 from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, suspend
-from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,21 +38,6 @@ SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without 
 CONTINUED_WITHIN = 0.05  # seconds in which a shell's SIGCONT has reached every process of the group
 LOAD_AFTER = 0.5  # seconds: who runs longer may see this program replaced or removed
 UNHELD = "the connection that held the lock has ended"
-
-
-class Ending(Value):
-    """How a job ended, as the keeper saw it."""
-
-    status: int | None  # of the command, as from waitpid; None: it never ran
-    cause: str | None  # why it was stopped, one of ``lockctl.events``; None: it ended by itself
-    detail: str  # one line about the cause
-    error: int  # errno of an exec that failed, else 0
-    uncontained: bool  # it was a namespace that failed, which the job requires
-    leftovers: int  # processes that outlived the command and were stopped
-    left: str  # which ones, for people
-    asked_to_end: bool  # somebody sent lockctl a signal that ends programs
-    renewals: int  # that succeeded
-    renewal_failures: int
 
 
 class Keeper:

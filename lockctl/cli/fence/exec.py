@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from lockctl.fence import Place
     from lockctl.fence.mark import Mark
+    from lockctl.supervise.ending import Ending
     from lockctl.supervise.fork import GuardProcess
-    from lockctl.supervise.keeper import Ending
     from lockctl.supervise.signals import Signals
 
 GRACE = 5.0  # seconds for what the command leaves behind, between the first signal and SIGKILL

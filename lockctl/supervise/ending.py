@@ -1,0 +1,55 @@
+"""How a job has ended, and what that makes of its run."""
+
+from __future__ import annotations
+
+import os
+
+from lockctl.events import GUARD_GONE, LOST, REVOKED, TIMED_OUT
+from lockctl.value import Value, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.model import Outcome
+
+UNCONTAINED = (
+    "--contain: this system allows no pid namespace with a /proc of its own ({}): start lockctl as root with"
+    " CAP_SYS_ADMIN, or as another user where user namespaces are allowed"
+)
+
+
+class Ending(Value):
+    """How a job ended, as the keeper saw it."""
+
+    status: int | None  # of the command, as from waitpid; None: it never ran
+    cause: str | None  # why it was stopped, one of ``lockctl.events``; None: it ended by itself
+    detail: str  # one line about the cause
+    error: int  # errno of an exec that failed, else 0
+    uncontained: bool  # it was a namespace that failed, which the job requires
+    leftovers: int  # processes that outlived the command and were stopped
+    left: str  # which ones, for people
+    asked_to_end: bool  # somebody sent lockctl a signal that ends programs
+    renewals: int  # that succeeded
+    renewal_failures: int
+
+
+def ended(outcome: Outcome, ending: Ending) -> Outcome:
+    """The outcome with how the command has ended."""
+    outcome = replace(
+        outcome,
+        status=ending.status,
+        leftovers=ending.leftovers,
+        left=ending.left,
+        error=ending.error,
+        asked_to_end=ending.asked_to_end,
+        renewals=ending.renewals,
+        renewal_failures=ending.renewal_failures,
+    )
+    if ending.error:
+        refused = UNCONTAINED.format(os.strerror(ending.error)) if ending.uncontained else ""
+        return replace(outcome, kind="not_executed", duration=None, detail=refused)
+    kinds = {LOST: "lost", REVOKED: "revoked", TIMED_OUT: "timed_out"}
+    if ending.cause in kinds:
+        return replace(outcome, kind=kinds[ending.cause], detail=ending.detail)
+    detail = ending.detail if ending.cause == GUARD_GONE else ""
+    exited = ending.status is not None and os.WIFEXITED(ending.status)
+    return replace(outcome, kind="exited" if exited else "signaled", detail=detail)
