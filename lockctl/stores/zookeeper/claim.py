@@ -13,14 +13,12 @@ alive, and that the record of the lock is as it was seen.
 
 from __future__ import annotations
 
-import os
-
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.model import Grant
 from lockctl.stores.zookeeper import grant as grants
 from lockctl.stores.zookeeper import queue
 from lockctl.stores.zookeeper.address import token_domain
-from lockctl.stores.zookeeper.node import Node
+from lockctl.stores.zookeeper.node import NextSession, Node, stem
 from lockctl.stores.zookeeper.queue import Overtaken, Vanished
 from lockctl.stores.zookeeper.session import Session, SessionLost
 
@@ -48,7 +46,7 @@ class Attempt:
         self.turn: Record | None = None
         self._session: Session | None = None
         self._queues = False  # whether the session is that of a waiter
-        self._next: tuple[Session, str] | None = None  # the session to hold the lock in, and the stem of its node
+        self.next = NextSession(place, claim, claim.ttl / SAFE_PART)  # to hold the lock in
         self._granted_at = 0  # milliseconds since the epoch by the leader's clock
 
     def take(self, deadline: Deadline) -> Grant | None:
@@ -80,7 +78,7 @@ class Attempt:
         lease = session.timeout * SAFE_PART
         self._forget()
         session.leave(deadline)
-        self._session, self.node.stem, self._queues = Session(self.place, lease), self._new_stem(), True
+        self._session, self.node.stem, self._queues = Session(self.place, lease), stem(self.place, self.claim), True
         return self._session
 
     def renew(self, grant: Grant, deadline: Deadline) -> Grant:
@@ -101,9 +99,7 @@ class Attempt:
 
     def end(self, deadline: Deadline) -> None:
         """Leave nothing at the server. Raises ``BackendUnavailable``, ``ConfigError``; may be repeated."""
-        if self._next is not None:
-            self._next[0].end(deadline)
-            self._next = None
+        self.next.end(deadline)
         if self._session is not None:
             self._session.end(deadline)
             self._forget()
@@ -137,9 +133,7 @@ class Attempt:
 
     def abandon(self) -> None:
         """Tell nobody: what there is ends with the session."""
-        if self._next is not None:
-            self._next[0].abandon()
-            self._next = None
+        self.next.abandon()
         if self._session is not None:
             self._session.abandon()
             self._forget()
@@ -154,43 +148,19 @@ class Attempt:
         """The session; a new one if there is none, the server ended it, or a waiter's is refused for good."""
         session = self._session
         if session is not None and (session.expired or (self.node.token is None and session.is_outlived(deadline))):
-            if self._next is not None and not session.expired and not self._next[0].connected:
-                self._next[0].abandon()  # it has seen the same data
-                self._next = None
+            if not session.expired and not self.next.connected:
+                self.next.abandon()  # it has seen the same data
             session.abandon()
             self._forget()
         if self._session is None:
-            self._session, self.node.stem = self._next_session()
-            self._next = None
+            self._session, self.node.stem = self.next.take()
         return self._session
-
-    def _next_session(self) -> tuple[Session, str]:
-        """A session for a holder, with the stem of its node; that of an earlier attempt if it is still alive."""
-        if self._next is None or self._next[0].expired:
-            if self._next is not None:
-                self._next[0].abandon()
-            self._next = Session(self.place, self.claim.ttl / SAFE_PART), self._new_stem()
-        return self._next
-
-    def _new_stem(self) -> str:
-        # new for each session, so that a node by this name is ours and no other's
-        return queue.prefix(os.urandom(16).hex(), self.place.layout, self.claim.mode, self.claim.slots)
-
-    def stand_by(self, *, wanted: bool) -> None:
-        """Whether the session to hold the lock in is kept ready: connected, and alive while nothing is asked."""
-        try:
-            if wanted:
-                self._next_session()
-        except BackendUnavailable:
-            pass  # no threads for it now: it is made when it is needed
-        if self._next is not None:
-            self._next[0].keep_alive(wanted)
 
     def _inherit(self) -> tuple[Session, Session | None]:
         """Go on in the session to hold the lock in; that one, and the one before it, which is to be ended."""
-        before, (session, self.node.stem) = self._session, self._next_session()
+        before, (session, self.node.stem) = self._session, self.next.take()
         session.keep_alive(wanted=False)  # from now on it lives by writes
-        self._session, self._next, self._queues = session, None, False
+        self._session, self._queues = session, False
         return session, before
 
     def _begin_anew(self, deadline: Deadline) -> Session:
@@ -219,7 +189,7 @@ class Attempt:
             deadline, self.node.ask_line, self.node.ask_root, self.node.ask_record
         )
         line = [] if isinstance(names, NoNodeError) else queue.in_order(names)
-        if not self.node.find(line) and self._next is not None and queue.mine(line, self._next[1]):
+        if not self.node.find(line) and self.next.has_node_in(line):
             # our position was handed over, and the answer was lost
             session = self._begin_anew(deadline)
             self.node.find(line)
@@ -269,7 +239,7 @@ class Attempt:
 
     def _hand_over(self, deadline: Deadline, record: Record) -> Session | None:
         """Have the lock in the session to hold it in, see :func:`grants.replace`; ``None``: it may not be our turn."""
-        if not grants.replace(self.node, *self._next_session(), deadline, record):
+        if not grants.replace(self.node, *self.next.get(), deadline, record):
             return None
         session, before = self._inherit()
         if before is not None:

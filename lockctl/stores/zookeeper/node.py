@@ -6,12 +6,15 @@ write of the node tells what time it is by the leader's clock, which ends the ho
 
 from __future__ import annotations
 
+import os
+
 from lockctl import documents
 from lockctl.clock import wall
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import EXCLUSIVE
 from lockctl.stores.zookeeper import queue, tokens
 from lockctl.stores.zookeeper.queue import Vanished
+from lockctl.stores.zookeeper.session import Session
 from lockctl.stores.zookeeper.tokens import Record
 
 TYPE_CHECKING = False
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
 
     from lockctl.model import Claim
     from lockctl.stores.zookeeper.address import Place
-    from lockctl.stores.zookeeper.session import Session
     from lockctl.wire.deadline import Deadline
 
 
@@ -178,3 +180,62 @@ class Node:
         if self.acquired_at is None:
             self.acquired_at = wall()
         return documents.describe(self.claim, {"acquired_at": self.acquired_at, "token": token})
+
+
+class NextSession:
+    """The session to hold a lock in, which is made before that, with the stem of its node."""
+
+    def __init__(self, place: Place, claim: Claim, timeout: float) -> None:
+        """There is none until it is needed."""
+        self._place = place
+        self._claim = claim
+        self._timeout = timeout
+        self._made: tuple[Session, str] | None = None
+
+    def get(self) -> tuple[Session, str]:
+        """That of an earlier attempt if it is still alive. Raises ``BackendUnavailable``: there are no threads."""
+        if self._made is None or self._made[0].expired:
+            self.abandon()
+            self._made = Session(self._place, self._timeout), stem(self._place, self._claim)
+        return self._made
+
+    def take(self) -> tuple[Session, str]:
+        """As :meth:`get`; the next time it is another one."""
+        made, self._made = self.get(), None
+        return made
+
+    def stand_by(self, *, wanted: bool) -> None:
+        """Whether it is kept ready: connected, and alive while nothing is asked."""
+        try:
+            if wanted:
+                self.get()
+        except BackendUnavailable:
+            pass  # no threads for it now: it is made when it is needed
+        if self._made is not None:
+            self._made[0].keep_alive(wanted)
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is there and can be used at once."""
+        return self._made is not None and self._made[0].connected
+
+    def has_node_in(self, line: list[str]) -> bool:
+        """Whether its node is in a queue."""
+        return self._made is not None and queue.mine(line, self._made[1]) is not None
+
+    def end(self, deadline: Deadline) -> None:
+        """Leave nothing of it at the server. Raises as ``Session.end``."""
+        if self._made is not None:
+            self._made[0].end(deadline)
+            self._made = None
+
+    def abandon(self) -> None:
+        """Tell nobody."""
+        if self._made is not None:
+            self._made[0].abandon()
+            self._made = None
+
+
+def stem(place: Place, claim: Claim) -> str:
+    """What the name of a node begins with: new for each session, so that a node by this name is ours and no other's."""
+    return queue.prefix(os.urandom(16).hex(), place.layout, claim.mode, claim.slots)

@@ -49,7 +49,7 @@ def wait(attempt: Attempt, deadline: Deadline) -> None:
     finally:
         session.remove(notifier)
         session.keep_alive(wanted=False)
-        attempt.stand_by(wanted=False)
+        attempt.next.stand_by(wanted=False)
 
 
 def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier: Notifier) -> None:
@@ -69,7 +69,7 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier
             if free is not None:
                 attempt.turn = free
                 return
-            attempt.stand_by(wanted=True)
+            attempt.next.stand_by(wanted=True)
             _outlast_hold(attempt, session, deadline, notifier)
         else:
             last = _last(attempt, ahead)
@@ -77,7 +77,7 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier
                 continue
             is_next = last is not None and attempt.node.is_open([name for name in ahead if name != last])
             if is_next:
-                attempt.stand_by(wanted=True)
+                attempt.next.stand_by(wanted=True)
             notifier.wait(deadline, where)
             if is_next and ends.last == last and free is not None:
                 attempt.turn = free

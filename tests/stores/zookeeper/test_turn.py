@@ -140,7 +140,7 @@ def test_who_was_told_of_its_turn_takes_it_although_the_session_that_was_ready_h
 ) -> None:
     holder, grant = remembered(harness)
     other, mine, waiting = wait_behind(harness, holder)
-    (ready, _) = eventually(lambda: other._attempts[mine.owner]._next)
+    (ready, _) = eventually(lambda: other._attempts[mine.owner].next._made)
     eventually(lambda: ready.connected)
     holder.release(grant, timeout=LIMIT)
     waiting.result()
