@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.record import RunRecord
 
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
+HOLD_ERROR = 0.1  # seconds that a hold may be shorter, beside what clocks differ by
 NOTICED = 2.0  # seconds more than the requests take until a waiter has the lock
 
 
@@ -34,6 +35,7 @@ def violations(history: History) -> list[str]:
         *(f"given back: {each}" for each in history.wrong if "gave the lock back" in each),
         *_unended(history),
         *_overlaps(history),
+        *_holds(history),
         *_tokens(history),
         *_unhealthy(history),
         *_left(history),
@@ -88,6 +90,21 @@ def _overlaps(history: History) -> Iterator[str]:
                 yield f"overlap: {later.name} starts at {begin:.3f}, but the job of {each.name} lives until {end:.3f}"
         if later.plan.mode == "slot" and len(inside) >= later.plan.slots:
             yield f"overlap: {later.name} starts at {begin:.3f} beside {len(inside)} others"
+
+
+def _holds(history: History) -> Iterator[str]:
+    """Grants while the end of another's job is not long enough ago for its --min-hold."""
+    if _forgot(history) or any(each.kind == "jump" for each in history.plan.faults):
+        return
+    if any(each.now for each in history.revoked):
+        return
+    for record in history.records:
+        for sent, seconds in record.holds:
+            until = sent + seconds * (1 - history.capabilities.rate_error) - HOLD_ERROR
+            for other in history.records:
+                for grant in other.granted:
+                    if other is not record and sent < grant.known < until:
+                        yield f"hold: {other.name} has the lock at {grant.known:.3f}, before {until:.3f}"
 
 
 def _both_unable(record: RunRecord, until: float) -> bool:

@@ -75,13 +75,17 @@ class Network:
         world.at(due, arrive, *arguments)
 
 
+# seconds by which the wall clocks of the servers of one store differ
+WRONG_BY = (0.0, 20.0, -20.0, 5.0, -5.0)
+
+
 class Server:
     """A server with a clock, that is down at times. Subclasses answer requests and keep a memory."""
 
     def __init__(self, number: int, rate: float) -> None:
         self.number = number
         self.name = "server" if number == 0 else f"server {number}"
-        self.clock = Clock(rate, 5000.0, 1.8e9)
+        self.clock = Clock(rate, 5000.0, 1.8e9 + WRONG_BY[number])
         self.up = True
         self.ever_forgot: list[float] = []  # when it came back without all that it had
 

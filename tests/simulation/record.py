@@ -34,6 +34,7 @@ class RunRecord:
         self.guard: Process | None = None
         self.lived: list[list[float]] = []  # of each process of the job: from when, until when
         self.granted: list[Granted] = []
+        self.holds: list[tuple[float, float]] = []  # when a release was sent that is to keep others out, and how long
         self.kept = 0.0  # when the last request was sent that prolonged the lease
         self.owners: dict[str, float] = {}  # and when each was asked for first
         self.asked_back: set[str] = set()  # owners that were given back, whether or not an answer came
@@ -93,8 +94,11 @@ class Recording:
     def release(self, grant: Grant, **more: Any) -> None:
         """See ``Backend``."""
         self._gives_back(grant.claim, "the lock")
+        sent, kept = Here.world.now, self.record.kept + 0.9 * grant.ttl
         super().release(grant, **more)  # type: ignore[misc]
         self._gave_back(grant.claim)
+        if more.get("hold") and sent < kept:
+            self.record.holds.append((sent, more["hold"]))
 
     def withdraw(self, claim: Claim, **more: Any) -> None:
         """See ``Backend``."""
