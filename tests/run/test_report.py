@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,10 +11,14 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 
 import pytest
 
 from lockctl.cli import files
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.contract.harness import Background
 from tests.jobs import LIMIT, eventually
 from tests.run.mounts import FULL_DISK
 from tests.servers.redis import Redis
@@ -104,10 +109,15 @@ def test_a_lock_that_could_not_be_given_back_is_told(report, start_server):
 
 
 def test_the_time_that_was_waited_is_told(report, lockctl):
-    lockctl.start_holding("a", "--", "sleep", "0.4")
-    _, document = report("--wait", "20s", "--", "true")
+    holder = lockctl.start_holding("a")
+    running = Background(lambda: report("--wait", "60s", "--", "true"))
+    with contextlib.closing(open_backend(parse_url(lockctl.url))) as observer:
+        eventually(lambda: observer.inspect("a", timeout=LIMIT).waiters)
+    time.sleep(0.2)
+    holder.terminate()
+    _, document = running.result()
     assert document["outcome"] == "exited"
-    assert 0.1 < document["waited"] < 10
+    assert 0.2 < document["waited"] < 60
 
 
 def started(lockctl, path, *words):
