@@ -41,6 +41,7 @@ def violations(history: History) -> list[str]:
         *_left(history),
         *_revoked(history),
         *_untold(history),
+        *_orphaned(history),
         *_unheard(history),
         *_unused(history),
         *_successes(history),
@@ -135,6 +136,8 @@ def _tokens(history: History) -> Iterator[str]:
         for _, earlier, other in grants[:number]:
             if earlier.owner == later.owner:
                 continue
+            if history.plan.store == "seconds" and _forgot(history) and later.known < earlier.known + 1.0:
+                continue  # the clock of the store may not have moved since the grant that it lost
             clock = clocks[record.plan.host]
             if hosts_count and earlier.token >= int((clock.wall_base + clock.rate * later.sent) * 1e6):
                 continue
@@ -239,6 +242,18 @@ def _untold(history: History) -> Iterator[str]:
             longest += 0 if asked.now else schedule.grace
             if record.span is not None and record.span[1] > asked.asked + longest:
                 yield f"revoked: {record.name} lives until {record.span[1]:.3f}, but it was asked at {asked.asked:.3f}"
+
+
+def _orphaned(history: History) -> Iterator[str]:
+    """Jobs that went on for too long after their keeper was killed."""
+    for record in history.records:
+        keeper, guard, span = record.keeper, record.guard, record.span
+        killed = [since for since, until in keeper.unable if until == INFINITE] if keeper is not None else []
+        if not killed or span is None or guard is None or any(since < span[1] for since, _ in guard.unable):
+            continue
+        grace = schedule_of(record.plan.ttl, None, history.capabilities).grace
+        if span[1] > max(span[0], killed[0]) + grace + NOTICED:
+            yield f"orphaned: the job of {record.name} lives until {span[1]:.3f}, its keeper until {killed[0]:.3f}"
 
 
 def _unheard(history: History) -> Iterator[str]:
