@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
 HOLD_ERROR = 0.1  # seconds that a hold may be shorter, beside what clocks differ by
-NOTICED = 2.0  # seconds more than the requests take until a waiter has the lock
+HANDED_OVER = 0.5  # seconds more than the requests take until a waiter has the lock
+NOTICED = 2.0  # seconds more than it must take until a job has ended
 
 
 def violations(history: History) -> list[str]:
@@ -276,9 +277,9 @@ def _unused(history: History) -> Iterator[str]:
         return
     slowest = history.plan.slowest
     # the first one of all makes some cells; an attempt may run out of time in the middle of it
-    bound = history.store.looks + 30 * slowest + NOTICED + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
+    bound = history.store.looks + 30 * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
     taken = sorted(
-        (grant.sent, record.given_back.get(grant.owner, record.kept + 1.1 * record.plan.ttl))
+        (grant.known, record.given_back.get(grant.owner, record.kept + 1.1 * record.plan.ttl))
         for record in history.records
         for grant in record.granted
     )
@@ -286,7 +287,7 @@ def _unused(history: History) -> Iterator[str]:
     for begin, end in [*taken, (INFINITE, INFINITE)]:
         for record in history.records:
             since = max(record.plan.start, free_since)
-            until = min(begin, record.granted[0].sent if record.granted else record.ended)
+            until = min(begin, record.granted[0].known if record.granted else record.ended)
             if until - since > bound:
                 yield f"unused: {record.name} waits while the lock is free from {since:.3f} until {until:.3f}"
         free_since = max(free_since, end)

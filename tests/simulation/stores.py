@@ -188,7 +188,7 @@ def _place(server: Server) -> Endpoint:
 
 STORES = {
     "redis": Store(
-        RedisBackend, lambda rate: [RedisServer(0, rate)], _redis_client, _owners_in_redis, _success_in_redis, 1.5
+        RedisBackend, lambda rate: [RedisServer(0, rate)], _redis_client, _owners_in_redis, _success_in_redis, 0.0
     ),
     "redlock": Store(
         RedlockBackend,
@@ -196,10 +196,10 @@ STORES = {
         _redlock_client,
         _owners_in_redis,
         _success_in_redis,
-        4.0,
+        5.5,
     ),
     "etcd": Store(
-        EtcdBackend, lambda rate: [EtcdServer(0, rate)], _etcd_client, _owners_in_etcd, _success_in_etcd, 2.5
+        EtcdBackend, lambda rate: [EtcdServer(0, rate)], _etcd_client, _owners_in_etcd, _success_in_etcd, 0.0
     ),
     "consul": Store(
         ConsulBackend,
@@ -207,7 +207,7 @@ STORES = {
         _consul_client,
         _owners_in_consul,
         _success_in_consul,
-        2.5,
+        0.0,
     ),
     "zookeeper": Store(
         ZooKeeperBackend,
@@ -215,8 +215,8 @@ STORES = {
         _zookeeper_client,
         _owners_in_zookeeper,
         _success_in_zookeeper,
-        2.5,
+        1.5,
     ),
-    "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=2.5),
-    "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=13.0),
+    "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=4.0),
+    "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=14.5),
 }
