@@ -7,12 +7,11 @@ acknowledged data or whose wall clock went ahead, a lock that an operator freed 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lockctl.lease import period
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import FIRST_PATIENCE
-from lockctl.lease.schedule import plan as schedule_of
 from tests.simulation.plan import KEPT, LOST, OLD
 from tests.simulation.world import INFINITE
 
@@ -45,6 +44,7 @@ def violations(history: History) -> list[str]:
         *_orphaned(history),
         *_unheard(history),
         *_unused(history),
+        *_overtaken(history),
         *_successes(history),
     ]
 
@@ -149,6 +149,21 @@ def _tokens(history: History) -> Iterator[str]:
                 )
 
 
+class Promised(NamedTuple):
+    """Times in seconds that the manual names, calculated here once more: those of the product may be wrong."""
+
+    interval: float  # between two renewals
+    signal: float  # from a request to the first signal, if no other one is answered
+    grace: float  # from the first signal to KILL
+
+
+def _promised(history: History, record: RunRecord) -> Promised:
+    ttl, capabilities = record.plan.ttl, history.capabilities
+    margin, grace = min(max(ttl / 20, 0.25), 2.0), min(5.0, ttl / 4)
+    signal = ttl * (1 - capabilities.rate_error) - 0.05 - margin - grace
+    return Promised(min(ttl / 6, capabilities.heartbeat), signal, grace)
+
+
 def _hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
     """How many faults a run met and how long they took together; ``None``: they excuse anything."""
     met, took = 0, 0.0
@@ -181,8 +196,8 @@ def _unhealthy(history: History) -> Iterator[str]:
         hurt = _hurt(history, record)
         if hurt is None or record.keeper is None:
             continue
-        schedule = schedule_of(record.plan.ttl, None, history.capabilities)
-        spare = 0.5 * (schedule.signal_at(schedule.deadline(0.0, record.plan.ttl)) - schedule.interval)
+        promised = _promised(history, record)
+        spare = 0.5 * (promised.signal - promised.interval)
         # two requests, and all holders write to one place
         renewal = 4 * history.plan.slowest * len(history.plan.runs)
         met, took = hurt
@@ -238,9 +253,9 @@ def _untold(history: History) -> Iterator[str]:
         for record in history.records:
             if not (asked.done and kinds == {"revoke"} and record.granted and record.granted[-1].owner == asked.owner):
                 continue
-            schedule = schedule_of(record.plan.ttl, None, history.capabilities)
-            longest = schedule.interval * 1.2 + 12 * history.plan.slowest * len(history.plan.runs) + NOTICED
-            longest += 0 if asked.now else schedule.grace
+            promised = _promised(history, record)
+            longest = promised.interval * 1.2 + 12 * history.plan.slowest * len(history.plan.runs) + NOTICED
+            longest += 0 if asked.now else promised.grace
             if record.span is not None and record.span[1] > asked.asked + longest:
                 yield f"revoked: {record.name} lives until {record.span[1]:.3f}, but it was asked at {asked.asked:.3f}"
 
@@ -252,8 +267,7 @@ def _orphaned(history: History) -> Iterator[str]:
         killed = [since for since, until in keeper.unable if until == INFINITE] if keeper is not None else []
         if not killed or span is None or guard is None or any(since < span[1] for since, _ in guard.unable):
             continue
-        grace = schedule_of(record.plan.ttl, None, history.capabilities).grace
-        if span[1] > max(span[0], killed[0]) + grace + NOTICED:
+        if span[1] > max(span[0], killed[0]) + _promised(history, record).grace + NOTICED:
             yield f"orphaned: the job of {record.name} lives until {span[1]:.3f}, its keeper until {killed[0]:.3f}"
 
 
@@ -269,11 +283,29 @@ def _unheard(history: History) -> Iterator[str]:
             yield f"signal: the job of {record.name} was not told of the signal that its keeper got"
 
 
+def _is_quiet(history: History) -> bool:
+    """Whether nothing keeps runs out but each other, one at a time."""
+    if any(each.kind not in ("twice", "wrong") for each in history.plan.faults):
+        return False
+    return all(each.mode == "exclusive" and not each.min_hold for each in history.plan.runs)
+
+
+def _overtaken(history: History) -> Iterator[str]:
+    """Grants to who came later than another, where the backend promises the order."""
+    slowest = history.plan.slowest
+    if not history.capabilities.fair or not _is_quiet(history) or slowest > 0.1:
+        return
+    granted = [record for record in history.records if record.granted]
+    for first in granted:
+        for later in granted:
+            came_later = later.plan.start > first.plan.start + NOTICED + 30 * slowest
+            if came_later and later.granted[0].known < first.granted[0].known:
+                yield f"overtaken: {first.name} came before {later.name}, and has the lock after it"
+
+
 def _unused(history: History) -> Iterator[str]:
     """Time in which nobody had the lock and somebody waited for it."""
-    if any(each.kind not in ("twice", "wrong") for each in history.plan.faults):
-        return
-    if {each.mode for each in history.plan.runs} != {"exclusive"} or any(each.min_hold for each in history.plan.runs):
+    if not _is_quiet(history):
         return
     slowest = history.plan.slowest
     # the first one of all makes some cells; an attempt may run out of time in the middle of it

@@ -80,6 +80,8 @@ def drawn(seed: int, store: str) -> Plan:
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up]
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn, _at_once]
+    if store == "redlock":
+        situations.append(_few_left)
     return chance.choice(situations)(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
 
 
@@ -136,6 +138,17 @@ def _apart(chance: random.Random, plan: Plan) -> Plan:
     down = Fault("down", chance.randrange(NODES), max(0.2, cut - chance.uniform(0.0, 0.5 * ttl)), 4 * ttl, KEPT)
     faults = [Fault("cut", 0, cut, 4 * ttl, chance.choice((REQUEST, ANSWER, BOTH))), down]
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
+
+
+def _few_left(chance: random.Random, plan: Plan) -> Plan:
+    """Most servers of several are away until the lease is over there, and the holder hears of the others alone."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    runs[0] = runs[0]._replace(length=4 * ttl, stubborn=INFINITE)
+    time, span = chance.uniform(0.3, ttl), chance.uniform(0.5, 1.5) * ttl
+    away = chance.sample(range(NODES), 3)
+    faults = [Fault("down", number, time + chance.uniform(0.0, 0.5), span, KEPT) for number in away]
+    return plan._replace(runs=tuple(runs), faults=tuple(faults))
 
 
 def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:
