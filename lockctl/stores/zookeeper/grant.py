@@ -118,9 +118,8 @@ def _granting(node: Node, record: Record, token: int, name: str, data: bytes) ->
             transaction.delete(node.path, node.version)
         transaction.create(f"{node.parent}/{name}", data, ephemeral=True, sequence=node.name is None)
         if record.floor is not None:
-            transaction.check(
-                node.place.records, max(record.floor.version, 0)
-            )  # one that was made since, nobody raised
+            unchanged = max(record.floor.version, 0)  # 0: also of a node that was made since and that nobody raised
+            transaction.check(node.place.records, unchanged)
         return transaction.commit_async()
 
     return commit
