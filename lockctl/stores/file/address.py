@@ -8,7 +8,7 @@ import stat
 import time
 from errno import EIO, ENXIO
 
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import ALLOWED, printable
 from lockctl.url import take_params
 
@@ -157,10 +157,25 @@ def mode_for_files(directory: int) -> int:
 
 
 def refuse(path: str, failure: OSError) -> NoReturn:
-    """Raise what the system says as ``ConfigError`` or ``BackendUnavailable``."""
-    from lockctl.stores.file.errors import in_words
+    """Translate what the system says: what a person must change, or what may pass by itself."""
+    import errno
 
-    raise in_words(path, failure) from failure
+    shown = printable(path)
+    hints = {
+        errno.EACCES: "no permission",
+        errno.EPERM: "no permission",
+        errno.EROFS: "the file system is read-only",
+        errno.ENOTDIR: "it is not a directory, or a symbolic link",
+        errno.ELOOP: "it is a symbolic link, and those are refused here",
+        errno.EISDIR: "it is a directory",
+        errno.ENAMETOOLONG: "the name is too long for the file system",
+        errno.ENXIO: "it is not a regular file",
+    }
+    if failure.errno in hints:
+        message = f"file: cannot use {shown}: {hints[failure.errno]}; choose a place with --backend file:///DIRECTORY"
+        raise ConfigError(message) from failure
+    message = f"file: cannot use {shown}: {failure.strerror}"
+    raise BackendUnavailable(message) from failure
 
 
 def _open(path: str, *, any_filesystem: bool) -> int:

@@ -9,12 +9,15 @@ of nodes is written into the lock, because clients that name different sets do n
 
 from __future__ import annotations
 
+import _thread
+
 from lockctl import documents
 from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
 from lockctl.locks.native import NativeBackend
 from lockctl.model import Capabilities, Grant
 from lockctl.names import printable
+from lockctl.stores.redis import entry
 from lockctl.stores.redis.address import TCP_PARAMETERS
 from lockctl.stores.redis.lock import milliseconds
 from lockctl.stores.redlock import tally
@@ -146,19 +149,45 @@ class RedlockBackend(NativeBackend):
         return None
 
     def _join(self, grant: Grant, nodes: list[Node]) -> None:
-        if nodes:
-            from lockctl.stores.redlock.claim import join
+        """Have *nodes* keep a lock that a majority has just confirmed, too; nobody waits for them.
 
-            join(self._wanted, grant, nodes, _round(grant.ttl))
+        It was slow or away, or it lost the lock. It takes it only if no other has it there, and it counts from the
+        next round on. So a majority that another has cannot become ours: whoever has one has a node in common
+        with the one that confirmed, for as long as that is good for, which is what our deadline counts from.
+        """
+        document, ttl = self._wanted.get(grant.claim.owner), milliseconds(grant.ttl)
+        deadline = Deadline(_round(grant.ttl))
+
+        def ask(node: Node) -> bool:
+            if document is None or grant.claim.owner not in self._wanted or not deadline.left():
+                return False  # given back meanwhile
+            return node.join(grant.claim, grant.token, document, ttl, deadline)
+
+        def serve(node: Node) -> None:
+            try:
+                node.alone(lambda: ask(node), deadline.left())
+            except Exception:  # noqa: BLE001, S110 - the node is left out, as before
+                pass
+
+        for node in nodes:
+            try:
+                _thread.start_new_thread(serve, (node,))
+            except RuntimeError:
+                return  # no thread: the next renewal tries again
 
     def _lose(self, claim: Claim, answers: list[Attempt | LockctlError | None], *, any_given: bool) -> None:
         self._wanted.pop(claim.owner, None)
         has_position = self._waiting is not None and self._waiting.has_position(claim)
         if any_given or has_position or len(tally.usable(answers)) < len(answers):
             self._give_back(claim)
-        from lockctl.stores.redlock.claim import check_nodes
-
-        check_nodes(claim.name, [answer.value for answer in tally.usable(answers)], self._identity)
+        for answer in tally.usable(answers):
+            found = entry.read(answer.value)
+            other = documents.text(found.document.get("nodes")) if found else None
+            if other is not None and other != self._identity:
+                raise ConfigError(
+                    f"redlock: the lock {claim.name} is held by a client whose URL names another set of nodes, or"
+                    " names them otherwise: all clients of a lock must name the same ones"
+                )
         if len(tally.usable(answers)) < self._quorum:
             raise tally.too_few(answers, "answered", self._quorum)
         self._draws[claim.name] = self._draws.get(claim.name, 0) + 1 if any_given else 0
