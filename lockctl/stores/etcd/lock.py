@@ -88,7 +88,7 @@ class EtcdBackend(Client, NativeBackend):
                 continue  # a leader that was deposed may have prolonged the lease for nobody
             if answer.get("succeeded") is True:
                 return self.granted(claim, following.token, lease, layout.revision(answer), ttl, answer)
-            *seen, own, first = layout.steps(answer, counter.LOOKS + 2)
+            *seen, own, first = layout.steps(answer, len(counter.looks) + 2)
             counter.see(*seen)
             if not first:
                 continue  # it is free: the counter was in the way

@@ -137,7 +137,7 @@ class Client:
                 return None
             if answer.get("succeeded") is True:
                 return self.granted(claim, following.token, lease, created, ttl, answer)
-            *seen, first = layout.steps(answer, counter.LOOKS + 1)
+            *seen, first = layout.steps(answer, len(counter.looks) + 1)
             counter.see(*seen)
             if not first or (first[0].key, first[0].created) != (claim_key, created):
                 return None  # else it was the counter, and it is our turn
@@ -170,7 +170,7 @@ class Client:
             answer = self.cluster.call("/v3/kv/txn", request, deadline)
             if answer.get("succeeded") is True:
                 return following.token
-            *seen, again = layout.steps(answer, counter.LOOKS + 1)
+            *seen, again = layout.steps(answer, len(counter.looks) + 1)
             counter.see(*seen)
             if not again or again[0].created != own.created:
                 return None

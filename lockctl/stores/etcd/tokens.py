@@ -39,8 +39,6 @@ class Next(Value):
 class Counter:
     """The counter of one lock, and the floor, as far as they are known."""
 
-    LOOKS = 2
-
     def __init__(self, places: Layout, name: str) -> None:
         """Nobody has looked."""
         self._key, self._floor = places.counter(name), places.counter(FLOOR)

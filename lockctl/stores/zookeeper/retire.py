@@ -90,15 +90,16 @@ def forget(session: Session, name: str, older_than: float, deadline: Deadline) -
     (seen,) = _traces(session, place, [name], deadline)
     if not seen.is_unused(older_than, float("inf")):
         return False
-    (made,) = session.ask(
-        deadline, lambda client: client.create_async(path, ephemeral=True, sequence=True, include_data=True)
+    made, answer = session.ask(
+        deadline,
+        lambda client: client.create_async(path, ephemeral=True, sequence=True, include_data=True),
+        lambda client: client.get_async(place.records),
     )
     if isinstance(made, Exception):
         raise session.strange(made, path)
     if not seen.is_unused(older_than, made[1].ctime / 1000):
         return False
     seen = replace(seen, runs=_without_surplus(session, name, seen.runs, deadline))
-    (answer,) = session.ask(deadline, lambda client: client.get_async(place.records))
     floor = _or_none(session, answer, place.records)
     (answers,) = session.ask(deadline, lambda client: _removal(client, place, name, seen, floor))
     lock = place.key(name)
