@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.errors import LockctlError
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim
 from tests.contract.remembering import a_run
 from tests.faults.backends import SERVED, addresses_of, on_backends
-from tests.servers.replay import changed, on_changes, recording, replaying
+from tests.servers.replay import TIMEOUT, changed, each_ends, on_changes, recording, replaying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,9 +25,6 @@ if TYPE_CHECKING:
     from lockctl.backend import Backend
     from tests.faults.backends import Place
     from tests.servers.replay import Change, Conversation
-
-TIMEOUT = 0.3  # seconds for each call: an answer that is waited for in vain ends with it
-LONGEST = 10.0  # seconds in which a call has surely ended, on a busy machine
 
 
 def calls(backend: Backend, timeout: float) -> list[Callable[[], Any]]:
@@ -76,10 +71,6 @@ def test_answers_with_changed_bytes_cause_no_bug(place: Place, servers: Any, loc
     def check(changes: list[Change]) -> None:
         with contextlib.ExitStack() as ends:
             ours = [ends.enter_context(replaying(changed(each, changes))) for each in heard]
-            for call in calls(open_backend(parse_url(place.url(ours, word, locks))), TIMEOUT):
-                before = time.monotonic()
-                with contextlib.suppress(LockctlError):
-                    call()
-                assert time.monotonic() - before < LONGEST
+            each_ends(calls(open_backend(parse_url(place.url(ours, word, locks))), TIMEOUT))
 
     check()

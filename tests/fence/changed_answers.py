@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import TYPE_CHECKING, Any
 
-from lockctl.errors import ConfigError, LockctlError
+from lockctl.errors import ConfigError
 from lockctl.fence import open_place
 from tests.fence.contract import LIMIT, mark
-from tests.servers.replay import changed, on_changes, recording, replaying
+from tests.servers.replay import TIMEOUT, changed, each_ends, on_changes, recording, replaying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.servers.replay import Change, Conversation
-
-TIMEOUT = 0.3  # seconds for each call: an answer that is waited for in vain ends with it
-LONGEST = 10.0  # seconds in which a call has surely ended, on a busy machine
 
 
 def calls(words: tuple[str, str], timeout: float) -> list[Callable[[], Any]]:
@@ -58,10 +54,6 @@ class ChangedAnswers:
         @on_changes
         def check(changes: list[Change]) -> None:
             with replaying(changed(heard, changes)) as here:
-                for call in calls(harness.behind(here), TIMEOUT):
-                    before = time.monotonic()
-                    with contextlib.suppress(LockctlError):
-                        call()
-                    assert time.monotonic() - before < LONGEST
+                each_ends(calls(harness.behind(here), TIMEOUT))
 
         check()

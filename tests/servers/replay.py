@@ -8,19 +8,24 @@ import os
 import select
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as some
 
+from lockctl.errors import LockctlError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     # which connection, answer and byte of it, as parts of all there are; how many bytes go; and what comes instead
     Change = tuple[float, float, float, int, bytes]
     Conversation = list[bytes]  # of one connection: what the server said at first, and after each time it was asked
 
 CHUNK = 1 << 20  # bytes
+TIMEOUT = 0.3  # seconds for each call: an answer that is waited for in vain ends with it
+LONGEST = 10.0  # seconds in which a call has surely ended, on a busy machine
 LIMIT = 10.0  # seconds without a word after which a connection is given up
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "12"))
 PIECES = [b"", b"\0", b"\xff" * 4, b"\x7f\xff\xff\xff", b"\0" * 8, b"-1", b"9" * 30, b"1e999", b"\r\n", b"\r\n\r\n"]
@@ -39,6 +44,15 @@ def on_changes(check: Callable[[list[Change]], None]) -> Callable[[], None]:
     """Have a check made of many lists of changes; of how many, FUZZ_EXAMPLES says."""
     plain = settings(max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.generate])  # calls take long
     return plain(given(some.lists(CHANGE, min_size=1, max_size=3))(check))
+
+
+def each_ends(calls: Iterable[Callable[[], object]]) -> None:
+    """Make calls: each ends in time, well or with an error of ours, and never with a bug."""
+    for call in calls:
+        before = time.monotonic()
+        with contextlib.suppress(LockctlError):
+            call()
+        assert time.monotonic() - before < LONGEST
 
 
 @contextlib.contextmanager
