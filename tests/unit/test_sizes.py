@@ -23,7 +23,6 @@ MOST_PARAMETERS = 6  # without the object or the class itself
 OF_EACH_START = "a start on files loads it, and another module would delay each command"
 LONG_FILES = {
     "settings.py": "one table, and nothing else",
-    "stores/file/address.py": "its words for what the system refuses are needed when no file can be opened any more",
     "stores/file/lock.py": OF_EACH_START,
     "stores/postgresql/claim.py": "each step of a claim has to know its session, its position in the queue and its hold",
     "stores/redlock/lock.py": "the steps of an attempt share what is known of the nodes",

@@ -217,23 +217,6 @@ def check(path: str, seen: os.stat_result, *, any_filesystem: bool) -> None:
         raise ConfigError(message)
 
 
-def has_ranges(path: str, directory: int) -> bool:
-    """Whether byte ranges of the files there can be locked beside flock(2), which network file systems turn into one.
-
-    Such a file system is in use only where any will do.
-    """
-    return not filesystem(path, os.fstat(directory).st_dev).startswith(SHARED)
-
-
-def check_ranges(path: str, directory: int, key: str) -> None:
-    """Raise ``ConfigError`` where locks can only be for one holder alone."""
-    if not has_ranges(path, directory):
-        message = (
-            f"file: {printable(key)} can be held by one at a time only: readers and slots need a local file system"
-        )
-        raise ConfigError(message)
-
-
 def filesystem(path: str, device: int) -> str:
     """The type of the file system that *path* is on, as in ``/proc/self/mountinfo``; empty if not known."""
     wanted = b"%d:%d" % (os.major(device), os.minor(device))

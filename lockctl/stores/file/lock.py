@@ -166,9 +166,9 @@ class FileBackend:
     def _take_beside(
         self, claim: Claim, key: str, descriptor: int, timeout: float, interrupt: int | None
     ) -> Grant | None:
-        from lockctl.stores.file import share
+        from lockctl.stores.file import protocol, share
 
-        address.check_ranges(self._path, self._open_directory(), key)
+        protocol.check_ranges(self._path, self._open_directory(), key)
         given = self._slots.get(claim.owner)
         if given is not None and not share.still_held(descriptor, given, claim.owner):
             return None  # who waited was stopped for so long that its helper gave the slot up
@@ -258,9 +258,9 @@ class FileBackend:
             address.refuse(key, failure)
         self._waited[claim.owner] = descriptor
         try:
-            from lockctl.stores.file import wait
+            from lockctl.stores.file import protocol, wait
 
-            queued = address.has_ranges(self._path, self._open_directory())
+            queued = protocol.has_ranges(self._path, self._open_directory())
             self._helper, given = wait.wait_for(
                 descriptor, key, claim, self._wall_us, queued=queued, timeout=timeout, interrupt=interrupt
             )

@@ -7,11 +7,13 @@ that have inherited the descriptor, and freed by the kernel with the last of the
 from __future__ import annotations
 
 import fcntl
+import os
 import struct
 
 from lockctl import clock
-from lockctl.errors import BackendUnavailable, RequestInterrupted
+from lockctl.errors import BackendUnavailable, ConfigError, RequestInterrupted
 from lockctl.names import printable
+from lockctl.stores.file import address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +35,23 @@ SEATS = START + 16  # one byte for each holder that is not alone
 
 
 PAUSE = 0.002  # seconds: who has such a lock writes a page or two to the disk
+
+
+def has_ranges(path: str, directory: int) -> bool:
+    """Whether byte ranges of the files there can be locked beside flock(2), which network file systems turn into one.
+
+    Such a file system is in use only where any will do.
+    """
+    return not address.filesystem(path, os.fstat(directory).st_dev).startswith(address.SHARED)
+
+
+def check_ranges(path: str, directory: int, key: str) -> None:
+    """Raise ``ConfigError`` where locks can only be for one holder alone."""
+    if not has_ranges(path, directory):
+        message = (
+            f"file: {printable(key)} can be held by one at a time only: readers and slots need a local file system"
+        )
+        raise ConfigError(message)
 
 
 def take(descriptor: int, start: int) -> bool:

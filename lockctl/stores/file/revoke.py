@@ -132,7 +132,7 @@ def replace_file(
     """
     descriptor = address.open_file(directory, file)
     try:
-        if address.has_ranges(
+        if protocol.has_ranges(
             key, directory
         ):  # else nobody can be kept out for this moment, and it is only a short one
             protocol.tried_until(lambda: protocol.take(descriptor, address.REVOKING), key, deadline)
@@ -163,7 +163,7 @@ def await_decision(path: str, directory: int, key: str, descriptor: int, deadlin
     then looks at what is written. So one of the two sees the other.
     Raises ``BackendUnavailable``, ``RequestInterrupted``, ``OSError``.
     """
-    if address.has_ranges(path, directory):
+    if protocol.has_ranges(path, directory):
         protocol.tried_until(
             lambda: not protocol.is_taken(descriptor, address.REVOKING, address.REVOKING + 1), key, deadline
         )
