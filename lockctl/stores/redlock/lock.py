@@ -13,11 +13,9 @@ import _thread
 
 from lockctl import documents
 from lockctl.clock import boottime, wall
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.locks.native import NativeBackend
 from lockctl.model import Capabilities, Grant
-from lockctl.names import printable
-from lockctl.stores.redis import entry
 from lockctl.stores.redis.address import TCP_PARAMETERS
 from lockctl.stores.redis.lock import milliseconds
 from lockctl.stores.redlock import tally
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     FILES: Files[tally.Majority] = (inspect, revoke, records, retire)
 
-LONGEST_ROUND = 2.0  # seconds that a majority has for one step of an attempt
-ROUNDS_PER_TTL = 4  # an attempt has two, and what is left of its ttl must be worth the trouble
 GIVE_BACK = 0.5  # seconds for giving back what a lost attempt was granted
 
 
@@ -109,8 +105,7 @@ class RedlockBackend(NativeBackend):
             self._waiting.close()
         at = tally.middle([said[node].at for node in given])
         grant = Grant(claim, token, self._domain, self._prefix + claim.name, claim.ttl, at)
-        refused = said.keys() - given.keys()
-        self._join(grant, [node for node in self._nodes if node not in has_it and node not in refused])
+        self._join(grant, [node for node in self._nodes if node not in has_it and (node in given or node not in said)])
         return grant
 
     def _ask(self, claim: Claim, document: bytes, deadline: Deadline) -> list[Attempt | LockctlError | None]:
@@ -126,7 +121,7 @@ class RedlockBackend(NativeBackend):
             given = sum(answer.token is not None for answer in so_far)
             return 0.0 if len(so_far) - given > spare else patience.until(settled=given >= self._quorum)
 
-        return ask_all(self._nodes, ask, deadline.sooner(_round(claim.ttl)), settled)
+        return ask_all(self._nodes, ask, deadline.sooner(tally.longest_round(claim.ttl)), settled)
 
     def _confirm(self, claim: Claim, given: dict[Node, int], token: int, deadline: Deadline) -> list[Node] | None:
         """The nodes that took over *token*; ``None``: no majority did, as others took the lock on some.
@@ -137,7 +132,7 @@ class RedlockBackend(NativeBackend):
         confirmed = ask_all(
             list(given),
             lambda node, until: node.confirm(claim, given[node], token, until),
-            deadline.sooner(_round(claim.ttl)),
+            deadline.sooner(tally.longest_round(claim.ttl)),
             lambda so_far: patience.until(settled=sum(so_far) >= self._quorum),
         )
         if sum(tally.usable(confirmed)) >= self._quorum:
@@ -156,7 +151,7 @@ class RedlockBackend(NativeBackend):
         with the one that confirmed, for as long as that is good for, which is what our deadline counts from.
         """
         document, ttl = self._wanted.get(grant.claim.owner), milliseconds(grant.ttl)
-        deadline = Deadline(_round(grant.ttl))
+        deadline = Deadline(tally.longest_round(grant.ttl))
 
         def ask(node: Node) -> bool:
             if document is None or grant.claim.owner not in self._wanted or not deadline.left():
@@ -180,14 +175,7 @@ class RedlockBackend(NativeBackend):
         has_position = self._waiting is not None and self._waiting.has_position(claim)
         if any_given or has_position or len(tally.usable(answers)) < len(answers):
             self._give_back(claim)
-        for answer in tally.usable(answers):
-            found = entry.read(answer.value)
-            other = documents.text(found.document.get("nodes")) if found else None
-            if other is not None and other != self._identity:
-                raise ConfigError(
-                    f"redlock: the lock {claim.name} is held by a client whose URL names another set of nodes, or"
-                    " names them otherwise: all clients of a lock must name the same ones"
-                )
+        tally.check_same_nodes(answers, claim, self._identity)
         if len(tally.usable(answers)) < self._quorum:
             raise tally.too_few(answers, "answered", self._quorum)
         self._draws[claim.name] = self._draws.get(claim.name, 0) + 1 if any_given else 0
@@ -207,17 +195,7 @@ class RedlockBackend(NativeBackend):
             Deadline(timeout),
             lambda so_far: 0.0 if sum(kept for kept, _ in so_far) >= self._quorum else None,
         )
-        said = tally.usable(answers)
-        kept = sum(ours for ours, _ in said)
-        if kept < self._quorum:
-            if len(said) - kept > len(self._nodes) - self._quorum:
-                raise LeaseLost(f"{printable(grant.key)} is ours on {kept} of {len(self._nodes)} nodes only")
-            renewed = tally.refusals(answers, lambda answer: answer[0], "a node does not have the lock any more")
-            raise BackendUnavailable(str(tally.too_few(renewed, "renewed the lock", self._quorum)))
-        for _, document in said:
-            asked = documents.read_revocation(document, grant.claim.owner)
-            if asked is not None:
-                raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+        tally.check_renewed(answers, grant, self._quorum)
         self._join(grant, [node for node in self._nodes if node.lacks == grant.claim.owner])
         return grant
 
@@ -256,7 +234,7 @@ class RedlockBackend(NativeBackend):
 
         if self._waiting is None:
             self._waiting = Waiting(self._majority())
-        self._waiting.wait(claim, _round(claim.ttl), self._draws.get(claim.name, 0), deadline)
+        self._waiting.wait(claim, tally.longest_round(claim.ttl), self._draws.get(claim.name, 0), deadline)
 
     def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
         return operation(self._majority(), *arguments, Deadline(timeout))
@@ -270,8 +248,3 @@ class RedlockBackend(NativeBackend):
             self._waiting.close()
         for node in self._nodes:
             node.close()
-
-
-def _round(ttl: float) -> float:
-    """Seconds that a majority has for one step of an attempt."""
-    return min(ttl / ROUNDS_PER_TTL, LONGEST_ROUND)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+from lockctl import documents
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.names import printable
+from lockctl.stores.redis import entry
 from lockctl.stores.redis.entry import ENDED, Seen
 from lockctl.stores.redlock.nodes import PATIENCE, ask_all
 from lockctl.value import Value
@@ -12,13 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
+    from lockctl.model import Claim, Grant
     from lockctl.stores.redis.entry import Record
-    from lockctl.stores.redlock.nodes import Node
+    from lockctl.stores.redlock.nodes import Attempt, Node
     from lockctl.wire.deadline import Deadline
 
     T = TypeVar("T")
 
 FOR_EVER = float("inf")
+LONGEST_ROUND = 2.0  # seconds that a majority has for one step of an attempt
+ROUNDS_PER_TTL = 4  # an attempt has two, and what is left of its ttl must be worth the trouble
 
 
 class Majority(Value):
@@ -47,6 +53,11 @@ class Majority(Value):
         return found
 
 
+def longest_round(ttl: float) -> float:
+    """Seconds that a majority has for one step of an attempt."""
+    return min(ttl / ROUNDS_PER_TTL, LONGEST_ROUND)
+
+
 def usable(answers: Sequence[T | LockctlError | None]) -> list[T]:
     """The answers that are one."""
     return [answer for answer in answers if answer is not None and not isinstance(answer, LockctlError)]
@@ -71,6 +82,36 @@ def too_few(answers: Sequence[object], what: str, needed: int) -> LockctlError:
     kind = ConfigError if len(mistakes) > len(answers) - needed else BackendUnavailable
     reason = next((f": {error}" for error in [*mistakes, *errors]), "")
     return kind(f"redlock: {said} of {len(answers)} nodes {what}, {needed} are needed{reason}")
+
+
+def check_renewed(answers: Sequence[tuple[bool, bytes] | LockctlError | None], grant: Grant, quorum: int) -> None:
+    """Return if a majority renewed *grant* and nobody asked for it back.
+
+    Raises ``LeaseLost``, ``LeaseRevoked``, and ``BackendUnavailable`` as long as a majority may still have it.
+    """
+    said = usable(answers)
+    kept = sum(ours for ours, _ in said)
+    if kept < quorum:
+        if len(said) - kept > len(answers) - quorum:
+            raise LeaseLost(f"{printable(grant.key)} is ours on {kept} of {len(answers)} nodes only")
+        renewed = refusals(answers, lambda answer: answer[0], "a node does not have the lock any more")
+        raise BackendUnavailable(str(too_few(renewed, "renewed the lock", quorum)))
+    for _, document in said:
+        asked = documents.read_revocation(document, grant.claim.owner)
+        if asked is not None:
+            raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+
+
+def check_same_nodes(answers: Sequence[Attempt | LockctlError | None], claim: Claim, identity: str) -> None:
+    """Raise ``ConfigError`` if who holds the lock names other nodes than *identity*."""
+    for answer in usable(answers):
+        found = entry.read(answer.value)
+        other = documents.text(found.document.get("nodes")) if found else None
+        if other is not None and other != identity:
+            raise ConfigError(
+                f"redlock: the lock {claim.name} is held by a client whose URL names another set of nodes, or"
+                " names them otherwise: all clients of a lock must name the same ones"
+            )
 
 
 def combine(answers: Sequence[Seen | None], quorum: int) -> Seen:
