@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from lockctl.value import Value
 
+MICROSECONDS = 1_000_000  # in a second: the unit of tokens that come from a clock
+
+
+def next_token(last: int, at: float) -> int:
+    """The token after *last*, the last one of a lock: never below the clock, *at* in seconds, in microseconds.
+
+    So tokens rise by themselves as long as the store keeps its data, whatever clocks do; and by the clock after it has
+    lost them, or was put back to an earlier state.
+    """
+    return max(last + 1, int(at * MICROSECONDS))
+
 
 class Cost(Value):
     """What one program asks of a store with prices, with the defaults, once it has held or waited for a minute."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.locks.driver import looks
-from lockctl.locks.machine import MICROSECONDS, Lock
+from lockctl.locks.machine import Lock
+from lockctl.model import MICROSECONDS
 from lockctl.names import domain_name, printable, read_domain_name
 
 TYPE_CHECKING = False

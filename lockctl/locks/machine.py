@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from lockctl import documents, json_text
 from lockctl.errors import ConfigError, LeaseLost
-from lockctl.model import SHARED
+from lockctl.model import SHARED, next_token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Member = dict[str, Any]
 
 VERSION = 1  # of the document of a whole lock
-MICROSECONDS = 1_000_000
 
 
 class Lock:
@@ -122,7 +121,7 @@ class Lock:
 
     def next_token(self, at: float, floor: int = 0) -> int:
         """The token of the next grant: see :meth:`take`."""
-        return max(self.token + 1, floor + 1, int(at * MICROSECONDS))
+        return next_token(max(self.token, floor), at)
 
     def line_up(self, claim: Claim, at: float) -> None:
         """Take a place at the end of the queue, or keep the one that *claim* has, for the length of its lease."""

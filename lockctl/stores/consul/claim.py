@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.native import next_token
-from lockctl.model import Grant
+from lockctl.model import Grant, next_token
 from lockctl.names import domain_name, printable, read_domain_name
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX, encoded, lock

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.locks.inspect import matching
-from lockctl.locks.native import MICROSECONDS
+from lockctl.model import MICROSECONDS
 from lockctl.stores.consul import hold, records, share
 from lockctl.stores.consul.layout import (
     COUNTERS,

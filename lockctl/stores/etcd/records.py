@@ -12,7 +12,7 @@ import os
 
 from lockctl import clock, documents, history
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.native import MICROSECONDS
+from lockctl.model import MICROSECONDS
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from lockctl import history
 from lockctl.clock import wall
 from lockctl.locks.inspect import matching
-from lockctl.locks.native import MICROSECONDS
+from lockctl.model import MICROSECONDS
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.inspect import names_below
 from lockctl.wire.stream import in_parts

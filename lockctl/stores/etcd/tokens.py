@@ -14,7 +14,7 @@ begins above the floor, if that is as it was read.
 from __future__ import annotations
 
 from lockctl.clock import wall
-from lockctl.locks.native import next_token
+from lockctl.model import next_token
 from lockctl.stores.etcd.layout import coded, get, has_value, is_created_at, put
 from lockctl.value import Value
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from lockctl.clock import wall
 from lockctl.history import KEPT as RUNS_KEPT
 from lockctl.locks.inspect import matching
-from lockctl.locks.native import MICROSECONDS
+from lockctl.model import MICROSECONDS
 from lockctl.stores.zookeeper import inspect, records, tokens
 from lockctl.stores.zookeeper.address import MADE_BY_US
 from lockctl.stores.zookeeper.tokens import Record

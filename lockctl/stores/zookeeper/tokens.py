@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from lockctl import documents
-from lockctl.locks.native import next_token
+from lockctl.model import next_token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
