@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockctl.supervise import tree
 from tests.faults import canary
-from tests.jobs import eventually, guard_of
+from tests.jobs import LIMIT, eventually, guard_of
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -95,11 +94,9 @@ class Scene:
         """The pid of the first command."""
         return int((self.directory / "ready.command").read_text())
 
-    def await_second(self, limit: float) -> float:
-        """Wait until the second command has run; seconds that it took."""
-        begun = time.monotonic()
-        eventually((self.directory / "second").exists, limit)
-        return time.monotonic() - begun
+    def await_second(self) -> None:
+        """Wait until the second command has run."""
+        eventually((self.directory / "second").exists, LIMIT)
 
     def overlaps(self) -> list[str]:
         """What of the first job was seen after the start of the second command; empty is right."""

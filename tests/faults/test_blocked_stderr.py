@@ -146,7 +146,11 @@ def test_what_was_dropped_is_told_as_soon_as_there_is_room(
     lockctl: Lockctl, stream: Callable[[str], Stream], tmp_path: Path
 ) -> None:
     stderr = stream("pipe")
-    recorder = "import signal, sys; signal.signal(30, lambda *_: open(sys.argv[2], 'a').write('.')); open(sys.argv[1], 'w')\nwhile True: signal.pause()"
+    # it waits with the signal blocked: one that comes just before the wait is not missed
+    recorder = (
+        "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [30]); open(sys.argv[1], 'w')\n"
+        "while signal.sigwait([30]): open(sys.argv[2], 'a').write('.')"
+    )
     words = ("-v", "--log-format", "json", "--", sys.executable, "-c", recorder)
     got = tmp_path / "got"
     holder = lockctl.start("run", *words, str(tmp_path / "up"), str(got), stderr=stderr.descriptor)

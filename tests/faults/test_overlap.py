@@ -12,7 +12,7 @@ import pytest
 
 from lockctl.supervise import tree
 from tests.faults.backends import LEASED, on_backends
-from tests.faults.scene import GRACE, Scene, marked
+from tests.faults.scene import Scene, marked
 from tests.jobs import LIMIT, eventually
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ ROUNDS = int(os.environ.get("OVERLAP_ROUNDS", "1"))  # more on request
 REPETITIONS = 10 * ROUNDS  # with files, which take no time to be freed; two at once of daemons that never stop forking
 REPETITIONS_OF_LEASES = 2 * ROUNDS  # an even number: every other one has a daemon that closed what it inherited
 AT_ONCE = 5  # more would need more than a lease of files on a machine whose other processor is taken
-MARGIN = GRACE + 2  # seconds beyond the lease in which the second command has run, also on a busy machine
 
 
 def nothing(_: Scene, __: Lockctl) -> None:
@@ -80,7 +79,6 @@ class Fault(NamedTuple):
     traits: tuple[str, ...] = ("daemon",)
     options: tuple[str, ...] = ()
     may_close: bool = True  # the promise also holds for a daemon that closed the lock's descriptor
-    limit: float | None = None  # seconds until the second command has run, where it is not the lease and the margin
     leased: bool = True  # it is tried with leases too; else it is about processes alone, whatever the backend
 
 
@@ -94,23 +92,20 @@ FAULTS = {
         (-signal.SIGKILL, 128 + signal.SIGKILL),
         ("daemon", "life=2"),
         may_close=False,
-        limit=LIMIT,
         leased=False,
     ),
     "keeper and guard killed, no daemon": Fault(kill_both, (-signal.SIGKILL, 128 + signal.SIGKILL), ()),
     "keeper stopped": Fault(stop_keeper, 76),
     "guard stopped": Fault(stop_guard, 76),
-    "ignores TERM, revoked": Fault(revoke, 76, ("daemon", "deaf"), limit=LIMIT),
+    "ignores TERM, revoked": Fault(revoke, 76, ("daemon", "deaf")),
     "ignores TERM, max-runtime": Fault(nothing, 124, ("daemon", "deaf"), ("--max-runtime", "1s"), leased=False),
     "leaves a daemon": Fault(nothing, 0, ("daemon", "leaves"), leased=False),
-    "leaves a daemon that hops from pid to pid": Fault(
-        nothing, 0, ("daemon", "hops", "leaves"), limit=10, leased=False
-    ),
+    "leaves a daemon that hops from pid to pid": Fault(nothing, 0, ("daemon", "hops", "leaves"), leased=False),
     "keeper killed, a daemon hops from pid to pid": Fault(
-        kill_keeper, -signal.SIGKILL, ("daemon", "hops"), limit=10, leased=False
+        kill_keeper, -signal.SIGKILL, ("daemon", "hops"), leased=False
     ),
     "guard killed, a daemon hops from pid to pid": Fault(
-        kill_guard, 128 + signal.SIGKILL, ("daemon", "hops"), limit=10, leased=False
+        kill_guard, 128 + signal.SIGKILL, ("daemon", "hops"), leased=False
     ),
     "stops itself": Fault(kill_keeper_of_a_stopped_command, -signal.SIGKILL, ("daemon", "halts"), leased=False),
 }
@@ -121,7 +116,7 @@ def rehearse(fault: Fault, lockctl: Lockctl, place: Place, directory: Path, numb
     closed = ("closed",) * (fault.may_close and number % 2)
     scene = Scene(lockctl, place.ttl, directory / str(number), f"r{number}", (*fault.traits, *closed), *fault.options)
     fault.happen(scene, lockctl)
-    scene.await_second(fault.limit or max(place.ttl, place.freed_within) + MARGIN)
+    scene.await_second()
     wrong = []
     if fault.happen is stop_keeper:
         os.kill(scene.first.pid, signal.SIGCONT)  # it was not needed for anything above
