@@ -11,7 +11,7 @@ import pytest
 
 from lockctl.errors import ConfigError, LeaseRevoked
 from lockctl.model import SHARED, SLOT, Revocation
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, queue_up, refused, take
 from tests.contract.waiting import await_waiters, start_waiting
 from tests.jobs import eventually
 
@@ -145,6 +145,20 @@ class Sharing:
         for each in readers:
             each.result()
         take(other, harness.claim())
+
+    def test_a_reader_that_was_stopped_in_the_queue_does_not_keep_the_next_one_out(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        if cannot(harness, reader(harness)) or not (harness.capabilities.fair and harness.capabilities.lists_waiters):
+            return
+        observer = harness.client()
+        grant = take(observer, harness.claim(ttl=30.0))
+        stopped, second = reader(harness), reader(harness)
+        queue_up(backend, stopped, observer)
+        queue_up(other, second, observer)
+        observer.release(grant, timeout=LIMIT)
+        inside = eventually(lambda: other.try_acquire(second, timeout=LIMIT))
+        assert take(backend, stopped).token > inside.token
 
     def test_a_writer_is_never_inside_with_anybody(self, harness: Harness) -> None:
         if cannot(harness, reader(harness)):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable
+from lockctl.model import SHARED
 from lockctl.stores.postgresql import queue
 from lockctl.stores.postgresql.scope import LOCKS, SESSION, is_key, wake
 from lockctl.stores.postgresql.session import SqlError
@@ -55,8 +56,10 @@ class Position:
         self._is_session = kind is SESSION
         self._ways = ways
         self._key, self._queue = keys
+        self._is_reader = claim.mode == SHARED
         self._ticket: int | None = None
-        self._before = 0  # tickets with smaller numbers
+        self._before = 0  # of those with smaller numbers, how many must have been inside first
+        self._rank = 1  # among those with smaller numbers
         self._asked = ""  # what the statement under way is for
         self._line_next = False
         self._after_line = ""  # how the turn is asked for when the time in the server's queue is over
@@ -110,8 +113,13 @@ class Position:
         """The statements that give the ticket back and tell the next one; they answer with nothing that matters."""
         if self._ticket is None:
             return "SELECT 1"
-        left = f"SELECT pg_catalog.pg_advisory_unlock({self._queue.text}, {self._ticket})"
+        left = f"SELECT pg_catalog.pg_advisory_unlock{self._kind}({self._queue.text}, {self._ticket})"
         return f"{left}; {wake(self._queue)}; UNLISTEN *" if self._is_session else left
+
+    @property
+    def _kind(self) -> str:
+        """The end of the name of the functions that lock and unlock a ticket."""
+        return "_shared" if self._is_reader else ""
 
     def _step(self, deadline: Deadline) -> tuple[str, list[Row]]:
         """Ask what is to be asked next, or go on waiting for the answer to what was; and that answer."""
@@ -131,31 +139,34 @@ class Position:
             return LINE, []
         asked, self._asked = self._asked, ""
         if asked == JOIN and rows:
-            self._ticket = int(rows[0][3])
+            self._ticket = int(rows[0][4])
         if asked in (JOIN, PLACE) and rows:
+            ahead, first, room = map(int, rows[0][1:4])
             # where there is room for several, so many are the first
-            self._before = max(0, int(rows[0][1]) - max(0, int(rows[0][2]) - 1))
+            self._before = max(0, first - max(0, room - 1))
+            self._rank = (ahead if self._is_reader else self._before) + 1
         elif asked == CONTEST:
             self._line_next = bool(rows[0][1])
         return asked, rows
 
     def _next(self) -> tuple[str, str]:
         pid = "SELECT pg_catalog.pg_backend_pid()"
+        count = "count(*) AS ahead, count(*)" + (" FILTER (WHERE l.mode = 'ExclusiveLock')" if self._is_reader else "")
         tickets = f"{LOCKS} l WHERE l.granted AND {is_key(self._queue)} AND l.objid::bigint < {LARGEST}"
         if self._ticket is None:
             listen = f'LISTEN "lockctl_{self._session.pid}"; ' if self._is_session else ""
             return JOIN, (
-                f"{listen}{pid}, q.before, {self._ways.room}, t.n FROM"
-                f" (SELECT COALESCE(max(l.objid::bigint), 0) AS last, count(*) AS before FROM {tickets}) q,"
+                f"{listen}{pid}, q.ahead, q.before, {self._ways.room}, t.n FROM"
+                f" (SELECT COALESCE(max(l.objid::bigint), 0) AS last, {count} AS before FROM {tickets}) q,"
                 f" LATERAL generate_series(q.last + 1, q.last + {AT_ONCE}) AS t(n)"
-                f" WHERE pg_catalog.pg_try_advisory_lock({self._queue.text}, t.n::int) LIMIT 1"
+                f" WHERE pg_catalog.pg_try_advisory_lock{self._kind}({self._queue.text}, t.n::int) LIMIT 1"
             )
         if self._after_line:
             sql, self._after_line = self._after_line, ""
             return TURN, sql
         if self._before:
-            ahead = f"(SELECT count(*) FROM {tickets} AND l.objid::bigint < {self._ticket})"
-            return PLACE, f"{pid}, {ahead}, {self._ways.room}"
+            ahead = f"(SELECT {count} AS before FROM {tickets} AND l.objid::bigint < {self._ticket}) q"
+            return PLACE, f"{pid}, q.ahead, q.before, {self._ways.room} FROM {ahead}"
         if self._line_next:
             self._line_next = False
             limit = f"SELECT pg_catalog.set_config('lock_timeout', '{LINE_LIMIT * 1000:.0f}', true)"
@@ -170,10 +181,9 @@ class Position:
         """Return when it may be our turn; the server says so, or it is time to look."""
         if self._session.was_notified():
             return
-        rank = self._before + 1
         # a session is told when it is the first; a transaction that is open hears nothing
-        most = OTHERS_PAUSE if self._before and self._is_session else FIRST_PAUSE * rank
-        pause = max(SHORTEST_PAUSE * rank, GROWTH * (boottime() - self._since))
+        most = OTHERS_PAUSE if self._before and self._is_session else FIRST_PAUSE * self._rank
+        pause = max(SHORTEST_PAUSE * self._rank, GROWTH * (boottime() - self._since))
         try:
             deadline.sooner(min(pause, most, self._longest)).wait(self._session.fileno(), READABLE, self._session.where)
         except BackendUnavailable:
