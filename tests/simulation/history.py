@@ -16,10 +16,10 @@ from lockctl.model import Revocation
 from lockctl.request import Request
 from lockctl.supervise import channel, guard, starting
 from lockctl.supervise.fork import GuardProcess
-from tests.simulation import modules, streams
+from tests.simulation import modules, sockets, streams
 from tests.simulation.jobs import Job
 from tests.simulation.network import Host, Network
-from tests.simulation.plan import GUARD, KEPT, OLD
+from tests.simulation.plan import GUARD, KEPT, OLD, OLDER
 from tests.simulation.processes import Process, System
 from tests.simulation.record import RunRecord, recorded
 from tests.simulation.stores import STORES
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 LOCK = "nightly"
 ASK_TIMEOUT = 10.0  # seconds for a request of an operator
 GUARD_LATENESS = 0.003  # seconds from its fork to its first step
-OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
 
 
 class Revoked(NamedTuple):
@@ -57,7 +56,7 @@ class History:
         self.wrong: list[str] = self.world.bugs
         self.store = STORES[plan.store]
         self.servers: list[Server] = self.store.servers(plan.rates[-1])
-        self.world.connect = self._connect
+        self.world.connect, self.world.open_socket = self._connect, self._open_socket
         self.capabilities = self.store.backend.capabilities
         self.backend = recorded(self.store.backend)
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
@@ -81,10 +80,21 @@ class History:
         world.end()
 
     def _connect(self, clock: Clock, name: str, deadline: Deadline, where: str) -> Any:
-        host = next(host for host in self.network.hosts if host.clock is clock)
-        server = next(server for server in self.servers if server.name == name)
+        host, server = self._ends(clock, name)
         assert isinstance(server, streams.StreamServer)
         return streams.connected(self.network, host, server, deadline, where)
+
+    def _open_socket(self, process: Process, name: str, patience: float) -> sockets.Socket:
+        host, server = self._ends(process.clock, name)
+        assert isinstance(server, sockets.SocketServer)
+        socket = sockets.Socket(self.network, host, server, name, patience)
+        socket.hold(process)
+        process.owned.append(sockets.Held(socket, process))
+        return socket
+
+    def _ends(self, clock: Clock, name: str) -> tuple[Host, Server]:
+        host = next(host for host in self.network.hosts if host.clock is clock)
+        return host, next(server for server in self.servers if server.name == name)
 
     def horizon(self) -> float:
         """When all must be over."""

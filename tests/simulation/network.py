@@ -49,8 +49,8 @@ class Network:
 
     def carry(
         self, host: Host, way: int, what: tuple[Any, ...], arrive: Callable[..., object], *arguments: Any
-    ) -> None:
-        """One message: it arrives, late, twice or not at all."""
+    ) -> bool:
+        """One message: it arrives, late, twice or not at all; whether it is on its way."""
         world = Here.world
         number = host.sent[way]
         host.sent[way] = number + 1
@@ -58,7 +58,7 @@ class Network:
         for begin, end, cut in host.cuts:
             if begin <= now < end and cut in (way, BOTH):
                 world.tell(host.name, f"{WAYS[way]} {number} is lost in a cut network: {what[:2]}")
-                return
+                return False
         due = now + self._fastest + self._spread * world.chance()
         for slow in host.slows:
             if slow.more == way and slow.at <= now < slow.at + SLOW:
@@ -67,12 +67,13 @@ class Network:
         if fault is not None:
             world.tell(host.name, f"{WAYS[way]} {number}: {fault.kind} ({fault.value:.3f} s): {what[:2]}")
             if fault.kind == "lose":
-                return
+                return False
             if fault.kind == "late":
                 due += fault.value
             else:
                 world.at(due + fault.value, arrive, *arguments)
         world.at(due, arrive, *arguments)
+        return True
 
 
 # seconds by which the wall clocks of the servers of one store differ
@@ -87,6 +88,8 @@ class Server:
         self.name = "server" if number == 0 else f"server {number}"
         self.clock = Clock(rate, 5000.0, 1.8e9 + WRONG_BY[number])
         self.up = True
+        self.went_down: list[float] = []
+        self.tells = False  # its clients, when it goes down
         self.ever_forgot: list[float] = []  # when it came back without all that it had
 
     def answer(self, request: Any) -> Any:
@@ -106,6 +109,7 @@ class Server:
         world = Here.world
         world.tell(self.name, f"goes down for {seconds:.3f} s")
         self.up = False
+        self.went_down.append(world.now)
         world.at(world.now + seconds, self._come_back, kept, old)
 
     def _come_back(self, kept: int, old: Any) -> None:

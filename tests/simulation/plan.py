@@ -12,6 +12,7 @@ INFINITE = float("inf")
 KEEPER, GUARD = 0, 1
 REQUEST, ANSWER, BOTH = 0, 1, 2
 KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
+OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
 NODES = 5  # of a store with several
 TTLS = (6.0, 10.0, 10.0, 20.0)
 
@@ -80,6 +81,8 @@ def drawn(seed: int, store: str) -> Plan:
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up]
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn, _at_once]
+    if store == "postgresql":
+        situations += [_asked_in_turn, _freed_in_turn, _at_once, _newcomer, _restarted]
     if store == "redlock":
         situations.append(_few_left)
     return chance.choice(situations)(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
@@ -165,6 +168,32 @@ def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:
         runs=runs,
         faults=(Fault("revoke", chance.randrange(2), asked, chance.choice((0.0, slowest)), 0),),
     )
+
+
+def _freed_in_turn(chance: random.Random, plan: Plan) -> Plan:
+    """The same, and the lock is taken from who has it."""
+    plan = _asked_in_turn(chance, plan)
+    return plan._replace(faults=(plan.faults[0]._replace(value=chance.uniform(0.0, 1.0), more=1),))
+
+
+def _newcomer(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who comes in the moment when another one, who has waited, is to get the lock."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02, 0.05))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(5.0, 8.0))
+    runs = (
+        first,
+        first._replace(host=1, start=1.0),
+        first._replace(start=first.length + 8 * slowest * chance.random()),
+    )
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs)
+
+
+def _restarted(chance: random.Random, plan: Plan) -> Plan:
+    """A server that is restarted while a job runs."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    faults = (Fault("down", 0, chance.uniform(0.3, ttl), chance.choice((0.1, 1.0, 2 * ttl)) * chance.random(), KEPT),)
+    return plan._replace(runs=tuple(runs), faults=faults)
 
 
 def _at_once(chance: random.Random, plan: Plan) -> Plan:

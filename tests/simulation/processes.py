@@ -10,6 +10,7 @@ from tests.simulation.world import INFINITE, Here
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tests.simulation.sockets import Held
     from tests.simulation.system import Descriptor, Signalled
     from tests.simulation.world import Clock, Thread
 
@@ -38,7 +39,7 @@ class Process:
         self.reaps = False  # orphans below it become its children
         self.dies_with_parent = False
         self.signals: list[Signalled] = []
-        self.owned: list[Descriptor] = []
+        self.owned: list[Descriptor | Held] = []
         self.unable: list[tuple[float, float]] = []  # when it was stopped, or dead
 
     def start(self, body: Callable[[], None]) -> None:

@@ -72,7 +72,7 @@ class Link(Descriptor):
         self._network, self._host, self._server = network, host, server
         self._starts = server.starts
         self._requests, self._answers = InOrder(self._serve), InOrder(self._come)
-        self._here: deque[bytes] = deque()
+        self._here: deque[Any] = deque()
         self._broken = self._closed = self._hung_up = False
 
     def ready(self) -> bool:
@@ -87,7 +87,7 @@ class Link(Descriptor):
         what = ("send", data[:60]) if Here.world.telling else ("send",)
         self._network.carry(self._host, REQUEST, what, self._requests.arrive, self._requests.number(), data)
 
-    def _serve(self, data: bytes) -> None:
+    def _serve(self, data: Any) -> None:
         if not self._server.up or self._hung_up:
             return
         if self._starts != self._server.starts:
@@ -97,7 +97,7 @@ class Link(Descriptor):
         if reply:
             self._reply(reply)
 
-    def say(self, message: bytes) -> None:
+    def say(self, message: Any) -> None:
         """Something that the server says by itself."""
         if not (self._closed or self._hung_up) and self._starts == self._server.starts:
             self._reply(message)
@@ -107,11 +107,11 @@ class Link(Descriptor):
         self.say(b"")
         self._hung_up = True
 
-    def _reply(self, data: bytes) -> None:
+    def _reply(self, data: Any) -> None:
         what = ("reply", data[:60]) if Here.world.telling else ("reply",)
         self._network.carry(self._host, ANSWER, what, self._answers.arrive, self._answers.number(), data)
 
-    def _come(self, data: bytes) -> None:
+    def _come(self, data: Any) -> None:
         if not data:
             self._break()
         elif not self._closed:
@@ -126,7 +126,8 @@ class Link(Descriptor):
         """See ``Stream``."""
         deadline.wait(self.number, READABLE, self.where)
         if self._here:
-            return self._here.popleft()
+            data: bytes = self._here.popleft()
+            return data
         raise Closed(f"{self.where}: reset")
 
     def read(self, size: int) -> bytes:
@@ -135,7 +136,7 @@ class Link(Descriptor):
             if self._broken:
                 return b""
             raise BlockingIOError
-        data = self._here.popleft()
+        data: bytes = self._here.popleft()
         if len(data) > size:
             self._here.appendleft(data[size:])
         return data[:size]

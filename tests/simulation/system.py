@@ -6,6 +6,7 @@ Only what keeper, guard and clients use of the real one. Descriptors are numbers
 from __future__ import annotations
 
 import select
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 READABLE = int(select.POLLIN)
 WRITABLE = int(select.POLLOUT)
+HUNG_UP = int(select.POLLRDHUP)
 FIRST_DESCRIPTOR = 5000
 
 
@@ -31,6 +33,10 @@ class Descriptor:
     def ready(self) -> bool:
         """Whether it is readable."""
         raise NotImplementedError
+
+    def hung_up(self) -> bool:
+        """Whether the other side of a connection sends no more."""
+        return False
 
     def changed(self) -> None:
         """Wake who waits for it."""
@@ -85,36 +91,46 @@ class End(Descriptor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.frames: deque[bytes] = deque()
+        self.frames: deque[tuple[bytes, list[Any]]] = deque()
         self.open = True
+        self._held: list[Any] = []  # what has come beside frames
 
     def ready(self) -> bool:
         """See ``Descriptor``."""
         return bool(self.frames) or not self.peer.open
 
-    def sendmsg(self, parts: list[bytes], beside: object, flags: int) -> None:
-        """As the method of a socket."""
+    def sendmsg(self, parts: list[bytes], beside: list[Any], flags: int) -> None:
+        """As the method of a socket. Descriptors beside it are the other end's from now on."""
         Here.world.step()
         if not (self.peer.open and self.open):
             raise BrokenPipeError
-        self.peer.frames.append(parts[0])
+        for _, _, numbers in beside:
+            for start in range(0, len(numbers), 4):
+                descriptor = Here.world.descriptors[int.from_bytes(numbers[start : start + 4], sys.byteorder)]
+                descriptor.hold(self.peer)
+                self.peer._held.append(descriptor)
+        self.peer.frames.append((parts[0], beside))
         self.peer.changed()
 
     def recv_into(self, buffer: bytearray, size: int, flags: int) -> int:
         """The length of the next frame, as with MSG_PEEK and MSG_TRUNC."""
         if self.frames:
-            return len(self.frames[0])
+            return len(self.frames[0][0])
         if not self.peer.open:
             return 0
         raise BlockingIOError
 
     def recvmsg(self, size: int, room: int, flags: int) -> tuple[bytes, list[Any], int, None]:
         """As the method of a socket."""
-        return (self.frames.popleft() if self.frames else b""), [], 0, None
+        data, beside = self.frames.popleft() if self.frames else (b"", [])
+        return data, beside, 0, None
 
     def close(self) -> None:
         """The other end sees it."""
         self.open = False
+        for each in self._held:
+            each.drop(self)
+        self._held = []
         self.peer.changed()
 
 
@@ -175,18 +191,21 @@ class Poll:
 
     def __init__(self) -> None:
         self._watched: list[int] = []
+        self._ends: list[int] = []
         self._writable: list[tuple[int, int]] = []
 
     def register(self, descriptor: int, events: int = READABLE) -> None:
         """As the real one; what can be written is always ready."""
         if events == WRITABLE:
             self._writable.append((descriptor, WRITABLE))
+        elif not events & READABLE:
+            self._ends.append(descriptor)
         elif descriptor not in self._watched:
             self._watched.append(descriptor)
 
     def unregister(self, descriptor: int) -> None:
         """As the real one."""
-        self._watched.remove(descriptor)
+        (self._ends if descriptor in self._ends else self._watched).remove(descriptor)
 
     def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
         """As the real one; *timeout* in milliseconds of the host's clock."""
@@ -196,9 +215,12 @@ class Poll:
         assert thread is not None
         until = INFINITE if timeout is None or timeout < 0 else world.now + timeout / 1000 / thread.process.clock.rate
         descriptors = world.descriptors
-        watched = [descriptors[number] for number in self._watched]
+        readable = [descriptors[number] for number in self._watched]
+        ends = [descriptors[number] for number in self._ends]
+        watched = readable + ends
         while True:
-            ready = self._writable or [(each.number, READABLE) for each in watched if each.ready()]
+            ready = self._writable or [(each.number, READABLE) for each in readable if each.ready()]
+            ready = ready + [(each.number, HUNG_UP) for each in ends if each.hung_up()]
             if ready or world.now >= until:
                 return ready
             for each in watched:
