@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lockctl.lease import period
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import FIRST_PATIENCE
-from tests.simulation.plan import KEPT, LOST, OLD
+from tests.simulation.plan import KEPT, LOST, OLD, OLDER
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ def violations(history: History) -> list[str]:
         *_revoked(history),
         *_untold(history),
         *_orphaned(history),
+        *_disconnected(history),
         *_unheard(history),
         *_unused(history),
+        *_apart(history),
         *_overtaken(history),
         *_successes(history),
         *_statuses(history),
@@ -84,7 +86,7 @@ def _overlaps(history: History) -> Iterator[str]:
         if any(each.now and each.asked <= begin for each in history.revoked):
             return
         inside = [each for each in ran[:number] if (each.span or (0.0, 0.0))[1] > begin]
-        inside = [each for each in inside if not _both_unable(each, begin)]
+        inside = [each for each in inside if not (_both_unable(each, begin) or _was_cut_off(history, each, begin))]
         if _both_unable(later, begin):
             continue
         for each in inside:
@@ -120,6 +122,14 @@ def _both_unable(record: RunRecord, until: float) -> bool:
         for one in record.keeper.unable
         for other in record.guard.unable
     )
+
+
+def _was_cut_off(history: History, record: RunRecord, until: float) -> bool:
+    """Whether the lock was that of a connection, which a restart of the server has ended."""
+    if not (history.capabilities.connection_held and record.granted):
+        return False
+    since = record.granted[-1].sent
+    return any(since <= at <= until for server in history.servers for at in server.went_down)
 
 
 def _tokens(history: History) -> Iterator[str]:
@@ -177,6 +187,8 @@ def _hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
                 return None
         elif (kind == "down" and fault.more in (LOST, OLD)) or (kind == "jump" and value > 0):
             return None
+        elif kind == "down" and history.capabilities.connection_held:
+            return None  # a restart ends the connections, and the jobs whose locks they held
         elif not _touches(fault, record):
             continue
         met += 1
@@ -224,6 +236,8 @@ def _left(history: History) -> Iterator[str]:
     if _went_back(history):
         return  # what was over lives again
     for record in history.records:
+        if history.drained and record.owners.keys() & history.left_for_ever and not _very_late(history):
+            yield f"left: something of {record.name} is there when all is over"
         if record.outcome is not None and record.outcome.not_released:
             continue  # it was said, and ends with its lease
         left = record.left - record.asked_back
@@ -235,8 +249,6 @@ def _left(history: History) -> Iterator[str]:
             continue
         for owner in sorted((record.left | history.left_at_end) & set(record.given_back)):
             yield f"left: what {record.name} gave back of {owner[:6]} is there"
-        if history.drained and record.owners.keys() & history.left_for_ever:
-            yield f"left: something of {record.name} is there when all is over"
 
 
 def _revoked(history: History) -> Iterator[str]:
@@ -272,6 +284,23 @@ def _orphaned(history: History) -> Iterator[str]:
             yield f"orphaned: the job of {record.name} lives until {span[1]:.3f}, its keeper until {killed[0]:.3f}"
 
 
+def _disconnected(history: History) -> Iterator[str]:
+    """Jobs that went on for too long after a restart of the server, which ends the connection that held their lock."""
+    faults = history.plan.faults
+    if not history.capabilities.connection_held or any(each.kind != "down" for each in faults):
+        return
+    told = len(faults) == 1 and all(server.tells for server in history.servers)
+    for record in history.records:
+        for fault in faults:
+            at, away = (fault.at, fault.value) if fault.more == KEPT else (fault.at + OLDER, max(fault.value, OLDER))
+            if not (record.granted and record.span and record.granted[-1].known < at < record.span[1]):
+                continue
+            # who is not told asks again; what could not be sent is repeated after twice the time at most
+            longest = HANDED_OVER if told else 2 * away + _promised(history, record).interval * 1.2 + NOTICED
+            if record.span[1] > at + longest + 12 * history.plan.slowest:
+                yield f"disconnected: the job of {record.name} lives until {record.span[1]:.3f}, its lock until {at:.3f}"
+
+
 def _unheard(history: History) -> Iterator[str]:
     for record in history.records:
         met = [each for each in history.plan.faults if each.kind in ("stop", "pause") and each.whom == record.number]
@@ -284,9 +313,9 @@ def _unheard(history: History) -> Iterator[str]:
             yield f"signal: the job of {record.name} was not told of the signal that its keeper got"
 
 
-def _is_quiet(history: History) -> bool:
-    """Whether nothing keeps runs out but each other, one at a time."""
-    if any(each.kind not in ("twice", "wrong") for each in history.plan.faults):
+def _is_quiet(history: History, *others: str) -> bool:
+    """Whether nothing keeps runs out but each other, one at a time, and faults of *others* of these kinds."""
+    if any(each.kind not in ("twice", "wrong", *others) for each in history.plan.faults):
         return False
     return all(each.mode == "exclusive" and not each.min_hold for each in history.plan.runs)
 
@@ -307,10 +336,14 @@ def _overtaken(history: History) -> Iterator[str]:
 def _unused(history: History) -> Iterator[str]:
     """Time in which nobody had the lock and somebody waited for it."""
     slowest = history.plan.slowest
-    if not _is_quiet(history) or (history.plan.store == "zookeeper" and slowest > 0.3):
+    # who is stopped is forgotten with its connection, when it was silent for a lease
+    ends_silent = ("stop", "pause") if history.capabilities.connection_held else ()
+    if not _is_quiet(history, *ends_silent) or (history.plan.store == "zookeeper" and slowest > 0.3):
         return  # a third of a short session is too short there for a connection that takes four such messages
+    stopped = {each.whom for each in history.plan.faults if each.kind in ends_silent}
     # the first one of all makes some cells; an attempt may run out of time in the middle of it
     bound = history.store.looks + 30 * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
+    bound += sum(1.1 * history.plan.runs[number].ttl for number in stopped)
     taken = sorted(
         (grant.known, record.given_back.get(grant.owner, record.kept + 1.1 * record.plan.ttl))
         for record in history.records
@@ -319,11 +352,25 @@ def _unused(history: History) -> Iterator[str]:
     free_since = 0.0
     for begin, end in [*taken, (INFINITE, INFINITE)]:
         for record in history.records:
+            if record.number in stopped:
+                continue
             since = max(record.plan.start, free_since)
             until = min(begin, record.granted[0].known if record.granted else record.ended)
             if until - since > bound:
                 yield f"unused: {record.name} waits while the lock is free from {since:.3f} until {until:.3f}"
         free_since = max(free_since, end)
+
+
+def _apart(history: History) -> Iterator[str]:
+    """Runs that waited although all may be inside together."""
+    runs, slowest = history.plan.runs, history.plan.slowest
+    together = all(each.mode == "shared" or each.slots >= len(runs) for each in runs)
+    if not together or slowest > 0.2 or any(each.kind not in ("twice", "wrong") for each in history.plan.faults):
+        return
+    for record in history.records:
+        known = record.granted[0].known if record.granted else record.ended
+        if known - record.plan.start > history.store.looks + 40 * slowest + HANDED_OVER:
+            yield f"apart: {record.name} waits until {known:.3f}, and nobody keeps it out"
 
 
 def _successes(history: History) -> Iterator[str]:

@@ -29,9 +29,10 @@ import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, stores
 from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: F401
 from lockctl.locks import cell, inspect, lock_cells, machine, objects, records, retire, revoke  # noqa: F401
+from lockctl.stores.postgresql import session
 from lockctl.supervise import fork, guard, keeper, preload, signals, starting, tree  # noqa: F401
 from lockctl.wire import deadline, stream
-from tests.simulation import threads
+from tests.simulation import postgresql, threads
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
 from tests.simulation.world import Here, Mutex
 
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from tests.simulation.processes import Process
 
 LATER = ("history", "locks.revoke")  # what runs load when they need it, and the files of these stores:
-FOLDERS = ("consul", "etcd", "redis", "redlock", "zookeeper")
-NOT_OF_RUNS = ("cell", "doctor")  # files there
+FOLDERS = ("consul", "etcd", "postgresql", "redis", "redlock", "zookeeper")
+NOT_OF_RUNS = ("cell", "doctor", "driver")  # files there
 REPLACED = ("lease", "locks", "supervise", "wire", "stores", "runner", "request")
 MONOTONIC = 1
 
@@ -160,6 +161,7 @@ SELECT = _virtual(select, poll=Poll)
 TIME = _virtual(time, sleep=_pause, monotonic=clock.monotonic)
 THREAD = SimpleNamespace(
     allocate_lock=Mutex,
+    _count=lambda: 1,  # beside other threads no limit of the process is set
     start_new_thread=lambda body, arguments: Here.world.start(me(), lambda: body(*arguments)),
 )
 GC = _virtual(gc, freeze=_nothing, enable=_nothing)
@@ -309,6 +311,9 @@ def install() -> None:
             if getattr(module, "wall", None) is real_wall:
                 put(module, "wall", _wall)
     _install_for_kazoo()
+    sys.modules["lockctl.stores.postgresql.driver"] = postgresql
+    put(session, "_memory", lambda: 0)
+    put(session.Session, "_received", lambda _: 0)
     put(clock.Clock, "__call__", _clock_now)
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)

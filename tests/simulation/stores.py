@@ -9,17 +9,21 @@ from lockctl.stores.consul.address import Settings
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.stores.etcd.protocol import Cluster
+from lockctl.stores.postgresql.address import from_url
+from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.stores.redis.address import Address, Login
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.stores.redlock.nodes import Members
 from lockctl.stores.zookeeper.address import PORT, ROOT, Place
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
+from lockctl.url import parse_url
 from lockctl.wire.stream import Endpoint
 from tests.simulation.cells import CellServer, ExactBackend, ExactCells, WholeSecondsBackend, WholeSecondsCells
 from tests.simulation.consul import ConsulServer
 from tests.simulation.etcd import EtcdServer
 from tests.simulation.plan import NODES
+from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.redis import RedisServer
 from tests.simulation.zookeeper import ZooKeeperServer, ensemble_of
 
@@ -182,6 +186,27 @@ def _zookeeper_client(made: type[Any], _: Network, __: Host, servers: list[Serve
     return made(Place(tuple((server.name, PORT) for server in servers), ROOT, "kazoo", None, None, None))
 
 
+def _owners_in_postgresql(servers: list[Server]) -> set[str]:
+    """The sessions that have an advisory lock: the lock itself, a slot, or a ticket."""
+    server = servers[0]
+    assert isinstance(server, PostgresServer)
+    having = {pid for _, _, pid in server.locks.held} | {each.pid for each in server.locks.waiting}
+    names = [each.setting("application_name") or "" for each in server.alive() if each.pid in having]
+    return {name.split(":")[1] for name in names if name.startswith("lockctl:")}
+
+
+def _success_in_postgresql(servers: list[Server]) -> float | None:
+    server = servers[0]
+    assert isinstance(server, PostgresServer)
+    tables = server.tables
+    rows = tables.sqlite.execute("SELECT success FROM lockctl_fence") if "lockctl_fence" in tables.there() else ()
+    return max([success for (success,) in rows if success is not None], default=None)
+
+
+def _postgresql_client(made: type[Any], *_: object) -> Any:
+    return made(from_url(parse_url("postgresql://ops@10.0.0.1/jobs?tls=no")))
+
+
 def _place(server: Server) -> Endpoint:
     return Endpoint(server.name, server.name)
 
@@ -216,6 +241,14 @@ STORES = {
         _owners_in_zookeeper,
         _success_in_zookeeper,
         1.5,
+    ),
+    "postgresql": Store(
+        PostgresqlBackend,
+        lambda rate: [PostgresServer(0, rate)],
+        _postgresql_client,
+        _owners_in_postgresql,
+        _success_in_postgresql,
+        0.0,
     ),
     "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=4.0),
     "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=14.5),

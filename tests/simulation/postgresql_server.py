@@ -1,0 +1,239 @@
+"""A server of PostgreSQL, as far as lockctl talks to it: sessions with their settings, transactions and locks.
+
+Messages are executed one after the other, each as a whole. A session ends when its client closes the connection, when it
+is silent for longer than it said, or by another's hand, and is gone a moment later.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from typing import Any
+
+from tests.simulation.postgresql_functions import functions
+from tests.simulation.postgresql_locks import Locks, Wanted
+from tests.simulation.postgresql_session import Session, WaitsError
+from tests.simulation.postgresql_sql import SqlError, Statement, Tables, refusal, statements
+from tests.simulation.sockets import Socket, SocketServer
+from tests.simulation.world import Here
+
+VERSION = 150004
+LONGEST_END = 0.02  # seconds until the process of a session is gone
+DEAD_CLIENT = 0.5  # seconds in which a session that waits for a lock sees that its client has gone
+COMMENT = re.compile(r"/\*.*?\*/ ")
+NO_LOCK_IN_TIME, FAILED_BLOCK, ENDED_BY_ADMINISTRATOR, TOO_SILENT = "55P03", "25P02", "57P01", "57P05"
+
+
+class PostgresServer(SocketServer):
+    """One server."""
+
+    def __init__(self, number: int, rate: float) -> None:
+        super().__init__(number, rate)
+        self.sessions: dict[int, Session] = {}
+        self.locks = Locks()
+        self.session: Session
+        self.problem: Exception | None = None
+        self._last_pid = 1000
+        self.tables = Tables(functions(self))
+
+    def memory(self) -> Any:
+        """See ``Server``."""
+        return self.tables.memory()
+
+    def remember(self, memory: Any) -> None:
+        """See ``Server``."""
+        self.tables.remember(memory)
+
+    def fail(self, seconds: float, kept: int, old: Any) -> None:
+        """See ``Server``: half of the time a program ends, which its clients are told, else a machine."""
+        self.tells = Here.world.chance() < 0.5
+        for session in list(self.sessions.values()):
+            if self.tells:
+                session.socket.hang_up()
+            session.number += 1
+        self.sessions, self.locks = {}, Locks()
+        super().fail(seconds, kept, old)
+
+    def take(self, message: Any, socket: Socket) -> None:
+        """See ``SocketServer``."""
+        kind, *content = message
+        if kind == "start":
+            self._last_pid += 1
+            session = Session(self._last_pid, socket, content[0], self.clock.wall())
+            self.sessions[session.pid] = session
+            socket.say(("ready", session.pid, VERSION))
+            return
+        known = self._of(socket)
+        if known is None:
+            return
+        if kind == "end":
+            self._end(known)
+        else:
+            self._begin(known, *content)
+
+    def lose(self, socket: Socket) -> None:
+        """See ``SocketServer``."""
+        session = self._of(socket)
+        if session is not None:
+            world = Here.world
+            world.at(world.now + world.chance() * (DEAD_CLIENT if session.is_busy else LONGEST_END), self._end, session)
+
+    def terminate(self, pid: int) -> bool:
+        """End a session by an administrator's hand, a moment later; whether there is one."""
+        session, world = self.sessions.get(pid), Here.world
+        if session is None:
+            return False
+        text = "terminating connection due to administrator command"
+        world.at(world.now + world.chance() * LONGEST_END, self._end, session, text, ENDED_BY_ADMINISTRATOR)
+        return True
+
+    def alive(self) -> list[Session]:
+        """The sessions that have not ended, nor been silent for too long."""
+        now = self.clock.boottime()
+        return [each for each in self.sessions.values() if each.ends_at > now]
+
+    def _of(self, socket: Socket) -> Session | None:
+        return next((each for each in self.sessions.values() if each.socket is socket), None)
+
+    def _end(self, session: Session, text: str = "", code: str = "") -> None:
+        if self.sessions.pop(session.pid, None) is None:
+            return
+        Here.world.tell(self.name, f"session {session.pid} ends {code} {session.settings['application_name']}")
+        self.locks.end(session.pid)
+        session.number += 1
+        if code:
+            session.socket.say(("error", f"FATAL:  {text}", code, True))
+        session.socket.hang_up()
+        self._grant()
+
+    # Silence
+
+    def _rest(self, session: Session) -> None:
+        """The session waits for its client."""
+        session.is_busy = False
+        session.number += 1
+        session.changed = self.clock.wall()
+        name = "idle_in_transaction_session_timeout" if session.in_block else "idle_session_timeout"
+        seconds = float(session.setting(name) or 0) / 1000
+        session.ends_at = float("inf")
+        if seconds:
+            session.ends_at = self.clock.boottime() + seconds
+            Here.world.at(
+                self.clock.true(session.ends_at), self._silent, session, session.number, session.changed + seconds
+            )
+
+    def _silent(self, session: Session, number: int, until: float) -> None:
+        """The alarm rings. A server whose wall clock went back sets it once more."""
+        if session.number != number or session.pid not in self.sessions:
+            return
+        left = until - self.clock.wall()
+        if left > 0.001:
+            session.ends_at = self.clock.boottime() + left
+            Here.world.at(self.clock.true(session.ends_at), self._silent, session, number, until)
+        else:
+            self._end(session, "terminating connection due to idle-session timeout", TOO_SILENT)
+
+    # Statements
+
+    def _begin(self, session: Session, sql: str, values: tuple[Any, ...] | None) -> None:
+        session.query = sql
+        session.rest = list(statements(COMMENT.sub("", sql, count=1), has_values=values is not None))
+        session.values = list(values or ())
+        session.found = (None, [])
+        session.is_busy = True
+        session.ends_at = float("inf")
+        session.number += 1
+        self._go_on(session)
+
+    def _go_on(self, session: Session) -> None:
+        """Execute what is left of the message, and answer."""
+        self.session = session
+        writes = any(each.values for each in session.rest)
+        if writes:
+            self.tables.sqlite.execute("BEGIN")
+        try:
+            while session.rest:
+                session.found = self._execute(session, session.rest[0])
+                del session.rest[0]
+        except WaitsError as waits:
+            self._pause(session, waits)
+            return
+        except SqlError as error:
+            if writes:
+                self.tables.sqlite.execute("ROLLBACK")
+            self._refuse(session, error)
+            return
+        if writes:
+            self.tables.sqlite.execute("COMMIT")
+        self._over(session)
+        session.socket.say(("rows", *session.found))
+
+    def _over(self, session: Session) -> None:
+        """The message was executed, or refused."""
+        if not session.in_block:
+            session.local, session.saved = {}, []
+            self.locks.back_to(session.pid, {})
+        self._rest(session)
+        self._grant()
+
+    def _refuse(self, session: Session, error: SqlError) -> None:
+        self.locks.leave(session.pid)
+        session.has_failed = session.in_block
+        self._over(session)
+        session.socket.say(("error", f"ERROR:  {error}", error.code, False))
+
+    def _execute(self, session: Session, statement: Statement) -> tuple[tuple[str, ...] | None, list[tuple[Any, ...]]]:
+        word = statement.last.partition(" ")[0]
+        if session.has_failed and word != "ROLLBACK":
+            raise SqlError(
+                "current transaction is aborted, commands ignored until end of transaction block", FAILED_BLOCK
+            )
+        if word not in ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"):
+            session.command(statement.last, self.locks)
+            return None, []
+        if self.locks.changed:
+            self.tables.show("pg_locks", self.locks.rows())
+        if "pg_stat_activity" in str(statement):
+            self.tables.show("pg_stat_activity", [each.activity() for each in self.sessions.values()])
+        values = list(session.values)
+        self.problem = None
+        try:
+            found = self.tables.execute(statement, values)
+        except sqlite3.Error as error:
+            if self.problem is not None:
+                raise self.problem from None
+            raise refusal(error, statement) from error
+        session.values = values
+        return found
+
+    # Waiting
+
+    def _pause(self, session: Session, waits: WaitsError) -> None:
+        """A statement that waits is begun anew when it can go on."""
+        world = Here.world
+        if self.tables.sqlite.in_transaction:
+            self.tables.sqlite.execute("ROLLBACK")
+        number = session.number
+        if waits.key is None:
+            del session.rest[0]
+            world.at(world.now + waits.seconds, self._resume, session, number)
+            return
+        self.locks.waiting.append(Wanted(session.pid, *waits.key, self.clock.wall()))
+        self.locks.changed = True
+        most = float(session.setting("lock_timeout") or 0) / 1000
+        if most:
+            world.at(world.now + most, self._time_out, session, number)
+
+    def _resume(self, session: Session, number: int) -> None:
+        if session.number == number and session.pid in self.sessions:
+            self._go_on(session)
+
+    def _time_out(self, session: Session, number: int) -> None:
+        if session.number == number and session.pid in self.sessions:
+            self._refuse(session, SqlError("canceling statement due to lock timeout", NO_LOCK_IN_TIME))
+
+    def _grant(self) -> None:
+        """Those in the server's queue who can have a lock now get it."""
+        while wanted := self.locks.next():
+            self.locks.waiting.remove(wanted)
+            self._go_on(self.sessions[wanted.pid])
