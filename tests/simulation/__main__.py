@@ -28,7 +28,17 @@ if TYPE_CHECKING:
 
 
 # of each store so many in turn: what costs more is tried less often
-SHARES = {"exact": 8, "seconds": 6, "redis": 4, "etcd": 4, "consul": 3, "zookeeper": 3, "postgresql": 3, "redlock": 1}
+SHARES = {
+    "exact": 8,
+    "seconds": 6,
+    "redis": 4,
+    "etcd": 4,
+    "consul": 3,
+    "zookeeper": 3,
+    "postgresql": 3,
+    "transaction": 1,
+    "redlock": 1,
+}
 
 
 CHANCES = 30  # seeds of small chances that a plan is tried with, at most

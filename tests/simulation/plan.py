@@ -81,7 +81,7 @@ def drawn(seed: int, store: str) -> Plan:
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up]
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn, _at_once]
-    if store == "postgresql":
+    if store in ("postgresql", "transaction"):
         situations += [_asked_in_turn, _freed_in_turn, _at_once, _newcomer, _restarted]
     if store == "redlock":
         situations.append(_few_left)

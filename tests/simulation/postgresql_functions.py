@@ -22,7 +22,7 @@ def functions(server: PostgresServer) -> dict[str, Callable[..., Any]]:
     def notify(channel: str, _: str) -> None:
         for session in server.sessions.values():
             if channel in session.listens:
-                session.socket.say(("note", channel))
+                session.client.say(("note", channel))
 
     def set_config(name: str, content: str, is_local: int) -> str:
         (server.session.local if is_local else server.session.settings)[name] = content

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.simulation.postgresql_functions import functions
 from tests.simulation.postgresql_locks import Locks, Wanted
-from tests.simulation.postgresql_session import Session, WaitsError
+from tests.simulation.postgresql_session import Client, Session, WaitsError
 from tests.simulation.postgresql_sql import SqlError, Statement, Tables, refusal, statements
 from tests.simulation.sockets import Socket, SocketServer
 from tests.simulation.world import Here
@@ -49,7 +49,7 @@ class PostgresServer(SocketServer):
         self.tells = Here.world.chance() < 0.5
         for session in list(self.sessions.values()):
             if self.tells:
-                session.socket.hang_up()
+                session.client.hang_up()
             session.number += 1
         self.sessions, self.locks = {}, Locks()
         super().fail(seconds, kept, old)
@@ -58,10 +58,7 @@ class PostgresServer(SocketServer):
         """See ``SocketServer``."""
         kind, *content = message
         if kind == "start":
-            self._last_pid += 1
-            session = Session(self._last_pid, socket, content[0], self.clock.wall())
-            self.sessions[session.pid] = session
-            socket.say(("ready", session.pid, VERSION))
+            socket.say(("ready", self._new_session(socket, content[0]).pid, VERSION))
             return
         known = self._of(socket)
         if known is None:
@@ -70,6 +67,12 @@ class PostgresServer(SocketServer):
             self._end(known)
         else:
             self._begin(known, *content)
+
+    def _new_session(self, client: Client, application: str) -> Session:
+        self._last_pid += 1
+        session = Session(self._last_pid, client, application, self.clock.wall())
+        self.sessions[session.pid] = session
+        return session
 
     def lose(self, socket: Socket) -> None:
         """See ``SocketServer``."""
@@ -93,7 +96,7 @@ class PostgresServer(SocketServer):
         return [each for each in self.sessions.values() if each.ends_at > now]
 
     def _of(self, socket: Socket) -> Session | None:
-        return next((each for each in self.sessions.values() if each.socket is socket), None)
+        return next((each for each in self.sessions.values() if each.client is socket), None)
 
     def _end(self, session: Session, text: str = "", code: str = "") -> None:
         if self.sessions.pop(session.pid, None) is None:
@@ -102,8 +105,8 @@ class PostgresServer(SocketServer):
         self.locks.end(session.pid)
         session.number += 1
         if code:
-            session.socket.say(("error", f"FATAL:  {text}", code, True))
-        session.socket.hang_up()
+            session.client.say(("error", f"FATAL:  {text}", code, True))
+        session.client.hang_up()
         self._grant()
 
     # Silence
@@ -166,7 +169,7 @@ class PostgresServer(SocketServer):
         if writes:
             self.tables.sqlite.execute("COMMIT")
         self._over(session)
-        session.socket.say(("rows", *session.found))
+        session.client.say(("rows", *session.found))
 
     def _over(self, session: Session) -> None:
         """The message was executed, or refused."""
@@ -180,7 +183,7 @@ class PostgresServer(SocketServer):
         self.locks.leave(session.pid)
         session.has_failed = session.in_block
         self._over(session)
-        session.socket.say(("error", f"ERROR:  {error}", error.code, False))
+        session.client.say(("error", f"ERROR:  {error}", error.code, False))
 
     def _execute(self, session: Session, statement: Statement) -> tuple[tuple[str, ...] | None, list[tuple[Any, ...]]]:
         word = statement.last.partition(" ")[0]
@@ -191,6 +194,8 @@ class PostgresServer(SocketServer):
         if word not in ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"):
             session.command(statement.last, self.locks)
             return None, []
+        # what it writes nobody would see before its end, and rows would be locked until then: not in this model
+        assert not session.in_block or (word == "SELECT" and not statement.parts), statement
         if self.locks.changed:
             self.tables.show("pg_locks", self.locks.rows())
         if "pg_stat_activity" in str(statement):

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tests.simulation.postgresql_locks import Key, Locks
     from tests.simulation.postgresql_sql import Statement
-    from tests.simulation.sockets import Socket
 
 SET = re.compile(r"SET (LOCAL )?(\w+) = '?([^']*)'?")
+
+
+class Client(Protocol):
+    """Where the answers go: to a client, or to a pooler."""
+
+    def say(self, message: Any) -> None:
+        """Answer."""
+
+    def hang_up(self) -> None:
+        """The session has ended."""
 
 
 class WaitsError(Exception):
@@ -32,9 +41,9 @@ class Saved(NamedTuple):
 class Session:
     """A server process and its client."""
 
-    def __init__(self, pid: int, socket: Socket, application: str, begun: float) -> None:
+    def __init__(self, pid: int, client: Client, application: str, begun: float) -> None:
         self.pid = pid
-        self.socket = socket
+        self.client = client
         self.begun = self.changed = begun
         self.settings = {"application_name": application}
         self.local: dict[str, str] = {}  # of the transaction

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lockctl.errors import LeaseLost, LeaseRevoked
+from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
 from tests.simulation.world import INFINITE, Here
 
 if TYPE_CHECKING:
-    from lockctl.model import Claim, Grant, Outcome, Run
+    from lockctl.model import Capabilities, Claim, Grant, Outcome, Run
     from tests.simulation.plan import RunPlan
     from tests.simulation.processes import Process
 
@@ -64,18 +64,31 @@ class Recording:
     """Added to the class of a backend: writes down what one run asks and is told."""
 
     record: RunRecord
+    capabilities: Capabilities
     wrong: list[str]  # what is known to be wrong at once
 
     def try_acquire(self, claim: Claim, **more: Any) -> Grant | None:
         """See ``Backend``."""
         record, world, sent = self.record, Here.world, Here.world.now
         first = record.owners.setdefault(claim.owner, sent)
-        grant: Grant | None = super().try_acquire(claim, **more)  # type: ignore[misc]
+        try:
+            grant: Grant | None = super().try_acquire(claim, **more)  # type: ignore[misc]
+        except BackendUnavailable:
+            self._fails(claim)
+            raise
         if grant is not None:
             record.granted.append(Granted(first, world.now, grant.token, claim.owner, grant.at))
             record.kept = sent
             world.tell(record.name, f"is granted the lock with token {grant.token}")
         return grant
+
+    def wait(self, claim: Claim, **more: Any) -> None:
+        """See ``Backend``."""
+        try:
+            super().wait(claim, **more)  # type: ignore[misc]
+        except BackendUnavailable:
+            self._fails(claim)
+            raise
 
     def renew(self, grant: Grant, **more: Any) -> Grant:
         """See ``Backend``."""
@@ -111,6 +124,11 @@ class Recording:
         super().note_success(grant, **more)  # type: ignore[misc]
         self.record.noted = (grant.at, Here.world.now)
         Here.world.tell(self.record.name, "has noted its success")
+
+    def _fails(self, claim: Claim) -> None:
+        """Where the lock is a connection's, that was closed now: all that can be done while nobody answers."""
+        if self.capabilities.connection_held:
+            self.record.asked_back.add(claim.owner)
 
     def _gives_back(self, claim: Claim, what: str) -> None:
         record = self.record

@@ -23,6 +23,7 @@ from tests.simulation.cells import CellServer, ExactBackend, ExactCells, WholeSe
 from tests.simulation.consul import ConsulServer
 from tests.simulation.etcd import EtcdServer
 from tests.simulation.plan import NODES
+from tests.simulation.postgresql_pooler import PooledServer
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.redis import RedisServer
 from tests.simulation.zookeeper import ZooKeeperServer, ensemble_of
@@ -203,8 +204,16 @@ def _success_in_postgresql(servers: list[Server]) -> float | None:
     return max([success for (success,) in rows if success is not None], default=None)
 
 
-def _postgresql_client(made: type[Any], *_: object) -> Any:
-    return made(from_url(parse_url("postgresql://ops@10.0.0.1/jobs?tls=no")))
+def _postgresql(scope: str, server: type[PostgresServer]) -> Store:
+    address = from_url(parse_url(f"postgresql://ops@10.0.0.1/jobs?tls=no&scope={scope}"))
+    return Store(
+        PostgresqlBackend,
+        lambda rate: [server(0, rate)],
+        lambda made, *_: made(address),
+        _owners_in_postgresql,
+        _success_in_postgresql,
+        0.0,
+    )
 
 
 def _place(server: Server) -> Endpoint:
@@ -242,14 +251,8 @@ STORES = {
         _success_in_zookeeper,
         1.5,
     ),
-    "postgresql": Store(
-        PostgresqlBackend,
-        lambda rate: [PostgresServer(0, rate)],
-        _postgresql_client,
-        _owners_in_postgresql,
-        _success_in_postgresql,
-        0.0,
-    ),
+    "postgresql": _postgresql("session", PostgresServer),
+    "transaction": _postgresql("transaction", PooledServer),
     "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=4.0),
     "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=14.5),
 }
