@@ -56,6 +56,24 @@ def alive(pid: int) -> bool:
     return fields is not None and fields[0] not in {b"Z", b"X"}
 
 
+def stop(pid: int) -> None:
+    """Stop a process (SIGSTOP), but not while it writes to a database file, which nobody else could write then.
+
+    There is no server that would end such a write: see SQLITE in lockctl-backends(7).
+    """
+
+    def is_stopped() -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: (tree.stat_fields(pid) or [b""])[0] not in {b"R", b"S", b"D"})
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        if not any(fields[1:5] == ["POSIX", "ADVISORY", "WRITE", str(pid)] for fields in locks):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    eventually(is_stopped)
+
+
 def guard_of(keeper: int) -> int:
     """The pid of the guard process of a running `lockctl run`."""
 

@@ -13,7 +13,7 @@ import pytest
 from lockctl.supervise import tree
 from tests.faults.backends import LEASED, on_backends
 from tests.faults.scene import Scene, marked
-from tests.jobs import LIMIT, eventually
+from tests.jobs import LIMIT, eventually, stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ def kill_by_name(scene: Scene, _: Lockctl) -> None:
 
 
 def stop_keeper(scene: Scene, _: Lockctl) -> None:
-    os.kill(scene.first.pid, signal.SIGSTOP)
+    stop(scene.first.pid)
 
 
 def stop_guard(scene: Scene, _: Lockctl) -> None:

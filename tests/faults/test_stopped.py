@@ -14,7 +14,7 @@ from lockctl.supervise import tree
 from tests.faults.backends import on_kinds
 from tests.faults.scene import GRACE
 from tests.faults.waiting import await_in_queue, await_waiting
-from tests.jobs import LIMIT, alive, eventually, guard_of
+from tests.jobs import LIMIT, alive, eventually, guard_of, stop
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def test_a_keeper_that_was_stopped_beyond_its_lease_exits_76_when_continued(
 ) -> None:
     holder = lockctl.start_holding("nightly", *short)
     guard = guard_of(holder.pid)
-    os.kill(holder.pid, signal.SIGSTOP)
+    stop(holder.pid)
     assert (
         lockctl(
             "run", "-l", "nightly", "--wait", f"{max(place.ttl, place.freed_within) + GRACE + 2}s", "--", "true"
@@ -53,7 +53,7 @@ def test_a_keeper_that_was_stopped_for_less_than_its_lease_loses_nothing(lockctl
     end = tmp_path / "end"
     words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.02; done; exit 7', str(end))
     holder = lockctl.start_holding("nightly", "-t", "5s", *words)
-    os.kill(holder.pid, signal.SIGSTOP)
+    stop(holder.pid)
     time.sleep(1)  # the length of the pause is the point
     os.kill(holder.pid, signal.SIGCONT)
     time.sleep(0.5)
@@ -86,7 +86,7 @@ def test_a_stopped_waiter_holds_the_others_up_for_no_longer_than_its_lease(
     mark = tmp_path / "ran"
     stopped = lockctl.start("run", "-l", "nightly", *short, "--wait", "forever", "--", "touch", str(mark))
     await_waiting(lockctl, "nightly", [stopped])
-    os.kill(stopped.pid, signal.SIGSTOP)
+    stop(stopped.pid)
     other = lockctl.start("run", "-l", "nightly", *short, "--wait", "forever", "--", "true")
     await_in_queue(lockctl, "nightly", other)  # the place of the stopped one may have ended by then
     holder.terminate()

@@ -15,7 +15,7 @@ import pytest
 
 from lockctl.supervise import tree
 from tests.faults.backends import PLACES, addresses_of, announced
-from tests.jobs import LIMIT, eventually, guard_of
+from tests.jobs import LIMIT, eventually, guard_of, stop
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,6 +104,7 @@ def story(
 
 def stop_all(root: int) -> list[int]:
     """Stop a process and everything below it; gives those back that were stopped, parents before children."""
+    stop(root)
 
     def all_stopped() -> list[int]:
         family = [root, *tree.descendants(root)]

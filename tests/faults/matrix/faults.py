@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl.supervise import tree
 from tests.faults.backends import PLACES
+from tests.jobs import stop
 from tests.promises.harms import HARMS
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ def to(number: int, *whom: str) -> Callable[[Stage], None]:
         pids = {"keeper": [stage.scene.first.pid], "guard": [stage.scene.guard], "job": stage.job}
         for each in whom:
             for pid in pids[each]:
-                tree.send(pid, number)
+                if number == STOPPED:
+                    stop(pid)
+                else:
+                    tree.send(pid, number)
 
     return happen
 
