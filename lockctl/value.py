@@ -28,7 +28,9 @@ class _Fields(type):
         fields = tuple(body.get("__annotations__", ()))
         body["__defaults__"] = {field: body.pop(field) for field in fields if field in body}
         body["__slots__"] = fields
-        return super().__new__(cls, name, bases, body)
+        made = super().__new__(cls, name, bases, body)
+        made.__setters__ = tuple([made.__dict__[field].__set__ for field in fields])  # type: ignore[attr-defined]
+        return made
 
 
 @dataclass_transform(frozen_default=True)
@@ -42,12 +44,11 @@ class Value(metaclass=_Fields):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Set all fields, by position or by name."""
         fields = _fields(self)
-        put = object.__setattr__
         if not kwargs and len(args) == len(fields):
-            for name, content in zip(fields, args, strict=True):
-                put(self, name, content)
+            for put_field, content in zip(self.__setters__, args, strict=True):  # type: ignore[attr-defined]
+                put_field(self, content)
             return
-        defaults = self.__defaults__  # type: ignore[attr-defined]
+        put, defaults = object.__setattr__, self.__defaults__  # type: ignore[attr-defined]
         used = 0
         for number, name in enumerate(fields):
             if number < len(args):
@@ -93,7 +94,7 @@ def _fields(item: Value) -> tuple[str, ...]:
 
 def as_tuple(item: Value) -> tuple[Any, ...]:
     """The fields of a value, in the order of their declaration."""
-    return tuple(getattr(item, name) for name in _fields(item))
+    return tuple([getattr(item, name) for name in _fields(item)])
 
 
 if TYPE_CHECKING:
@@ -102,6 +103,6 @@ if TYPE_CHECKING:
 
 def replace(item: V, **changes: Any) -> V:
     """A copy of a value with some fields changed."""
-    given = dict(zip(_fields(item), as_tuple(item), strict=True))
-    given.update(changes)
-    return type(item)(**given)
+    cls = type(item)
+    given = [changes.pop(name) if name in changes else getattr(item, name) for name in _fields(item)]
+    return cls(*given, **changes)
