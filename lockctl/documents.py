@@ -57,12 +57,8 @@ def an_object_of(pairs: tuple[tuple[str, str], ...]) -> str:
 
 def with_command(fields: dict[str, str], command: tuple[str, ...], room: int) -> bytes:
     """The document with these fields and as many words of a command as fit."""
-
-    def whole(quoted: list[str]) -> bytes:
-        fields["command"] = "[" + ",".join(quoted) + "]"
-        return ("{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}").encode()
-
-    spare = room - len(whole([]))
+    beginning = "{" + "".join([f'"{name}":{text},' for name, text in fields.items()]) + '"command":['
+    spare = room - len(beginning) - len("]}")
     kept: list[str] = []
     for word in command:
         quoted = json_string(word) if len(word) <= room else ""
@@ -71,7 +67,7 @@ def with_command(fields: dict[str, str], command: tuple[str, ...], room: int) ->
             break
         spare -= len(quoted) + 1
         kept.append(quoted)
-    return whole(kept)
+    return (beginning + ",".join(kept) + "]}").encode()
 
 
 def describe_revocation(owner: str, by: str, reason: str) -> bytes:

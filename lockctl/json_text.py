@@ -22,13 +22,7 @@ def parse(data: bytes) -> Any:
         raise ValueError("not JSON: too many values")
     text = data.decode("utf-8").strip(" \t\n\r")  # what JSON calls white space
     try:
-        try:
-            from _json import make_scanner
-        except ImportError:
-            import json
-
-            return json.loads(text)
-        content, end = make_scanner(_Options)(text, 0)  # type: ignore[arg-type]
+        content, end = _scan(text, 0)
     except (StopIteration, RecursionError, SystemError):
         # SystemError: it wants to raise json's own error, and json is not loaded
         raise ValueError("not JSON") from None
@@ -53,17 +47,23 @@ class _Options:
     parse_constant = staticmethod(_no_constant)
 
 
-def render(content: object) -> str:
-    """A document of dictionaries with text keys, lists, texts, finite numbers, yes, no and nothing."""
-    if content is None or isinstance(content, bool):
-        return {None: "null", True: "true", False: "false"}[content]
-    if isinstance(content, str):
-        return json_string(content)
-    if isinstance(content, (int, float)):
-        return repr(content)
-    if isinstance(content, dict):
-        return "{" + ",".join([f"{json_string(name)}:{render(inner)}" for name, inner in content.items()]) + "}"
-    if isinstance(content, (list, tuple)):
-        return "[" + ",".join([render(inner) for inner in content]) + "]"
+def _refuse(content: object) -> NoReturn:
     message = f"not for JSON: {type(content).__name__}"
     raise TypeError(message)
+
+
+try:
+    from _json import make_encoder, make_scanner
+except ImportError:
+    from json import JSONDecoder, JSONEncoder
+
+    _scan: Any = JSONDecoder().raw_decode
+    _write: Any = JSONEncoder(separators=(",", ":"), default=_refuse).iterencode
+else:
+    _scan = make_scanner(_Options)  # type: ignore[arg-type]
+    _write = make_encoder(None, _refuse, json_string, None, ":", ",", False, False, True)
+
+
+def render(content: object) -> str:
+    """A document of dictionaries with text keys, lists, texts, finite numbers, yes, no and nothing."""
+    return "".join(_write(content, 0))
