@@ -148,15 +148,15 @@ def _decoded(data: bytes) -> tuple[str, tuple[Any, ...]]:
 
 
 def _fits(value: object, shape: object) -> bool:
+    if type(value) is shape:
+        return True
     if isinstance(shape, frozenset):
         return type(value) in shape
     if isinstance(shape, list):
         return isinstance(value, tuple) and all(_fits(each, shape[0]) for each in value)
     if isinstance(shape, tuple):
-        if not isinstance(value, tuple) or len(value) != len(shape):
-            return False
-        return all(_fits(*pair) for pair in zip(value, shape, strict=True))
-    return type(value) is shape
+        return isinstance(value, tuple) and len(value) == len(shape) and all(map(_fits, value, shape))
+    return False
 
 
 def watch_ends(poll: select.poll, connections: Iterable[int]) -> None:
