@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from email.utils import formatdate
+from time import gmtime, strftime
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.streams import StreamServer
@@ -31,12 +31,11 @@ class HttpServer(StreamServer):
         said = b""
         while b"\r\n\r\n" in come:
             head, _, rest = come.partition(b"\r\n\r\n")
-            first, *fields = head.decode().split("\r\n")
-            length = next(int(each.partition(":")[2]) for each in fields if each.startswith("Content-Length:"))
+            length = int(head.partition(b"\r\nContent-Length:")[2].partition(b"\r\n")[0])
             if len(rest) < length:
                 break
             body, come = rest[:length], rest[length:]
-            method, target, _ = first.split()
+            method, target, _ = head.partition(b"\r\n")[0].decode().split()
             said += self.respond(method, target, body.decode(), link)
         if come:
             self._come[link] = come
@@ -48,7 +47,7 @@ class HttpServer(StreamServer):
 
     def head(self, status: int, *fields: str) -> bytes:
         """The beginning of an answer."""
-        date = f"Date: {formatdate(int(self.clock.wall()), usegmt=True)}"
+        date = strftime("Date: %a, %d %b %Y %H:%M:%S GMT", gmtime(self.clock.wall()))
         lines = (f"HTTP/1.1 {status} {STATUSES[status]}", date, *fields)
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 

@@ -26,6 +26,7 @@ class RedisServer(StreamServer):
         self.data = Data(self.clock)
         self.scripts: dict[bytes, Any] = {}  # by their sha
         self.listeners: dict[bytes, list[Link]] = {}
+        self._redis = LUA.table_from({b"call": self._call, b"pcall": self._call})
 
     def memory(self) -> Any:
         """See ``Server``."""
@@ -70,8 +71,7 @@ class RedisServer(StreamServer):
         count = int(words[0])
         keys, arguments = words[1 : count + 1], words[count + 1 :]
         table = LUA.table_from
-        redis = table({b"call": self._call, b"pcall": self._call})
-        return _from_lua(body(table(keys), table(arguments), redis), NESTING)
+        return _from_lua(body(table(keys), table(arguments), self._redis), NESTING)
 
     def _call(self, name: bytes, *words: Any) -> Any:
         if name == b"PUBLISH":

@@ -60,13 +60,10 @@ class Data:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.keys: dict[bytes, tuple[Any, float]] = {}
-        self._commands: dict[bytes, Callable[..., Any]] = {
-            name[1:].upper().encode(): getattr(self, name) for name in dir(self) if name[:2].strip("_") == name[1:2]
-        }
 
     def call(self, name: bytes, words: list[bytes]) -> Any:
         """The reply to a command; raises ``KeyError`` for one that is not here."""
-        return self._commands[name](*words)
+        return COMMANDS[name](self, *words)
 
     def get(self, key: bytes, default: Any = None) -> Any:
         """What is in a key."""
@@ -245,3 +242,8 @@ class Data:
     def _lindex(self, key: bytes, at: bytes) -> bytes | None:
         listed = self.get(key, [])
         return listed[int(at)] if int(at) < len(listed) else None
+
+
+COMMANDS: dict[bytes, Callable[..., Any]] = {
+    name[1:].upper().encode(): method for name, method in vars(Data).items() if name[:2].strip("_") == name[1:2]
+}
