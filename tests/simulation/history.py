@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 LOCK = "nightly"
 ASK_TIMEOUT = 10.0  # seconds for a request of an operator
 GUARD_LATENESS = 0.003  # seconds from its fork to its first step
+RECORDED = {name: recorded(store.backend) for name, store in STORES.items()}
 
 
 class Revoked(NamedTuple):
@@ -58,7 +59,7 @@ class History:
         self.servers: list[Server] = self.store.servers(plan.rates[-1])
         self.world.connect, self.world.open_socket = self._connect, self._open_socket
         self.capabilities = self.store.backend.capabilities
-        self.backend = recorded(self.store.backend)
+        self.backend = RECORDED[plan.store]
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
         self.revoked: list[Revoked] = []
         self._jobs: dict[Process, RunRecord] = {}
@@ -117,7 +118,7 @@ class History:
         record.keeper = keeper
         for fault in self.plan.faults:
             if fault.kind == "stop" and fault.whom == record.number and fault.more != GUARD:
-                keeper.faults[int(fault.at)] = fault
+                keeper.will_meet(fault)
         self.world.tell(record.name, f"starts on {host.name}")
         keeper.start(lambda: self._keep(record, host))
 
@@ -190,7 +191,7 @@ class History:
         process.owned.append(world.descriptors[link.fileno])
         for fault in self.plan.faults:
             if fault.kind == "stop" and fault.whom == record.number and fault.more == GUARD:
-                process.faults[int(fault.at)] = fault
+                process.will_meet(fault)
 
         def note(_: str, text: str, *__: object) -> None:
             world.tell(process.name, text)

@@ -46,6 +46,7 @@ FOLDERS = ("consul", "etcd", "postgresql", "redis", "redlock", "zookeeper")
 NOT_OF_RUNS = ("cell", "doctor", "driver")  # files there
 REPLACED = ("lease", "locks", "supervise", "wire", "stores", "runner", "request")
 MONOTONIC = 1
+ALL_SIGNALS = frozenset(range(1, 65))
 
 
 def me() -> Process:
@@ -57,8 +58,10 @@ def me() -> Process:
 
 
 def _clock_now(_: clock.Clock) -> float:
-    Here.world.step()
-    return me().clock.boottime()
+    world = Here.world
+    clock = world.step().clock
+    now: float = clock.base + clock.rate * world.now
+    return now
 
 
 def _wall() -> float:
@@ -135,7 +138,7 @@ def _eventfd_write(descriptor: int, _: int) -> None:
 
 def _eventfd_read(descriptor: int) -> None:
     counter = Here.world.descriptors[descriptor]
-    counter.read(counter.filled)
+    counter.read(counter.content)
 
 
 OS = _virtual(
@@ -193,7 +196,7 @@ TREE = SimpleNamespace(
 
 
 def _signal_descriptor(wanted: Iterable[int]) -> int:
-    queue = Signalled(frozenset(map(int, wanted)))
+    queue = Signalled(frozenset(wanted))
     me().signals.append(queue)
     return queue.number
 
@@ -242,7 +245,7 @@ class Child:
 
     def error(self) -> int | None:
         """See the real one."""
-        return 0 if self._failed.ended else None
+        return 0 if self._failed.over else None
 
     def drop(self) -> None:
         """See the real one."""
@@ -261,7 +264,7 @@ class Signals(signals.Signals):
 
     def __init__(self) -> None:
         self.original_mask, self.child_ignored = frozenset(), False
-        self.descriptor = _signal_descriptor(range(1, 65))
+        self.descriptor = _signal_descriptor(ALL_SIGNALS)
         self.ignored = frozenset()
 
 

@@ -127,7 +127,7 @@ class Call(Pipe):
 
     def come(self, answer: Any) -> None:
         """The answer is there; only the first one counts."""
-        if not self.filled:
+        if not self.content:
             self.answer = answer
             self.write(b".")
 

@@ -96,7 +96,7 @@ class Connection:
         if self._cursor is not None:
             raise Error("execute cannot be used while an asynchronous query is underway")
         self._cursor = cursor
-        if self._socket.hung_up():
+        if self._socket.over:
             self._break()
         self._socket.put(message)
 
@@ -108,7 +108,7 @@ class Connection:
         for message in self._socket.taken():
             self._take(*message)
         if self._is_busy() or not was_busy:
-            if self._socket.hung_up():
+            if self._socket.over:
                 self._break()
             return WAITS if self._is_busy() else DONE
         return DONE

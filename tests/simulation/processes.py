@@ -5,7 +5,7 @@ from __future__ import annotations
 from _signal import SIGCHLD, SIGCONT, SIGKILL
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.world import INFINITE, Here
+from tests.simulation.world import INFINITE, MOST_EVENTS, Here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,6 +31,7 @@ class Process:
             parent.children.append(self)
         self.steps = 0
         self.faults: dict[int, Any] = {}  # by the step at which they happen
+        self.heeds = MOST_EVENTS  # the first step that is not like most
         self.dead = False
         self.stopped = False
         self.stopped_until = 0.0
@@ -50,6 +51,11 @@ class Process:
             self.end(0)
 
         Here.world.start(self, run)
+
+    def will_meet(self, fault: Any) -> None:
+        """Be stopped, or ended, at a step."""
+        self.faults[int(fault.at)] = fault
+        self.heeds = min(self.faults)
 
     def meet(self, fault: Any) -> None:
         """Be stopped, or ended, by another's hand."""
@@ -95,7 +101,7 @@ class Process:
         """It is gone, with a status of ``waitpid``; its children find another parent."""
         if self.dead:
             return
-        self.dead, self.status = True, status
+        self.dead, self.status, self.heeds = True, status, 0
         self.unable.append((Here.world.now, INFINITE))
         for each in self.owned:
             each.close()

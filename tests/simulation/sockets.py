@@ -38,10 +38,6 @@ class Socket(Link):
         self._holders: list[object] = []
         self._transmit(REQUEST, self._requests.number(), OPENING, OPENING_PAUSE, Here.world.now)
 
-    def hung_up(self) -> bool:
-        """See ``Descriptor``."""
-        return self._broken
-
     def hold(self, holder: object) -> None:
         """One more has a descriptor of it."""
         self._holders.append(holder)
@@ -61,8 +57,8 @@ class Socket(Link):
 
     def taken(self) -> list[Any]:
         """The messages that are there."""
-        found: list[Any] = [each for each in self._here if each != OPENED]
-        self._here.clear()
+        found: list[Any] = [each for each in self.content if each != OPENED]
+        self.content.clear()
         return found
 
     def _put(self, message: Any) -> None:
@@ -72,7 +68,7 @@ class Socket(Link):
         self._transmit(ANSWER, self._answers.number(), data, FIRST_PAUSE, Here.world.now)
 
     def _transmit(self, way: int, number: int, message: Any, pause: float, since: float) -> None:
-        if way == REQUEST and self._broken:
+        if way == REQUEST and self.over:
             return
         packet = (way, number, message, pause, since)
         if not self._network.carry(self._host, way, message or ("close",), self._arrive, *packet):

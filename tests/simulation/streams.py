@@ -72,17 +72,13 @@ class Link(Descriptor):
         self._network, self._host, self._server = network, host, server
         self._starts = server.starts
         self._requests, self._answers = InOrder(self._serve), InOrder(self._come)
-        self._here: deque[Any] = deque()
-        self._broken = self._closed = self._hung_up = False
-
-    def ready(self) -> bool:
-        """See ``Descriptor``."""
-        return self._broken or bool(self._here)
+        self.content: deque[Any] = deque()  # packets
+        self._closed = self._hung_up = False
 
     def send(self, data: bytes, deadline: Deadline | None = None) -> None:
         """See ``Stream``."""
         Here.world.step()
-        if self._broken:
+        if self.over:
             raise Closed(f"{self.where}: reset")
         what = ("send", data[:60]) if Here.world.telling else ("send",)
         self._network.carry(self._host, REQUEST, what, self._requests.arrive, self._requests.number(), data)
@@ -115,30 +111,30 @@ class Link(Descriptor):
         if not data:
             self._break()
         elif not self._closed:
-            self._here.append(data)
+            self.content.append(data)
             self.changed()
 
     def _break(self) -> None:
-        self._broken = True
+        self.over = True
         self.changed()
 
     def receive(self, deadline: Deadline) -> bytes:
         """See ``Stream``."""
         deadline.wait(self.number, READABLE, self.where)
-        if self._here:
-            data: bytes = self._here.popleft()
+        if self.content:
+            data: bytes = self.content.popleft()
             return data
         raise Closed(f"{self.where}: reset")
 
     def read(self, size: int) -> bytes:
         """As of a socket that does not block; empty: that is all, the connection was closed or has broken."""
-        if not self._here:
-            if self._broken:
+        if not self.content:
+            if self.over:
                 return b""
             raise BlockingIOError
-        data: bytes = self._here.popleft()
+        data: bytes = self.content.popleft()
         if len(data) > size:
-            self._here.appendleft(data[size:])
+            self.content.appendleft(data[size:])
         return data[:size]
 
     def shut(self) -> None:

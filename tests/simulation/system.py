@@ -22,26 +22,28 @@ FIRST_DESCRIPTOR = 5000
 
 
 class Descriptor:
-    """What can be polled. Subclasses say when it is readable."""
+    """What can be polled. It is readable while it has a *content*, and when it is *over*."""
+
+    content: Any
+    over = False
 
     def __init__(self) -> None:
         descriptors = Here.world.descriptors
         self.number = FIRST_DESCRIPTOR + len(descriptors)
-        self.waiters: dict[Thread, None] = {}  # in the order in which they came
+        self._waits: list[tuple[Thread, int]] = []  # that may be over, in their order
         descriptors[self.number] = self
 
-    def ready(self) -> bool:
-        """Whether it is readable."""
-        raise NotImplementedError
-
-    def hung_up(self) -> bool:
-        """Whether the other side of a connection sends no more."""
-        return False
+    def wait(self, wait: tuple[Thread, int]) -> None:
+        """A thread waits for it, in the wait of this number."""
+        self._waits.append(wait)
 
     def changed(self) -> None:
         """Wake who waits for it."""
-        for thread in self.waiters:
-            Here.world.wake(thread)
+        if self._waits:
+            waits, self._waits = self._waits, []
+            for thread, number in waits:
+                if thread.number == number:
+                    Here.world.wake(thread)
 
     def close(self) -> None:
         """Nobody uses it any more."""
@@ -54,33 +56,27 @@ class Descriptor:
 class Pipe(Descriptor):
     """One in which bytes are only counted; the reading and the writing end have one number."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.filled = 0
-        self.ended = False
-
-    def ready(self) -> bool:
-        """See ``Descriptor``."""
-        return self.filled > 0 or self.ended
+    content = 0
 
     def read(self, size: int) -> bytes:
         """As ``os.read`` of one that does not block."""
-        if not self.filled:
-            if self.ended:
+        if not self.content:
+            if self.over:
                 return b""
             raise BlockingIOError
-        taken, self.filled = min(size, self.filled), max(0, self.filled - size)
+        taken = min(size, self.content)
+        self.content -= taken
         return b"." * taken
 
     def write(self, data: bytes) -> int:
         """As ``os.write``."""
-        self.filled += len(data)
+        self.content += len(data)
         self.changed()
         return len(data)
 
     def finish(self) -> None:
         """The writing end is closed."""
-        self.ended = True
+        self.over = True
         self.changed()
 
 
@@ -88,16 +84,12 @@ class End(Descriptor):
     """One end of a pair of sockets that keep frames whole."""
 
     peer: End
+    open = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.frames: deque[tuple[bytes, list[Any]]] = deque()
-        self.open = True
+        self.content: deque[tuple[bytes, list[Any]]] = deque()  # frames
         self._held: list[Any] = []  # what has come beside frames
-
-    def ready(self) -> bool:
-        """See ``Descriptor``."""
-        return bool(self.frames) or not self.peer.open
 
     def sendmsg(self, parts: list[bytes], beside: list[Any], flags: int) -> None:
         """As the method of a socket. Descriptors beside it are the other end's from now on."""
@@ -109,20 +101,20 @@ class End(Descriptor):
                 descriptor = Here.world.descriptors[int.from_bytes(numbers[start : start + 4], sys.byteorder)]
                 descriptor.hold(self.peer)
                 self.peer._held.append(descriptor)
-        self.peer.frames.append((parts[0], beside))
+        self.peer.content.append((parts[0], beside))
         self.peer.changed()
 
     def recv_into(self, buffer: bytearray, size: int, flags: int) -> int:
         """The length of the next frame, as with MSG_PEEK and MSG_TRUNC."""
-        if self.frames:
-            return len(self.frames[0][0])
-        if not self.peer.open:
+        if self.content:
+            return len(self.content[0][0])
+        if self.over:
             return 0
         raise BlockingIOError
 
     def recvmsg(self, size: int, room: int, flags: int) -> tuple[bytes, list[Any], int, None]:
         """As the method of a socket."""
-        data, beside = self.frames.popleft() if self.frames else (b"", [])
+        data, beside = self.content.popleft() if self.content else (b"", [])
         return data, beside, 0, None
 
     def close(self) -> None:
@@ -131,6 +123,7 @@ class End(Descriptor):
         for each in self._held:
             each.drop(self)
         self._held = []
+        self.peer.over = True
         self.peer.changed()
 
 
@@ -145,10 +138,16 @@ class Timer(Descriptor):
     def set(self, at: float | None) -> None:
         """Readable from then on; ``None``: never."""
         self._at = INFINITE if at is None else at
-        if self._at < INFINITE and self.waiters:
-            self.arm()
+        self._waits = [(thread, number) for thread, number in self._waits if thread.number == number]
+        if self._waits:
+            self._arm()
 
-    def arm(self) -> None:
+    def wait(self, wait: tuple[Thread, int]) -> None:
+        """See ``Descriptor``."""
+        self._waits.append(wait)
+        self._arm()
+
+    def _arm(self) -> None:
         """See that who waits is woken."""
         if self._at < INFINITE:
             Here.world.at(max(Here.world.now, self._clock.true(self._at)) + 0.0001, self._ring, self._at)
@@ -157,9 +156,11 @@ class Timer(Descriptor):
         if self._at == at:
             self.changed()
 
-    def ready(self) -> bool:
+    @property
+    def content(self) -> bool:
         """See ``Descriptor``."""
-        return self._clock.boottime() >= self._at
+        clock = self._clock
+        return clock.base + clock.rate * Here.world.now >= self._at
 
 
 class Signalled(Descriptor):
@@ -168,21 +169,17 @@ class Signalled(Descriptor):
     def __init__(self, wanted: frozenset[int]) -> None:
         super().__init__()
         self._wanted = wanted
-        self._sent: list[tuple[int, int, int]] = []
+        self.content: list[tuple[int, int, int]] = []
 
     def put(self, signum: int, code: int, sender: int) -> None:
         """A signal was sent; the same one is kept once."""
-        if signum in self._wanted and not any(each[0] == signum for each in self._sent):
-            self._sent.append((signum, code, sender))
+        if signum in self._wanted and not any(each[0] == signum for each in self.content):
+            self.content.append((signum, code, sender))
             self.changed()
-
-    def ready(self) -> bool:
-        """See ``Descriptor``."""
-        return bool(self._sent)
 
     def read(self) -> list[tuple[int, int, int]]:
         """What was sent since the last call."""
-        sent, self._sent = self._sent, []
+        sent, self.content = self.content, []
         return sent
 
 
@@ -190,43 +187,40 @@ class Poll:
     """Stands for ``select.poll``."""
 
     def __init__(self) -> None:
-        self._watched: list[int] = []
-        self._ends: list[int] = []
+        self._watched: dict[int, Descriptor] = {}
+        self._ends: dict[int, Descriptor] = {}
         self._writable: list[tuple[int, int]] = []
 
     def register(self, descriptor: int, events: int = READABLE) -> None:
         """As the real one; what can be written is always ready."""
         if events == WRITABLE:
             self._writable.append((descriptor, WRITABLE))
-        elif not events & READABLE:
-            self._ends.append(descriptor)
-        elif descriptor not in self._watched:
-            self._watched.append(descriptor)
+        elif events & READABLE:
+            self._watched[descriptor] = Here.world.descriptors[descriptor]
+        else:
+            self._ends[descriptor] = Here.world.descriptors[descriptor]
 
     def unregister(self, descriptor: int) -> None:
         """As the real one."""
-        (self._ends if descriptor in self._ends else self._watched).remove(descriptor)
+        del (self._ends if descriptor in self._ends else self._watched)[descriptor]
 
     def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
         """As the real one; *timeout* in milliseconds of the host's clock."""
         world = Here.world
-        world.step()
-        thread = world.thread
-        assert thread is not None
-        until = INFINITE if timeout is None or timeout < 0 else world.now + timeout / 1000 / thread.process.clock.rate
-        descriptors = world.descriptors
-        readable = [descriptors[number] for number in self._watched]
-        ends = [descriptors[number] for number in self._ends]
-        watched = readable + ends
+        process = world.step()
+        if self._writable:
+            return self._writable
+        until = INFINITE if timeout is None or timeout < 0 else world.now + timeout / 1000 / process.clock.rate
+        watched, ends = self._watched, self._ends
         while True:
-            ready = self._writable or [(each.number, READABLE) for each in readable if each.ready()]
-            ready = ready + [(each.number, HUNG_UP) for each in ends if each.hung_up()]
+            ready = [(number, READABLE) for number, each in watched.items() if each.content or each.over]
+            if ends:
+                ready += [(number, HUNG_UP) for number, each in ends.items() if each.over]
             if ready or world.now >= until:
                 return ready
-            for each in watched:
-                each.waiters[thread] = None
-                if isinstance(each, Timer):
-                    each.arm()
+            thread = world.thread
+            assert thread is not None
+            wait = thread, thread.number + 1
+            for each in (*watched.values(), *ends.values()):
+                each.wait(wait)
             world.block(until)
-            for each in watched:
-                each.waiters.pop(thread, None)

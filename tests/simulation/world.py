@@ -6,8 +6,8 @@ A program is stopped, continued and ended at its steps: whenever it reads a cloc
 
 from __future__ import annotations
 
-import heapq
 import random
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -20,6 +20,10 @@ TIMER_LATENESS = 0.0002  # seconds: nobody is woken exactly in time
 MOST_EVENTS = 50_000  # in one history, and steps of one program: of some thousands the busiest has a seventh of that
 BUSY = "never rests, and keeps a processor busy"
 LONGEST_SWITCH = 0.002  # seconds until a thread that has something to do gets a processor
+
+
+HUB = getcurrent()  # runs the events
+SPARE: list[greenlet] = []  # greenlets that have no thread at present
 
 
 class Here:
@@ -53,13 +57,14 @@ class Clock:
 
 
 class Thread:
-    """One greenlet of a program."""
+    """One thread of a program."""
 
-    __slots__ = ("blocked", "green", "number", "process")
+    __slots__ = ("blocked", "body", "green", "number", "process")
 
-    def __init__(self, process: Any, green: greenlet) -> None:
+    def __init__(self, process: Any, body: Callable[[], None]) -> None:
         self.process = process
-        self.green = green
+        self.body = body
+        self.green: greenlet | None = None  # from its first step to its last one
         self.number = 0  # of the present wait: an event for an earlier one does nothing
         self.blocked = False
 
@@ -82,22 +87,24 @@ class World:
         self.open_socket: Callable[..., Any]  # the same for a process, which has the descriptor then
         self._queue: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0
-        self._hub = getcurrent()
+        self._leave = HUB.switch
 
     def at(self, when: float, call: Callable[..., object], *arguments: Any) -> None:
         """Have something happen at a true time."""
         self._count += 1
-        heapq.heappush(self._queue, (when, self._count, call, arguments))
+        heappush(self._queue, (when, self._count, call, arguments))
 
     def run(self, until: float) -> bool:
         """Let time pass; whether nothing is left to happen."""
-        queue, pop = self._queue, heapq.heappop
+        queue = self._queue
         for _ in range(MOST_EVENTS):
             if not queue:
                 return True
-            if queue[0][0] > until:
+            event = heappop(queue)
+            if event[0] > until:
+                heappush(queue, event)
                 return False
-            self.now, _, call, arguments = pop(queue)
+            self.now, _, call, arguments = event
             call(*arguments)
         self.bugs.append(f"somebody {BUSY}")
         return False
@@ -106,10 +113,12 @@ class World:
         """Nothing happens any more, and no thread is left."""
         self.over = True
         for thread in self.threads:
-            if thread.green:
+            thread.process.heeds = 0
+            if thread.green is not None:
                 self.thread = thread
                 thread.green.throw(GreenletExit)
         self.thread = None
+        self.threads, self.descriptors, self._queue = [], {}, []  # else all of them wait for the collector of rubbish
 
     def tell(self, who: str, text: str) -> None:
         """Add a line to the story."""
@@ -118,35 +127,49 @@ class World:
 
     def start(self, process: Any, body: Callable[[], None]) -> Thread:
         """Start a thread of a program."""
-
-        def run() -> None:
-            try:
-                body()
-            except GreenletExit:
-                pass
-            except BaseException as bug:
-                if not (self.over or process.dead):
-                    import traceback
-
-                    self.bugs.append(f"{process.name}: {type(bug).__name__}: {bug}\n{traceback.format_exc()}")
-
-        thread = Thread(process, greenlet(run, self._hub))
+        thread = Thread(process, body)
         self.threads.append(thread)
         self.wake(thread, force=True)
         return thread
 
-    def step(self) -> None:
-        """The present thread does something that others see, or looks at a clock: here it may be stopped or ended."""
+    def run_thread(self, thread: Thread) -> None:
+        """All that a thread does, in its greenlet."""
+        process = thread.process
+        try:
+            thread.body()
+        except GreenletExit:
+            pass
+        except BaseException as bug:
+            if not (self.over or process.dead):
+                import traceback
+
+                self.bugs.append(f"{process.name}: {type(bug).__name__}: {bug}\n{traceback.format_exc()}")
+        thread.green = None
+
+    def step(self) -> Any:
+        """The present thread does something that others see, or looks at a clock: here it may be stopped or ended.
+
+        Its process, which it still has.
+        """
         thread = self.thread
         assert thread is not None
         process = thread.process
-        process.steps += 1
+        process.steps = steps = process.steps + 1
+        if steps >= process.heeds:
+            self._heed(thread, process)
+        return process
+
+    def _heed(self, thread: Thread, process: Any) -> None:
+        """This step is not like most."""
         if process.steps in process.faults and not self.over:
-            process.meet(process.faults.pop(process.steps))
+            fault = process.faults.pop(process.steps)
+            process.heeds = min(process.faults, default=MOST_EVENTS)
+            process.meet(fault)
             if process.stopped and not process.dead:
-                self._leave(thread)
+                thread.number += 1
+                thread.blocked = True
                 process.pending.append((thread, thread.number))
-                self._hub.switch()
+                self._leave()
         if process.steps == MOST_EVENTS:
             self.bugs.append(f"{process.name} {BUSY}")
         if process.dead or self.over or process.steps >= MOST_EVENTS:
@@ -158,10 +181,12 @@ class World:
             raise GreenletExit
         thread = self.thread
         assert thread is not None
-        self._leave(thread)
+        thread.number = number = thread.number + 1
+        thread.blocked = True
         if until < INFINITE:
-            self.at(until + TIMER_LATENESS, self._resume, thread, thread.number)
-        self._hub.switch()
+            self._count = count = self._count + 1
+            heappush(self._queue, (until + TIMER_LATENESS, count, self._resume, (thread, number)))
+        self._leave()
         if thread.process.dead or self.over:
             raise GreenletExit
 
@@ -169,17 +194,14 @@ class World:
         """Something has happened for which a thread may wait."""
         if thread.blocked or force:
             thread.blocked = False
-            self.at(self.now + self.chance() * LONGEST_SWITCH, self._resume, thread, thread.number)
+            self._count = count = self._count + 1
+            when = self.now + self.chance() * LONGEST_SWITCH
+            heappush(self._queue, (when, count, self._resume, (thread, thread.number)))
 
     def resume_all(self, pending: list[tuple[Thread, int]]) -> None:
         """The threads of a program that is continued."""
         for thread, number in pending:
             self.at(self.now + self.chance() * LONGEST_SWITCH, self._resume, thread, number)
-
-    @staticmethod
-    def _leave(thread: Thread) -> None:
-        thread.number += 1
-        thread.blocked = True
 
     def _resume(self, thread: Thread, number: int) -> None:
         process = thread.process
@@ -188,11 +210,30 @@ class World:
         if process.stopped:
             process.pending.append((thread, number))
             return
-        thread.number += 1
+        thread.number = number + 1
         thread.blocked = False
         self.thread = thread
-        thread.green.switch()
+        if thread.green is None:
+            thread.green = SPARE.pop() if SPARE else _new_greenlet()
+            thread.green.switch(self.run_thread, thread)
+        else:
+            thread.green.switch()
         self.thread = None
+
+
+def _new_greenlet() -> greenlet:
+    """One that runs threads, one after the other: to make it takes longer than most threads do."""
+    green = greenlet(_run_threads, HUB)
+    green.switch()
+    return green
+
+
+def _run_threads() -> None:
+    leave, me = HUB.switch, getcurrent()
+    while True:
+        run, thread = leave()
+        run(thread)
+        SPARE.append(me)
 
 
 class Mutex:
@@ -229,7 +270,9 @@ class Mutex:
         return self._taken
 
     def __enter__(self) -> None:
-        self.acquire()
+        if self._taken:
+            self.acquire()
+        self._taken = True
 
     def __exit__(self, *_: object) -> None:
         self.release()
