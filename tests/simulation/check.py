@@ -39,6 +39,7 @@ def violations(history: History) -> list[str]:
         *_tokens(history),
         *_unhealthy(history),
         *_left(history),
+        *_kept(history),
         *_revoked(history),
         *_untold(history),
         *_orphaned(history),
@@ -251,6 +252,22 @@ def _left(history: History) -> Iterator[str]:
             yield f"left: what {record.name} gave back of {owner[:6]} is there"
 
 
+def _kept(history: History) -> Iterator[str]:
+    """Locks that were not given back although the store could be reached again soon enough."""
+    faults = history.plan.faults
+    if not all(each.kind == "cut" or (each.kind, each.more) == ("down", KEPT) for each in faults):
+        return
+    for record in history.records:
+        outcome, span = record.outcome, record.span
+        if outcome is None or span is None or not outcome.not_released or outcome.kind not in ("exited", "signaled"):
+            continue
+        patience = min(record.kept + 0.9 * record.plan.ttl - span[1], ACQUIRE_TIMEOUT)
+        if patience < 0.8 * ACQUIRE_TIMEOUT or history.plan.slowest > 0.05:
+            continue
+        if all(each.at + each.value < span[1] + 0.3 * patience for each in faults):
+            yield f"kept: {record.name} did not give the lock back that it needed until {span[1]:.3f}"
+
+
 def _revoked(history: History) -> Iterator[str]:
     asked = {each.owner for each in history.revoked if not each.now}
     for record in history.records:
@@ -314,16 +331,17 @@ def _unheard(history: History) -> Iterator[str]:
 
 
 def _is_quiet(history: History, *others: str) -> bool:
-    """Whether nothing keeps runs out but each other, one at a time, and faults of *others* of these kinds."""
+    """Whether nothing keeps runs out but each other, and faults of *others* of these kinds."""
     if any(each.kind not in ("twice", "wrong", *others) for each in history.plan.faults):
         return False
-    return all(each.mode == "exclusive" and not each.min_hold for each in history.plan.runs)
+    return not any(each.min_hold for each in history.plan.runs)
 
 
 def _overtaken(history: History) -> Iterator[str]:
     """Grants to who came later than another, where the backend promises the order."""
     slowest = history.plan.slowest
-    if not history.capabilities.fair or not _is_quiet(history) or slowest > 0.1:
+    alone = all(each.mode == "exclusive" for each in history.plan.runs)
+    if not (history.capabilities.fair and alone and _is_quiet(history)) or slowest > 0.1:
         return
     granted = [record for record in history.records if record.granted]
     for first in granted:
@@ -334,31 +352,42 @@ def _overtaken(history: History) -> Iterator[str]:
 
 
 def _unused(history: History) -> Iterator[str]:
-    """Time in which nobody had the lock and somebody waited for it."""
-    slowest = history.plan.slowest
-    # who is stopped is forgotten with its connection, when it was silent for a lease
-    ends_silent = ("stop", "pause") if history.capabilities.connection_held else ()
-    if not _is_quiet(history, *ends_silent) or (history.plan.store == "zookeeper" and slowest > 0.3):
+    """Time in which somebody waited although there was room."""
+    runs, slowest = history.plan.runs, history.plan.slowest
+    alike = len({(each.mode, each.slots) for each in runs}) == 1 and runs[0].mode != "shared"
+    # who is stopped is forgotten when it was silent for a lease
+    if not (alike and _is_quiet(history, "stop", "pause")) or (history.plan.store == "zookeeper" and slowest > 0.3):
         return  # a third of a short session is too short there for a connection that takes four such messages
-    stopped = {each.whom for each in history.plan.faults if each.kind in ends_silent}
+    stopped = {each.whom for each in history.plan.faults if each.kind in ("stop", "pause")}
     # the first one of all makes some cells; an attempt may run out of time in the middle of it
     bound = history.store.looks + 30 * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
-    bound += sum(1.1 * history.plan.runs[number].ttl for number in stopped)
-    taken = sorted(
-        (grant.known, record.given_back.get(grant.owner, record.kept + 1.1 * record.plan.ttl))
+    freed = history.store.freed
+    bound += sum(freed(runs[number].ttl) for number in stopped)
+    taken = [
+        (grant.known, record.given_back.get(grant.owner, record.kept + freed(record.plan.ttl)))
         for record in history.records
         for grant in record.granted
-    )
-    free_since = 0.0
-    for begin, end in [*taken, (INFINITE, INFINITE)]:
+    ]
+    for free_since, free_until in _times_with_room(taken, runs[0].slots):
         for record in history.records:
             if record.number in stopped:
                 continue
             since = max(record.plan.start, free_since)
-            until = min(begin, record.granted[0].known if record.granted else record.ended)
+            until = min(free_until, record.granted[0].known if record.granted else record.ended)
             if until - since > bound:
-                yield f"unused: {record.name} waits while the lock is free from {since:.3f} until {until:.3f}"
-        free_since = max(free_since, end)
+                yield f"unused: {record.name} waits while there is room from {since:.3f} until {until:.3f}"
+
+
+def _times_with_room(taken: list[tuple[float, float]], places: int) -> Iterator[tuple[float, float]]:
+    """From when until when fewer than so many had the lock, of those who had it at these times."""
+    since, inside = 0.0, 0
+    for at, change in sorted([(begin, 1) for begin, _ in taken] + [(end, -1) for _, end in taken]):
+        if inside < places <= inside + change:
+            yield since, at
+        elif inside + change < places <= inside:
+            since = at
+        inside += change
+    yield since, INFINITE
 
 
 def _apart(history: History) -> Iterator[str]:

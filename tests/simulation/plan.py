@@ -79,12 +79,12 @@ def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up]
+    situations.append(_out_of_reach)
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn, _at_once]
     if store in ("postgresql", "transaction"):
         situations += [_asked_in_turn, _freed_in_turn, _at_once, _newcomer, _restarted]
-    if store == "redlock":
-        situations.append(_few_left)
+    situations.append(_few_left if store == "redlock" else _slot_of_the_dead)
     return chance.choice(situations)(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
 
 
@@ -206,6 +206,15 @@ def _at_once(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs))
 
 
+def _slot_of_the_dead(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who is killed with one of two slots, while another one keeps the lock and a third one waits."""
+    ttl = chance.choice((6.0, 10.0))
+    first = RunPlan(0, 0.0, ttl, 90.0, 4 * ttl, mode="slot", slots=2)
+    runs = (first, first._replace(host=1), first._replace(host=1, start=1.0, length=1.0))
+    at, killed = chance.uniform(1.5, ttl), chance.choice(((KEEPER,), (KEEPER, GUARD)))
+    return plan._replace(runs=runs, faults=tuple(Fault("pause", 0, at, INFINITE, who) for who in killed))
+
+
 def _stuck(chance: random.Random, plan: Plan) -> Plan:
     """One of the two processes stands still, or is dead, while no renewal comes through."""
     runs = _one_after_another(chance)
@@ -230,6 +239,17 @@ def _given_up(chance: random.Random, plan: Plan) -> Plan:
     else:
         late = [Fault("late", 0, number, chance.uniform(9.5, 19.0), REQUEST)]
     return plan._replace(runs=runs[: chance.choice((1, 2))], faults=tuple(late))
+
+
+def _out_of_reach(chance: random.Random, plan: Plan) -> Plan:
+    """A job that ends while its host, or the server, is away for a moment."""
+    run = RunPlan(0, 0.0, 20.0, 30.0, chance.uniform(1.0, 8.0))
+    span = chance.uniform(0.1, 2.5)
+    begin = run.length + chance.uniform(0.1, 1.0) - span * chance.random()  # it starts when the lock was taken
+    way = chance.choice((REQUEST, ANSWER, BOTH))
+    cut = Fault("cut", 0, begin, span, way)
+    down = Fault("down", 0, begin, span, KEPT)
+    return plan._replace(runs=(run, run._replace(host=1, start=0.5, wait=90.0)), faults=(chance.choice((cut, down)),))
 
 
 def _far(chance: random.Random, plan: Plan) -> Plan:

@@ -43,6 +43,7 @@ class Store(NamedTuple):
     owners: Callable[[list[Server]], set[str]]  # of which a server has a lock or a place in the queue
     success: Callable[[list[Server]], float | None]  # the newest that is noted
     looks: float  # seconds until a waiter without faults has seen that the lock is free
+    freed: Callable[[float], float] = lambda ttl: 1.1 * ttl  # seconds after the last renewal, for a ttl
 
 
 def _document(servers: list[Server]) -> dict[str, Any]:
@@ -242,6 +243,7 @@ STORES = {
         _owners_in_consul,
         _success_in_consul,
         0.0,
+        lambda ttl: 2.3 * max(ttl, 10.0),  # it has no shorter sessions, and keeps a lock closed for as long again
     ),
     "zookeeper": Store(
         ZooKeeperBackend,
