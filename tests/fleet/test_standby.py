@@ -53,8 +53,8 @@ def test_when_the_leader_is_killed_again_and_again_one_other_takes_over_within_a
     program.write_text(LEADER)
     words = ("--restart", "-t", f"{place.ttl}s", "-k", "0.2s", "--", "python3", str(program), str(work), str(log))
     standbys = [lockctl.start("run", "-l", "a", *words) for _ in range(3)]
-    took = []
-    for round_ in range(2):
+    took, bound = [], place.freed_within + 3.0
+    for round_ in range(4):
         eventually(lambda count=round_: line_count(log) > count, limit=20.0)  # type: ignore[misc]
         holder = eventually(lambda: inspect(lockctl, "a")["holders"])[0]
         assert holder["pid"] in [standby.pid for standby in standbys]
@@ -67,7 +67,9 @@ def test_when_the_leader_is_killed_again_and_again_one_other_takes_over_within_a
         eventually(lambda count=round_: line_count(log) > count + 1, limit=20.0)  # type: ignore[misc]
         took.append(time.monotonic() - killed)
         assert not alive(command)
-    assert min(took) < place.freed_within + 3.0, took
+        if round_ and min(took) < bound:
+            break
+    assert min(took) < bound, took
     assert "BESIDE" not in log.read_text()
 
 
@@ -110,14 +112,17 @@ def test_a_tenure_that_is_revoked_is_not_the_last(lockctl: Lockctl) -> None:
 
 @on_files
 def test_tenures_that_are_short_are_followed_by_longer_pauses(lockctl: Lockctl, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    standby = lockctl.start(
-        "run", "-v", "-l", "a", "--restart", "--", "sh", "-c", 'date +%s.%N >>"$0"; exit 9', str(log)
-    )
+    log, said = tmp_path / "log", tmp_path / "said"
+    words = ("run", "-v", "-l", "a", "--restart", "--", "sh", "-c", 'date +%s.%N >>"$0"; exit 9', str(log))
+    with said.open("w") as stderr:
+        standby = lockctl.start(*words, stderr=stderr)
     eventually(lambda: line_count(log) >= 3, limit=20.0)
     begun = [float(line) for line in log.read_text().splitlines()]
-    assert 0.8 <= begun[1] - begun[0] < 2.0
-    assert 1.6 <= begun[2] - begun[1] < 4.0
+    pauses = [float(seconds) for seconds in re.findall(r"waiting for the lock again in (\S+) s", said.read_text())]
+    assert 0.8 <= pauses[0] <= 1.2
+    assert 1.6 <= pauses[1] <= 2.4
+    assert begun[1] - begun[0] >= pauses[0] - 0.05  # it is told rounded
+    assert begun[2] - begun[1] >= pauses[1] - 0.05
     standby.send_signal(signal.SIGINT)
     assert standby.wait(LIMIT) in (9, 128 + signal.SIGINT)  # during the third tenure, or after it
 

@@ -91,6 +91,7 @@ def run(*words: str | Path, cwd: Path, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.timeout(300)
 def test_the_files_for_debian_make_a_package(
     blocks: list[str], source: Path, libraries: Path, tmp_path: Path, need_tool: Callable[[str], str]
 ) -> None:
@@ -123,6 +124,7 @@ def test_the_files_for_debian_make_a_package(
     assert tests.startswith(f"Test-Command: sh tests/demo.sh /usr/bin/{there.name}\n")
 
 
+@pytest.mark.timeout(300)
 def test_the_file_for_rpm_makes_a_package(
     blocks: list[str], source: Path, libraries: Path, tmp_path: Path, need_tool: Callable[[str], str]
 ) -> None:
