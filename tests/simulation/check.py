@@ -35,6 +35,7 @@ def violations(history: History) -> list[str]:
         *(f"given back: {each}" for each in history.wrong if "gave the lock back" in each),
         *_unended(history),
         *_overlaps(history),
+        *_beside_others(history),
         *_holds(history),
         *_tokens(history),
         *_unhealthy(history),
@@ -96,6 +97,18 @@ def _overlaps(history: History) -> Iterator[str]:
                 yield f"overlap: {later.name} starts at {begin:.3f}, but the job of {each.name} lives until {end:.3f}"
         if later.plan.mode == "slot" and len(inside) >= later.plan.slots:
             yield f"overlap: {later.name} starts at {begin:.3f} beside {len(inside)} others"
+
+
+def _beside_others(history: History) -> Iterator[str]:
+    """Jobs that lived while a program that is not lockctl had their lock."""
+    for program in history.programs:
+        for record in history.records:
+            if program.span is None or record.span is None or any(each.now for each in history.revoked):
+                continue
+            begin = max(program.span[0], record.span[0])
+            unable = _both_unable(record, begin) or _was_cut_off(history, record, begin)
+            if begin < min(program.span[1], record.span[1]) and not (unable or _went_ahead(history)):
+                yield f"overlap: another program has the lock from {program.span[0]:.3f}, and {record.name} runs"
 
 
 def _holds(history: History) -> Iterator[str]:

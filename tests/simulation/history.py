@@ -20,6 +20,8 @@ from tests.simulation import modules, sockets, streams
 from tests.simulation.jobs import Job
 from tests.simulation.network import Host, Network
 from tests.simulation.plan import GUARD, KEPT, OLD, OLDER
+from tests.simulation.postgresql_program import Program
+from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import Process, System
 from tests.simulation.record import RunRecord, recorded
 from tests.simulation.stores import STORES
@@ -62,6 +64,7 @@ class History:
         self.backend = RECORDED[plan.store]
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
         self.revoked: list[Revoked] = []
+        self.programs: list[Program] = []  # that are not lockctl
         self._jobs: dict[Process, RunRecord] = {}
 
     def run(self) -> None:
@@ -226,6 +229,11 @@ class History:
             self.network.hosts[fault.whom].clock.wall_base += fault.value
         elif kind == "signal":
             self._signal(self.records[fault.whom], int(fault.value))
+        elif kind == "other":
+            server = self.servers[0]
+            assert isinstance(server, PostgresServer)
+            self.programs.append(Program(server, LOCK, fault.value))
+            self.programs[-1].start()
         elif kind in ("revoke", "forget"):
             host = self.network.hosts[fault.whom]
             operator = Process(self.system, f"operator on {host.name}", host.clock, None)

@@ -52,6 +52,7 @@ class Fault(NamedTuple):
     wrong    number of a host    time                           seconds by which its wall clock moves, -
     signal   number of a run     time                           number of the signal, -
     revoke   number of a host    time                           seconds between looking and asking, 1: free it now
+    other    -                   time                           seconds for which another program has the lock, -
     forget   number of a host    time                           for how long it was not used, -
     ======== =================== ============================== ==============================================
     """
@@ -83,7 +84,7 @@ def drawn(seed: int, store: str) -> Plan:
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn, _at_once]
     if store in ("postgresql", "transaction"):
-        situations += [_asked_in_turn, _freed_in_turn, _at_once, _newcomer, _restarted]
+        situations += [_beside_others, _asked_in_turn, _freed_in_turn, _at_once, _newcomer, _restarted]
     situations.append(_few_left if store == "redlock" else _slot_of_the_dead)
     return chance.choice(situations)(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
 
@@ -194,6 +195,17 @@ def _restarted(chance: random.Random, plan: Plan) -> Plan:
     ttl = runs[0].ttl
     faults = (Fault("down", 0, chance.uniform(0.3, ttl), chance.choice((0.1, 1.0, 2 * ttl)) * chance.random(), KEPT),)
     return plan._replace(runs=tuple(runs), faults=faults)
+
+
+def _beside_others(chance: random.Random, plan: Plan) -> Plan:
+    """Programs that are not lockctl and wait in the server's own queue for the same lock."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    times = [chance.uniform(0.0, 2 * ttl) for _ in range(chance.choice((1, 2, 3)))]
+    faults = [Fault("other", 0, time, chance.choice((0.1, 1.0, ttl, 70.0)) * chance.random()) for time in times]
+    for _ in range(chance.choice((0, 1, 1, 2))):
+        faults += _fault(chance, runs, 2, ttl)
+    return plan._replace(runs=tuple(runs), faults=tuple(faults))
 
 
 def _at_once(chance: random.Random, plan: Plan) -> Plan:

@@ -36,6 +36,7 @@ class Locks:
     def __init__(self) -> None:
         self.held: dict[tuple[Key, bool, int], Counts] = {}
         self.waiting: list[Wanted] = []
+        self.turn = 0  # the process whose turn in the queue it is
         self.changed = True  # since rows() was called last
 
     def take(self, pid: int, key: Key, *, shared: bool, of_transaction: bool) -> bool:
@@ -57,7 +58,7 @@ class Locks:
         for held, mode, other in self.held:
             if held == key and other != pid and not (mode and shared):
                 return False
-        for wanted in self.waiting:
+        for wanted in self.waiting if pid != self.turn else ():
             if wanted is before:
                 break
             if wanted.key == key and wanted.pid != pid and not (wanted.shared and shared):

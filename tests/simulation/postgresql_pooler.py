@@ -61,7 +61,7 @@ class PooledServer(PostgresServer):
             seat = self._seat(socket)
             if not seat.session.in_block:
                 seat.session.settings["application_name"] = self._clients[socket]
-            self._begin(seat.session, *content)
+            self.begin(seat.session, *content)
 
     def lose(self, socket: Socket) -> None:
         """See ``SocketServer``."""
@@ -75,7 +75,7 @@ class PooledServer(PostgresServer):
             for seat in self._seats:
                 if seat.client is socket:
                     seat.client = None
-                    self._end(seat.session)
+                    self.end(seat.session)
 
     def _seat(self, socket: Socket) -> Seat:
         """That of a client, else a free one, which was used last, else a new one."""
@@ -88,6 +88,6 @@ class PooledServer(PostgresServer):
             self._seats.remove(seat)
         else:
             seat = Seat(socket)
-            seat.session = self._new_session(seat, self._clients[socket])
+            seat.session = self.new_session(seat, self._clients[socket])
         self._seats.append(seat)
         return seat

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.simulation.postgresql_functions import functions
 from tests.simulation.postgresql_locks import Locks, Wanted
+from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_session import Client, Session, WaitsError
 from tests.simulation.postgresql_sql import SqlError, Statement, Tables, refusal, statements
 from tests.simulation.sockets import Socket, SocketServer
@@ -48,7 +49,7 @@ class PostgresServer(SocketServer):
         """See ``Server``: half of the time a program ends, which its clients are told, else a machine."""
         self.tells = Here.world.chance() < 0.5
         for session in list(self.sessions.values()):
-            if self.tells:
+            if self.tells or isinstance(session.client, Program):
                 session.client.hang_up()
             session.number += 1
         self.sessions, self.locks = {}, Locks()
@@ -58,17 +59,18 @@ class PostgresServer(SocketServer):
         """See ``SocketServer``."""
         kind, *content = message
         if kind == "start":
-            socket.say(("ready", self._new_session(socket, content[0]).pid, VERSION))
+            socket.say(("ready", self.new_session(socket, content[0]).pid, VERSION))
             return
         known = self._of(socket)
         if known is None:
             return
         if kind == "end":
-            self._end(known)
+            self.end(known)
         else:
-            self._begin(known, *content)
+            self.begin(known, *content)
 
-    def _new_session(self, client: Client, application: str) -> Session:
+    def new_session(self, client: Client, application: str) -> Session:
+        """A server process for a client."""
         self._last_pid += 1
         session = Session(self._last_pid, client, application, self.clock.wall())
         self.sessions[session.pid] = session
@@ -79,7 +81,7 @@ class PostgresServer(SocketServer):
         session = self._of(socket)
         if session is not None:
             world = Here.world
-            world.at(world.now + world.chance() * (DEAD_CLIENT if session.is_busy else LONGEST_END), self._end, session)
+            world.at(world.now + world.chance() * (DEAD_CLIENT if session.is_busy else LONGEST_END), self.end, session)
 
     def terminate(self, pid: int) -> bool:
         """End a session by an administrator's hand, a moment later; whether there is one."""
@@ -87,7 +89,7 @@ class PostgresServer(SocketServer):
         if session is None:
             return False
         text = "terminating connection due to administrator command"
-        world.at(world.now + world.chance() * LONGEST_END, self._end, session, text, ENDED_BY_ADMINISTRATOR)
+        world.at(world.now + world.chance() * LONGEST_END, self.end, session, text, ENDED_BY_ADMINISTRATOR)
         return True
 
     def alive(self) -> list[Session]:
@@ -98,7 +100,8 @@ class PostgresServer(SocketServer):
     def _of(self, socket: Socket) -> Session | None:
         return next((each for each in self.sessions.values() if each.client is socket), None)
 
-    def _end(self, session: Session, text: str = "", code: str = "") -> None:
+    def end(self, session: Session, text: str = "", code: str = "") -> None:
+        """The session is gone, and with it its locks."""
         if self.sessions.pop(session.pid, None) is None:
             return
         Here.world.tell(self.name, f"session {session.pid} ends {code} {session.settings['application_name']}")
@@ -134,11 +137,12 @@ class PostgresServer(SocketServer):
             session.ends_at = self.clock.boottime() + left
             Here.world.at(self.clock.true(session.ends_at), self._silent, session, number, until)
         else:
-            self._end(session, "terminating connection due to idle-session timeout", TOO_SILENT)
+            self.end(session, "terminating connection due to idle-session timeout", TOO_SILENT)
 
     # Statements
 
-    def _begin(self, session: Session, sql: str, values: tuple[Any, ...] | None) -> None:
+    def begin(self, session: Session, sql: str, values: tuple[Any, ...] | None) -> None:
+        """Execute a message of its client."""
         session.query = sql
         session.rest = list(statements(COMMENT.sub("", sql, count=1), has_values=values is not None))
         session.values = list(values or ())
@@ -241,4 +245,6 @@ class PostgresServer(SocketServer):
         """Those in the server's queue who can have a lock now get it."""
         while wanted := self.locks.next():
             self.locks.waiting.remove(wanted)
+            self.locks.turn, before = wanted.pid, self.locks.turn
             self._go_on(self.sessions[wanted.pid])
+            self.locks.turn = before
