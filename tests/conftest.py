@@ -20,6 +20,7 @@ from tests.places import local_directory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytest.register_assert_rewrite("tests.contract", "tests.fence", "tests.promises", "tests.faults")
 pytest_plugins = ["tests.servers.fixtures"]
 IN_CI = bool(os.environ.get("CI"))
 

@@ -66,7 +66,7 @@ def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(root, copy, ignore=unwanted)
     _run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", copy / "dist", cwd=copy)
     (sources,) = (copy / "dist").iterdir()
-    shutil.unpack_archive(sources, copy / "dist", filter="data")
+    _run("tar", "-xf", sources, "-C", copy / "dist")
     unpacked = copy / "dist" / f"lockctl-{__version__}"
     _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", unpacked / "dist", cwd=unpacked)
     (built,) = (unpacked / "dist").iterdir()
