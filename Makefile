@@ -6,13 +6,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 
-.PHONY: demo test quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth faults scale constants coverage matrix lowest cloud-tests tools clean
+.PHONY: demo test quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth faults scale constants coverage matrix lowest cloud-tests tools servers models clean
 
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
 
-# all parts of the suite, the failed tests once more, and at the end what was slow and what was unstable
-test: lint tools
+# all parts of the suite, the failed tests once more, and at the end what was slow and what was unstable; servers are
+# downloaded beside the checks of the sources
+test: $(VENV)/bin/pip
+	$(MAKE) -j3 --no-print-directory lint tools
 	$(BIN)/python -m tests.suite
 
 # the units, and the contract of a backend in memory: no server, no long wait, under 20 seconds
@@ -110,7 +112,12 @@ cloud-tests: $(VENV)/dev
 
 tools:
 	sh tests/tools.sh
+	$(MAKE) --no-print-directory servers models
+
+servers:
 	sh tests/servers.sh
+
+models:
 	sh tests/npm.sh
 
 $(VENV)/bin/pip:
