@@ -80,12 +80,13 @@ def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up]
-    situations.append(_out_of_reach)
+    situations += [_out_of_reach, _few_left if store == "redlock" else _slot_of_the_dead]
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn, _at_once]
+    else:
+        situations.append(_unanswered)
     if store in ("postgresql", "transaction"):
         situations += [_beside_others, _asked_in_turn, _freed_in_turn, _at_once, _newcomer, _restarted]
-    situations.append(_few_left if store == "redlock" else _slot_of_the_dead)
     return chance.choice(situations)(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
 
 
@@ -262,6 +263,16 @@ def _out_of_reach(chance: random.Random, plan: Plan) -> Plan:
     cut = Fault("cut", 0, begin, span, way)
     down = Fault("down", 0, begin, span, KEPT)
     return plan._replace(runs=(run, run._replace(host=1, start=0.5, wait=90.0)), faults=(chance.choice((cut, down)),))
+
+
+def _unanswered(chance: random.Random, plan: Plan) -> Plan:
+    """A server that ends after it did what it was asked for, and before it could say so; of several, all are silent."""
+    run = RunPlan(0, 0.0, 20.0, 90.0, 1.0)
+    at = chance.uniform(0.0, 0.8)
+    faults = [Fault("cut", 0, at, 0.1, ANSWER), Fault("down", 0, at + 0.11, chance.uniform(0.1, 0.5), KEPT)]
+    if plan.store == "redlock":
+        faults = [Fault("cut", 0, at, chance.uniform(2.0, 6.0), ANSWER)]
+    return plan._replace(fastest=0.02, slowest=0.05, runs=(run,), faults=tuple(faults))
 
 
 def _far(chance: random.Random, plan: Plan) -> Plan:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.plan import ANSWER, REQUEST
-from tests.simulation.streams import Link, StreamServer
+from tests.simulation.streams import OPENING_PAUSE, Link, StreamServer
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
     from tests.simulation.network import Host, Network
 
 FIRST_PAUSE = 0.2  # seconds until what was lost is sent again, twice as long each time
-OPENING_PAUSE = 1.0  # the same for the first packet of all
 OPENING, OPENED = ("open",), ("opened",)
 
 
@@ -93,11 +92,8 @@ class Socket(Link):
             self._answers.arrive(number, message)
         elif server.up and self._starts == server.starts and not self._hung_up:
             self._requests.arrive(number, message)
-        elif not ((server.up or server.tells) and self._reset()):
+        elif not ((server.up or server.tells) and self.reset()):
             self._repeat(way, number, message, pause, since)
-
-    def _reset(self) -> bool:
-        return self._network.carry(self._host, ANSWER, ("reset",), self._break)
 
     def _serve(self, data: Any) -> None:
         if data == OPENING:

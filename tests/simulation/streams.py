@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from lockctl.errors import BackendUnavailable
 from lockctl.wire.deadline import READABLE
 from lockctl.wire.stream import Closed
 from tests.simulation.network import Server, ask
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
     from tests.simulation.network import Host, Network
 
 
+OPENING_PAUSE = 1.0  # seconds until the first packet of a connection is sent again, twice as long each time
+
+
 class StreamServer(Server):
     """A server that is talked to in streams. Data is lost or old after a restart, connections always."""
 
     def __init__(self, number: int, rate: float) -> None:
         super().__init__(number, rate)
         self.starts = 0
+        self.links: list[Link] = []  # of this start
 
     def answer(self, request: Any) -> Any:
         """See ``Server``: only connections are made by single requests."""
@@ -33,6 +38,11 @@ class StreamServer(Server):
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
         self.starts += 1
+        if self.links:
+            self.tells = Here.world.chance() < 0.5  # the program has ended, and its host goes on
+        for link in self.links if self.tells else ():
+            link.reset()
+        self.links = []
         super().fail(seconds, kept, old)
 
     def serve(self, data: bytes, link: Link) -> bytes:
@@ -87,11 +97,15 @@ class Link(Descriptor):
         if not self._server.up or self._hung_up:
             return
         if self._starts != self._server.starts:
-            self._network.carry(self._host, ANSWER, ("reset",), self._break)
+            self.reset()
             return
         reply = self._server.serve(data, self)
         if reply:
             self._reply(reply)
+
+    def reset(self) -> bool:
+        """The server's host says that the connection is no more; whether that is on its way."""
+        return self._network.carry(self._host, ANSWER, ("reset",), self._break)
 
     def say(self, message: Any) -> None:
         """Something that the server says by itself."""
@@ -148,6 +162,16 @@ class Link(Descriptor):
 
 
 def connected(network: Network, host: Host, server: StreamServer, deadline: Deadline, where: str) -> Link:
-    """A connection that was just made."""
-    ask(network, host, server, ("connect", where), deadline, where)
-    return Link(network, host, server, where)
+    """A connection that was just made. Its first packet is sent again when nothing comes back, as by a kernel."""
+    pause = OPENING_PAUSE
+    while True:
+        try:
+            ask(network, host, server, ("connect", where), deadline.sooner(pause), where)
+            break
+        except BackendUnavailable:
+            if not deadline.left():
+                raise
+            pause *= 2
+    link = Link(network, host, server, where)
+    server.links.append(link)
+    return link

@@ -1,0 +1,112 @@
+"""What must hold for those who wait: nobody waits for longer than others, or a fault, keep it out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from lockctl.lease.attempts import LONGEST_PAUSE
+from tests.simulation.plan import KEPT
+from tests.simulation.world import INFINITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.history import History
+
+HANDED_OVER = 0.5  # seconds more than the requests take until a waiter has the lock
+NOTICED = 2.0  # seconds more than it must take until a job has ended
+
+
+def violations(history: History) -> list[str]:
+    """What is wrong, each in one line that begins with its kind."""
+    return [*_unused(history), *_apart(history), *_kept_out(history), *_overtaken(history)]
+
+
+def _is_quiet(history: History, *others: str) -> bool:
+    """Whether nothing keeps runs out but each other, and faults of *others* of these kinds."""
+    if any(each.kind not in ("twice", "wrong", *others) for each in history.plan.faults):
+        return False
+    return not any(each.min_hold for each in history.plan.runs)
+
+
+def _overtaken(history: History) -> Iterator[str]:
+    """Grants to who came later than another, where the backend promises the order."""
+    slowest = history.plan.slowest
+    alone = all(each.mode == "exclusive" for each in history.plan.runs)
+    if not (history.capabilities.fair and alone and _is_quiet(history)) or slowest > 0.1:
+        return
+    granted = [record for record in history.records if record.granted]
+    for first in granted:
+        for later in granted:
+            came_later = later.plan.start > first.plan.start + NOTICED + 30 * slowest
+            if came_later and later.granted[0].known < first.granted[0].known:
+                yield f"overtaken: {first.name} came before {later.name}, and has the lock after it"
+
+
+def _unused(history: History) -> Iterator[str]:
+    """Time in which somebody waited although there was room."""
+    runs, slowest = history.plan.runs, history.plan.slowest
+    alike = len({(each.mode, each.slots) for each in runs}) == 1 and runs[0].mode != "shared"
+    # who is stopped is forgotten when it was silent for a lease
+    if not (alike and _is_quiet(history, "stop", "pause")) or (history.plan.store == "zookeeper" and slowest > 0.3):
+        return  # a third of a short session is too short there for a connection that takes four such messages
+    stopped = {each.whom for each in history.plan.faults if each.kind in ("stop", "pause")}
+    # the first one of all makes some cells; an attempt may run out of time in the middle of it
+    bound = history.store.looks + 30 * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
+    freed = history.store.freed
+    bound += sum(freed(runs[number].ttl) for number in stopped)
+    taken = [
+        (grant.known, record.given_back.get(grant.owner, record.kept + freed(record.plan.ttl)))
+        for record in history.records
+        for grant in record.granted
+    ]
+    for free_since, free_until in _times_with_room(taken, runs[0].slots):
+        for record in history.records:
+            if record.number in stopped:
+                continue
+            since = max(record.plan.start, free_since)
+            until = min(free_until, record.granted[0].known if record.granted else record.ended)
+            if until - since > bound:
+                yield f"unused: {record.name} waits while there is room from {since:.3f} until {until:.3f}"
+
+
+def _times_with_room(taken: list[tuple[float, float]], places: int) -> Iterator[tuple[float, float]]:
+    """From when until when fewer than so many had the lock, of those who had it at these times."""
+    since, inside = 0.0, 0
+    for at, change in sorted([(begin, 1) for begin, _ in taken] + [(end, -1) for _, end in taken]):
+        if inside < places <= inside + change:
+            yield since, at
+        elif inside + change < places <= inside:
+            since = at
+        inside += change
+    yield since, INFINITE
+
+
+def _apart(history: History) -> Iterator[str]:
+    """Runs that waited although all may be inside together."""
+    runs, slowest = history.plan.runs, history.plan.slowest
+    together = all(each.mode == "shared" or each.slots >= len(runs) for each in runs)
+    if not together or slowest > 0.2 or any(each.kind not in ("twice", "wrong") for each in history.plan.faults):
+        return
+    for record in history.records:
+        known = record.granted[0].known if record.granted else record.ended
+        if known - record.plan.start > history.store.looks + 40 * slowest + HANDED_OVER:
+            yield f"apart: {record.name} waits until {known:.3f}, and nobody keeps it out"
+
+
+def _kept_out(history: History) -> Iterator[str]:
+    """A run that is alone, and waits for what it was granted itself before the server was restarted."""
+    faults, slowest = history.plan.faults, history.plan.slowest
+    if (
+        not faults
+        or len(history.records) > 1
+        or not all(server.tells for server in history.servers if server.went_down)
+    ):
+        return
+    if not all(each.kind == "cut" or (each.kind, each.more) == ("down", KEPT) for each in faults) or slowest > 0.1:
+        return
+    record = history.records[0]
+    known = record.granted[0].known if record.granted else record.ended
+    if known > max(each.at + each.value for each in faults) + 30 * slowest + LONGEST_PAUSE + HANDED_OVER:
+        yield f"kept out: {record.name} waits until {known:.3f}, and nobody else is there"
