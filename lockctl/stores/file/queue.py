@@ -8,6 +8,9 @@ import time
 from lockctl.stores.file import protocol
 from lockctl.supervise import tree
 
+PAGE = 4096  # bytes
+READS = 3  # of a list that is longer
+
 
 class Locks:
     """The pids that have to do with one file, in the kernel's order."""
@@ -36,26 +39,21 @@ def kernel_locks() -> LocksByInode:
     locks = LocksByInode()
     registered = str(protocol.WAITERS)
     in_line = (str(protocol.TURN), str(protocol.GATE))
-    try:
-        with open("/proc/locks", encoding="ascii", errors="replace") as file:
-            lines = file.readlines()
-    except OSError:
-        return locks
-    for line in lines:
+    for line in _lines():
         fields = line.split()
-        waiting = len(fields) > 1 and fields[1] == "->"
+        waiting = fields[:1] == ["->"]
         if waiting:
-            del fields[1]
-        if len(fields) < 8 or fields[5].count(":") != 2:
+            del fields[0]
+        if len(fields) < 7 or fields[4].count(":") != 2:
             continue
-        if fields[1] == "POSIX" and fields[6:8] == [registered, registered]:
+        if fields[0] == "POSIX" and fields[5:7] == [registered, registered]:
             waiting = True
-        elif fields[1] != "FLOCK" and (fields[1] != "POSIX" or waiting or fields[6] not in in_line):
+        elif fields[0] != "FLOCK" and (fields[0] != "POSIX" or waiting or fields[5] not in in_line):
             continue
-        major, minor, inode = fields[5].split(":")
+        major, minor, inode = fields[4].split(":")
         entry = locks.setdefault((int(major, 16), int(minor, 16), int(inode)), Locks())
-        pid = int(fields[4])
-        if fields[6] in in_line:
+        pid = int(fields[3])
+        if fields[5] in in_line:
             entry.in_line.append(pid)
             continue
         if waiting:
@@ -63,12 +61,37 @@ def kernel_locks() -> LocksByInode:
                 entry.waiting.append(pid)
             continue
         entry.holding.append(pid)
-        if fields[3] == "READ":
+        if fields[2] == "READ":
             entry.shared.add(pid)
     for entry in locks.values():
         # the first in line of those who wait for a slot tries, too
         entry.holding = [pid for pid in entry.holding if pid not in entry.waiting]
     return locks
+
+
+def _lines() -> list[str]:
+    """The lines of ``/proc/locks`` without their numbers.
+
+    The kernel gives a page at a time, and counts anew for each: a lock that ends meanwhile hides another one. So more
+    than a page is read three times, which hardly hides the same one, and what any of them has counts.
+    """
+    found = _read()
+    for _ in range(READS - 1 if sum(map(len, found)) > PAGE // 2 else 0):
+        missing: dict[str, int] = {}  # how often a line is there more than it was found
+        for line in _read():
+            missing[line] = missing.get(line, 0) + 1
+        for line in found:
+            missing[line] = missing.get(line, 0) - 1
+        found += [line for line, times in missing.items() for _ in range(times)]
+    return found
+
+
+def _read() -> list[str]:
+    try:
+        with open("/proc/locks", encoding="ascii", errors="replace") as file:
+            return [line.partition(": ")[2] for line in file]
+    except OSError:
+        return []
 
 
 def is_stopped(pid: int) -> bool:

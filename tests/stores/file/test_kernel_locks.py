@@ -1,0 +1,42 @@
+"""What the kernel says of locks, beside others that come and go."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.contract.harness import LIMIT, take
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.contract.test_file import FileHarness
+
+# two hundred locks, of which half come and go, until the test has ended
+CROWD = """
+import fcntl, os, sys
+files = [open(f"{sys.argv[1]}/{number}", "w") for number in range(200)]
+for file in files:
+    fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+parent = os.getppid()
+while os.getppid() == parent:
+    for file in files[::2]:
+        fcntl.flock(file, fcntl.LOCK_UN)
+    for file in files[::2]:
+        fcntl.flock(file, fcntl.LOCK_EX)
+"""
+
+
+def test_a_held_lock_is_seen_beside_hundreds_that_come_and_go(harness: FileHarness, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", CROWD, str(tmp_path)], stdout=subprocess.PIPE) as crowd:
+        try:
+            assert crowd.stdout is not None
+            assert crowd.stdout.readline() == b"held\n"
+            client = harness.client()
+            take(client, harness.claim())
+            seen = [client.inspect("nightly", timeout=LIMIT).state for _ in range(500)]
+        finally:
+            crowd.kill()
+    assert set(seen) == {"held"}
