@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 
-.PHONY: demo test quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth faults scale constants coverage matrix lowest cloud-tests tools servers models clean
+.PHONY: demo test quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth faults scale constants coverage matrix lowest cloud-tests tools packages servers models clean
 
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
@@ -110,14 +110,15 @@ cloud-tests: $(VENV)/dev
 	done
 	@! printenv | grep -q '^LOCKCTL_CLOUD_' || $(BIN)/python -m pytest tests/contract/test_cells.py -k cloud
 
-tools:
-	sh tests/tools.sh
-	$(MAKE) --no-print-directory servers models
+tools: servers models
 
-servers:
+packages:
+	sh tests/tools.sh
+
+servers: packages
 	sh tests/servers.sh
 
-models:
+models: packages
 	sh tests/npm.sh
 
 $(VENV)/bin/pip:
