@@ -39,7 +39,7 @@ def kernel_locks() -> LocksByInode:
     locks = LocksByInode()
     registered = str(protocol.WAITERS)
     in_line = (str(protocol.TURN), str(protocol.GATE))
-    for line in _lines():
+    for line in lines():
         fields = line.split()
         waiting = fields[:1] == ["->"]
         if waiting:
@@ -69,7 +69,7 @@ def kernel_locks() -> LocksByInode:
     return locks
 
 
-def _lines() -> list[str]:
+def lines() -> list[str]:
     """The lines of ``/proc/locks`` without their numbers.
 
     The kernel gives a page at a time, and counts anew for each: a lock that ends meanwhile hides another one. So more
