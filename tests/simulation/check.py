@@ -266,7 +266,7 @@ def _left(history: History) -> Iterator[str]:
 def _kept(history: History) -> Iterator[str]:
     """Locks that were not given back although the store could be reached again soon enough."""
     faults = history.plan.faults
-    if not all(each.kind == "cut" or (each.kind, each.more) == ("down", KEPT) for each in faults):
+    if not all(each.is_outage for each in faults):
         return
     for record in history.records:
         outcome, span = record.outcome, record.span

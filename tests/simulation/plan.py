@@ -63,6 +63,11 @@ class Fault(NamedTuple):
     value: float = 0.0
     more: int = 0
 
+    @property
+    def is_outage(self) -> bool:
+        """Whether something is only out of reach, from ``at`` on for ``value`` seconds."""
+        return self.kind == "cut" or (self.kind, self.more) == ("down", KEPT)
+
 
 class Plan(NamedTuple):
     """One history."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.attempts import LONGEST_PAUSE
-from tests.simulation.plan import KEPT
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def _kept_out(history: History) -> Iterator[str]:
     # a connection that died in silence costs one server all the time for an attempt
     if not (told or len(history.servers) > 1) or not all(told) or not faults or len(history.records) > 1:
         return
-    if not all(each.kind == "cut" or (each.kind, each.more) == ("down", KEPT) for each in faults) or slowest > 0.1:
+    if not all(each.is_outage for each in faults) or slowest > 0.1:
         return
     record = history.records[0]
     known = record.granted[0].known if record.granted else record.ended
