@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockctl.stores.file import queue
 from lockctl.supervise import tree
 
 if TYPE_CHECKING:
@@ -66,7 +65,8 @@ def stop(pid: int) -> None:
     def is_stopped() -> bool:
         os.kill(pid, signal.SIGSTOP)
         eventually(lambda: (tree.stat_fields(pid) or [b""])[0] not in {b"R", b"S", b"D"})
-        if not any(line.split()[:4] == ["POSIX", "ADVISORY", "WRITE", str(pid)] for line in queue.lines()):
+        locks = [line.split()[1:5] for line in Path("/proc/locks").read_text().splitlines()]
+        if ["POSIX", "ADVISORY", "WRITE", str(pid)] not in locks:
             return True
         os.kill(pid, signal.SIGCONT)
         return False

@@ -16,7 +16,7 @@ from lockctl.locks.inspect import is_match
 from lockctl.model import SHARED, Holder, LockInfo, Waiter
 from lockctl.stores.file import address, layout, protocol
 from lockctl.stores.file.layout import boot_id, pid_namespace
-from lockctl.stores.file.queue import Locks, LocksByInode, kernel_locks, of_inode
+from lockctl.stores.file.queue import KernelLocks, Locks
 from lockctl.supervise import tree
 from lockctl.value import replace
 
@@ -39,7 +39,7 @@ def find_all(directory: str, prefix: str, pattern: str) -> Iterator[LockInfo]:
     if descriptor is None:
         return
     os.close(descriptor)
-    locks = kernel_locks()
+    locks = KernelLocks()
     with os.scandir(directory) as entries:
         files = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
     for file in files:
@@ -50,7 +50,7 @@ def find_all(directory: str, prefix: str, pattern: str) -> Iterator[LockInfo]:
                 yield found
 
 
-def find(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
+def find(name: str, key: str, locks: KernelLocks) -> LockInfo | None:
     """The lock in the file *key*; ``None`` if there is no such file."""
     try:
         descriptor = address.opened(key, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
@@ -68,9 +68,9 @@ def find(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
         os.close(descriptor)
 
 
-def look(name: str, key: str, descriptor: int, locks: LocksByInode) -> LockInfo:
+def look(name: str, key: str, descriptor: int, locks: KernelLocks) -> LockInfo:
     """One lock file, open for reading, as an operator sees it."""
-    there = of_inode(locks, os.fstat(descriptor))
+    there = locks.of(os.fstat(descriptor))
     record = _record(descriptor)
     if record is not None and record.document.startswith(layout.SHARING):
         beside = _beside(name, key, descriptor, record, there)
@@ -127,10 +127,10 @@ def _hold_left(record: Record | None) -> float:
     return hold.left(record)
 
 
-def look_from_outside(name: str, key: str, locks: LocksByInode) -> LockInfo | None:
+def look_from_outside(name: str, key: str, locks: KernelLocks) -> LockInfo | None:
     """A lock file that this user may not read: the kernel still says whether it is held, and by which pid."""
     try:
-        there = of_inode(locks, os.stat(key, follow_symlinks=False))
+        there = locks.of(os.stat(key, follow_symlinks=False))
     except FileNotFoundError:
         return None
     except OSError as failure:
@@ -242,7 +242,7 @@ def _command_of(pid: int) -> tuple[str, ...] | None:
 
 def object_to(name: str, key: str, descriptor: int, claim: Claim) -> None:
     """After a refusal: raise ``ConfigError`` if those who hold the lock say another number of slots than *claim*."""
-    lock = look(name, key, descriptor, kernel_locks())
+    lock = look(name, key, descriptor, KernelLocks())
     if any(holder.owner is not None for holder in lock.holders):
         wrong = documents.disagreement(key, lock.slots, claim)
         if wrong:

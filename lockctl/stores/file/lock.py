@@ -303,7 +303,7 @@ class FileBackend:
         from lockctl.stores.file import inspect, queue, records
 
         key = self._key(name)
-        lock = inspect.find(name, key, queue.kernel_locks()) or inspect.free(name, key)
+        lock = inspect.find(name, key, queue.KernelLocks()) or inspect.free(name, key)
         return records.with_last_run(lock, self._path, self._prefix + name)
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:

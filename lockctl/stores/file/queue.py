@@ -8,8 +8,8 @@ import time
 from lockctl.stores.file import protocol
 from lockctl.supervise import tree
 
-PAGE = 4096  # bytes
-READS = 3  # of a list that is longer
+FIT = 40  # lines that the kernel gives at once, in a page
+READINGS = 3  # of a list that is longer
 
 
 class Locks:
@@ -25,22 +25,40 @@ class Locks:
         self.in_line: list[int] = []  # those of them that keep newcomers out, see ``wait``
 
 
-class LocksByInode(dict[tuple[int, int, int], Locks]):
-    """The locks of the kernel as they were at one moment: (major, minor, inode) of a file -> who."""
+class KernelLocks:
+    """Who has to do with which file: what the kernel's list of locks says, read once where that is enough.
+
+    The kernel gives the list a page at a time, and counts anew for each: a lock that ends meanwhile hides another one.
+    So a file without a holder in a list of more than a page is looked for in a second and a third one.
+    """
 
     def __init__(self) -> None:
-        """As they are now."""
-        super().__init__()
+        """The locks as they are now."""
         self.taken_at = time.monotonic()
+        lines = _lines()
+        self._found = _by_inode(lines)
+        self._left = READINGS - 1 if len(lines) > FIT else 0
+
+    def of(self, seen: os.stat_result) -> Locks:
+        """Who has to do with the file that was *seen*."""
+        inode = (os.major(seen.st_dev), os.minor(seen.st_dev), seen.st_ino)
+        while self._left and not self._present(inode).holding:
+            self._left -= 1
+            for other, locks in _by_inode(_lines()).items():
+                if not self._present(other).holding:
+                    self._found[other] = locks
+        return self._present(inode)
+
+    def _present(self, inode: tuple[int, int, int]) -> Locks:
+        return self._found.get(inode) or Locks()
 
 
-def kernel_locks() -> LocksByInode:
+def _by_inode(lines: list[list[str]]) -> dict[tuple[int, int, int], Locks]:
     """(major, minor, inode) -> who holds a flock, and who waits for one or is a waiting lockctl."""
-    locks = LocksByInode()
+    found: dict[tuple[int, int, int], Locks] = {}
     registered = str(protocol.WAITERS)
     in_line = (str(protocol.TURN), str(protocol.GATE))
-    for line in lines():
-        fields = line.split()
+    for fields in lines:
         waiting = fields[:1] == ["->"]
         if waiting:
             del fields[0]
@@ -51,45 +69,29 @@ def kernel_locks() -> LocksByInode:
         elif fields[0] != "FLOCK" and (fields[0] != "POSIX" or waiting or fields[5] not in in_line):
             continue
         major, minor, inode = fields[4].split(":")
-        entry = locks.setdefault((int(major, 16), int(minor, 16), int(inode)), Locks())
+        locks = found.setdefault((int(major, 16), int(minor, 16), int(inode)), Locks())
         pid = int(fields[3])
         if fields[5] in in_line:
-            entry.in_line.append(pid)
+            locks.in_line.append(pid)
             continue
         if waiting:
-            if pid not in entry.waiting:
-                entry.waiting.append(pid)
+            if pid not in locks.waiting:
+                locks.waiting.append(pid)
             continue
-        entry.holding.append(pid)
+        locks.holding.append(pid)
         if fields[2] == "READ":
-            entry.shared.add(pid)
-    for entry in locks.values():
+            locks.shared.add(pid)
+    for locks in found.values():
         # the first in line of those who wait for a slot tries, too
-        entry.holding = [pid for pid in entry.holding if pid not in entry.waiting]
-    return locks
-
-
-def lines() -> list[str]:
-    """The lines of ``/proc/locks`` without their numbers.
-
-    The kernel gives a page at a time, and counts anew for each: a lock that ends meanwhile hides another one. So more
-    than a page is read three times, which hardly hides the same one, and what any of them has counts.
-    """
-    found = _read()
-    for _ in range(READS - 1 if sum(map(len, found)) > PAGE // 2 else 0):
-        missing: dict[str, int] = {}  # how often a line is there more than it was found
-        for line in _read():
-            missing[line] = missing.get(line, 0) + 1
-        for line in found:
-            missing[line] = missing.get(line, 0) - 1
-        found += [line for line, times in missing.items() for _ in range(times)]
+        locks.holding = [pid for pid in locks.holding if pid not in locks.waiting]
     return found
 
 
-def _read() -> list[str]:
+def _lines() -> list[list[str]]:
+    """The words of each line of ``/proc/locks``, without its number."""
     try:
         with open("/proc/locks", encoding="ascii", errors="replace") as file:
-            return [line.partition(": ")[2] for line in file]
+            return [line.split()[1:] for line in file]
     except OSError:
         return []
 
@@ -102,9 +104,4 @@ def is_stopped(pid: int) -> bool:
 
 def in_line(descriptor: int) -> list[int]:
     """The pids that are first in line at a lock file, as far as the kernel shows them here."""
-    return of_inode(kernel_locks(), os.fstat(descriptor)).in_line
-
-
-def of_inode(locks: LocksByInode, seen: os.stat_result) -> Locks:
-    """Who has to do with the file that was *seen*."""
-    return locks.get((os.major(seen.st_dev), os.minor(seen.st_dev), seen.st_ino)) or Locks()
+    return KernelLocks().of(os.fstat(descriptor)).in_line

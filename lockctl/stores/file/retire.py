@@ -19,7 +19,7 @@ import time
 from lockctl.locks.inspect import is_match
 from lockctl.stores.file import address, hold, inspect, layout, lease, records
 from lockctl.stores.file.layout import Record
-from lockctl.stores.file.queue import kernel_locks
+from lockctl.stores.file.queue import KernelLocks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def find(path: str, prefix: str, pattern: str, older_than: float) -> Iterator[tu
             files = {_lock_of(entry.name) for entry in entries if entry.is_file(follow_symlinks=False)}
     except OSError as failure:
         address.refuse(path, failure)
-    locks = kernel_locks()
+    locks = KernelLocks()
     now = time.time()
     for file in sorted(files):
         name = file[len(prefix) :]

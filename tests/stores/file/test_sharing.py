@@ -21,7 +21,7 @@ from lockctl.model import EXCLUSIVE, SHARED, SLOT, Revocation
 from lockctl.stores.file import address, layout, protocol, share
 from lockctl.stores.file.layout import Record
 from lockctl.stores.file.lock import FileBackend
-from lockctl.stores.file.queue import is_stopped, kernel_locks
+from lockctl.stores.file.queue import KernelLocks, is_stopped
 from lockctl.supervise import tree
 from tests.contract.harness import LIMIT, Background, refused, take
 from tests.contract.sharing import one_of, reader
@@ -279,9 +279,8 @@ def test_a_stopped_waiter_that_was_given_a_slot_gives_it_up_after_its_lease_and_
 def stop_with_helper(harness: FileHarness, process: subprocess.Popen[str]) -> None:
     """Stop a process that waits and the helper that waits for it, as by SIGSTOP to their group."""
     (helper,) = eventually(lambda: tree.children(process.pid))
-    inode = (harness.directory / "nightly").stat().st_ino
-    first = eventually(lambda: [pids for key, pids in kernel_locks().items() if key[2] == inode and pids.in_line])
-    assert set(first[0].in_line) == {helper}  # twice, if it went on while the kernel's list was read
+    first = eventually(lambda: KernelLocks().of((harness.directory / "nightly").stat()).in_line)
+    assert set(first) == {helper}  # twice, if it went on while the kernel's list was read
     for pid in (process.pid, helper):
         os.kill(pid, signal.SIGSTOP)
         eventually(lambda pid=pid: is_stopped(pid))  # type: ignore[misc]
