@@ -314,7 +314,7 @@ def install() -> None:
             if getattr(module, "wall", None) is real_wall:
                 put(module, "wall", _wall)
     _install_for_kazoo()
-    sys.modules["lockctl.stores.postgresql.driver"] = postgresql
+    sys.modules["lockctl.stores.postgresql.driver"] = stores.postgresql.driver = postgresql
     put(session, "_memory", lambda: 0)
     put(session.Session, "_received", lambda _: 0)
     put(clock.Clock, "__call__", _clock_now)

@@ -200,9 +200,9 @@ class PostgresServer(SocketServer):
             return None, []
         # what it writes nobody would see before its end, and rows would be locked until then: not in this model
         assert not session.in_block or (word == "SELECT" and not statement.parts), statement
-        if self.locks.changed:
+        if self.locks.changed and "pg_locks" in statement.looks_at:
             self.tables.show("pg_locks", self.locks.rows())
-        if "pg_stat_activity" in str(statement):
+        if "pg_stat_activity" in statement.looks_at:
             self.tables.show("pg_stat_activity", [each.activity() for each in self.sessions.values()])
         values = list(session.values)
         self.problem = None

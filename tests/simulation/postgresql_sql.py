@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 TABLES = ("lockctl_fence", "lockctl_holder", "lockctl_history")
 NO_TABLE = "42P01"
 MOST_IN_SERIES = 50  # tickets that are tried: never as many wait in a history
-VIEWS = f"""
+VIEWS = ("pg_locks", "pg_stat_activity")
+SYSTEM = f"""
 CREATE TABLE pg_database (oid, datname);
 INSERT INTO pg_database VALUES ({DATABASE}, 'jobs');
 CREATE TABLE pg_control_system (system_identifier);
@@ -85,6 +86,7 @@ class Statement(NamedTuple):
     parts: tuple[tuple[str, str, int], ...]
     last: str
     values: int
+    looks_at: frozenset[str]  # which views it is about
 
 
 @lru_cache(maxsize=2000)
@@ -97,11 +99,12 @@ def statements(sql: str, *, has_values: bool) -> tuple[Statement, ...]:
 
 def _statement(sql: str) -> Statement:
     if not sql.startswith(("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ", "CREATE ")):
-        return Statement((), sql, 0)
+        return Statement((), sql, 0, frozenset())
     for pattern, new in REWRITTEN:
         sql = pattern.sub(new, sql)
     parts, last = _parts(sql) if sql.startswith("WITH ") else ((), sql)
-    return Statement(parts, _returning(last), last.count("?"))
+    views = frozenset([view for view in VIEWS if view in sql])
+    return Statement(parts, _returning(last), last.count("?"), views)
 
 
 def _parts(sql: str) -> tuple[tuple[tuple[str, str, int], ...], str]:
@@ -145,7 +148,7 @@ class Tables:
 
     def __init__(self, functions: dict[str, Callable[..., Any]]) -> None:
         self.sqlite = sqlite3.connect(":memory:", isolation_level=None)
-        self.sqlite.executescript(VIEWS)
+        self.sqlite.executescript(SYSTEM)
         self._ids = 0
         for name, function in {**FUNCTIONS, **functions, "next_id": self._next_id}.items():
             self.sqlite.create_function(name, -1, function)
@@ -174,8 +177,9 @@ class Tables:
 
     def fill(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Add rows."""
-        for row in rows:
-            self.sqlite.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        rows = list(rows)
+        if rows:
+            self.sqlite.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
     def show(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Have a view show these rows."""
