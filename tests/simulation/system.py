@@ -133,7 +133,7 @@ class Timer(Descriptor):
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
-        self._at = INFINITE
+        self._at = self._rings_at = INFINITE
 
     def set(self, at: float | None) -> None:
         """Readable from then on; ``None``: never."""
@@ -149,10 +149,13 @@ class Timer(Descriptor):
 
     def _arm(self) -> None:
         """See that who waits is woken."""
-        if self._at < INFINITE:
+        if self._at < INFINITE and self._rings_at != self._at:
+            self._rings_at = self._at
             Here.world.at(max(Here.world.now, self._clock.true(self._at)) + 0.0001, self._ring, self._at)
 
     def _ring(self, at: float) -> None:
+        if self._rings_at == at:
+            self._rings_at = INFINITE
         if self._at == at:
             self.changed()
 
@@ -186,6 +189,8 @@ class Signalled(Descriptor):
 class Poll:
     """Stands for ``select.poll``."""
 
+    __slots__ = ("_ends", "_watched", "_writable")
+
     def __init__(self) -> None:
         self._watched: dict[int, Descriptor] = {}
         self._ends: dict[int, Descriptor] = {}
@@ -193,10 +198,10 @@ class Poll:
 
     def register(self, descriptor: int, events: int = READABLE) -> None:
         """As the real one; what can be written is always ready."""
-        if events == WRITABLE:
-            self._writable.append((descriptor, WRITABLE))
-        elif events & READABLE:
+        if events & READABLE:
             self._watched[descriptor] = Here.world.descriptors[descriptor]
+        elif events == WRITABLE:
+            self._writable.append((descriptor, WRITABLE))
         else:
             self._ends[descriptor] = Here.world.descriptors[descriptor]
 
@@ -213,7 +218,10 @@ class Poll:
         until = INFINITE if timeout is None or timeout < 0 else world.now + timeout / 1000 / process.clock.rate
         watched, ends = self._watched, self._ends
         while True:
-            ready = [(number, READABLE) for number, each in watched.items() if each.content or each.over]
+            ready = []
+            for number, each in watched.items():
+                if each.content or each.over:
+                    ready.append((number, READABLE))
             if ends:
                 ready += [(number, HUNG_UP) for number, each in ends.items() if each.over]
             if ready or world.now >= until:
@@ -221,6 +229,8 @@ class Poll:
             thread = world.thread
             assert thread is not None
             wait = thread, thread.number + 1
-            for each in (*watched.values(), *ends.values()):
+            for each in watched.values():
+                each.wait(wait)
+            for each in ends.values():
                 each.wait(wait)
             world.block(until)
