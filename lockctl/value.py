@@ -43,28 +43,11 @@ class Value(metaclass=_Fields):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Set all fields, by position or by name."""
-        fields = _fields(self)
-        if not kwargs and len(args) == len(fields):
-            for put_field, content in zip(self.__setters__, args, strict=True):  # type: ignore[attr-defined]
-                put_field(self, content)
-            return
-        put, defaults = object.__setattr__, self.__defaults__  # type: ignore[attr-defined]
-        used = 0
-        for number, name in enumerate(fields):
-            if number < len(args):
-                content = args[number]
-            elif name in kwargs:
-                content = kwargs[name]
-                used += 1
-            elif name in defaults:
-                content = defaults[name]
-            else:
-                message = f"{type(self).__name__} needs {name}"
-                raise TypeError(message)
-            put(self, name, content)
-        if used != len(kwargs) or len(args) > len(fields):
-            message = f"{type(self).__name__} takes {', '.join(fields)}"
-            raise TypeError(message)
+        setters = self.__setters__  # type: ignore[attr-defined]
+        if kwargs or len(args) != len(setters):
+            args = _all_fields(self, args, kwargs)
+        for put_field, content in zip(setters, args, strict=True):
+            put_field(self, content)
 
     def __setattr__(self, name: str, content: object) -> None:
         message = f"{type(self).__name__}.{name} cannot change"
@@ -90,6 +73,22 @@ class Value(metaclass=_Fields):
 def _fields(item: Value) -> tuple[str, ...]:
     fields: tuple[str, ...] = type(item).__slots__  # type: ignore[attr-defined]
     return fields
+
+
+def _all_fields(item: Value, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """What all fields are to be, in their order. Raises ``TypeError``."""
+    fields = _fields(item)
+    rest = fields[len(args) :]
+    given = {**item.__defaults__, **kwargs}  # type: ignore[attr-defined]
+    try:
+        contents = (*args, *[given[name] for name in rest])
+    except KeyError as missing:
+        message = f"{type(item).__name__} needs {missing.args[0]}"
+        raise TypeError(message) from None
+    if len(args) > len(fields) or not kwargs.keys() <= set(rest):
+        message = f"{type(item).__name__} takes {', '.join(fields)}"
+        raise TypeError(message)
+    return contents
 
 
 def as_tuple(item: Value) -> tuple[Any, ...]:

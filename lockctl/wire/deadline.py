@@ -41,7 +41,8 @@ class Deadline:
 
     def left(self) -> float:
         """Seconds until then, never below zero."""
-        return max(0.0, self.until - boottime())
+        left: float = self.until - boottime()
+        return left if left > 0 else 0.0
 
     def sooner(self, timeout: float) -> Deadline:
         """A deadline for one step of the request: after *timeout* seconds, but not later than this one."""
