@@ -53,17 +53,21 @@ def _refuse(content: object) -> NoReturn:
 
 
 try:
-    from _json import make_encoder, make_scanner
+    from _json import encode_basestring_ascii, make_encoder, make_scanner
 except ImportError:
     from json import JSONDecoder, JSONEncoder
 
     _scan: Any = JSONDecoder().raw_decode
     _write: Any = JSONEncoder(separators=(",", ":"), default=_refuse).iterencode
+    _write_clean = _write
 else:
     _scan = make_scanner(_Options)  # type: ignore[arg-type]
-    _write = make_encoder(None, _refuse, json_string, None, ":", ",", False, False, True)
+    _write = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
+    _write_clean = make_encoder(None, _refuse, json_string, None, ":", ",", False, False, True)
 
 
 def render(content: object) -> str:
     """A document of dictionaries with text keys, lists, texts, finite numbers, yes, no and nothing."""
-    return "".join(_write(content, 0))
+    text = "".join(_write(content, 0))
+    # a lone surrogate is no text: who reads it may refuse the whole document
+    return "".join(_write_clean(content, 0)) if "\\ud" in text else text
