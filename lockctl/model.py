@@ -27,13 +27,6 @@ class Capabilities(Value):
     """What a backend promises, as data: printed, checked before a run, and asserted by the contract suite."""
 
     scheme: str
-    fencing: str  # "strict": the order of tokens is a promise; "durable-storage": while no write is lost
-    many_hosts: bool  # excludes holders on other hosts
-    kernel_held: bool  # the kernel frees it with the last process that has the lock's descriptor
-    leased: bool  # a holder that does not renew loses it at the server after the ttl
-    fair: bool  # waiters are served in the order they came
-    lists_waiters: bool
-    revocable: bool  # a holder can be told to give the lock back
     rate_error: float  # rho: how far the server's clock may run faster than ours, as a fraction
     heartbeat: float  # longest time between two renewals, in seconds: how fast a loss or revocation is seen
     freed_when: str  # what frees the lock of an abandoned holder, and when, for people
@@ -41,9 +34,16 @@ class Capabilities(Value):
     survives: str  # which failures of servers leave locks as they are, for people
     clocks: str  # whose clocks must run how well, for people
     period_clock: str  # whose clock says in which period of --once-per a run began, for people
-    slots: bool  # several holders at once, up to a number (--slots)
-    shared: bool  # readers beside each other, writers alone (--shared)
-    hold_by: str  # what keeps a lock after its holder: a "lease", which all programs see, or a "record" for lockctl
+    fencing: str = "strict"  # the order of tokens is a promise; "durable-storage": while no write is lost
+    many_hosts: bool = True  # excludes holders on other hosts
+    kernel_held: bool = False  # the kernel frees it with the last process that has the lock's descriptor
+    leased: bool = True  # a holder that does not renew loses it at the server after the ttl
+    fair: bool = True  # waiters are served in the order they came
+    lists_waiters: bool = True
+    revocable: bool = True  # a holder can be told to give the lock back
+    slots: bool = True  # several holders at once, up to a number (--slots)
+    shared: bool = True  # readers beside each other, writers alone (--shared)
+    hold_by: str = "lease"  # what keeps a lock after its holder, for all programs; or a "record", for lockctl alone
     usual_latency: tuple[float, float] | None = None  # seconds for one lock, as comparisons of such stores name it
     connection_held: bool = False  # the server frees it when the holder's connection ends, at once
     one_lock: bool = False  # every name is the same lock, as its URL says

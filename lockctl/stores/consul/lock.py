@@ -49,13 +49,6 @@ class ConsulBackend(NativeBackend):
     }
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="consul",
-        fencing="strict",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.002,
         heartbeat=0.9,
         freed_when="its session has ended, one to two ttl after its last renewal, and the lock delay, one ttl more",
@@ -65,7 +58,6 @@ class ConsulBackend(NativeBackend):
         clocks="the servers' must not run faster than ours by more than 0.2 %; the agents' time of day counts for"
         " --min-hold alone, the hosts' for tokens after data is lost",
         period_clock="that of the agent that answered, in whole seconds",
-        slots=True,
         shared=False,
         hold_by="record",
     )

@@ -123,13 +123,6 @@ class DynamoDbBackend(CellBackend):
     parameters: ClassVar[dict[str, str]] = PARAMETERS
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="dynamodb",
-        fencing="strict",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.01,
         heartbeat=5.0,
         freed_when="its lease has run out, and two to three seconds more, by the clocks of the servers",
@@ -138,9 +131,6 @@ class DynamoDbBackend(CellBackend):
         survives="all failures that DynamoDB survives in one region; global tables do not keep locks between regions",
         clocks="the servers' clocks agree within a second: their Date ends the leases; those of hosts do not matter",
         period_clock="the servers'",
-        slots=True,
-        shared=True,
-        hold_by="lease",
         holder_cost=Cost(1440, 0.0005),
         waiter_cost=Cost(5500, 0.0009),
     )

@@ -36,13 +36,6 @@ class EtcdBackend(Client, NativeBackend):
     parameters: ClassVar[dict[str, str]] = address.PARAMETERS
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="etcd",
-        fencing="strict",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.002,
         heartbeat=0.9,
         freed_when="its lease has run out (etcd looks twice a second)",
@@ -51,9 +44,6 @@ class EtcdBackend(Client, NativeBackend):
         survives="the failure of a minority of the members, restarts, another leader",
         clocks="no clock's time of day counts; the members' must not run faster than ours by more than 0.2 %",
         period_clock="that of the member that answered, in whole seconds",
-        slots=True,
-        shared=True,
-        hold_by="lease",
         usual_latency=(0.010, 0.020),
     )
 

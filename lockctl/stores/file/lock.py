@@ -37,13 +37,10 @@ class FileBackend:
     parameters: ClassVar[dict[str, str]] = {"prefix": "", "any_filesystem": "no"}
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="file",
-        fencing="strict",
         many_hosts=False,
         kernel_held=True,
         leased=False,
         fair=False,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.0,
         heartbeat=0.5,
         freed_when="the last process of the job has ended (the kernel frees it)",
@@ -51,8 +48,6 @@ class FileBackend:
         survives="nothing can fail: there is no server",
         clocks="none: the lock has no time limit",
         period_clock="the host's",
-        slots=True,
-        shared=True,
         hold_by="record",
     )
 

@@ -134,13 +134,6 @@ class KubernetesBackend(CellBackend):
     parameters: ClassVar[dict[str, str]] = PARAMETERS
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="kubernetes",
-        fencing="strict",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.01,
         heartbeat=5.0,
         freed_when="its lease has run out, and two to three seconds more, by the clocks of the API servers",
@@ -150,9 +143,6 @@ class KubernetesBackend(CellBackend):
         clocks="the API servers' clocks agree within a second: their Date ends the leases; those of hosts do not"
         " matter",
         period_clock="the API servers'",
-        slots=True,
-        shared=True,
-        hold_by="lease",
     )
 
     @classmethod

@@ -108,13 +108,7 @@ class MemoryBackend(CellBackend):
     parameters: ClassVar[dict[str, str]] = {}
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="memory",
-        fencing="strict",
         many_hosts=False,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.002,
         heartbeat=5.0,
         freed_when="its lease has run out",
@@ -122,9 +116,6 @@ class MemoryBackend(CellBackend):
         survives="nothing",
         clocks="that of one process",
         period_clock="that of the process",
-        slots=True,
-        shared=True,
-        hold_by="lease",
     )
 
     def __init__(self, server: MemoryServer) -> None:

@@ -170,13 +170,6 @@ class MysqlBackend(CellBackend):
     parameters: ClassVar[dict[str, str]] = {**addresses.PARAMETERS, "prefix": ""}
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="mysql",
-        fencing="strict",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.01,
         heartbeat=0.9,
         freed_when="its lease has run out on the server's clock",
@@ -186,9 +179,6 @@ class MysqlBackend(CellBackend):
         survives="restarts and failovers that lose no commit, for as long as a lease lasts",
         clocks="the server's wall clock must not jump: it ends the leases",
         period_clock="the server's",
-        slots=True,
-        shared=True,
-        hold_by="lease",
     )
 
     @classmethod

@@ -122,13 +122,6 @@ class NatsBackend(CellBackend):
     parameters: ClassVar[dict[str, str]] = PARAMETERS
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="nats",
-        fencing="strict",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.01,
         heartbeat=2.0,
         freed_when="its lease has run out, and a second more, on the clock of the stream's leader",
@@ -138,9 +131,6 @@ class NatsBackend(CellBackend):
         " servers only with sync_interval: always",
         clocks="the servers' clocks agree within a second, and do not jump: the leader's ends the leases",
         period_clock="the leader's",
-        slots=True,
-        shared=True,
-        hold_by="lease",
     )
 
     @classmethod

@@ -41,13 +41,6 @@ class PostgresqlBackend(NativeBackend):
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="postgresql",
-        fencing="strict",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.002,
         heartbeat=0.9,
         freed_when="its connection ends: at once with lockctl's last process, after the ttl when it is silent"
@@ -57,8 +50,6 @@ class PostgresqlBackend(NativeBackend):
         survives="a server that stands still for less than the ttl; a restart or failover ends locks and jobs",
         clocks="the server's must not run faster than ours by more than 0.2 %; set forward by the ttl, it ends jobs",
         period_clock="the server's",
-        slots=True,
-        shared=True,
         hold_by="record",
         connection_held=True,
     )

@@ -44,12 +44,6 @@ class RedisBackend(NativeBackend):
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="redis",
         fencing="durable-storage",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.01,
         heartbeat=0.9,
         freed_when="its ttl has run out on the server's clock",
@@ -58,9 +52,6 @@ class RedisBackend(NativeBackend):
         survives="restarts of the server, if it writes to disk (AOF); a failover may lose the newest lock",
         clocks="the server's wall clock must not jump: it ends the leases",
         period_clock="the server's",
-        slots=True,
-        shared=True,
-        hold_by="lease",
         usual_latency=(0.001, 0.002),
     )
     parameters: ClassVar[dict[str, str]] = {**TCP_PARAMETERS, **UNIX_PARAMETERS, **SENTINEL_PARAMETERS}

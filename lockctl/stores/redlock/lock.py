@@ -46,12 +46,8 @@ class RedlockBackend(NativeBackend):
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="redlock",
         fencing="durable-storage",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
         fair=False,
         lists_waiters=False,
-        revocable=True,
         rate_error=0.01,
         heartbeat=5.0,
         freed_when="its ttl has run out on the clocks of a majority",
@@ -62,7 +58,6 @@ class RedlockBackend(NativeBackend):
         period_clock="the middle one of the servers that granted",
         slots=False,
         shared=False,
-        hold_by="lease",
         usual_latency=(0.005, 0.010),
         keeps_place=False,
     )

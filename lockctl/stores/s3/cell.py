@@ -83,13 +83,6 @@ class S3Backend(CellBackend):
     parameters: ClassVar[dict[str, str]] = addresses.PARAMETERS
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="s3",
-        fencing="strict",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.01,
         heartbeat=10.0,
         freed_when="its lease has run out on the servers' clocks, up to 3 s later: these tell whole seconds",
@@ -98,9 +91,6 @@ class S3Backend(CellBackend):
         survives="the loss of a zone, for as long as a lease lasts",
         clocks="those of the servers end the leases, and must not be more than a second apart; the host's may be wrong",
         period_clock="the servers', in whole seconds",
-        slots=True,
-        shared=True,
-        hold_by="lease",
         # with a ttl of 30 s: a read and a write each 5 s; a waiter also looks, and keeps its position each 10 s
         holder_cost=Cost(1440, 0.0039),
         waiter_cost=Cost(1440, 0.0022),

@@ -145,13 +145,7 @@ class SqliteBackend(CellBackend):
     parameters: ClassVar[dict[str, str]] = {"table": "lockctl_lock", "prefix": ""}
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="sqlite",
-        fencing="strict",
         many_hosts=False,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.002,
         heartbeat=0.9,
         freed_when="its lease has run out",
@@ -159,9 +153,6 @@ class SqliteBackend(CellBackend):
         survives="a loss of power: every commit is synchronised; a database that is deleted or put back does not",
         clocks="the host's time of day when it was booted; set later, it changes nothing",
         period_clock="the host's",
-        slots=True,
-        shared=True,
-        hold_by="lease",
     )
 
     @classmethod

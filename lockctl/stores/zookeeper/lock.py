@@ -37,13 +37,6 @@ class ZooKeeperBackend(NativeBackend):
     parameters: ClassVar[dict[str, str]] = USUAL
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="zookeeper",
-        fencing="strict",
-        many_hosts=True,
-        kernel_held=False,
-        leased=True,
-        fair=True,
-        lists_waiters=True,
-        revocable=True,
         rate_error=0.002,
         heartbeat=0.9,
         freed_when="its session has ended: twice its lease after the last sign of life",
@@ -57,8 +50,6 @@ class ZooKeeperBackend(NativeBackend):
             " those of servers that lead in turn are compared by --min-hold and --once-per"
         ),
         period_clock="the leader's",
-        slots=True,
-        shared=True,
         hold_by="record",
         usual_latency=(0.010, 0.020),
     )
