@@ -30,11 +30,10 @@ WORKERS = "10"  # for two cores: most of the time most tests wait, and each work
 ALONE = (
     "tests/times",
     "tests/bench/test_start_up.py::test_a_run_is_not_slower_than_consul_lock",
-    "tests/faults/test_overlap.py::test_so_it_does_with_files",
+    "tests/faults/test_overlap.py::test_so_it_does_when_a_daemon_hops_from_pid_to_pid",
     "tests/faults/test_contention.py",
     "tests/faults/test_hiccup.py::test_the_end_of_the_connection_that_holds_the_lock_ends_the_job_at_once",
     "tests/faults/test_signal_storm.py",
-    "tests/fleet/test_no_slot_idle.py",
 )
 SLOWEST = 10  # tests that are named at the end
 MOST_UNSTABLE = 2  # in one run that is still green

@@ -1,7 +1,4 @@
-"""A semaphore with more contenders than slots: never too many inside, and no slot empty while somebody waits.
-
-On a machine that does other things beside it the start of thirty processes is what is measured: this runs alone.
-"""
+"""A semaphore with more contenders than slots: never too many inside, and no slot empty while somebody waits."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-STAY = 0.4  # seconds inside
+STAY = 1.0  # seconds inside: much longer than a hand-off beside other tests
 INSIDE = f'date "+%s.%N + $1" >>"$0"; sleep {STAY}; date "+%s.%N - $1" >>"$0"'  # for `sh -c`, with the log and a name
 
 
