@@ -32,7 +32,7 @@ from lockctl.locks import cell, inspect, lock_cells, machine, objects, records, 
 from lockctl.stores.postgresql import session
 from lockctl.supervise import fork, guard, keeper, preload, signals, starting, tree  # noqa: F401
 from lockctl.wire import deadline, stream
-from tests.simulation import postgresql, threads
+from tests.simulation import postgresql, threads, values
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
 from tests.simulation.world import Here, Mutex
 
@@ -57,9 +57,16 @@ def me() -> Process:
     return process
 
 
-def _clock_now(_: clock.Clock) -> float:
+def _now(_: object = None) -> float:
+    """What any clock of the kernel shows."""
     world = Here.world
-    clock = world.step().clock
+    thread = world.thread
+    assert thread is not None
+    process = thread.process
+    process.steps = steps = process.steps + 1
+    if steps >= process.heeds:
+        world.heed(thread, process)
+    clock = process.clock
     now: float = clock.base + clock.rate * world.now
     return now
 
@@ -161,7 +168,7 @@ OS = _virtual(
     kill=_send,
 )
 SELECT = _virtual(select, poll=Poll)
-TIME = _virtual(time, sleep=_pause, monotonic=clock.monotonic)
+TIME = _virtual(time, sleep=_pause, monotonic=_now)
 THREAD = SimpleNamespace(
     allocate_lock=Mutex,
     _count=lambda: 1,  # beside other threads no limit of the process is set
@@ -303,7 +310,7 @@ def install() -> None:
     ]
     for name in (*LATER, *files):
         importlib.import_module(f"lockctl.{name}")
-    real_wall = clock.wall
+    clocks = {"wall": (clock.wall, _wall), "boottime": (clock.boottime, _now), "monotonic": (clock.monotonic, _now)}
     replaced = {"os": OS, "select": SELECT, "_thread": THREAD, "_socket": SOCKET, "kernel": KERNEL, "tree": TREE}
     for name, module in list(sys.modules.items()):
         if name.startswith("lockctl.") and name.split(".")[1] in REPLACED and module is not tree:
@@ -311,19 +318,21 @@ def install() -> None:
                 put(module, attribute, replaced[attribute])
             if getattr(module, "time", None) is time:
                 put(module, "time", TIME)
-            if getattr(module, "wall", None) is real_wall:
-                put(module, "wall", _wall)
+            for attribute, (real, ours) in clocks.items():
+                if getattr(module, attribute, None) is real:
+                    put(module, attribute, ours)
     _install_for_kazoo()
+    values.install()
     sys.modules["lockctl.stores.postgresql.driver"] = stores.postgresql.driver = postgresql
     put(session, "_memory", lambda: 0)
     put(session.Session, "_received", lambda _: 0)
-    put(clock.Clock, "__call__", _clock_now)
+    put(clock.Clock, "__call__", _now)
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)
     put(stream.Endpoint, "connect", _connect)
     put(starting, "Child", Child)
     put(keeper, "gc", GC)
-    put(fork, "monotonic", clock.monotonic)
+    put(fork, "monotonic", _now)
     put(fork, "sleep", _pause)
     put(preload, "load_rest", _nothing)
     put(loading, "load", _nothing)
