@@ -63,7 +63,7 @@ class Network:
         for slow in host.slows:
             if slow.more == way and slow.at <= now < slow.at + SLOW:
                 due += slow.value
-        fault = host.faults.get((way, number))
+        fault = host.faults.get((way, number)) if host.faults else None
         if fault is not None:
             world.tell(host.name, f"{WAYS[way]} {number}: {fault.kind} ({fault.value:.3f} s): {what[:2]}")
             if fault.kind == "lose":
@@ -128,8 +128,8 @@ class Call(Pipe):
     def come(self, answer: Any) -> None:
         """The answer is there; only the first one counts."""
         if not self.content:
-            self.answer = answer
-            self.write(b".")
+            self.answer, self.content = answer, 1
+            self.changed()
 
 
 def ask(network: Network, host: Host, server: Server, request: Any, deadline: Deadline, where: str) -> Any:

@@ -26,21 +26,22 @@ class Descriptor:
 
     content: Any
     over = False
+    has_alarm = False  # it must be armed for those who wait
 
     def __init__(self) -> None:
         descriptors = Here.world.descriptors
         self.number = FIRST_DESCRIPTOR + len(descriptors)
-        self._waits: list[tuple[Thread, int]] = []  # that may be over, in their order
+        self.waits: list[tuple[Thread, int]] = []  # threads and the numbers of their waits, some of which may be over
         descriptors[self.number] = self
 
-    def wait(self, wait: tuple[Thread, int]) -> None:
-        """A thread waits for it, in the wait of this number."""
-        self._waits.append(wait)
+    def arm(self) -> None:
+        """See that who waits is woken in time."""
 
     def changed(self) -> None:
         """Wake who waits for it."""
-        if self._waits:
-            waits, self._waits = self._waits, []
+        waits = self.waits
+        if waits:
+            self.waits = []
             for thread, number in waits:
                 if thread.number == number:
                     Here.world.wake(thread)
@@ -130,6 +131,8 @@ class End(Descriptor):
 class Timer(Descriptor):
     """A ``timerfd`` of the boot clock."""
 
+    has_alarm = True
+
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
@@ -138,17 +141,13 @@ class Timer(Descriptor):
     def set(self, at: float | None) -> None:
         """Readable from then on; ``None``: never."""
         self._at = INFINITE if at is None else at
-        self._waits = [(thread, number) for thread, number in self._waits if thread.number == number]
-        if self._waits:
-            self._arm()
+        if self.waits:
+            self.waits = [(thread, number) for thread, number in self.waits if thread.number == number]
+            if self.waits:
+                self.arm()
 
-    def wait(self, wait: tuple[Thread, int]) -> None:
+    def arm(self) -> None:
         """See ``Descriptor``."""
-        self._waits.append(wait)
-        self._arm()
-
-    def _arm(self) -> None:
-        """See that who waits is woken."""
         if self._at < INFINITE and self._rings_at != self._at:
             self._rings_at = self._at
             Here.world.at(max(Here.world.now, self._clock.true(self._at)) + 0.0001, self._ring, self._at)
@@ -212,7 +211,12 @@ class Poll:
     def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
         """As the real one; *timeout* in milliseconds of the host's clock."""
         world = Here.world
-        process = world.step()
+        thread = world.thread
+        assert thread is not None
+        process = thread.process
+        process.steps = steps = process.steps + 1  # as in World.step, which would take as long as all the rest
+        if steps >= process.heeds:
+            world.heed(thread, process)
         if self._writable:
             return self._writable
         until = INFINITE if timeout is None or timeout < 0 else world.now + timeout / 1000 / process.clock.rate
@@ -226,11 +230,11 @@ class Poll:
                 ready += [(number, HUNG_UP) for number, each in ends.items() if each.over]
             if ready or world.now >= until:
                 return ready
-            thread = world.thread
-            assert thread is not None
             wait = thread, thread.number + 1
             for each in watched.values():
-                each.wait(wait)
+                each.waits.append(wait)
+                if each.has_alarm:
+                    each.arm()
             for each in ends.values():
-                each.wait(wait)
+                each.waits.append(wait)
             world.block(until)
