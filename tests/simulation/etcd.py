@@ -11,7 +11,7 @@ import copy
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.http import HttpServer
+from tests.simulation.http import HttpServer, json_of
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class EtcdServer(HttpServer):
         except Refused as refusal:
             status = 404 if refusal.code == NOT_FOUND else 400
             answer = {"error": str(refusal), "message": str(refusal), "code": refusal.code}
-        return self.whole(status, json.dumps(answer))
+        return self.whole(status, json_of(answer))
 
     def _header(self) -> dict[str, str]:
         return {"cluster_id": "1", "member_id": "1", "revision": str(self.data.revision), "raft_term": str(self._term)}
@@ -305,5 +305,5 @@ def _shown(key: bytes, entry: Entry, *, bare: bool = False) -> dict[str, Any]:
 
 
 def _chunk(content: dict[str, Any]) -> bytes:
-    line = json.dumps(content).encode() + b"\n"
+    line = json_of(content).encode() + b"\n"
     return b"%x\r\n%b\r\n" % (len(line), line)

@@ -16,6 +16,7 @@ import os
 import select
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: 
 from lockctl.locks import cell, inspect, lock_cells, machine, objects, records, retire, revoke  # noqa: F401
 from lockctl.stores.postgresql import session
 from lockctl.supervise import fork, guard, keeper, preload, signals, starting, tree  # noqa: F401
-from lockctl.wire import deadline, stream
+from lockctl.wire import answer, deadline, stream
 from tests.simulation import postgresql, threads, values
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
 from tests.simulation.world import Here, Mutex
@@ -323,6 +324,7 @@ def install() -> None:
                     put(module, attribute, ours)
     _install_for_kazoo()
     values.install()
+    put(answer, "seconds", lru_cache(maxsize=1000)(answer.seconds))  # most answers of a history have the same dates
     sys.modules["lockctl.stores.postgresql.driver"] = stores.postgresql.driver = postgresql
     put(session, "_memory", lambda: 0)
     put(session.Session, "_received", lambda _: 0)
