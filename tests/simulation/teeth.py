@@ -37,7 +37,7 @@ class Bite(NamedTuple):
 def with_fault(patch: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the simulation with one fault in a copy of the package."""
     with tempfile.TemporaryDirectory(prefix="lockctl-teeth-") as folder:
-        shutil.copytree(ROOT / "lockctl", Path(folder) / "lockctl", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "lockctl", Path(folder) / "lockctl")  # with what is compiled: times are copied, too
         (Path(folder) / "tests").symlink_to(ROOT / "tests")
         subprocess.run(["git", "apply", str(patch)], cwd=folder, check=True)
         command = [sys.executable, "-m", "tests.simulation", *words]
