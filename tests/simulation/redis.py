@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.streams import Link
 
 LUA = lua51.LuaRuntime(encoding=None, unpack_returned_tuples=False)
+TABLE = LUA.eval(b"function(...) return {...} end")  # sooner than LUA.table_from, which looks at what it is given
 COMPILED: dict[bytes, Any] = {}  # scripts by their text, for all histories
 NESTING = 8
 
@@ -70,8 +71,7 @@ class RedisServer(StreamServer):
             return Error(b"NOSCRIPT No matching script. Please use EVAL.")
         count = int(words[0])
         keys, arguments = words[1 : count + 1], words[count + 1 :]
-        table = LUA.table_from
-        return _from_lua(body(table(keys), table(arguments), self._redis), NESTING)
+        return _from_lua(body(TABLE(*keys), TABLE(*arguments), self._redis), NESTING)
 
     def _call(self, name: bytes, *words: Any) -> Any:
         if name == b"PUBLISH":
@@ -79,12 +79,12 @@ class RedisServer(StreamServer):
             for link in listeners:
                 link.say(encoded([b"message", text_of(words[0]), text_of(words[1])]))
             return len(listeners)
-        reply = self.data.call(name, [text_of(word) for word in words])
+        reply = self.data.call(name, [word if type(word) is bytes else text_of(word) for word in words])
+        if isinstance(reply, (bytes, int)):
+            return reply
         if isinstance(reply, Status):
             return LUA.table_from({b"ok": reply.text})
-        if reply is None:
-            return False
-        return LUA.table_from(reply) if isinstance(reply, list) else reply
+        return False if reply is None else TABLE(*reply)
 
 
 def _from_lua(given: Any, nesting: int) -> Any:
