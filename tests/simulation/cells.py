@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen
 from lockctl.locks.objects import ObjectCells
 from lockctl.stores.memory.cell import MemoryBackend
 from lockctl.stores.s3.cell import S3Backend
-from tests.simulation.network import Server, ask
+from lockctl.wire.deadline import READABLE
+from tests.simulation.network import Call, Server, ask
+from tests.simulation.plan import ANSWER, REQUEST
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lockctl.model import Capabilities
     from lockctl.wire.deadline import Deadline
     from tests.simulation.network import Host, Network
 
+TOLD = 0.75  # the part of the clients that wait until the server tells of a change; others look again and again
 APART = 0.9  # seconds between the clocks of the servers behind one name
 
 
@@ -30,6 +34,7 @@ class CellServer(Server):
         self.cells: dict[str, tuple[bytes, int]] = {}
         self.written = 0
         self.whole_seconds = whole_seconds
+        self._watches: list[tuple[str, object, Callable[[], object]]] = []  # of which key and version, and whom to tell
 
     def answer(self, request: Any) -> Any:
         """See ``Server``."""
@@ -47,7 +52,27 @@ class CellServer(Server):
             self.cells.pop(key, None)
         else:
             self.cells[key] = (new, self.written)
+        if self._watches:
+            self._tell(key)
         return self.written
+
+    def watch(self, key: str, version: object, say: Callable[[], object]) -> None:
+        """Tell somebody, once, when a cell has another version."""
+        if self.up:
+            self._watches.append((key, version, say))
+            self._tell(key)
+
+    def _tell(self, key: str) -> None:
+        version = self.cells.get(key, (None, None))[1]
+        told = [each for each in self._watches if each[0] == key and each[1] != version]
+        self._watches = [each for each in self._watches if each not in told]
+        for _, _, say in told:
+            say()
+
+    def fail(self, seconds: float, kept: int, old: Any) -> None:
+        """See ``Server``."""
+        self._watches = []
+        super().fail(seconds, kept, old)
 
     def _time(self) -> float:
         time = self.clock.wall()
@@ -70,6 +95,36 @@ class ExactCells(Cells):
 
     def __init__(self, network: Network, host: Host, server: CellServer) -> None:
         self._to = (network, host, server)
+        self._is_told = Here.world.chance() < TOLD
+
+    def watch(self, key: str, seen: Seen, deadline: Deadline, since: float | None = None) -> None:
+        """See ``Cells``. What the server tells may be lost: there is a look now and then."""
+        if not self._is_told:
+            super().watch(key, seen, deadline, since)
+            return
+        while deadline.left() > 0:
+            try:
+                self._wait(key, seen, deadline.sooner(self.longest_look))
+            except BackendUnavailable:
+                if deadline.left() > 0 and self.read(key, deadline).version == seen.version:
+                    continue
+            return
+
+    def _wait(self, key: str, seen: Seen, deadline: Deadline) -> None:
+        """Return when the server tells of a change."""
+        network, host, server = self._to
+        told = Call()
+        what = ("changed", key)
+        network.carry(
+            host,
+            REQUEST,
+            ("watch", key),
+            server.watch,
+            key,
+            seen.version,
+            lambda: network.carry(host, ANSWER, what, told.come, True),
+        )
+        deadline.wait(told.number, READABLE, self.where)
 
     def read(self, key: str, deadline: Deadline) -> Seen:
         """See ``Cells``."""
