@@ -116,7 +116,7 @@ def _holds(history: History) -> Iterator[str]:
     if any(each.now for each in history.revoked):
         return
     for record in history.records:
-        for sent, seconds in record.holds:
+        for sent, seconds in record.holds[:1]:  # a later one is only to make sure
             until = sent + seconds * (1 - history.capabilities.rate_error) - HOLD_ERROR
             for other in history.records:
                 for grant in other.granted:
@@ -211,7 +211,7 @@ def _hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
 
 
 def _touches(fault: Fault, record: RunRecord) -> bool:
-    if fault.kind in ("lose", "late", "cut", "slow"):
+    if fault.kind in ("lose", "late", "cut", "slow", "deposed"):
         return fault.whom == record.plan.host
     return fault.kind == "down" and fault.more == KEPT
 

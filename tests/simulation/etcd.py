@@ -1,7 +1,8 @@
-"""A cluster of etcd with one member, as far as lockctl talks to it: keys, revisions, leases, transactions, watches.
+"""A cluster of etcd, as far as lockctl talks to it: keys, revisions, leases, transactions, watches.
 
 The requests are those of the JSON gateway, in real HTTP. Like etcd 3.4 it ends leases by its own clock, looks for them
-twice a second, and lets all of them run anew after a restart.
+twice a second, and lets all of them run anew after a restart, and when another member leads. A host can be apart with the
+leader before: that one still prolongs leases, for nobody, and whatever needs the others waits until it hears of them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from tests.simulation.world import Here
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.simulation.network import Host
     from tests.simulation.streams import Link
 
 SHORTEST_LEASE = 2  # seconds
 LOOK = 0.5  # seconds between two looks for leases that have ended
 NOT_FOUND, EXISTS = 5, 9  # codes of gRPC
+KEEP_ALIVE = "/v3/lease/keepalive"
 TARGETS = {"CREATE": ("created", "create_revision"), "MOD": ("modified", "mod_revision"), "VALUE": ("value", "value")}
 
 
@@ -50,6 +53,15 @@ class Event(NamedTuple):
     key: bytes
     after: Entry | None
     before: Entry | None
+
+
+class Apart:
+    """A leader that does not know that it is none, and what those who talk to it wait for."""
+
+    def __init__(self, header: dict[str, str], leases: dict[int, tuple[int, float]]) -> None:
+        self.header = header
+        self.leases = leases
+        self.waiting: list[tuple[str, str, str, Link]] = []
 
 
 class Data:
@@ -81,6 +93,7 @@ class EtcdServer(HttpServer):
         self._term = 2
         self._watches: list[Watch] = []
         self._looks = False
+        self._apart: dict[Host, Apart] = {}
 
     def memory(self) -> Any:
         """See ``Server``."""
@@ -93,22 +106,57 @@ class EtcdServer(HttpServer):
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
         self._watches = []
+        self._apart = {}
         super().fail(seconds, kept, old)
 
     def _come_back(self, kept: int, old: Any) -> None:
         super()._come_back(kept, old)
+        self._elect()
+
+    def _elect(self) -> None:
         self._term += 1
         now = self.clock.boottime()
         self.data.leases = {lease: (ttl, now + ttl) for lease, (ttl, _) in self.data.leases.items()}
 
+    def depose(self, host: Host, seconds: float) -> None:
+        """Have another member lead, which *host* does not hear of for so long."""
+        if self.up:
+            Here.world.tell(self.name, f"another member leads: {host.name} hears of it in {seconds:.3f} s")
+            apart = self._apart[host] = Apart(self._header(), self.data.leases)
+            self._elect()
+            Here.world.at(Here.world.now + seconds, self._hear, host, apart)
+
+    def _hear(self, host: Host, apart: Apart) -> None:
+        if self._apart.get(host) is not apart:
+            return
+        del self._apart[host]
+        since = int(apart.header["revision"])
+        events = [event for event in self.data.events if event.revision > since]
+        for watch in self._watches:
+            said = self._told(watch, events) if watch.link.host is host else b""
+            if said:
+                watch.link.say(said)
+        for method, target, body, link in apart.waiting:
+            answer = self.respond(method, target, body, link)
+            if answer:
+                link.say(answer)
+
     def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
         """See ``HttpServer``."""
+        apart = self._apart.get(link.host)
+        if apart is not None:
+            if target != KEEP_ALIVE or any(each[-1] is link for each in apart.waiting):
+                apart.waiting.append((method, target, body, link))
+                return b""
+            lease = int(json.loads(body)["ID"])
+            kept = {"TTL": str(apart.leases[lease][0])} if lease in apart.leases else {}
+            return self.whole(200, json.dumps({"result": {"ID": str(lease), **kept, "header": apart.header}}))
         if target == "/v3/watch":
             return self.head(200, "Transfer-Encoding: chunked") + b"".join(self._watch(body, link))
         status, answer = 200, dict[str, Any]()
         try:
             answer = {**self._do(target, json.loads(body)), "header": self._header()}
-            if target == "/v3/lease/keepalive":
+            if target == KEEP_ALIVE:
                 answer = {"result": answer}
         except Refused as refusal:
             status = 404 if refusal.code == NOT_FOUND else 400
@@ -127,7 +175,7 @@ class EtcdServer(HttpServer):
             return self._transact(asked)
         if path == "/v3/lease/grant":
             return self._grant(lease, int(asked["TTL"]))
-        if path == "/v3/lease/keepalive":
+        if path == KEEP_ALIVE:
             return self._keep_alive(lease)
         if path == "/v3/lease/revoke":
             if lease not in self.data.leases:
@@ -194,7 +242,7 @@ class EtcdServer(HttpServer):
             events.append(Event(data.revision, key, after, before))
         data.events += events
         for watch in self._watches:
-            said = self._told(watch, events)
+            said = self._told(watch, events) if watch.link.host not in self._apart else b""
             if said:
                 watch.link.say(said)
 

@@ -17,6 +17,7 @@ from lockctl.request import Request
 from lockctl.supervise import channel, guard, starting
 from lockctl.supervise.fork import GuardProcess
 from tests.simulation import modules, sockets, streams
+from tests.simulation.etcd import EtcdServer
 from tests.simulation.jobs import Job
 from tests.simulation.network import Host, Network
 from tests.simulation.plan import GUARD, KEPT, OLD, OLDER
@@ -225,6 +226,10 @@ class History:
         elif kind == "jump":
             world.tell("server", f"its wall clock jumps by {fault.value:.3f} s")
             self.servers[fault.whom % len(self.servers)].clock.wall_base += fault.value
+        elif kind == "deposed":
+            server = self.servers[0]
+            assert isinstance(server, EtcdServer)
+            server.depose(self.network.hosts[fault.whom], fault.value)
         elif kind == "wrong":
             self.network.hosts[fault.whom].clock.wall_base += fault.value
         elif kind == "signal":

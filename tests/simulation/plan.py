@@ -47,6 +47,7 @@ class Fault(NamedTuple):
     twice    number of a host    number of its message          seconds between the two, REQUEST or ANSWER
     cut      number of a host    time                           seconds, REQUEST, ANSWER or BOTH
     slow     number of a host    time                           seconds more for all of 3 s, REQUEST or ANSWER
+    deposed  number of a host    time                           seconds for which it talks to a leader that is none
     down     number of a server  time                           seconds, KEPT, LOST or OLD
     jump     number of a server  time                           seconds by which its wall clock moves, -
     wrong    number of a host    time                           seconds by which its wall clock moves, -
@@ -90,6 +91,8 @@ def drawn(seed: int, store: str) -> Plan:
         situations += [_apart, _apart, _asked_in_turn, _at_once]
     else:
         situations.append(_unanswered)
+    if store == "etcd":
+        situations += [_deposed, _deposed]
     if store in ("postgresql", "transaction"):
         situations += [_beside_others, _asked_in_turn, _freed_in_turn, _at_once, _newcomer, _restarted]
     return chance.choice(situations)(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
@@ -148,6 +151,25 @@ def _apart(chance: random.Random, plan: Plan) -> Plan:
     down = Fault("down", chance.randrange(NODES), max(0.2, cut - chance.uniform(0.0, 0.5 * ttl)), 4 * ttl, KEPT)
     faults = [Fault("cut", 0, cut, 4 * ttl, chance.choice((REQUEST, ANSWER, BOTH))), down]
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
+
+
+def _deposed(chance: random.Random, plan: Plan) -> Plan:
+    """A leader that others have replaced prolongs a lease for nobody; then it knows, and then there is silence."""
+    runs = _one_after_another(chance)
+    ttl, slowest = runs[0].ttl, chance.choice((0.002, 0.2))
+    time, host = chance.uniform(0.0, ttl), 0
+    if chance.random() < 0.5:  # while a waiter gets the lock
+        runs[0] = runs[0]._replace(length=chance.uniform(1.0, 3.0), outlived=0.0)
+        runs[1:] = [runs[1]._replace(start=0.5), runs[0]._replace(start=0.9)]
+        time, host = runs[0].length + 10 * slowest * chance.random(), 1
+    runs[host] = runs[host]._replace(length=6 * ttl, stubborn=INFINITE)
+    span = chance.uniform(0.05, 0.9) * ttl
+    faults = [Fault("deposed", host, time, span)]
+    if chance.random() < 0.7:
+        faults.append(Fault("cut", host, time + span + chance.uniform(0.0, 0.2 * ttl), 4 * ttl, BOTH))
+    return plan._replace(
+        fastest=slowest / 4, slowest=slowest, rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults)
+    )
 
 
 def _few_left(chance: random.Random, plan: Plan) -> Plan:

@@ -70,7 +70,7 @@ class Socket(Link):
         if way == REQUEST and self.over:
             return
         packet = (way, number, message, pause, since)
-        if not self._network.carry(self._host, way, message or ("close",), self._arrive, *packet):
+        if not self._network.carry(self.host, way, message or ("close",), self._arrive, *packet):
             self._repeat(*packet)
 
     def _repeat(self, way: int, number: int, message: Any, pause: float, since: float) -> None:

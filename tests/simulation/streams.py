@@ -79,7 +79,7 @@ class Link(Descriptor):
     def __init__(self, network: Network, host: Host, server: StreamServer, where: str) -> None:
         super().__init__()
         self.where = where
-        self._network, self._host, self._server = network, host, server
+        self._network, self.host, self._server = network, host, server
         self._starts = server.starts
         self._requests, self._answers = InOrder(self._serve), InOrder(self._come)
         self.content: deque[Any] = deque()  # packets
@@ -91,7 +91,7 @@ class Link(Descriptor):
         if self.over:
             raise Closed(f"{self.where}: reset")
         what = ("send", data[:60]) if Here.world.telling else ("send",)
-        self._network.carry(self._host, REQUEST, what, self._requests.arrive, self._requests.number(), data)
+        self._network.carry(self.host, REQUEST, what, self._requests.arrive, self._requests.number(), data)
 
     def _serve(self, data: Any) -> None:
         if not self._server.up or self._hung_up:
@@ -105,7 +105,7 @@ class Link(Descriptor):
 
     def reset(self) -> bool:
         """The server's host says that the connection is no more; whether that is on its way."""
-        return self._network.carry(self._host, ANSWER, ("reset",), self._break)
+        return self._network.carry(self.host, ANSWER, ("reset",), self._break)
 
     def say(self, message: Any) -> None:
         """Something that the server says by itself."""
@@ -119,7 +119,7 @@ class Link(Descriptor):
 
     def _reply(self, data: Any) -> None:
         what = ("reply", data[:60]) if Here.world.telling else ("reply",)
-        self._network.carry(self._host, ANSWER, what, self._answers.arrive, self._answers.number(), data)
+        self._network.carry(self.host, ANSWER, what, self._answers.arrive, self._answers.number(), data)
 
     def _come(self, data: Any) -> None:
         if not data:
