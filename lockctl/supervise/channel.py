@@ -141,10 +141,10 @@ def _decoded(data: bytes) -> tuple[str, tuple[Any, ...]]:
         content = None
     if type(content) is not tuple or not content or type(content[0]) is not str:
         raise ValueError(f"not a frame: {len(data)} bytes")
-    kind, *values = content
-    if kind not in SHAPES or not _fits(tuple(values), SHAPES[kind]):
+    kind, values = content[0], content[1:]
+    if kind not in SHAPES or not _fits(values, SHAPES[kind]):
         raise ValueError(f"not a frame: {kind[:20]!r} with {len(values)} values of wrong types")
-    return kind, tuple(values)
+    return kind, values
 
 
 def _fits(value: object, shape: object) -> bool:
