@@ -252,6 +252,7 @@ STORES = {
         _owners_in_zookeeper,
         _success_in_zookeeper,
         1.5,
+        lambda ttl: 2 * ttl + 1.0,  # the session lasts twice the lease, rounded up to a tick
     ),
     "postgresql": _postgresql("session", PostgresServer),
     "transaction": _postgresql("transaction", PooledServer),
