@@ -15,7 +15,7 @@ from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from lockctl.errors import BackendUnavailable
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.azblob import address
 from lockctl.stores.azblob.access import VERSION
 from lockctl.stores.azblob.cell import RIGHTS
@@ -109,6 +109,9 @@ class Azurite(Server):
             self.make(self.container)
         except BackendUnavailable as not_yet:
             raise RuntimeError(str(not_yet)) from None
+        except ConfigError as refused:
+            if "ContainerAlreadyExists" not in str(refused):
+                raise
         return True
 
 
