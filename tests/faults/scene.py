@@ -53,7 +53,7 @@ class Scene:
         """*second_url* is the lock's place for the second run, where that is not the first one's."""
         self.directory = directory
         self.name = name
-        self.mark = f"{os.getpid()}.{directory.name}.{name}"
+        self.mark = str(directory)
         common = ("-l", name, "-t", f"{ttl}s", "-k", f"{GRACE}s")
         env = {"SCENE": self.mark}
         directory.mkdir()

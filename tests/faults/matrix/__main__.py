@@ -1,6 +1,6 @@
 """Play the faults on the stores, print the table, and keep what was seen for the manual.
 
-python -m tests.faults.matrix --repetitions 20 --only etcd --fault "servers wiped" --keep
+python -m tests.faults.matrix --repetitions 20 --only etcd --fault "servers wiped" --keep --jobs 8
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import multiprocessing
 import statistics
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tests.faults.matrix.stage import Outcome
 
 AT_ONCE = 3  # pairs beside each other, where the fault is not that of their servers
+TOGETHER = 3  # faults on the same servers, one after the other, where it is not
 
 
 class Cell(NamedTuple):
@@ -101,16 +103,34 @@ def cell(store: str, name: str, servers: Any, directory: Path, repetitions: int)
     )
 
 
-def cells(stores: Sequence[str], faults: Sequence[str], repetitions: int, directory: Path) -> Iterator[Cell]:
-    """One after the other, on servers that each store has for itself."""
-    for store in stores:
-        for three in (False, True):
-            names = [name for name in faults if FAULTS[name].stores(store) and FAULTS[name].three is three]
-            if not names:
-                continue
-            with serving(store, directory / store, three=three) as servers:
-                for name in names:
-                    yield cell(store, name, servers, directory / store / name.replace(" ", "-"), repetitions)
+class Task(NamedTuple):
+    """Faults that are played one after the other on servers of their own."""
+
+    store: str
+    three: bool
+    faults: tuple[str, ...]
+
+
+def tasks(stores: Sequence[str], faults: Sequence[str]) -> Iterator[Task]:
+    """All of them, those first that take long."""
+    for alone in (True, False):
+        for store in stores:
+            for three in (False, True):
+                names = [name for name in faults if FAULTS[name].stores(store) and FAULTS[name].alone is alone]
+                names = [name for name in names if FAULTS[name].three is three]
+                step = 1 if alone else TOGETHER
+                for first in range(0, len(names), step):
+                    yield Task(store, three, tuple(names[first : first + step]))
+
+
+def played(task: Task, repetitions: int) -> list[Cell]:
+    """What became of each of its faults."""
+    with tempfile.TemporaryDirectory(prefix="lockctl-faults-", dir=local_directory()) as directory:
+        place = Path(directory)
+        with serving(task.store, place, three=task.three) as servers:
+            return [
+                cell(task.store, name, servers, place / name.replace(" ", "-"), repetitions) for name in task.faults
+            ]
 
 
 def keep(found: Sequence[Cell]) -> None:
@@ -136,22 +156,31 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=list(PLACES), help="a store; may be repeated")
     parser.add_argument("--fault", action="append", choices=list(FAULTS), help="may be repeated")
     parser.add_argument("--keep", action="store_true", help="keep what was seen, and write the page of the manual")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes play at once, on servers of their own")
     given = parser.parse_args(words)
-    found = []
-    with tempfile.TemporaryDirectory(prefix="lockctl-faults-", dir=local_directory()) as directory:
-        for each in cells(given.only or list(PLACES), given.fault or list(FAULTS), given.repetitions, Path(directory)):
-            found.append(each)
-            print(
-                f"{each.store:11} {each.fault:23} {each.runs:3} runs {each.went_on:3} went on {each.overlaps:3} overlaps"
-                f" {each.refused:3} refused, next after {each.next_median:5.1f} s ({each.next_most:.1f})",
-                *each.wrong,
-                sep="\n    ",
-                flush=True,
-            )
+    found, failed = list[Cell](), 0
+    with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("fork")) as pool:
+        todo = tasks(given.only or list(PLACES), given.fault or list(FAULTS))
+        for done in as_completed([pool.submit(played, task, given.repetitions) for task in todo]):
+            if done.exception() is not None:  # the table goes on
+                failed += 1
+                print(f"not played: {done.exception()!r}", flush=True)
+                continue
+            found += done.result()
+            if given.keep:
+                keep(done.result())
+            for each in done.result():
+                print(
+                    f"{each.store:11} {each.fault:23} {each.runs:3} runs {each.went_on:3} went on"
+                    f" {each.overlaps:3} overlaps {each.refused:3} refused,"
+                    f" next after {each.next_median:5.1f} s ({each.next_most:.1f})",
+                    *each.wrong,
+                    sep="\n    ",
+                    flush=True,
+                )
     if given.keep:
-        keep(found)
         page.write()
-    return int(any(each.wrong for each in found))
+    return int(failed > 0 or any(each.wrong for each in found))
 
 
 if __name__ == "__main__":
