@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.faults.matrix.stage import Stage
 
 CLUSTERS = {"etcd": "etcd_three", "zookeeper": "zookeeper_three"}  # servers that elect a leader
+EVERYWHERE = tuple(PLACES)
 DELETIONS = (
     "without the lock",
     "without the holder",
@@ -118,7 +119,7 @@ class Fault(NamedTuple):
     cut_off: bool = False  # nobody is served until it is mended, when the job has ended or outlived its lease
     alone: bool = False  # the servers are those of one pair
     three: bool = False  # there are three servers
-    admitted: bool = False  # the job may be alive beside the next one: the token is what protects
+    admitted: tuple[str, ...] = ()  # stores where the job may be alive beside the next one: the token is what protects
 
 
 def served(store: str) -> bool:
@@ -162,7 +163,7 @@ FAULTS = {
         to(GOES_ON, *BOTH),
         PLACES.__contains__,
         (),
-        admitted=True,
+        admitted=EVERYWHERE,
     ),
     "all stopped": Fault(
         "Both and the job, as when a machine is paused. When it continues, the job lives for a moment.",
@@ -170,14 +171,14 @@ FAULTS = {
         to(GOES_ON, "job", *BOTH),
         PLACES.__contains__,
         (),
-        admitted=True,
+        admitted=EVERYWHERE,
     ),
     "revoked": Fault("`lockctl force-release` asks for the lock.", revoke),
     "lock deleted": Fault(
         "An operator deletes what the store keeps of the lock, with the tools of the store.",
         delete,
         stores=can_delete,
-        admitted=True,
+        admitted=EVERYWHERE,
     ),
     "answers lost": Fault(
         "Requests of the holder arrive, and answers do not.", network("drop_replies"), network("pass"), served
@@ -212,10 +213,14 @@ FAULTS = {
         do("restart"),
         stores=restarts,
         alone=True,
-        admitted=True,
+        admitted=EVERYWHERE,
     ),
     "servers wiped": Fault(
-        "All get KILL, lose their data, and are started at once.", do("wipe"), stores=wipes, alone=True, admitted=True
+        "All get KILL, lose their data, and are started at once.",
+        do("wipe"),
+        stores=wipes,
+        alone=True,
+        admitted=EVERYWHERE,
     ),
     "leader killed": Fault(
         "Of three members, the leader gets KILL.",
@@ -226,7 +231,13 @@ FAULTS = {
         three=True,
     ),
     "leader stopped": Fault(
-        "It gets STOP.", do("pause", leader), do("resume"), CLUSTERS.__contains__, alone=True, three=True
+        "It gets STOP, and CONT later. An etcd before 3.4.31 or 3.5.13 can end leases then: see lockctl-backends(7).",
+        do("pause", leader),
+        do("resume"),
+        CLUSTERS.__contains__,
+        alone=True,
+        three=True,
+        admitted=("etcd",),
     ),
     "majority killed": Fault(
         "Two of three members get KILL, and are started again when the job has ended.",

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.faults.matrix.faults import FAULTS
+from tests.faults.matrix.faults import EVERYWHERE, FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.faults.matrix.faults import Fault
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[3] / "man" / "text" / "lockctl-faults.7.txt"
@@ -26,7 +28,7 @@ On Redlock, whose clients must all name the same nodes, the network of the secon
 
 # FAULTS
 """
-MARKED = " The next command can start while the job still runs: its token is what protects."
+MARKED = " next command can start while the job still runs: its token is what protects."
 LEGEND = """# RESULTS
 `went on` counts the runs in which the job was left alone, as it should be where the store has served it all the time.
 `two` counts those in which something of the first job was alive when the second command started.
@@ -37,6 +39,13 @@ LEGEND = """# RESULTS
 TAIL = """# SEE ALSO
 lockctl-run(1), lockctl-backends(7), lockctl-fencing(7), lockctl-security(7)
 """
+
+
+def mark(fault: Fault) -> str:
+    """What is said of a fault that two may survive."""
+    if not fault.admitted:
+        return ""
+    return " The" + MARKED if fault.admitted == EVERYWHERE else " There the" + MARKED
 
 
 def blocks(cells: list[dict[str, Any]]) -> Iterator[str]:
@@ -57,7 +66,7 @@ def render(results: dict[str, Any]) -> str:
     cells = results["cells"]
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     head = HEAD.format(**results["leases"], date=results["date"], versions=versions)
-    told = "\n\n".join(f"- `{name}`: {fault.said}{MARKED if fault.admitted else ''}" for name, fault in FAULTS.items())
+    told = "\n\n".join(f"- `{name}`: {fault.said}{mark(fault)}" for name, fault in FAULTS.items())
     return f"{head}{told}\n\n{LEGEND}" + "\n".join([*blocks(cells), TAIL])
 
 
