@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.jobs import Lockctl
 
 ROUNDS = int(os.environ.get("OVERLAP_ROUNDS", "1"))  # more on request
-REPETITIONS = 10 * ROUNDS  # with files, which take no time to be freed; two at once of daemons that never stop forking
+REPETITIONS = 6 * ROUNDS  # with files, which take no time to be freed; two at once of daemons that never stop forking
 REPETITIONS_OF_LEASES = 2 * ROUNDS  # an even number: every other one has a daemon that closed what it inherited
 AT_ONCE = 5  # more would need more than a lease of files on a machine whose other processor is taken
 TTL_OF_FILES = 4.0  # seconds: longer than what starts beside other tests
