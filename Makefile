@@ -81,8 +81,9 @@ simulate: $(VENV)/dev
 simulate-teeth: $(VENV)/dev
 	SECONDS=$(SECONDS) $(BIN)/python -m tests.simulation.teeth
 
-# what becomes of a job and of the next one when something goes wrong, on every store; such as FAULTS='--only etcd'
-FAULTS := --repetitions 20 --keep
+# what becomes of a job and of the next one when something goes wrong, on every store: three quarters of an hour; such as
+# FAULTS='--only etcd'
+FAULTS := --repetitions 20 --keep --jobs 10
 faults: $(VENV)/dev tools
 	$(BIN)/python -m tests.faults.matrix $(FAULTS)
 
