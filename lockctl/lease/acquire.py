@@ -53,7 +53,8 @@ def acquire(
 
     *interrupt* is readable when a signal came; *ending_signal* then says which one ends the wait.
     *before_wait* is called once, when the lock was refused for the first time and is waited for.
-    A failing backend is asked again for up to ``ACQUIRE_TIMEOUT`` seconds, if *wait* is that long.
+    A failing backend is asked again for up to ``ACQUIRE_TIMEOUT`` seconds, if *wait* is that long. So is one that
+    has answered before and now lacks what a person must change: it may just be set up anew.
     Raises ``Interrupted`` (nothing is held, no queue entry is left), ``BackendUnavailable``,
     ``ConfigError``.
     """
@@ -88,7 +89,9 @@ def acquire(
                 attempts.wait(left, interrupt)
             except RequestInterrupted:
                 pass  # which signal it was is asked below
-            except BackendUnavailable:
+            except (BackendUnavailable, ConfigError) as failure:
+                if isinstance(failure, ConfigError) and (grant is not None or not told):
+                    raise
                 left = outage.left()
                 if left <= 0 and not refused:
                     raise

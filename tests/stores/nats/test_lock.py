@@ -17,9 +17,10 @@ from lockctl.stores.nats.protocol import Bucket, escaped, unescaped
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, claim, take
+from tests.fleet.hosts import inspect
 from tests.jobs import eventually
 from tests.promises.rights import check_everything
-from tests.servers.nats import Nats, NatsCluster
+from tests.servers.nats import AS_KV, BUCKET, Nats, NatsCluster
 from tests.stores.test_least_rights import recipe
 
 if TYPE_CHECKING:
@@ -175,3 +176,16 @@ def test_a_waiter_is_not_busy_with_the_message_of_its_own_write(nats_server: Nat
     waiter, before = opened(where), nats_server.monitored("varz")["in_msgs"]
     waiter.wait(claim(ttl=3.0), timeout=3.5, interrupt=None)  # it writes a few times
     assert nats_server.monitored("varz")["in_msgs"] - before < 60
+
+
+def test_who_waits_outlasts_a_bucket_that_is_made_anew(start_server: Callable[..., Any], lockctl: Lockctl) -> None:
+    server = start_server(Nats)
+    lockctl.url = place(server)
+    lockctl.start_holding("nightly", "-t", "2s")
+    waiter = lockctl.start("run", "-l", "nightly", "-t", "2s", "--wait", "60s", "--", "true")
+    eventually(lambda: inspect(lockctl, "nightly")["waiters"])
+    server.ask(f"STREAM.DELETE.KV_{BUCKET}", {})
+    time.sleep(1.0)  # it is told at once, and asks again
+    assert waiter.poll() is None
+    server.ask(f"STREAM.CREATE.KV_{BUCKET}", AS_KV)
+    assert waiter.wait(60) == 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl import clock
-from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, LeaseLost, RequestInterrupted
+from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, LeaseLost, LockctlError, RequestInterrupted
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Lease, acquire
 from lockctl.lease.attempts import Attempts
 from lockctl.lease.schedule import plan
@@ -285,24 +285,35 @@ def test_a_backend_out_of_reach_is_said_so_and_nothing_is_held(server: MemorySer
 class Flaky(MemoryBackend):
     """Fails as often as the test says, then works."""
 
-    def __init__(self, server: MemoryServer, *, tries: int = 0, waits: int = 0) -> None:
+    def __init__(
+        self, server: MemoryServer, *, tries: int = 0, waits: int = 0, failure: type[LockctlError] = BackendUnavailable
+    ) -> None:
         super().__init__(server)
-        self.tries, self.waits = tries, waits
+        self.tries, self.waits, self.failure = tries, waits, failure
         self.asked: list[float] = []
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         self.asked.append(timeout)
         self.tries -= 1
         if self.tries >= 0:
-            raise BackendUnavailable("hiccup")
+            raise self.failure("hiccup")
         return super().try_acquire(claim, timeout=timeout, interrupt=interrupt)
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         self.waits -= 1
         if self.waits >= 0:
             super().wait(claim, timeout=0.01, interrupt=interrupt)
-            raise BackendUnavailable("hiccup")
+            raise self.failure("hiccup")
         super().wait(claim, timeout=timeout, interrupt=interrupt)
+
+
+class Lost(Flaky):
+    """Answers once, and fails from then on."""
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        grant = super().try_acquire(claim, timeout=timeout, interrupt=interrupt)
+        self.tries = self.waits = 100
+        return grant
 
 
 def test_who_came_to_wait_outlasts_a_backend_that_fails_for_a_moment(server: MemoryServer, holder: Grant) -> None:
@@ -310,6 +321,32 @@ def test_who_came_to_wait_outlasts_a_backend_that_fails_for_a_moment(server: Mem
     eventually(lambda: lock_in(server).queue)
     MemoryBackend(server).release(holder, timeout=1)
     assert waiting.result() is not None
+
+
+def test_who_waits_outlasts_a_store_that_is_set_up_anew(server: MemoryServer, holder: Grant) -> None:
+    """Its bucket, table or rights are away for a moment."""
+    waiting = Background(lambda: lease_of(Flaky(server, waits=2, failure=ConfigError), claim(), wait=20.0))
+    eventually(lambda: lock_in(server).queue)
+    MemoryBackend(server).release(holder, timeout=1)
+    assert waiting.result() is not None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("holder")
+def test_what_a_person_must_change_is_said_at_once_at_the_start_and_in_the_end_of_a_wait(server: MemoryServer) -> None:
+    backend = Flaky(server, tries=1, failure=ConfigError)
+    with pytest.raises(ConfigError, match="hiccup"):
+        lease_of(backend, claim(), wait=600.0)
+    assert len(backend.asked) == 1
+    began = clock.monotonic()
+    with pytest.raises(ConfigError, match="hiccup"):
+        lease_of(
+            Lost(server, failure=ConfigError),
+            claim(),
+            wait=600.0,
+            now=lambda: began + 8 * (clock.monotonic() - began),
+        )
+    assert ACQUIRE_TIMEOUT / 8 <= clock.monotonic() - began < ACQUIRE_TIMEOUT
 
 
 @pytest.mark.slow
