@@ -178,6 +178,7 @@ FAULTS = {
         "An operator deletes what the store keeps of the lock, with the tools of the store.",
         delete,
         stores=can_delete,
+        alone=True,  # on PostgreSQL it ends all sessions with a lock
         admitted=EVERYWHERE,
     ),
     "answers lost": Fault(
