@@ -64,25 +64,16 @@ class Scene:
         self.guard = guard_of(self.first.pid)
         for process in ("daemon",) * ("daemon" in traits) + ("command",) * ("leaves" not in traits):
             eventually(lambda process=process: self._is_ready(process))  # type: ignore[misc]
+        started, told = directory / "started", directory / "said.second"
         note_start = 'set -e; : >"$0"; exec "$@"'
-        self.second: Popen[str] = lockctl.start(
-            *(
-                "run",
-                "-b",
-                second_url or lockctl.url,
-                *common,
-                "--wait",
-                "forever",
-                "--",
-                "sh",
-                "-c",
-                note_start,
-                str(directory / "started"),
-            ),
-            *(*PYTHON, "second", str(directory)),
-            env=env,
-        )
-        guard_of(self.second.pid)  # the guard is forked just before the first try
+        place = ("-b", second_url or lockctl.url, *common, "--wait", "forever")
+        self.second: Popen[str]
+        with told.open("w") as errors:
+            words = ("-v", *place, "--", "sh", "-c", note_start, str(started), *PYTHON, "second", str(directory))
+            self.second = lockctl.start("run", *words, env=env, stderr=errors)
+        guard_of(self.second.pid)
+        # it was refused once, or the lock is already free
+        eventually(lambda: "waiting for" in told.read_text() or started.exists() or self.second.poll() is not None)
 
     def _is_ready(self, process: str) -> bool:
         ready = (self.directory / f"ready.{process}").exists()
