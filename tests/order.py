@@ -40,9 +40,13 @@ WHOLE = ("unit/", "surface/test_wheel.py", "fence/test_s3.py", "fence/test_http.
 # about how long a test takes where it is much more than in other places
 SECONDS = {
     "run/test_cron.py": 60.0,
-    "run/test_watch.py::test_ten_thousand_locks": 15.0,
-    "faults/test_hiccup.py::test_a_server_that_answers_late": 15.0,
+    "surface/test_packages.py": 40.0,
+    "run/test_watch.py::test_ten_thousand_locks": 40.0,
+    "faults/test_hiccup.py::test_a_server_that_answers_late": 30.0,
     "faults/test_wide_area.py": 20.0,
+    "lostupdate": 15.0,
+    "simulation/test_histories.py::test_nothing_is_wrong": 20.0,
+    "simulation": 2.0,
     "faults": 3.0,
     "promises": 4.0,
     "fleet": 3.0,
