@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
-from tests.order import scope_of
 from tests.servers.azurite import Azurite
 from tests.servers.certificates import Certificates
 from tests.servers.consul import Consul
@@ -89,7 +88,6 @@ class SharedServers:
         # a pooler waits in its thread for the server behind it: there is one thread for each
         self._pool = ThreadPoolExecutor(len(NAMES), thread_name_prefix="start-server")
         self._started: dict[str, Future[Any]] = {}
-        self._paused: set[str] = set()
 
     def begin(self, name: str) -> Future[Any]:
         """Start a server if nobody did, and do not wait for it."""
@@ -104,28 +102,6 @@ class SharedServers:
         if behind is None:
             return MAKERS[name](directory).start()
         return PgBouncer(directory, behind.result(START_LIMIT), mode=POOLERS[name]).start()
-
-    def pause_all_but(self, needed: set[str]) -> None:
-        """Stop the others where they are: three idle members of etcd take some percent of a core."""
-        for name in self._started.keys() - self._paused - self._with_those_behind(needed):
-            starting = self._started[name]
-            if starting.done() and not starting.cancelled() and starting.exception() is None:
-                starting.result().pause()
-                self._paused.add(name)
-
-    def resume(self, needed: set[str]) -> None:
-        """Let those go on that were paused, and wait until they answer."""
-        paused = self._paused & self._with_those_behind(needed)
-        servers = [self._started[name].result() for name in sorted(paused)]
-        for server in servers:
-            server.resume()
-        for server in servers:
-            server.await_answer()
-        self._paused -= paused
-
-    @staticmethod
-    def _with_those_behind(needed: set[str]) -> set[str]:
-        return needed | {"postgres_server"} if needed & POOLERS.keys() else needed
 
     def end(self) -> None:
         """Stop all that were started, beside each other; what sits before a server first."""
@@ -172,20 +148,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not session.config.option.collectonly and "PYTEST_XDIST_WORKER" not in os.environ:
         for name in sorted({name for item in session.items for name in needed_by(item)}):
             _shared(session.config).begin(name)
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let the servers go on that were paused after other tests."""
-    if SHARED in item.config.stash:
-        _shared(item.config).resume(needed_by(item))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """After the last of the tests that a worker of xdist runs together, pause what the next one does not need."""
-    ends = nextitem is not None and scope_of(item.nodeid) != scope_of(nextitem.nodeid)
-    if ends and nextitem is not None and SHARED in item.config.stash and "PYTEST_XDIST_WORKER" in os.environ:
-        _shared(item.config).pause_all_but(needed_by(nextitem))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -328,17 +328,13 @@ class Group:
         """Start all at once and wait until each answers."""
         try:
             self._launch()
-            self.await_answer()
+            for member in self.members:
+                member.await_answer()
+            self._await_agreement()
         except BaseException:
             self.kill()
             raise
         return self
-
-    def await_answer(self) -> None:
-        """Wait until each answers."""
-        for member in self.members:
-            member.await_answer()
-        self._await_agreement()
 
     def _launch(self) -> None:
         for member in self.members:
