@@ -61,13 +61,7 @@ def me() -> Process:
 def _now(_: object = None) -> float:
     """What any clock of the kernel shows."""
     world = Here.world
-    thread = world.thread
-    assert thread is not None
-    process = thread.process
-    process.steps = steps = process.steps + 1
-    if steps >= process.heeds:
-        world.heed(thread, process)
-    clock = process.clock
+    clock = world.step().clock
     now: float = clock.base + clock.rate * world.now
     return now
 

@@ -211,12 +211,9 @@ class Poll:
     def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
         """As the real one; *timeout* in milliseconds of the host's clock."""
         world = Here.world
+        process = world.step()
         thread = world.thread
         assert thread is not None
-        process = thread.process
-        process.steps = steps = process.steps + 1  # as in World.step, which would take as long as all the rest
-        if steps >= process.heeds:
-            world.heed(thread, process)
         if self._writable:
             return self._writable
         until = INFINITE if timeout is None or timeout < 0 else world.now + timeout / 1000 / process.clock.rate

@@ -156,10 +156,10 @@ class World:
         process = thread.process
         process.steps = steps = process.steps + 1
         if steps >= process.heeds:
-            self.heed(thread, process)
+            self._heed(thread, process)
         return process
 
-    def heed(self, thread: Thread, process: Any) -> None:
+    def _heed(self, thread: Thread, process: Any) -> None:
         """This step is not like most."""
         if process.steps in process.faults and not self.over:
             fault = process.faults.pop(process.steps)
