@@ -13,7 +13,8 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, unquote
 
-from tests.simulation.http import HttpServer, json_of
+from lockctl.json_text import render
+from tests.simulation.http import HttpServer
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
@@ -104,18 +105,18 @@ class ConsulServer(HttpServer):
         what, _, session = path[len("/v1/session/") :].partition("/")
         if what == "create":
             asked = json.loads(body)
-            return self.whole(200, json_of({"ID": self._create(_seconds(asked["TTL"]), _seconds(asked["LockDelay"]))}))
+            return self.whole(200, render({"ID": self._create(_seconds(asked["TTL"]), _seconds(asked["LockDelay"]))}))
         if what == "renew":
             if session not in self.data.sessions or Here.world.now < self._ready_at:
                 return self.whole(404, f"Session id '{session}' not found")
             self._live_on(session)
-            return self.whole(200, json_of([{"ID": session, "TTL": f"{self.data.sessions[session].ttl:g}s"}]))
+            return self.whole(200, render([{"ID": session, "TTL": f"{self.data.sessions[session].ttl:g}s"}]))
         if what == "destroy":
             self._end(session)
             return self.whole(200, "true")
         if what == "info":
             found = [{"ID": session}] if session in self.data.sessions else []
-            return self.whole(200, json_of(found), f"X-Consul-Index: {self.data.index}")
+            return self.whole(200, render(found), f"X-Consul-Index: {self.data.index}")
         raise AssertionError(target)
 
     # Sessions
@@ -193,7 +194,7 @@ class ConsulServer(HttpServer):
         found = [(name, self.data.keys[name]) for name in self._names(key, below=below or only_keys)]
         if not found:
             return self.whole(404, "", index)
-        return self.whole(200, json_of([name if only_keys else _shown(name, entry) for name, entry in found]), index)
+        return self.whole(200, render([name if only_keys else _shown(name, entry) for name, entry in found]), index)
 
     def _names(self, key: str, *, below: bool) -> list[str]:
         return sorted(name for name in self.data.keys if _is_meant(name, key, below=below))
@@ -218,10 +219,10 @@ class ConsulServer(HttpServer):
             results += [{"KV": _shown(key, self.data.keys[key])} for key in shown]
         self.data.keys = before
         if errors:
-            return self.whole(409, json_of({"Results": None, "Errors": errors}))
+            return self.whole(409, render({"Results": None, "Errors": errors}))
         if changes:
             self._change(changes)
-        return self.whole(200, json_of({"Results": results, "Errors": None}))
+        return self.whole(200, render({"Results": results, "Errors": None}))
 
     def _do(self, asked: dict[str, Any], key: str) -> tuple[dict[str, Entry | None], list[str]]:
         """What one operation changes, and what it shows."""

@@ -12,7 +12,8 @@ import copy
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.http import HttpServer, json_of
+from lockctl.json_text import render
+from tests.simulation.http import HttpServer
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
@@ -131,11 +132,7 @@ class EtcdServer(HttpServer):
             return
         del self._apart[host]
         since = int(apart.header["revision"])
-        events = [event for event in self.data.events if event.revision > since]
-        for watch in self._watches:
-            said = self._told(watch, events) if watch.link.host is host else b""
-            if said:
-                watch.link.say(said)
+        self._tell([event for event in self.data.events if event.revision > since], {host})
         for method, target, body, link in apart.waiting:
             answer = self.respond(method, target, body, link)
             if answer:
@@ -150,7 +147,7 @@ class EtcdServer(HttpServer):
                 return b""
             lease = int(json.loads(body)["ID"])
             kept = {"TTL": str(apart.leases[lease][0])} if lease in apart.leases else {}
-            return self.whole(200, json.dumps({"result": {"ID": str(lease), **kept, "header": apart.header}}))
+            return self.whole(200, render({"result": {"ID": str(lease), **kept, "header": apart.header}}))
         if target == "/v3/watch":
             return self.head(200, "Transfer-Encoding: chunked") + b"".join(self._watch(body, link))
         status, answer = 200, dict[str, Any]()
@@ -161,7 +158,7 @@ class EtcdServer(HttpServer):
         except Refused as refusal:
             status = 404 if refusal.code == NOT_FOUND else 400
             answer = {"error": str(refusal), "message": str(refusal), "code": refusal.code}
-        return self.whole(status, json_of(answer))
+        return self.whole(status, render(answer))
 
     def _header(self) -> dict[str, str]:
         return {"cluster_id": "1", "member_id": "1", "revision": str(self.data.revision), "raft_term": str(self._term)}
@@ -241,10 +238,7 @@ class EtcdServer(HttpServer):
                 data.keys[key] = after
             events.append(Event(data.revision, key, after, before))
         data.events += events
-        for watch in self._watches:
-            said = self._told(watch, events) if watch.link.host not in self._apart else b""
-            if said:
-                watch.link.say(said)
+        self._tell(events, {watch.link.host for watch in self._watches} - self._apart.keys())
 
     def _within(self, asked: dict[str, Any]) -> list[tuple[bytes, Entry]]:
         beginning, end = _bytes(asked["key"]), _bytes(asked.get("range_end", ""))
@@ -317,6 +311,13 @@ class EtcdServer(HttpServer):
             since = int(asked["start_revision"])
             yield self._told(made, [event for event in self.data.events if event.revision >= since])
 
+    def _tell(self, events: list[Event], hosts: set[Host]) -> None:
+        """Have the watches of these hosts say what they have to say of these events."""
+        for watch in self._watches:
+            said = self._told(watch, events) if watch.link.host in hosts else b""
+            if said:
+                watch.link.say(said)
+
     def _told(self, watch: Watch, events: list[Event]) -> bytes:
         """What a watch says of these events; empty: nothing."""
         shown = []
@@ -353,5 +354,5 @@ def _shown(key: bytes, entry: Entry, *, bare: bool = False) -> dict[str, Any]:
 
 
 def _chunk(content: dict[str, Any]) -> bytes:
-    line = json_of(content).encode() + b"\n"
+    line = render(content).encode() + b"\n"
     return b"%x\r\n%b\r\n" % (len(line), line)

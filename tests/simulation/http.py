@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from _json import encode_basestring_ascii, make_encoder
 from functools import lru_cache
 from time import gmtime, strftime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.streams import StreamServer
 
 if TYPE_CHECKING:
     from tests.simulation.streams import Link
 
-
-def _refuse(content: object) -> NoReturn:
-    raise TypeError(f"not for JSON: {content!r}")
-
-
-_WRITE: Any = make_encoder(None, _refuse, encode_basestring_ascii, None, ": ", ", ", False, False, True)
 STATUSES = {200: "OK", 400: "Bad Request", 404: "Not Found", 409: "Conflict"}
 
 
@@ -25,11 +18,6 @@ STATUSES = {200: "OK", 400: "Bad Request", 404: "Not Found", 409: "Conflict"}
 def _date(seconds: int) -> str:
     """The field with the time of an answer."""
     return strftime("Date: %a, %d %b %Y %H:%M:%S GMT", gmtime(seconds))
-
-
-def json_of(content: Any) -> str:
-    """As ``json.dumps``, which makes an encoder for each text."""
-    return "".join(_WRITE(content, 0))
 
 
 class HttpServer(StreamServer):
