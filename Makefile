@@ -81,7 +81,7 @@ simulate: $(VENV)/dev
 simulate-teeth: $(VENV)/dev
 	SECONDS=$(SECONDS) $(BIN)/python -m tests.simulation.teeth
 
-# what becomes of a job and of the next one when something goes wrong, on every store: three quarters of an hour; such as
+# what becomes of a job and of the next one when something goes wrong, on every store: half an hour on two cores; such as
 # FAULTS='--only etcd'
 FAULTS := --repetitions 20 --keep --jobs 10
 faults: $(VENV)/dev tools

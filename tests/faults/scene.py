@@ -71,7 +71,6 @@ class Scene:
         with told.open("w") as errors:
             words = ("-v", *place, "--", "sh", "-c", note_start, str(started), *PYTHON, "second", str(directory))
             self.second = lockctl.start("run", *words, env=env, stderr=errors)
-        guard_of(self.second.pid)
         # it was refused once, or the lock is already free
         eventually(lambda: "waiting for" in told.read_text() or started.exists() or self.second.poll() is not None)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import multiprocessing
 import statistics
@@ -113,14 +114,12 @@ class Task(NamedTuple):
 
 def tasks(stores: Sequence[str], faults: Sequence[str]) -> Iterator[Task]:
     """All of them, those first that take long."""
-    for alone in (True, False):
-        for store in stores:
-            for three in (False, True):
-                names = [name for name in faults if FAULTS[name].stores(store) and FAULTS[name].alone is alone]
-                names = [name for name in names if FAULTS[name].three is three]
-                step = 1 if alone else TOGETHER
-                for first in range(0, len(names), step):
-                    yield Task(store, three, tuple(names[first : first + step]))
+    for alone, store, three in itertools.product((True, False), stores, (False, True)):
+        found = [name for name in faults if FAULTS[name].stores(store)]
+        names = [name for name in found if (FAULTS[name].alone, FAULTS[name].three) == (alone, three)]
+        step = 1 if alone else TOGETHER
+        for first in range(0, len(names), step):
+            yield Task(store, three, tuple(names[first : first + step]))
 
 
 def played(task: Task, repetitions: int) -> list[Cell]:
@@ -133,8 +132,8 @@ def played(task: Task, repetitions: int) -> list[Cell]:
             ]
 
 
-def keep(found: Sequence[Cell]) -> None:
-    """In place of what was seen before of the same faults on the same stores."""
+def keep(found: Sequence[Cell], programs: dict[str, str]) -> None:
+    """In place of what was seen before of the same faults on the same stores; *programs* are the versions."""
     before = json.loads(page.RESULTS.read_text())["cells"] if page.RESULTS.exists() else []
     seen = {(each["store"], each["fault"]): each for each in [*before, *(each._asdict() for each in found)]}
     cells = [seen[store, fault] for store in PLACES for fault in FAULTS if (store, fault) in seen]
@@ -142,7 +141,7 @@ def keep(found: Sequence[Cell]) -> None:
     leases = [PLACES[store].ttl for store in stores]
     told = {
         "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
-        "versions": versions(stores),
+        "versions": programs,
         "leases": {"shortest": min(leases), "longest": max(leases)},
         "cells": cells,
     }
@@ -158,18 +157,18 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="keep what was seen, and write the page of the manual")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes play at once, on servers of their own")
     given = parser.parse_args(words)
-    found, failed = list[Cell](), 0
+    programs, is_wrong = versions(PLACES) if given.keep else {}, False
     with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("fork")) as pool:
         todo = tasks(given.only or list(PLACES), given.fault or list(FAULTS))
         for done in as_completed([pool.submit(played, task, given.repetitions) for task in todo]):
             if done.exception() is not None:  # the table goes on
-                failed += 1
+                is_wrong = True
                 print(f"not played: {done.exception()!r}", flush=True)
                 continue
-            found += done.result()
             if given.keep:
-                keep(done.result())
+                keep(done.result(), programs)
             for each in done.result():
+                is_wrong = is_wrong or bool(each.wrong)
                 print(
                     f"{each.store:11} {each.fault:23} {each.runs:3} runs {each.went_on:3} went on"
                     f" {each.overlaps:3} overlaps {each.refused:3} refused,"
@@ -180,7 +179,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 )
     if given.keep:
         page.write()
-    return int(failed > 0 or any(each.wrong for each in found))
+    return int(is_wrong)
 
 
 if __name__ == "__main__":

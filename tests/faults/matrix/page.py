@@ -28,7 +28,7 @@ On Redlock, whose clients must all name the same nodes, the network of the secon
 
 # FAULTS
 """
-MARKED = " next command can start while the job still runs: its token is what protects."
+MARKED = "{} next command can start while the job still runs: its token is what protects."
 LEGEND = """# RESULTS
 `went on` counts the runs in which the job was left alone, as it should be where the store has served it all the time.
 `two` counts those in which something of the first job was alive when the second command started.
@@ -45,7 +45,7 @@ def mark(fault: Fault) -> str:
     """What is said of a fault that two may survive."""
     if not fault.admitted:
         return ""
-    return " The" + MARKED if fault.admitted == EVERYWHERE else " There the" + MARKED
+    return " " + MARKED.format("The" if fault.admitted == EVERYWHERE else "There the")
 
 
 def blocks(cells: list[dict[str, Any]]) -> Iterator[str]:
