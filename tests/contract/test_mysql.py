@@ -12,17 +12,20 @@ from lockctl.errors import ConfigError
 from lockctl.registry import open_backend
 from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import CREATE, MysqlBackend, MysqlCells
+from lockctl.stores.mysql.protocol import Session
 from lockctl.url import parse_url
+from lockctl.wire.deadline import Deadline
 from tests.contract.cells import ServedHarness
 from tests.contract.harness import LIMIT, take
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
+from tests.servers.mariadb import MariaDb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lockctl.backend import Backend
-    from tests.servers.mariadb import MariaDb
+    from tests.servers.certificates import Certificates
 
 NUMBERS = itertools.count()
 
@@ -61,6 +64,19 @@ class TestMysql(BackendContract):
                 harness.server.command(f"kill {row}")
         eventually(lambda: harness.server.command(f"select count(*) {threads}").split()[-1] == "0")
         assert backend.renew(grant, timeout=LIMIT).token == grant.token
+
+
+def test_a_server_of_this_machine_is_spoken_to_without_reading_whom_the_system_trusts(
+    start_server: Callable[..., MariaDb], certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_server(MariaDb, tls=certificates)
+    read: list[object] = []
+    monkeypatch.setattr("ssl.SSLContext.load_default_certs", lambda *given: read.append(given))
+    session = Session(from_url(parse_url(server.url)), Deadline(LIMIT))
+    status = dict(session.ask("SHOW STATUS LIKE 'Ssl_version'", Deadline(LIMIT)))
+    session.close()
+    assert status["Ssl_version"].startswith("TLSv1"), "it offers TLS, and that is taken"
+    assert read == []
 
 
 def test_a_user_who_may_not_make_the_table_is_told_what_an_administrator_does(mariadb_server: MariaDb) -> None:
