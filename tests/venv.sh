@@ -25,3 +25,5 @@ fi
 rm -rf "$directory"
 "$python" -m venv "$directory"
 "$directory/bin/python" -m pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
+# nothing here needs setuptools, whose hook costs each start of a Python a millisecond
+"$directory/bin/python" -m pip uninstall -q -y setuptools
