@@ -17,7 +17,6 @@ from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Harness, take
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
-from tests.servers.pgbouncer import PgBouncer
 from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from lockctl.model import Grant
+    from tests.servers.pgbouncer import PgBouncer
     from tests.servers.postgres import Postgres
 
 NUMBERS = itertools.count()
@@ -122,14 +122,6 @@ def harness(postgres_server: Postgres) -> Iterator[PostgresqlHarness]:
     made.close()
 
 
-@pytest.fixture(scope="module")
-def pooler(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PgBouncer]:
-    """One with as many connections as the tests have holders and waiters; the shared one has two."""
-    made = PgBouncer(tmp_path_factory.mktemp("pooler"), postgres_server, mode="transaction", pool_size=30)
-    yield made.start()
-    made.stop()
-
-
 class TestPostgresql(BackendContract):
     """Every promise, held by sessions."""
 
@@ -138,7 +130,7 @@ class TestTransactionScope(BackendContract):
     """Every promise, held by transactions behind a pooler that lends connections for one of them."""
 
     @pytest.fixture
-    def harness(self, postgres_server: Postgres, pooler: PgBouncer) -> Iterator[PostgresqlHarness]:
-        made = PostgresqlHarness(postgres_server, "&scope=transaction", pooler)
+    def harness(self, postgres_server: Postgres, pgbouncer_wide: PgBouncer) -> Iterator[PostgresqlHarness]:
+        made = PostgresqlHarness(postgres_server, "&scope=transaction", pgbouncer_wide)
         yield made
         made.close()

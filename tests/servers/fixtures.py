@@ -1,8 +1,10 @@
 """Fixtures of real servers: shared ones that start beside each other, and private ones that a test may harm.
 
 After collection, the shared servers that the tests need are started all at once, each in a thread, and each fixture
-waits for its own; workers of pytest-xdist have servers of their own, and start each at its first use. Needed are those that a test names as fixtures, and those that it announces, when it asks for them
-by ``request.getfixturevalue`` only: ``@pytest.mark.servers("redis_server", "etcd_server")``.
+waits for its own. Needed are those that a test names as fixtures, and those that it announces, when it asks for them
+by ``request.getfixturevalue`` only: ``@pytest.mark.servers("redis_server", "etcd_server")``. A worker of pytest-xdist
+has servers of its own: it starts each at its first use, and ends those that the tests to come do not need, for idle
+servers take time from those who work.
 
 A program that is missing skips the tests that need it, and fails them in CI.
 
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
+from tests.order import scope_of
 from tests.servers.azurite import Azurite
 from tests.servers.certificates import Certificates
 from tests.servers.consul import Consul
@@ -40,12 +43,15 @@ from tests.servers.seaweedfs import SeaweedFs
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Generator, Iterator
     from pathlib import Path
 
 Started = TypeVar("Started", bound="Server | Group")
 START_LIMIT = 90.0  # seconds until a shared server is there: all of them start at the same time
-POOLERS = {f"pgbouncer_{mode}": mode for mode in ("session", "transaction", "statement")}
+POOLERS: dict[str, dict[str, Any]] = {
+    **{f"pgbouncer_{mode}": {"mode": mode} for mode in ("session", "transaction", "statement")},
+    "pgbouncer_wide": {"mode": "transaction", "pool_size": 30},
+}
 
 
 class RedisServers(Group):
@@ -88,6 +94,7 @@ class SharedServers:
         # a pooler waits in its thread for the server behind it: there is one thread for each
         self._pool = ThreadPoolExecutor(len(NAMES), thread_name_prefix="start-server")
         self._started: dict[str, Future[Any]] = {}
+        self._ending: list[Future[None]] = []
 
     def begin(self, name: str) -> Future[Any]:
         """Start a server if nobody did, and do not wait for it."""
@@ -101,18 +108,19 @@ class SharedServers:
     def _start(name: str, directory: Path, behind: Future[Any] | None) -> Server | Group:
         if behind is None:
             return MAKERS[name](directory).start()
-        return PgBouncer(directory, behind.result(START_LIMIT), mode=POOLERS[name]).start()
+        return PgBouncer(directory, behind.result(START_LIMIT), **POOLERS[name]).start()
+
+    def leave(self, needed: Collection[str]) -> None:
+        """Stop all but these and what is behind them, and do not wait for that."""
+        behind = {"postgres_server"} if not POOLERS.keys().isdisjoint(needed) else set()
+        for name in self._started.keys() - set(needed) - behind:
+            self._ending.append(self._pool.submit(self._stop, self._started.pop(name)))
 
     def end(self) -> None:
-        """Stop all that were started, beside each other; what sits before a server first."""
-        for poolers in (True, False):
-            ending = [
-                self._pool.submit(self._stop, self._started[name])
-                for name in self._started
-                if (name in POOLERS) is poolers
-            ]
-            for each in ending:
-                each.result()
+        """Stop all that were started."""
+        self.leave(())
+        for each in self._ending:
+            each.result()
         self._pool.shutdown()
 
     @staticmethod
@@ -150,6 +158,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             _shared(session.config).begin(name)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Leave the servers of a scope when its last test is over."""
+    given = yield
+    if (
+        nextitem is not None
+        and "PYTEST_XDIST_WORKER" in os.environ
+        and scope_of(item.nodeid) != scope_of(nextitem.nodeid)
+    ):
+        _shared(item.config).leave(needed_by(nextitem))
+    return given
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop all, also those that a test announced and never asked for."""
     if SHARED in config.stash:
@@ -171,124 +192,130 @@ def _wait_for(request: pytest.FixtureRequest, name: str, kind: type[Started]) ->
     return server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def redis_server(request: pytest.FixtureRequest) -> Redis:
     """One Redis server without a password."""
     return _wait_for(request, "redis_server", Redis)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def redis_five(request: pytest.FixtureRequest) -> list[Redis]:
     """Five Redis servers that know nothing of each other."""
     return _wait_for(request, "redis_five", RedisServers).members
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def etcd_server(request: pytest.FixtureRequest) -> Etcd:
     """One etcd member with the JSON gateway, without users."""
     return _wait_for(request, "etcd_server", Etcd)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def etcd_three(request: pytest.FixtureRequest) -> EtcdCluster:
     """A cluster of three etcd members."""
     return _wait_for(request, "etcd_three", EtcdCluster)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def zookeeper_server(request: pytest.FixtureRequest) -> ZooKeeper:
     """One ZooKeeper server whose sessions last from 1 to 10 s."""
     return _wait_for(request, "zookeeper_server", ZooKeeper)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def zookeeper_three(request: pytest.FixtureRequest) -> ZooKeeperEnsemble:
     """An ensemble of three ZooKeeper servers."""
     return _wait_for(request, "zookeeper_three", ZooKeeperEnsemble)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def consul_server(request: pytest.FixtureRequest) -> Consul:
     """One Consul server without ACLs, whose sessions may be as short as 1 s."""
     return _wait_for(request, "consul_server", Consul)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def postgres_server(request: pytest.FixtureRequest) -> Postgres:
     """One PostgreSQL server that asks for no password."""
     return _wait_for(request, "postgres_server", Postgres)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def mariadb_server(request: pytest.FixtureRequest) -> MariaDb:
     """One MariaDB server without TLS, whose user has a password."""
     return _wait_for(request, "mariadb_server", MariaDb)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def s3_server(request: pytest.FixtureRequest) -> S3:
     """One S3 server with a bucket, where everybody may do all."""
     return _wait_for(request, "s3_server", S3)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def dynamodb_server(request: pytest.FixtureRequest) -> DynamoDb:
     """One DynamoDB server with a table, where everybody may do all."""
     return _wait_for(request, "dynamodb_server", DynamoDb)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def gcs_server(request: pytest.FixtureRequest) -> Gcs:
     """One server of Google Cloud Storage with a bucket, where everybody may do all."""
     return _wait_for(request, "gcs_server", Gcs)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def azblob_server(request: pytest.FixtureRequest) -> Azurite:
     """One server of Azure Blob Storage with a container, whose account has a key."""
     return _wait_for(request, "azblob_server", Azurite)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def s3_seaweedfs(request: pytest.FixtureRequest) -> SeaweedFs:
     """One S3 server of another make, with a bucket, whose user has a key."""
     return _wait_for(request, "s3_seaweedfs", SeaweedFs)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def dynamodb_dynalite(request: pytest.FixtureRequest) -> Dynalite:
     """One DynamoDB server of another make, with a table."""
     return _wait_for(request, "dynamodb_dynalite", Dynalite)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def nats_server(request: pytest.FixtureRequest) -> Nats:
     """One NATS server with a bucket, where everybody may do all."""
     return _wait_for(request, "nats_server", Nats)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def kubernetes_server(request: pytest.FixtureRequest) -> Kubernetes:
     """One API server with a namespace, where everybody may do all."""
     return _wait_for(request, "kubernetes_server", Kubernetes)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def pgbouncer_session(request: pytest.FixtureRequest) -> PgBouncer:
     """A pooler before ``postgres_server`` that gives each client one connection."""
     return _wait_for(request, "pgbouncer_session", PgBouncer)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def pgbouncer_transaction(request: pytest.FixtureRequest) -> PgBouncer:
     """A pooler before ``postgres_server`` that changes connections between transactions."""
     return _wait_for(request, "pgbouncer_transaction", PgBouncer)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def pgbouncer_statement(request: pytest.FixtureRequest) -> PgBouncer:
     """A pooler before ``postgres_server`` that changes connections between statements."""
     return _wait_for(request, "pgbouncer_statement", PgBouncer)
+
+
+@pytest.fixture
+def pgbouncer_wide(request: pytest.FixtureRequest) -> PgBouncer:
+    """One that changes connections between transactions, with as many as a test has holders and waiters."""
+    return _wait_for(request, "pgbouncer_wide", PgBouncer)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 UNAVAILABLE, CONFIG = 69, 78
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def installed(postgres_server: Postgres) -> Postgres:
     """Says so if there is no PostgreSQL here."""
     return postgres_server
