@@ -504,13 +504,15 @@ def test_a_program_that_cannot_be_changed_brings_its_token_to_postgresql(lockctl
     assert "another domain" in refused(77, "-l", "a", "--fence", url)
 
 
-def test_a_hold_in_postgresql_that_was_lost_is_told(lockctl, postgres_server, database, holding):
+def test_a_hold_in_postgresql_that_was_lost_is_told(lockctl, locks, postgres_server, database, holding):
     url, _ = database
-    run = holding("sleep", "1.5", resource=url)
+    lost = locks / ".lost"
+    run = holding("sh", "-c", f"until [ -e {lost} ]; do sleep 0.05; done", resource=url)
     held = lockctl("fence", "check", "--timeout", "500ms", url, env={**OWN, "LOCKCTL_TOKEN": "34"})
     assert held.returncode == 69
     postgres_server.command(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'"
         f" AND usename = '{postgres_server.user}'"
     )
+    lost.touch()
     assert run.wait(timeout=LIMIT) == 76
