@@ -123,32 +123,43 @@ def _block(descriptor: int, path: str, claim: Claim, wall_us: Callable[[], int],
     """
     readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     parent = os.getpid()
+
+    def help_us() -> None:
+        kernel.set_death_signal(_signal.SIGKILL)
+        if os.getppid() != parent:
+            return
+        kernel.set_process_name("lockctl-wait")
+        if queued:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH, 1, protocol.WAITERS)
+        _sleep_through_hold(descriptor)
+        told = b""
+        if claim.mode != EXCLUSIVE:
+            told = _wait_beside(descriptor, path, claim, wall_us)
+        elif queued:
+            _wait_alone(descriptor)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if queued:
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, protocol.MUTEX - protocol.WAITERS, protocol.WAITERS)
+        os.write(writable, b"%d " % time.monotonic_ns() + told)
+        time.sleep(claim.ttl)
+        if queued:
+            kernel.unlock(descriptor)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    pid = _forked(help_us)
+    os.close(writable)
+    return pid, readable
+
+
+def _forked(body: Callable[[], None]) -> int:
+    """The pid of a new process that does this and ends. Raises ``OSError``."""
     pid = os.fork()
     if pid:
-        os.close(writable)
-        return pid, readable
+        return pid
     try:
-        kernel.set_death_signal(_signal.SIGKILL)
-        if os.getppid() == parent:
-            kernel.set_process_name("lockctl-wait")
-            if queued:
-                fcntl.lockf(descriptor, fcntl.LOCK_SH, 1, protocol.WAITERS)
-            _sleep_through_hold(descriptor)
-            told = b""
-            if claim.mode != EXCLUSIVE:
-                told = _wait_beside(descriptor, path, claim, wall_us)
-            elif queued:
-                _wait_alone(descriptor)
-            else:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if queued:
-                fcntl.lockf(descriptor, fcntl.LOCK_UN, protocol.MUTEX - protocol.WAITERS, protocol.WAITERS)
-            os.write(writable, b"%d " % time.monotonic_ns() + told)
-            time.sleep(claim.ttl)
-            if queued:
-                kernel.unlock(descriptor)
-            else:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        body()
     finally:
         os._exit(0)
 
