@@ -83,11 +83,9 @@ def _overlaps(history: History) -> Iterator[str]:
         begin = (later.span or (0.0, 0.0))[0]
         if _forgot(history, until=begin) or _went_ahead(history, until=begin):
             return
-        if any(each.now and each.asked <= begin for each in history.revoked):
-            return
         inside = [each for each in ran[:number] if (each.span or (0.0, 0.0))[1] > begin]
-        inside = [each for each in inside if not (_both_unable(each, begin) or _was_cut_off(history, each, begin))]
-        if _both_unable(later, begin):
+        inside = [each for each in inside if not _may_outlive_its_lock(history, each, begin)]
+        if _may_outlive_its_lock(history, later, begin):
             continue
         for each in inside:
             if _conflict(each, later):
@@ -104,7 +102,7 @@ def _beside_others(history: History) -> Iterator[str]:
             if program.span is None or record.span is None or any(each.now for each in history.revoked):
                 continue
             begin = max(program.span[0], record.span[0])
-            unable = _both_unable(record, begin) or _was_cut_off(history, record, begin)
+            unable = _may_outlive_its_lock(history, record, begin)
             if begin < min(program.span[1], record.span[1]) and not (unable or _went_ahead(history)):
                 yield f"overlap: another program has the lock from {program.span[0]:.3f}, and {record.name} runs"
 
@@ -122,6 +120,21 @@ def _holds(history: History) -> Iterator[str]:
                 for grant in other.granted:
                     if other is not record and sent < grant.known < until:
                         yield f"hold: {other.name} has the lock at {grant.known:.3f}, before {until:.3f}"
+
+
+def _may_outlive_its_lock(history: History, record: RunRecord, until: float) -> bool:
+    """Whether nobody could have ended a job before; where the job itself has the lock, nobody needs to."""
+    if _was_freed(history, record):
+        return True
+    if history.capabilities.kernel_held:
+        return False
+    return _both_unable(record, until) or _was_cut_off(history, record, until)
+
+
+def _was_freed(history: History, record: RunRecord) -> bool:
+    """Whether an operator may have freed the lock of a job at once: also those of others who have it beside one."""
+    freed = [each.answered for each in history.revoked if each.now]
+    return bool(freed and record.granted) and record.granted[-1].sent <= max(freed)
 
 
 def _both_unable(record: RunRecord, until: float) -> bool:
@@ -190,10 +203,12 @@ def _promised(history: History, record: RunRecord) -> Promised:
 def _hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
     """How many faults a run met and how long they took together; ``None``: they excuse anything."""
     met, took = 0, 0.0
+    beside = history.capabilities.kernel_held and record.plan.mode != "exclusive"
     for fault in history.plan.faults:
         kind, value = fault.kind, fault.value
         if kind in ("stop", "pause", "signal"):
-            if fault.whom != record.number:
+            # who is stopped while it changes what is written there keeps out those beside it
+            if fault.whom != record.number and not (beside and kind != "signal"):
                 continue
             if kind == "signal" or value == INFINITE:
                 return None
@@ -205,7 +220,8 @@ def _hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
             continue
         met += 1
         took += {"lose": 0.0, "slow": 4 * value}.get(kind, value)
-    if any(each.owner in record.owners for each in history.revoked):
+    # a file is taken from all who have locked it
+    if any(each.owner in record.owners or (beside and each.now) for each in history.revoked):
         return None
     return met, took
 
@@ -292,7 +308,7 @@ def _untold(history: History) -> Iterator[str]:
     kinds = {each.kind for each in history.plan.faults}
     for asked in history.revoked:
         for record in history.records:
-            if not (asked.done and kinds == {"revoke"} and record.granted and record.granted[-1].owner == asked.owner):
+            if not (asked.done and kinds == {"revoke"} and record.granted and record.granted[-1].token == asked.token):
                 continue
             promised = _promised(history, record)
             longest = promised.interval * 1.2 + 12 * history.plan.slowest * len(history.plan.runs) + NOTICED
@@ -342,7 +358,8 @@ def _unheard(history: History) -> Iterator[str]:
 
 
 def _successes(history: History) -> Iterator[str]:
-    if _forgot(history) or any(each.kind in ("forget", "jump") for each in history.plan.faults):
+    jumps = ("forget", "jump", "wrong") if history.capabilities.kernel_held else ("forget", "jump")
+    if _forgot(history) or any(each.kind in jumps for each in history.plan.faults):
         return
     noted = [(*record.noted, record) for record in history.records if record.noted is not None]
     kept = history.store.success(history.servers)

@@ -18,9 +18,11 @@ from lockctl.supervise import channel, guard, starting
 from lockctl.supervise.fork import GuardProcess
 from tests.simulation import modules, sockets, streams
 from tests.simulation.etcd import EtcdServer
+from tests.simulation.files import Files
+from tests.simulation.flock import Flock
 from tests.simulation.jobs import Job
 from tests.simulation.network import Host, Network
-from tests.simulation.plan import GUARD, KEPT, OLD, OLDER
+from tests.simulation.plan import GUARD, HELPER, KEPT, OLD, OLDER
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import Process, System
@@ -44,9 +46,11 @@ class Revoked(NamedTuple):
     """What an operator did: to whom, and what was answered."""
 
     owner: str | None
+    token: int | None
     asked: float
     now: bool
-    done: bool
+    done: bool = False
+    answered: float = INFINITE
 
 
 class History:
@@ -65,7 +69,7 @@ class History:
         self.backend = RECORDED[plan.store]
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
         self.revoked: list[Revoked] = []
-        self.programs: list[Program] = []  # that are not lockctl
+        self.programs: list[Program | Flock] = []  # that are not lockctl
         self._jobs: dict[Process, RunRecord] = {}
 
     def run(self) -> None:
@@ -93,8 +97,7 @@ class History:
         host, server = self._ends(process.clock, name)
         assert isinstance(server, sockets.SocketServer)
         socket = sockets.Socket(self.network, host, server, name, patience)
-        socket.hold(process)
-        process.owned.append(sockets.Held(socket, process))
+        process.receive(socket)
         return socket
 
     def _ends(self, clock: Clock, name: str) -> tuple[Host, Server]:
@@ -213,7 +216,9 @@ class History:
         world, kind = self.world, fault.kind
         if kind == "pause":
             record = self.records[fault.whom]
-            process = record.guard if fault.more == GUARD else record.keeper
+            process = {GUARD: record.guard, HELPER: record.helper}.get(fault.more, record.keeper)
+            if process is record.keeper and record.helper is not None:
+                record.stopped_waiting.add(world.now)
             if process is not None:
                 process.meet(fault)
         elif kind == "down":
@@ -235,14 +240,20 @@ class History:
         elif kind == "signal":
             self._signal(self.records[fault.whom], int(fault.value))
         elif kind == "other":
-            server = self.servers[0]
-            assert isinstance(server, PostgresServer)
-            self.programs.append(Program(server, LOCK, fault.value))
+            self.programs.append(self._program(fault.value))
             self.programs[-1].start()
         elif kind in ("revoke", "forget"):
             host = self.network.hosts[fault.whom]
             operator = Process(self.system, f"operator on {host.name}", host.clock, None)
             operator.start(lambda: (self._revoke if kind == "revoke" else self._forget)(fault, host))
+
+    def _program(self, seconds: float) -> Program | Flock:
+        """One that is not lockctl."""
+        server = self.servers[0]
+        if isinstance(server, Files):
+            return Flock(Process(self.system, "flock", self.network.hosts[0].clock, None), LOCK, seconds)
+        assert isinstance(server, PostgresServer)
+        return Program(server, LOCK, seconds)
 
     def _signal(self, record: RunRecord, signum: int) -> None:
         keeper = record.keeper
@@ -262,12 +273,14 @@ class History:
             self.world.tell("operator", f"sees the holder with token {holders[0].token}")
             modules.TIME.sleep(fault.value)
             asked, now = self.world.now, bool(fault.more)
-            self.revoked.append(Revoked(holders[0].owner, asked, now, done=False))
+            number = len(self.revoked)
+            self.revoked.append(Revoked(holders[0].owner, holders[0].token, asked, now))
             answer = backend.revoke(
                 LOCK, holders[0], Revocation(now=now, by="ops", reason="why not"), timeout=ASK_TIMEOUT
             )
             self.world.tell("operator", f"{'frees the lock' if now else 'asks for the lock'}: {answer}")
-            self.revoked.append(Revoked(holders[0].owner, asked, now, done=answer is not None))
+            done = self.revoked[number]._replace(done=answer is not None, answered=self.world.now)
+            self.revoked[number] = done
         except LockctlError as failure:
             self.world.tell("operator", f"fails: {failure}")
 

@@ -46,7 +46,9 @@ class Job(Process):
             self.failed.finish()
             world.at(world.now + record.plan.length, self.end, 0 if record.plan.succeeds else 256)
             if record.plan.outlived:
-                Job(record, self, is_command=False).execute()
+                other = Job(record, self, is_command=False)
+                other.inherit()
+                other.execute()
         for signum in self._before:
             self.take(signum)
 

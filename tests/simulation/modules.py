@@ -9,7 +9,9 @@ readings and the pause. The same is done for kazoo, whose threads, queues and so
 from __future__ import annotations
 
 import _socket
+import contextlib
 import errno
+import fcntl
 import gc
 import importlib
 import os
@@ -30,10 +32,14 @@ import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, stores
 from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: F401
 from lockctl.locks import cell, inspect, lock_cells, machine, objects, records, retire, revoke  # noqa: F401
+from lockctl.stores.file import address as file_address
+from lockctl.stores.file import inspect as file_inspect
+from lockctl.stores.file import layout, queue, share, wait
 from lockctl.stores.postgresql import session
 from lockctl.supervise import fork, guard, keeper, preload, signals, starting, tree  # noqa: F401
 from lockctl.wire import answer, deadline, stream
-from tests.simulation import postgresql, threads, values
+from tests.simulation import files, flock, postgresql, threads, values
+from tests.simulation.processes import me
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
 from tests.simulation.world import Here, Mutex
 
@@ -43,19 +49,11 @@ if TYPE_CHECKING:
     from tests.simulation.processes import Process
 
 LATER = ("history", "locks.revoke")  # what runs load when they need it, and the files of these stores:
-FOLDERS = ("consul", "etcd", "postgresql", "redis", "redlock", "zookeeper")
+FOLDERS = ("consul", "etcd", "file", "postgresql", "redis", "redlock", "zookeeper")
 NOT_OF_RUNS = ("cell", "doctor", "driver")  # files there
 REPLACED = ("lease", "locks", "supervise", "wire", "stores", "runner", "request")
 MONOTONIC = 1
 ALL_SIGNALS = frozenset(range(1, 65))
-
-
-def me() -> Process:
-    """The process whose thread runs."""
-    thread = Here.world.thread
-    assert thread is not None
-    process: Process = thread.process
-    return process
 
 
 def _now(_: object = None) -> float:
@@ -97,11 +95,11 @@ def _write(descriptor: int, data: bytes) -> int:
     return written
 
 
-def _waitpid(_: int, flags: int) -> tuple[int, int]:
+def _waitpid(pid: int, flags: int) -> tuple[int, int]:
     world = Here.world
     world.step()
     while True:
-        found = me().wait(flags)
+        found = me().wait(pid)
         if found[0] or flags & os.WNOHANG:
             return found
         world.block(world.now + 0.01)
@@ -149,7 +147,7 @@ OS = _virtual(
     eventfd_write=_eventfd_write,
     eventfd_read=_eventfd_read,
     getpid=lambda: me().pid,
-    getppid=lambda: 1,
+    getppid=lambda: getattr(me().parent, "pid", 1),
     getpgrp=lambda: 1,
     setpgid=_nothing,
     set_inheritable=_nothing,
@@ -158,12 +156,22 @@ OS = _virtual(
     pipe2=_pipe2,
     read=_read,
     write=_write,
-    close=_nothing,
+    close=lambda number: me().let_go(Here.world.descriptors[number]),
     waitpid=_waitpid,
     kill=_send,
 )
+FILES = SimpleNamespace(**{**vars(OS), **files.OPERATIONS})
+FCNTL = _virtual(fcntl, flock=flock.flock, lockf=flock.lockf, fcntl=flock.control)
 SELECT = _virtual(select, poll=Poll)
-TIME = _virtual(time, sleep=_pause, monotonic=_now)
+TIME = _virtual(
+    time,
+    sleep=_pause,
+    monotonic=_now,
+    monotonic_ns=lambda: int(_now() * 1e9),
+    clock_gettime=_now,
+    time=_wall,
+    time_ns=lambda: int(_wall() * 1e9),
+)
 THREAD = SimpleNamespace(
     allocate_lock=Mutex,
     _count=lambda: 1,  # beside other threads no limit of the process is set
@@ -186,6 +194,16 @@ def _below(pid: int) -> Iterable[Process]:
     return me().system.processes[pid].descendants()
 
 
+def _stat_fields(pid: int) -> tuple[bytes] | None:
+    process = me().system.processes.get(pid)
+    return None if process is None or process.dead else (b"T" if process.stopped else b"S",)
+
+
+def _start_time(pid: int) -> int | None:
+    process = me().system.processes.get(pid)
+    return None if process is None or process.dead else pid
+
+
 TREE = SimpleNamespace(
     hold_proc=_nothing,
     send=_send,
@@ -193,7 +211,9 @@ TREE = SimpleNamespace(
     children=lambda pid: [each.pid for each in me().system.processes[pid].children],
     descendants=lambda root: [each.pid for each in _below(root) if not each.dead],
     named=lambda pids: ", ".join(map(str, pids)),
-    stat_fields=_nothing,
+    stat_fields=_stat_fields,
+    start_time=_start_time,
+    parent_of=_nothing,
 )
 
 
@@ -212,6 +232,23 @@ def _become_subreaper() -> None:
     me().reaps = True
 
 
+def _die_with_parent(_: int) -> None:
+    me().dies_with_parent = True
+
+
+def _forked(body: Callable[[], None]) -> int:
+    """Stands for that of ``stores.file.wait``."""
+    Here.world.step()
+    process = me().forked(f"{me().name}'s helper")
+
+    def run() -> None:
+        with contextlib.suppress(Exception):  # it ends, and nobody hears why
+            body()
+
+    process.start(run)
+    return process.pid
+
+
 KERNEL = _virtual(
     kernel,
     signal_descriptor=_signal_descriptor,
@@ -221,7 +258,8 @@ KERNEL = _virtual(
     clear_timer=lambda descriptor: Here.world.descriptors[descriptor].set(None),
     set_process_name=_nothing,
     become_subreaper=_become_subreaper,
-    unlock=_nothing,
+    set_death_signal=_die_with_parent,
+    unlock=flock.unlock,
 )
 
 
@@ -242,6 +280,8 @@ class Child:
         Here.world.step()
         if self.process.dead:
             return False
+        for descriptor in descriptors:
+            self.process.receive(Here.world.descriptors[descriptor])
         self.process.execute_soon(variables)
         return True
 
@@ -295,6 +335,22 @@ def _install_for_kazoo() -> None:
     put(SequentialThreadingHandler, "sleep_func", staticmethod(_pause))
 
 
+def _install_for_files() -> None:
+    """Replace what is said of processes and of the host in /proc."""
+    put(wait, "_forked", _forked)
+    put(queue, "_lines", lambda: list(Here.world.files.locks()))
+    put(tree, "start_time", _start_time)
+    put(file_address, "filesystem", lambda *_: "ext4")
+    for module in (layout, file_inspect):
+        put(module, "boot_id", lambda: "this one")
+        put(module, "pid_namespace", lambda: file_inspect.INITIAL_PID_NAMESPACE)
+    for name in ("_user_of", "_command_of"):
+        put(file_inspect, name, _nothing)
+    put(file_inspect, "_name_of", lambda _: b"")
+    for module in (kernel, share):
+        put(module, "unlock", flock.unlock)
+
+
 def install() -> None:
     """Replace, in all modules that are loaded now; nothing of lockctl works in the real world afterwards."""
     files = [
@@ -306,11 +362,21 @@ def install() -> None:
     for name in (*LATER, *files):
         importlib.import_module(f"lockctl.{name}")
     clocks = {"wall": (clock.wall, _wall), "boottime": (clock.boottime, _now), "monotonic": (clock.monotonic, _now)}
-    replaced = {"os": OS, "select": SELECT, "_thread": THREAD, "_socket": SOCKET, "kernel": KERNEL, "tree": TREE}
+    replaced = {
+        "os": OS,
+        "fcntl": FCNTL,
+        "select": SELECT,
+        "_thread": THREAD,
+        "_socket": SOCKET,
+        "kernel": KERNEL,
+        "tree": TREE,
+    }
     for name, module in list(sys.modules.items()):
         if name.startswith("lockctl.") and name.split(".")[1] in REPLACED and module is not tree:
             for attribute in replaced.keys() & vars(module).keys():
                 put(module, attribute, replaced[attribute])
+            if name.startswith("lockctl.stores.file.") and hasattr(module, "os"):
+                put(module, "os", FILES)
             if getattr(module, "time", None) is time:
                 put(module, "time", TIME)
             for attribute, (real, ours) in clocks.items():
@@ -322,6 +388,7 @@ def install() -> None:
     sys.modules["lockctl.stores.postgresql.driver"] = stores.postgresql.driver = postgresql
     put(session, "_memory", lambda: 0)
     put(session.Session, "_received", lambda _: 0)
+    _install_for_files()
     put(clock.Clock, "__call__", _now)
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)

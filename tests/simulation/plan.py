@@ -9,7 +9,7 @@ import random
 from typing import NamedTuple
 
 INFINITE = float("inf")
-KEEPER, GUARD = 0, 1
+KEEPER, GUARD, HELPER = 0, 1, 2  # a helper waits for a file
 REQUEST, ANSWER, BOTH = 0, 1, 2
 KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
 OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
@@ -86,6 +86,8 @@ def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up]
+    if store == "file":
+        return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations += [_out_of_reach, _few_left if store == "redlock" else _slot_of_the_dead]
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn, _at_once]
@@ -95,7 +97,21 @@ def drawn(seed: int, store: str) -> Plan:
         situations += [_deposed, _deposed]
     if store in ("postgresql", "transaction"):
         situations += [_beside_others, _asked_in_turn, _freed_in_turn, _at_once, _newcomer, _restarted]
-    return chance.choice(situations)(chance, Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ()))
+    return chance.choice(situations)(chance, _quiet(seed, store))
+
+
+def _quiet(seed: int, store: str) -> Plan:
+    return Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ())
+
+
+def _on_one_host(plan: Plan) -> Plan:
+    """The same without a network, and without servers."""
+    faults = [each for each in plan.faults if each.kind in KINDS_OF_A_HOST]
+    faults = [each._replace(whom=0) if each.kind in ("revoke", "wrong") else each for each in faults]
+    runs = tuple([each._replace(host=0) for each in plan.runs])
+    return plan._replace(
+        fastest=0.0003, slowest=0.002, rates=(plan.rates[0], plan.rates[0]), runs=runs, faults=tuple(faults)
+    )
 
 
 def _mess(chance: random.Random, plan: Plan) -> Plan:
@@ -242,7 +258,8 @@ def _at_once(chance: random.Random, plan: Plan) -> Plan:
     first = RunPlan(0, 0.0, ttl, 60.0, ttl / 2, mode=chance.choice(("shared", "slot")), slots=1)
     if first.mode == "slot":
         first = first._replace(slots=chance.choice((2, 3)))
-    runs = [first._replace(host=number % 2, start=8 * slowest * chance.random()) for number in range(3)]
+    apart = 0.01 if plan.store == "file" else 8 * slowest
+    runs = [first._replace(host=number % 2, start=apart * chance.random()) for number in range(3)]
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs))
 
 
@@ -253,6 +270,42 @@ def _slot_of_the_dead(chance: random.Random, plan: Plan) -> Plan:
     runs = (first, first._replace(host=1), first._replace(host=1, start=1.0, length=1.0))
     at, killed = chance.uniform(1.5, ttl), chance.choice(((KEEPER,), (KEEPER, GUARD)))
     return plan._replace(runs=runs, faults=tuple(Fault("pause", 0, at, INFINITE, who) for who in killed))
+
+
+def _queued(chance: random.Random, plan: Plan) -> Plan:
+    """Several who wait, and something happens to the one in front, or to its helper."""
+    ttl, length = chance.choice(TTLS), chance.uniform(2.0, 8.0)
+    modes = chance.choice((("exclusive",), ("exclusive",), ("shared", "exclusive"), ("slot",)))
+    runs = [
+        RunPlan(0, 0.3 * number + chance.uniform(0, 0.2), ttl, 120.0, length, mode=chance.choice(modes))
+        for number in range(chance.choice((3, 4, 5)))
+    ]
+    runs = [each._replace(slots=2 if each.mode == "slot" else 1) for each in runs]
+    faults = []
+    for _ in range(chance.choice((1, 1, 2))):
+        time = chance.uniform(1.5, 3 * length)
+        span = chance.choice((INFINITE, chance.uniform(0, 3) * ttl))
+        faults.append(Fault("pause", chance.randrange(len(runs)), time, span, chance.randrange(3)))
+    return plan._replace(runs=tuple(runs), faults=tuple(faults))
+
+
+def _stopped_in_line(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who is first in line and does not use it."""
+    ttl, slots = chance.choice(TTLS), chance.choice((1, 2, 2))
+    first = RunPlan(
+        0, 0.0, ttl, 120.0, chance.uniform(2.5, 6.0), mode="slot" if slots > 1 else "exclusive", slots=slots
+    )
+    runs = [first._replace(start=0.3 * number) for number in range(slots + 2)]
+    at, who = chance.uniform(1.0, first.length), chance.choice((KEEPER, HELPER, HELPER))
+    return plan._replace(runs=tuple(runs), faults=(Fault("pause", slots, at, 5 * ttl, who),))
+
+
+def _freed_as_it_ends(chance: random.Random, plan: Plan) -> Plan:
+    """A lock that is taken from somebody in the moment in which it is given back, and another one gets it."""
+    first = RunPlan(0, 0.0, chance.choice(TTLS), 60.0, chance.uniform(1.0, 4.0))
+    runs = (first, first._replace(start=0.5), first._replace(start=0.8))
+    asked = first.length + chance.uniform(-0.03, 0.02)
+    return plan._replace(runs=runs, faults=(Fault("revoke", 0, asked, 0.0, 1),))
 
 
 def _stuck(chance: random.Random, plan: Plan) -> Plan:
@@ -388,3 +441,8 @@ def _fault(chance: random.Random, runs: list[RunPlan], hosts: int, ttl: float) -
 
 KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
 KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")
+KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other")
+SITUATIONS_OF_A_HOST = (
+    *(_mess, _mess, _mess, _stuck, _early_signal, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
+    *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends),
+)

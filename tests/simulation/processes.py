@@ -5,13 +5,13 @@ from __future__ import annotations
 from _signal import SIGCHLD, SIGCONT, SIGKILL
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.system import Descriptor, Held
 from tests.simulation.world import INFINITE, MOST_EVENTS, Here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tests.simulation.sockets import Held
-    from tests.simulation.system import Descriptor, Signalled
+    from tests.simulation.system import Signalled
     from tests.simulation.world import Clock, Thread
 
 SLOWEST_KILL = 0.02  # seconds until a process is gone after SIGKILL
@@ -33,6 +33,7 @@ class Process:
         self.faults: dict[int, Any] = {}  # by the step at which they happen
         self.heeds = MOST_EVENTS  # the first step that is not like most
         self.dead = False
+        self.killed = False  # it will be dead in a moment
         self.stopped = False
         self.stopped_until = 0.0
         self.pending: list[tuple[Thread, int]] = []
@@ -42,6 +43,33 @@ class Process:
         self.signals: list[Signalled] = []
         self.owned: list[Descriptor | Held] = []
         self.unable: list[tuple[float, float]] = []  # when it was stopped, or dead
+
+    def forked(self, name: str) -> Process:
+        """A child with the same descriptors, that does nothing yet."""
+        child = Process(self.system, name, self.clock, self)
+        child.inherit()
+        return child
+
+    def inherit(self) -> None:
+        """Have the descriptors that the parent has."""
+        for each in self.parent.owned if self.parent is not None else ():
+            if isinstance(each, Held):
+                self.receive(each.descriptor)
+
+    def receive(self, descriptor: Descriptor) -> None:
+        """Have a descriptor."""
+        descriptor.hold(self)
+        self.owned.append(Held(descriptor, self))
+
+    def let_go(self, descriptor: Descriptor) -> None:
+        """As ``os.close``."""
+        held = Held(descriptor, self)
+        if held in self.owned:
+            self.owned.remove(held)
+            held.close()
+        else:  # it may have come by a channel
+            for each in self.owned:
+                descriptor.drop(each)
 
     def start(self, body: Callable[[], None]) -> None:
         """Run a program in it, whose end is its own."""
@@ -91,6 +119,7 @@ class Process:
         if self.dead:
             return
         if signum == SIGKILL:
+            self.killed = True
             world = Here.world
             world.at(world.now + world.chance() * SLOWEST_KILL, self.end, int(SIGKILL))
             return
@@ -127,15 +156,24 @@ class Process:
             found += each.children
         return found
 
-    def wait(self, flags: int) -> tuple[int, int]:
-        """As ``os.waitpid(-1, flags)``; it always returns at once."""
-        if not self.children:
+    def wait(self, pid: int) -> tuple[int, int]:
+        """As ``os.waitpid(pid, WNOHANG)``."""
+        meant = [child for child in self.children if pid in (-1, child.pid)]
+        if not meant:
             raise ChildProcessError
-        for child in self.children:
+        for child in meant:
             if child.dead:
                 self.children.remove(child)
                 return child.pid, child.status
         return 0, 0
+
+
+def me() -> Process:
+    """The process whose thread runs."""
+    thread = Here.world.thread
+    assert thread is not None
+    process: Process = thread.process
+    return process
 
 
 class System:

@@ -39,6 +39,7 @@ class RunRecord:
         self.owners: dict[str, float] = {}  # and when each was asked for first
         self.asked_back: set[str] = set()  # owners that were given back, whether or not an answer came
         self.given_back: dict[str, float] = {}  # when it was answered
+        self.stopped_waiting: set[float] = set()  # when its keeper was stopped while a helper waited for it
         self.left: set[str] = set()  # owners of which something was at the server when the run had ended by itself
         self.signalled: list[tuple[float, int]] = []  # what its job was sent by others than the job
         self.command_status: int | None = None
@@ -51,6 +52,17 @@ class RunRecord:
     def living(self) -> bool:
         """Whether a process of the job lives."""
         return any(end == INFINITE for _, end in self.lived)
+
+    @staticmethod
+    def unable_of(process: Process | None) -> list[tuple[float, float]]:
+        """From when until when one of its processes could do nothing."""
+        return [] if process is None else process.unable
+
+    @property
+    def helper(self) -> Process | None:
+        """That of a keeper that waits for a file."""
+        below = [] if self.keeper is None else self.keeper.children
+        return next((each for each in below if each is not self.guard and not (each.dead or each.killed)), None)
 
     @property
     def span(self) -> tuple[float, float] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.plan import ANSWER, REQUEST
 from tests.simulation.streams import OPENING_PAUSE, Link, StreamServer
@@ -34,20 +34,12 @@ class Socket(Link):
         super().__init__(network, host, server, where)
         self.server = server
         self._patience = patience
-        self._holders: list[object] = []
         self._transmit(REQUEST, self._requests.number(), OPENING, OPENING_PAUSE, Here.world.now)
 
-    def hold(self, holder: object) -> None:
-        """One more has a descriptor of it."""
-        self._holders.append(holder)
-
-    def drop(self, holder: object) -> None:
-        """One has it no more: after the last one the server is told."""
-        if holder in self._holders:
-            self._holders.remove(holder)
-            if not self._holders:
-                self._closed = True
-                self._put(None)
+    def gone(self) -> None:
+        """See ``Descriptor``: the server is told."""
+        self._closed = True
+        self._put(None)
 
     def put(self, message: Any) -> None:
         """Send a message."""
@@ -102,14 +94,3 @@ class Socket(Link):
             self.server.lose(self)
         else:
             self.server.take(data, self)
-
-
-class Held(NamedTuple):
-    """A descriptor of a process."""
-
-    socket: Socket
-    process: object
-
-    def close(self) -> None:
-        """The process is gone."""
-        self.socket.drop(self.process)

@@ -9,6 +9,9 @@ from lockctl.stores.consul.address import Settings
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.stores.etcd.protocol import Cluster
+from lockctl.stores.file.layout import MAGIC, PAGE, SIZE
+from lockctl.stores.file.lock import FileBackend
+from lockctl.stores.file.protocol import SEATS
 from lockctl.stores.postgresql.address import from_url
 from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.stores.redis.address import Address, Login
@@ -22,6 +25,7 @@ from lockctl.wire.stream import Endpoint
 from tests.simulation.cells import CellServer, ExactBackend, ExactCells, WholeSecondsBackend, WholeSecondsCells
 from tests.simulation.consul import ConsulServer
 from tests.simulation.etcd import EtcdServer
+from tests.simulation.files import DIRECTORY, Files
 from tests.simulation.plan import NODES
 from tests.simulation.postgresql_pooler import PooledServer
 from tests.simulation.postgresql_server import PostgresServer
@@ -205,6 +209,37 @@ def _success_in_postgresql(servers: list[Server]) -> float | None:
     return max([success for (success,) in rows if success is not None], default=None)
 
 
+def _page(content: bytes, start: int) -> tuple[int, dict[str, Any]]:
+    """The number of a page of a lock file, and its document; pages that are written here are whole."""
+    head, _, document = content[start : start + PAGE].partition(b"\n")
+    return (int(head.split()[1]), json_text.parse(document.strip()) or {}) if head.startswith(MAGIC) else (-1, {})
+
+
+def _record_in(files: Files, name: str) -> dict[str, Any]:
+    content = bytes(files.names[name].content) if name in files.names else b""
+    return max(_page(content, 0), _page(content, PAGE), key=lambda page: page[0])[1]
+
+
+def _owners_in_files(servers: list[Server]) -> set[str]:
+    files = servers[0]
+    assert isinstance(files, Files)
+    inode = files.names.get("nightly")
+    if inode is None or not inode.whole:
+        return set()
+    slots = [byte - SEATS for byte, owners in inode.bytes.items() if byte >= SEATS and owners]
+    pages = [_page(bytes(inode.content), SIZE + number * PAGE)[1] for number in slots]
+    record, pids = _record_in(files, "nightly"), {pid for _, pid in inode.whole.values()}
+    if not pids.isdisjoint((record.get("taken_by"), record.get("helper"))):  # else it is another program's
+        pages.append(record)
+    return {each["owner"] for each in pages if "owner" in each and "ended_at" not in each}
+
+
+def _success_in_files(servers: list[Server]) -> float | None:
+    files = servers[0]
+    assert isinstance(files, Files)
+    return _record_in(files, ".success.nightly").get("at")
+
+
 def _postgresql(scope: str, server: type[PostgresServer]) -> Store:
     address = from_url(parse_url(f"postgresql://ops@10.0.0.1/jobs?tls=no&scope={scope}"))
     return Store(
@@ -253,6 +288,14 @@ STORES = {
         _success_in_zookeeper,
         1.5,
         lambda ttl: 2 * ttl + 1.0,  # the session lasts twice the lease, rounded up to a tick
+    ),
+    "file": Store(
+        FileBackend,
+        lambda rate: [Files(rate)],
+        lambda made, *_: made(DIRECTORY),
+        _owners_in_files,
+        _success_in_files,
+        1.5,
     ),
     "postgresql": _postgresql("session", PostgresServer),
     "transaction": _postgresql("transaction", PooledServer),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import select
 import sys
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.world import INFINITE, Here, Thread
 
@@ -27,6 +27,7 @@ class Descriptor:
     content: Any
     over = False
     has_alarm = False  # it must be armed for those who wait
+    holders: tuple[object, ...] = ()  # processes, and channels that one was sent by, where it matters who has it
 
     def __init__(self) -> None:
         descriptors = Here.world.descriptors
@@ -49,9 +50,39 @@ class Descriptor:
     def close(self) -> None:
         """Nobody uses it any more."""
 
+    def hold(self, holder: object) -> None:
+        """One more has it."""
+        self.holders = (*self.holders, holder)
+
+    def drop(self, holder: object) -> None:
+        """One has it no more."""
+        if holder in self.holders:
+            at = self.holders.index(holder)
+            self.holders = self.holders[:at] + self.holders[at + 1 :]
+            self.left_by(holder)
+            if not self.holders:
+                self.gone()
+
+    def left_by(self, holder: object) -> None:
+        """One of those who had it has closed it."""
+
+    def gone(self) -> None:
+        """The last of them has."""
+
     def fileno(self) -> int:
         """Its number."""
         return self.number
+
+
+class Held(NamedTuple):
+    """A descriptor of a process."""
+
+    descriptor: Descriptor
+    process: object
+
+    def close(self) -> None:
+        """The process has closed it, or is gone."""
+        self.descriptor.drop(self.process)
 
 
 class Pipe(Descriptor):

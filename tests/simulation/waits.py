@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.simulation.history import History
+    from tests.simulation.record import Granted, RunRecord
 
 HANDED_OVER = 0.5  # seconds more than the requests take until a waiter has the lock
+STEPPED_OVER = 4.0  # seconds until somebody who waits for a file goes before others who are stopped
 NOTICED = 2.0  # seconds more than it must take until a job has ended
 
 
@@ -53,13 +55,10 @@ def _unused(history: History) -> Iterator[str]:
     stopped = {each.whom for each in history.plan.faults if each.kind in ("stop", "pause")}
     # the first one of all makes some cells; an attempt may run out of time in the middle of it
     bound = history.store.looks + 30 * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
-    freed = history.store.freed
-    bound += sum(freed(runs[number].ttl) for number in stopped)
-    taken = [
-        (grant.known, record.given_back.get(grant.owner, record.kept + freed(record.plan.ttl)))
-        for record in history.records
-        for grant in record.granted
-    ]
+    bound += sum(history.store.freed(runs[number].ttl) for number in stopped)
+    if history.capabilities.kernel_held:
+        bound += sum(_stopped_in_the_way(history.records[number]) for number in stopped)
+    taken = [(grant.known, _freed(history, record, grant)) for record in history.records for grant in record.granted]
     for free_since, free_until in _times_with_room(taken, runs[0].slots):
         for record in history.records:
             if record.number in stopped:
@@ -68,6 +67,27 @@ def _unused(history: History) -> Iterator[str]:
             until = min(free_until, record.granted[0].known if record.granted else record.ended)
             if until - since > bound:
                 yield f"unused: {record.name} waits while there is room from {since:.3f} until {until:.3f}"
+
+
+def _stopped_in_the_way(record: RunRecord) -> float:
+    """Seconds for which a run may have kept others from a file, because one of its processes was stopped meanwhile."""
+    stopped = STEPPED_OVER + sum(end - begin for begin, end in record.unable_of(record.guard) if end < INFINITE)
+    for begin, end in record.unable_of(record.keeper):
+        runs = record.span is not None and record.span[0] < begin  # then the guard frees it
+        if end < INFINITE and not (runs or begin in record.stopped_waiting):
+            stopped += end - begin
+    return stopped
+
+
+def _freed(history: History, record: RunRecord, grant: Granted) -> float:
+    """When a lock that was granted is free again."""
+    given_back = record.given_back.get(grant.owner, 0.0)
+    ended = record.kept + history.store.freed(record.plan.ttl)
+    if history.capabilities.kernel_held and record.span is not None:
+        ended = max(ended, record.span[1]) if given_back >= grant.known else record.span[1]
+    if given_back >= grant.known:  # and not what was left of an attempt before
+        return min(given_back, ended) if history.capabilities.kernel_held else given_back
+    return ended
 
 
 def _times_with_room(taken: list[tuple[float, float]], places: int) -> Iterator[tuple[float, float]]:

@@ -84,6 +84,7 @@ class World:
         self.threads: list[Thread] = []
         self.descriptors: dict[int, Any] = {}
         self.connect: Callable[..., Any]  # from the clock of a host to a server of that name
+        self.files: Any  # of the host, where they are the store
         self.open_socket: Callable[..., Any]  # the same for a process, which has the descriptor then
         self._queue: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0

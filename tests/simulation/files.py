@@ -1,0 +1,309 @@
+"""The files of one host as its kernel has them: names, open files, the locks on them, and pipes between processes.
+
+A program can be held up before each call, while others go on.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.network import Server
+from tests.simulation.processes import me
+from tests.simulation.system import Descriptor
+from tests.simulation.world import INFINITE, Here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.processes import Process
+    from tests.simulation.world import Thread
+
+DIRECTORY = "/locks"
+DEVICE = os.makedev(254, 1)
+HELD_UP = 0.2  # the part of the calls before which others go on
+LONGEST_HELD_UP = 0.001  # seconds
+SLOWEST_SYNC = 0.005  # seconds until something has reached the disk
+END = 1 << 63  # of all files, which no lock goes beyond
+
+
+def call() -> None:
+    """Something that others see is about to be done."""
+    world = Here.world
+    world.step()
+    if world.chance() < HELD_UP:
+        world.block(world.now + LONGEST_HELD_UP * world.chance())
+
+
+class Inode:
+    """A file, whatever its name is, and the locks on it."""
+
+    def __init__(self, number: int, mode: int) -> None:
+        self.number = number
+        self.mode = mode
+        self.content = bytearray()
+        self.changes = 0
+        self.whole: dict[OpenFile, tuple[int, int]] = {}  # flock(2): of which kind, and who asked
+        self.bytes: dict[int, dict[object, int]] = {}  # of open files, or of processes: of which kind
+        self.asking: list[tuple[OpenFile, Process, int]] = []  # who waits for flock(2), and for which kind
+        self._waits: list[tuple[Thread, int]] = []
+
+    def seen(self) -> Any:
+        """As ``os.stat_result``."""
+        return SimpleNamespace(
+            st_dev=DEVICE,
+            st_ino=self.number,
+            st_mode=self.mode,
+            st_uid=0,
+            st_size=len(self.content),
+            st_mtime_ns=self.changes,
+        )
+
+    def wait(self) -> None:
+        """Until a lock is freed."""
+        world = Here.world
+        thread = world.thread
+        assert thread is not None
+        self._waits.append((thread, thread.number + 1))
+        world.block(INFINITE)
+
+    def freed(self) -> None:
+        """Those who wait try again."""
+        waits, self._waits = self._waits, []
+        for thread, number in waits:
+            if thread.number == number:
+                Here.world.wake(thread)
+
+    def in_the_way(self, owner: object, start: int, end: int, kind: int) -> list[tuple[int, object, int]]:
+        """Locks of others on these bytes, in order, which one of this kind does not go with: (byte, owner, kind)."""
+        return [
+            (byte, other, its)
+            for byte, owners in sorted(self.bytes.items())
+            if start <= byte < end
+            for other, its in owners.items()
+            if other is not owner and fcntl.F_WRLCK in (kind, its)
+        ]
+
+    def put(self, owner: object, start: int, end: int, kind: int) -> None:
+        """Lock these bytes, or free them."""
+        if kind == fcntl.F_UNLCK:
+            for byte in [byte for byte in self.bytes if start <= byte < end]:
+                self.bytes[byte].pop(owner, None)
+            self.freed()
+        else:
+            assert end == start + 1, "only single bytes are locked"
+            self.bytes.setdefault(start, {})[owner] = kind
+
+    def unlock(self, file: OpenFile) -> None:
+        """Free all that an open file has locked."""
+        self.whole.pop(file, None)
+        self.put(file, 0, END, fcntl.F_UNLCK)
+
+
+class OpenFile(Descriptor):
+    """One that was opened once."""
+
+    def __init__(self, inode: Inode) -> None:
+        super().__init__()
+        self.inode = inode
+        self._at = 0
+
+    def left_by(self, holder: object) -> None:
+        """See ``Descriptor``: a process frees its own locks of a file when it closes any descriptor of it."""
+        self.inode.put(holder, 0, END, fcntl.F_UNLCK)
+
+    def gone(self) -> None:
+        """See ``Descriptor``."""
+        self.inode.unlock(self)
+
+    def read(self, size: int) -> bytes:
+        """As ``os.read``."""
+        data = bytes(self.inode.content[self._at : self._at + size])
+        self._at += len(data)
+        return data
+
+    def write(self, data: bytes) -> int:
+        """As ``os.write``."""
+        self.put(data, self._at)
+        self._at += len(data)
+        return len(data)
+
+    def put(self, data: bytes, offset: int) -> None:
+        """As ``os.pwrite``."""
+        self.inode.changes += 1
+        content = self.inode.content
+        content.extend(bytes(max(0, offset - len(content))))
+        content[offset : offset + len(data)] = data
+
+
+class Files(Server):
+    """The files of a directory; nothing but its host can fail."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(0, rate)
+        self._inodes = 1
+        self._directory = Inode(1, stat.S_IFDIR | 0o755)
+        self.names: dict[str, Inode] = {}
+        Here.world.files = self
+
+    def find(self, path: str) -> Inode:
+        """Of an absolute path, or of a name in the directory."""
+        if path.rstrip("/") == DIRECTORY:
+            return self._directory
+        found = self.names.get(os.path.basename(path))
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
+        return found
+
+    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """As ``os.open``."""
+        call()
+        name = os.path.basename(path)
+        if flags & os.O_EXCL and name in self.names:
+            raise FileExistsError(errno.EEXIST, "there is such a file", path)
+        if flags & os.O_CREAT and name not in self.names:
+            self._inodes += 1
+            self.names[name] = Inode(self._inodes, stat.S_IFREG | mode)
+        file = OpenFile(self.find(path))
+        me().receive(file)
+        return file.number
+
+    def stat(self, path: str, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> Any:
+        """As ``os.stat``."""
+        call()
+        return self.find(path).seen()
+
+    def rename(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        """As ``os.rename``."""
+        call()
+        self.names[new] = self.names.pop(old)
+
+    def unlink(self, path: str, *, dir_fd: int) -> None:
+        """As ``os.unlink``."""
+        call()
+        self.find(path)
+        del self.names[os.path.basename(path)]
+
+    def locks(self) -> list[list[str]]:
+        """The words of each line of ``/proc/locks``, without its number."""
+        lines = []
+        kinds = {fcntl.F_RDLCK: "READ", fcntl.F_WRLCK: "WRITE", fcntl.LOCK_SH: "READ", fcntl.LOCK_EX: "WRITE"}
+        for inode in self.names.values():
+            where = f"{os.major(DEVICE):02x}:{os.minor(DEVICE):02x}:{inode.number}"
+            for kind, pid in inode.whole.values():
+                lines.append(["FLOCK", "ADVISORY", kinds[kind], str(pid), where, "0", "EOF"])
+            for _, process, kind in inode.asking:
+                if not process.dead:
+                    lines.append(["->", "FLOCK", "ADVISORY", kinds[kind], str(process.pid), where, "0", "EOF"])
+            for byte, owners in sorted(inode.bytes.items()):
+                for owner, kind in owners.items():
+                    whose = (
+                        ["OFDLCK", "-1"] if isinstance(owner, OpenFile) else ["POSIX", str(getattr(owner, "pid", 0))]
+                    )
+                    lines.append([whose[0], "ADVISORY", kinds[kind], whose[1], where, str(byte), str(byte)])
+        return lines
+
+
+class ReadingEnd(Descriptor):
+    """That of a pipe: what another process writes is read here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.content = b""
+
+    def read(self, size: int) -> bytes:
+        """As ``os.read`` of one that does not block."""
+        if not (self.content or self.over):
+            raise BlockingIOError
+        data: bytes = self.content[:size]
+        self.content = self.content[size:]
+        return data
+
+
+class WritingEnd(Descriptor):
+    """The other end of it."""
+
+    def __init__(self, reading: ReadingEnd) -> None:
+        super().__init__()
+        self._reading = reading
+
+    def write(self, data: bytes) -> int:
+        """As ``os.write``."""
+        self._reading.content += data
+        self._reading.changed()
+        return len(data)
+
+    def gone(self) -> None:
+        """See ``Descriptor``."""
+        self._reading.over = True
+        self._reading.changed()
+
+
+def pipe2(_: int) -> tuple[int, int]:
+    """As ``os.pipe2``."""
+    reading = ReadingEnd()
+    writing = WritingEnd(reading)
+    me().receive(writing)
+    return reading.number, writing.number
+
+
+def opened(number: int) -> OpenFile:
+    """The open file of this number."""
+    file: OpenFile = Here.world.descriptors[number]
+    return file
+
+
+def _of_files(name: str) -> Callable[..., Any]:
+    def called(*given: Any, **more: Any) -> Any:
+        return getattr(Here.world.files, name)(*given, **more)
+
+    return called
+
+
+def _sync(_: int) -> None:
+    call()
+    world = Here.world
+    world.block(world.now + SLOWEST_SYNC * world.chance())
+
+
+def _pread(number: int, size: int, offset: int) -> bytes:
+    call()
+    return bytes(opened(number).inode.content[offset : offset + size])
+
+
+def _pwrite(number: int, data: Any, offset: int) -> int:
+    call()
+    opened(number).put(bytes(data), offset)
+    return len(data)
+
+
+def _ftruncate(number: int, size: int) -> None:
+    call()
+    opened(number).inode.changes += 1
+    del opened(number).inode.content[size:]
+
+
+def _nothing(*_: object) -> None:
+    """Of no consequence here."""
+
+
+OPERATIONS = {
+    "open": _of_files("open"),
+    "stat": _of_files("stat"),
+    "rename": _of_files("rename"),
+    "unlink": _of_files("unlink"),
+    "fstat": lambda number: opened(number).inode.seen(),
+    "pread": _pread,
+    "pwrite": _pwrite,
+    "ftruncate": _ftruncate,
+    "fsync": _sync,
+    "fdatasync": _sync,
+    "fchmod": _nothing,
+    "fchown": _nothing,
+    "geteuid": lambda: 0,
+    "pipe2": pipe2,
+}
