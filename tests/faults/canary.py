@@ -1,10 +1,11 @@
 """The jobs of the overlap tests: a program that stamps the time for as long as it is alive.
 
-``canary.py first DIRECTORY [daemon] [closed] [hops] [deaf] [halts] [leaves] [life=SECONDS]``
+``canary.py first DIRECTORY [daemon] [closed] [hops] [deaf] [halts] [leaves]``
     is the first job. *daemon*: it leaves a process in a session of its own, twice forked and deaf to TERM,
     HUP and INT, which stamps too; *closed*: that process closes all descriptors that it inherited; *hops*:
     it forks without a pause and goes on in the child, so that its pid is never the same for long; *deaf*:
     the command ignores those signals too; *halts*: the command stops itself; *leaves*: the command ends.
+    All that stamps ends when there is a file ``enough``.
 ``canary.py second DIRECTORY``
     is the next job: it stamps its start and writes which processes of the first job it sees.
 
@@ -27,12 +28,12 @@ def now() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-def stamp(directory: str, name: str, life: float, *, hops: bool = False) -> None:
+def stamp(directory: str, name: str, *, hops: bool = False) -> None:
     """Write the time every few milliseconds; also say so when the next job has already begun."""
     out = os.open(f"{directory}/stamps.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    until = now() + int(life * 1_000_000_000)
+    until = now() + int(LIFE * 1_000_000_000)
     first = True
-    while (moment := now()) < until:
+    while (moment := now()) < until and not os.path.exists(f"{directory}/enough"):
         os.write(out, b"%d\n" % moment)
         if os.path.exists(f"{directory}/started"):
             os.write(out, b"overlap\n")
@@ -47,7 +48,6 @@ def stamp(directory: str, name: str, life: float, *, hops: bool = False) -> None
 
 def first_job(directory: str, traits: list[str]) -> None:
     """Be the first job."""
-    life = float(next((trait[5:] for trait in traits if trait.startswith("life=")), LIFE))
     _written(directory, "owner", os.environ["LOCKCTL_OWNER"])
     _note_token(directory, "first")
     if "daemon" in traits and os.fork() == 0:
@@ -56,7 +56,7 @@ def first_job(directory: str, traits: list[str]) -> None:
             _be_deaf()
             if "closed" in traits:
                 os.closerange(0, os.sysconf("SC_OPEN_MAX"))
-            stamp(directory, "daemon", life, hops="hops" in traits)
+            stamp(directory, "daemon", hops="hops" in traits)
         os._exit(0)
     if "deaf" in traits:
         _be_deaf()
@@ -67,7 +67,7 @@ def first_job(directory: str, traits: list[str]) -> None:
     if "halts" in traits:
         _written(directory, "ready.command", str(os.getpid()))
         os.kill(os.getpid(), SIGSTOP)
-    stamp(directory, "command", life)
+    stamp(directory, "command")
 
 
 def second_job(directory: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +26,7 @@ ROUNDS = int(os.environ.get("OVERLAP_ROUNDS", "1"))  # more on request
 REPETITIONS = 6 * ROUNDS  # with files, which take no time to be freed; two at once of daemons that never stop forking
 REPETITIONS_OF_LEASES = 2 * ROUNDS  # an even number: every other one has a daemon that closed what it inherited
 AT_ONCE = 5  # more would need more than a lease of files on a machine whose other processor is taken
+LIVES_ON = 0.5  # seconds: a next command that does not wait would start within them
 TTL_OF_FILES = 4.0  # seconds: longer than what starts beside other tests
 
 
@@ -44,6 +46,13 @@ def kill_both(scene: Scene, _: Lockctl) -> None:
     both = [scene.first.pid, scene.guard]
     for pid in both if int(scene.name[1:]) % 2 else reversed(both):
         tree.send(pid, signal.SIGKILL)  # the second may already be dying of the first's death
+
+
+def kill_both_of_a_daemon(scene: Scene, lockctl: Lockctl) -> None:
+    """It lives on for a while, and nobody ends it."""
+    kill_both(scene, lockctl)
+    time.sleep(LIVES_ON)
+    (scene.directory / "enough").touch()
 
 
 def kill_by_name(scene: Scene, _: Lockctl) -> None:
@@ -89,9 +98,8 @@ FAULTS = {
     "whatever is called lockctl killed": Fault(kill_by_name, -signal.SIGKILL),
     # nobody is left to end the daemon: the kernel keeps the lock for as long as it has the descriptor
     "keeper and guard killed": Fault(
-        kill_both,
+        kill_both_of_a_daemon,
         (-signal.SIGKILL, 128 + signal.SIGKILL),
-        ("daemon", "life=2"),
         may_close=False,
         leased=False,
     ),

@@ -432,7 +432,7 @@ def test_ten_thousand_locks_in_bounded_time_and_memory(lockctl, start_server, pi
         assert int(done.stderr.split()[-1]) < 150 * 1024
 
     watching = piped(env=place)
-    assert len([watching.next() for _ in range(10001)]) == 10001
+    assert len([watching.next(limit=60) for _ in range(10001)]) == 10001
 
     def scans():
         return int(str(server.ask("INFO", "commandstats")).partition("cmdstat_scan:calls=")[2].partition(",")[0])
