@@ -73,8 +73,7 @@ def _went_back(history: History) -> bool:
 
 
 def _conflict(one: RunRecord, other: RunRecord) -> bool:
-    modes = {one.plan.mode, other.plan.mode}
-    return "exclusive" in modes
+    return "exclusive" in (one.plan.mode, other.plan.mode) or one.plan.slots != other.plan.slots
 
 
 def _overlaps(history: History) -> Iterator[str]:
@@ -202,6 +201,8 @@ def _promised(history: History, record: RunRecord) -> Promised:
 
 def _hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
     """How many faults a run met and how long they took together; ``None``: they excuse anything."""
+    if len({each.slots for each in history.plan.runs}) > 1:
+        return None  # who comes second is refused
     met, took = 0, 0.0
     beside = history.capabilities.kernel_held and record.plan.mode != "exclusive"
     for fault in history.plan.faults:

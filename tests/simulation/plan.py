@@ -128,6 +128,8 @@ def _mess(chance: random.Random, plan: Plan) -> Plan:
     runs = [
         _run(chance, number % hosts, ttl, once_per, mode, slots) for number in range(chance.choice((2, 2, 3, 3, 4)))
     ]
+    if mode == "slot" and chance.random() < 0.3:
+        runs[-1] = runs[-1]._replace(slots=3)  # it is wrong about how many there are
     faults: list[Fault] = []
     for _ in range(chance.choice((0, 1, 1, 1, 2, 2, 3, 4, 6))):
         faults += _fault(chance, runs, hosts, ttl)

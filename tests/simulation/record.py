@@ -35,6 +35,7 @@ class RunRecord:
         self.lived: list[list[float]] = []  # of each process of the job: from when, until when
         self.granted: list[Granted] = []
         self.holds: list[tuple[float, float]] = []  # when a release was sent that is to keep others out, and how long
+        self.releasing: dict[str, float] = {}  # owners, and when the first request was sent that releases their locks
         self.kept = 0.0  # when the last request was sent that prolonged the lease
         self.owners: dict[str, float] = {}  # and when each was asked for first
         self.asked_back: set[str] = set()  # owners that were given back, whether or not an answer came
@@ -119,7 +120,9 @@ class Recording:
     def release(self, grant: Grant, **more: Any) -> None:
         """See ``Backend``."""
         self._gives_back(grant.claim, "the lock")
-        sent, kept = Here.world.now, self.record.kept + 0.9 * grant.ttl
+        kept = self.record.kept + 0.9 * grant.ttl
+        # what had no answer may have begun the hold
+        sent = self.record.releasing.setdefault(grant.claim.owner, Here.world.now)
         super().release(grant, **more)  # type: ignore[misc]
         self._gave_back(grant.claim)
         if more.get("hold") and sent < kept:
