@@ -13,14 +13,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.network import Server
-from tests.simulation.processes import me
+from tests.simulation.processes import Process, me
 from tests.simulation.system import Descriptor
 from tests.simulation.world import INFINITE, Here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulation.processes import Process
     from tests.simulation.world import Thread
 
 DIRECTORY = "/locks"
@@ -47,7 +46,7 @@ class Inode:
         self.mode = mode
         self.content = bytearray()
         self.changes = 0
-        self.whole: dict[OpenFile, tuple[int, int]] = {}  # flock(2): of which kind, and who asked
+        self.whole: dict[OpenFile, tuple[int, int]] = {}  # flock(2): of which kind, and the pid of who asked
         self.bytes: dict[int, dict[object, int]] = {}  # of open files, or of processes: of which kind
         self.asking: list[tuple[OpenFile, Process, int]] = []  # who waits for flock(2), and for which kind
         self._waits: list[tuple[Thread, int]] = []
@@ -78,10 +77,10 @@ class Inode:
             if thread.number == number:
                 Here.world.wake(thread)
 
-    def in_the_way(self, owner: object, start: int, end: int, kind: int) -> list[tuple[int, object, int]]:
-        """Locks of others on these bytes, in order, which one of this kind does not go with: (byte, owner, kind)."""
+    def in_the_way(self, owner: object, start: int, end: int, kind: int) -> list[tuple[int, int]]:
+        """Locks of others on these bytes, in order, which one of this kind does not go with: (byte, kind)."""
         return [
-            (byte, other, its)
+            (byte, its)
             for byte, owners in sorted(self.bytes.items())
             if start <= byte < end
             for other, its in owners.items()
@@ -191,25 +190,24 @@ class Files(Server):
     def locks(self) -> list[list[str]]:
         """The words of each line of ``/proc/locks``, without its number."""
         lines = []
-        kinds = {fcntl.F_RDLCK: "READ", fcntl.F_WRLCK: "WRITE", fcntl.LOCK_SH: "READ", fcntl.LOCK_EX: "WRITE"}
+        of_whole = {fcntl.LOCK_SH: "READ", fcntl.LOCK_EX: "WRITE"}
+        of_bytes = {fcntl.F_RDLCK: "READ", fcntl.F_WRLCK: "WRITE"}
         for inode in self.names.values():
             where = f"{os.major(DEVICE):02x}:{os.minor(DEVICE):02x}:{inode.number}"
             for kind, pid in inode.whole.values():
-                lines.append(["FLOCK", "ADVISORY", kinds[kind], str(pid), where, "0", "EOF"])
+                lines.append(["FLOCK", "ADVISORY", of_whole[kind], str(pid), where, "0", "EOF"])
             for _, process, kind in inode.asking:
                 if not process.dead:
-                    lines.append(["->", "FLOCK", "ADVISORY", kinds[kind], str(process.pid), where, "0", "EOF"])
+                    lines.append(["->", "FLOCK", "ADVISORY", of_whole[kind], str(process.pid), where, "0", "EOF"])
             for byte, owners in sorted(inode.bytes.items()):
                 for owner, kind in owners.items():
-                    whose = (
-                        ["OFDLCK", "-1"] if isinstance(owner, OpenFile) else ["POSIX", str(getattr(owner, "pid", 0))]
-                    )
-                    lines.append([whose[0], "ADVISORY", kinds[kind], whose[1], where, str(byte), str(byte)])
+                    whose, pid = ("POSIX", owner.pid) if isinstance(owner, Process) else ("OFDLCK", -1)
+                    lines.append([whose, "ADVISORY", of_bytes[kind], str(pid), where, str(byte), str(byte)])
         return lines
 
 
 class ReadingEnd(Descriptor):
-    """That of a pipe: what another process writes is read here."""
+    """The end of a pipe that is read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +223,7 @@ class ReadingEnd(Descriptor):
 
 
 class WritingEnd(Descriptor):
-    """The other end of it."""
+    """The end that others write to."""
 
     def __init__(self, reading: ReadingEnd) -> None:
         super().__init__()

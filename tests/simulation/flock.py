@@ -71,7 +71,7 @@ def control(number: int, command: int, asked: bytes | int = 0) -> bytes:
     if command == fcntl.F_OFD_GETLK:
         if not others:
             return FLOCK.pack(fcntl.F_UNLCK, 0, start, length, 0)
-        byte, _, its = others[0]
+        byte, its = others[0]
         return FLOCK.pack(its, 0, byte, 1, -1)
     if others:
         raise BlockingIOError(errno.EAGAIN, "others have it")

@@ -82,12 +82,12 @@ def _stopped_in_the_way(record: RunRecord) -> float:
 def _freed(history: History, record: RunRecord, grant: Granted) -> float:
     """When a lock that was granted is free again."""
     given_back = record.given_back.get(grant.owner, 0.0)
+    was_given_back = given_back >= grant.known  # and not what was left of an attempt before
     ended = record.kept + history.store.freed(record.plan.ttl)
     if history.capabilities.kernel_held and record.span is not None:
-        ended = max(ended, record.span[1]) if given_back >= grant.known else record.span[1]
-    if given_back >= grant.known:  # and not what was left of an attempt before
-        return min(given_back, ended) if history.capabilities.kernel_held else given_back
-    return ended
+        # the guard of a keeper that is stopped frees a file
+        return min(given_back, max(ended, record.span[1])) if was_given_back else record.span[1]
+    return given_back if was_given_back else ended
 
 
 def _times_with_room(taken: list[tuple[float, float]], places: int) -> Iterator[tuple[float, float]]:
