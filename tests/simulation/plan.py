@@ -302,6 +302,15 @@ def _stopped_in_line(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=tuple(runs), faults=(Fault("pause", slots, at, 5 * ttl, who),))
 
 
+def _left_behind(chance: random.Random, plan: Plan) -> Plan:
+    """A keeper that is stopped while its job ends, and goes on when another one has the lock."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 3.0))
+    runs = (first, first._replace(start=0.3, length=4 * ttl))
+    stopped = Fault("pause", 0, chance.uniform(0.5, first.length), chance.uniform(1.2, 3.0) * ttl, KEEPER)
+    return plan._replace(runs=runs, faults=(stopped,))
+
+
 def _freed_as_it_ends(chance: random.Random, plan: Plan) -> Plan:
     """A lock that is taken from somebody in the moment in which it is given back, and another one gets it."""
     first = RunPlan(0, 0.0, chance.choice(TTLS), 60.0, chance.uniform(1.0, 4.0))
@@ -446,5 +455,5 @@ KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "for
 KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other")
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
-    *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends),
+    *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind),
 )
