@@ -162,7 +162,9 @@ def test_readers_and_slots_wait_for_redis_py(
 def test_redis_py_is_refused_as_long_as_a_lock_is_held_after_its_job(
     lockctl: Lockctl, options: list[str], redis_py: Start
 ) -> None:
-    done = lockctl("run", "-l", "nightly", "--min-hold", "3s", *options, "--", "true")
+    done = lockctl("run", "-l", "nightly", "--min-hold", "60s", *options, "--", "true")
     assert (done.returncode, done.stderr) == (0, "")
     assert let_go(redis_py()) == 9
+    assert lockctl("force-release", "nightly", "--yes", *options).returncode == 0
+    assert lockctl("run", "-l", "nightly", "--min-hold", "1s", *options, "--", "true").returncode == 0
     assert holds(redis_py(LIMIT))

@@ -110,7 +110,9 @@ def test_lockctl_is_refused_while_redlock_py_holds_and_shows_it_as_foreign(
 def test_redlock_py_is_refused_as_long_as_a_lock_is_held_after_its_job(
     lockctl: Lockctl, options: list[str], redlock_py: Start
 ) -> None:
-    done = lockctl("run", "-l", "nightly", "--min-hold", "3s", *options, "--", "true")
+    done = lockctl("run", "-l", "nightly", "--min-hold", "60s", *options, "--", "true")
     assert (done.returncode, done.stderr) == (0, "")
     assert let_go(redlock_py()) == 9
+    assert lockctl("force-release", "nightly", "--yes", *options).returncode == 0
+    assert lockctl("run", "-l", "nightly", "--min-hold", "1s", *options, "--", "true").returncode == 0
     assert holds(redlock_py(100))
