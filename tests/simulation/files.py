@@ -241,6 +241,12 @@ class WritingEnd(Descriptor):
         self._reading.changed()
 
 
+def lines() -> list[list[str]]:
+    """Those of ``/proc/locks``."""
+    found: list[list[str]] = Here.world.files.locks()
+    return found
+
+
 def pipe2(_: int) -> tuple[int, int]:
     """As ``os.pipe2``."""
     reading = ReadingEnd()
@@ -285,7 +291,7 @@ def _ftruncate(number: int, size: int) -> None:
     del opened(number).inode.content[size:]
 
 
-def _nothing(*_: object) -> None:
+def nothing(*_: object, **__: object) -> None:
     """Of no consequence here."""
 
 
@@ -300,8 +306,8 @@ OPERATIONS = {
     "ftruncate": _ftruncate,
     "fsync": _sync,
     "fdatasync": _sync,
-    "fchmod": _nothing,
-    "fchown": _nothing,
+    "fchmod": nothing,
+    "fchown": nothing,
     "geteuid": lambda: 0,
     "pipe2": pipe2,
 }

@@ -39,6 +39,7 @@ from lockctl.stores.postgresql import session
 from lockctl.supervise import fork, guard, keeper, preload, signals, starting, tree  # noqa: F401
 from lockctl.wire import answer, deadline, stream
 from tests.simulation import files, flock, postgresql, threads, values
+from tests.simulation.files import nothing
 from tests.simulation.processes import me
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
 from tests.simulation.world import Here, Mutex
@@ -111,18 +112,14 @@ def _socketpair(*_: object) -> tuple[End, End]:
     return one, other
 
 
-def _nothing(*_: object, **__: object) -> None:
-    """Of no consequence here."""
-
-
 def _virtual(module: Any, **replaced: Any) -> SimpleNamespace:
     return SimpleNamespace(**{**vars(module), **replaced})
 
 
 def _send(pid: int, signum: int) -> bool:
     Here.world.step()
-    process = me().system.processes.get(pid)
-    if process is None or process.dead:
+    process = me().system.alive(pid)
+    if process is None:
         return False
     process.take(int(signum), 0, me().pid)
     return True
@@ -149,9 +146,9 @@ OS = _virtual(
     getpid=lambda: me().pid,
     getppid=lambda: getattr(me().parent, "pid", 1),
     getpgrp=lambda: 1,
-    setpgid=_nothing,
-    set_inheritable=_nothing,
-    set_blocking=_nothing,
+    setpgid=nothing,
+    set_inheritable=nothing,
+    set_blocking=nothing,
     urandom=_urandom,
     pipe2=_pipe2,
     read=_read,
@@ -160,7 +157,7 @@ OS = _virtual(
     waitpid=_waitpid,
     kill=_send,
 )
-FILES = SimpleNamespace(**{**vars(OS), **files.OPERATIONS})
+FILES = _virtual(OS, **files.OPERATIONS)
 FCNTL = _virtual(fcntl, flock=flock.flock, lockf=flock.lockf, fcntl=flock.control)
 SELECT = _virtual(select, poll=Poll)
 TIME = _virtual(
@@ -177,7 +174,7 @@ THREAD = SimpleNamespace(
     _count=lambda: 1,  # beside other threads no limit of the process is set
     start_new_thread=lambda body, arguments: Here.world.start(me(), lambda: body(*arguments)),
 )
-GC = _virtual(gc, freeze=_nothing, enable=_nothing)
+GC = _virtual(gc, freeze=nothing, enable=nothing)
 SOCKET = _virtual(_socket, socketpair=_socketpair)
 
 
@@ -195,17 +192,16 @@ def _below(pid: int) -> Iterable[Process]:
 
 
 def _stat_fields(pid: int) -> tuple[bytes] | None:
-    process = me().system.processes.get(pid)
-    return None if process is None or process.dead else (b"T" if process.stopped else b"S",)
+    process = me().system.alive(pid)
+    return None if process is None else (b"T" if process.stopped else b"S",)
 
 
 def _start_time(pid: int) -> int | None:
-    process = me().system.processes.get(pid)
-    return None if process is None or process.dead else pid
+    return pid if me().system.alive(pid) else None
 
 
 TREE = SimpleNamespace(
-    hold_proc=_nothing,
+    hold_proc=nothing,
     send=_send,
     signal_all=_signal_all,
     children=lambda pid: [each.pid for each in me().system.processes[pid].children],
@@ -213,7 +209,7 @@ TREE = SimpleNamespace(
     named=lambda pids: ", ".join(map(str, pids)),
     stat_fields=_stat_fields,
     start_time=_start_time,
-    parent_of=_nothing,
+    parent_of=nothing,
 )
 
 
@@ -256,7 +252,7 @@ KERNEL = _virtual(
     timer_descriptor=lambda _: Timer(me().clock).number,
     set_timer=_set_timer,
     clear_timer=lambda descriptor: Here.world.descriptors[descriptor].set(None),
-    set_process_name=_nothing,
+    set_process_name=nothing,
     become_subreaper=_become_subreaper,
     set_death_signal=_die_with_parent,
     unlock=flock.unlock,
@@ -338,14 +334,14 @@ def _install_for_kazoo() -> None:
 def _install_for_files() -> None:
     """Replace what is said of processes and of the host in /proc."""
     put(wait, "_forked", _forked)
-    put(queue, "_lines", lambda: list(Here.world.files.locks()))
+    put(queue, "_lines", files.lines)
     put(tree, "start_time", _start_time)
     put(file_address, "filesystem", lambda *_: "ext4")
     for module in (layout, file_inspect):
         put(module, "boot_id", lambda: "this one")
         put(module, "pid_namespace", lambda: file_inspect.INITIAL_PID_NAMESPACE)
     for name in ("_user_of", "_command_of"):
-        put(file_inspect, name, _nothing)
+        put(file_inspect, name, nothing)
     put(file_inspect, "_name_of", lambda _: b"")
     for module in (kernel, share):
         put(module, "unlock", flock.unlock)
@@ -397,5 +393,5 @@ def install() -> None:
     put(keeper, "gc", GC)
     put(fork, "monotonic", _now)
     put(fork, "sleep", _pause)
-    put(preload, "load_rest", _nothing)
-    put(loading, "load", _nothing)
+    put(preload, "load_rest", nothing)
+    put(loading, "load", nothing)

@@ -182,6 +182,11 @@ class System:
     def __init__(self) -> None:
         self.processes: dict[int, Process] = {}
 
+    def alive(self, pid: int) -> Process | None:
+        """The process of this pid, unless it is dead."""
+        process = self.processes.get(pid)
+        return None if process is None or process.dead else process
+
     def number(self, process: Process) -> int:
         """A pid."""
         pid = 100 + len(self.processes)

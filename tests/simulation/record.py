@@ -54,11 +54,6 @@ class RunRecord:
         """Whether a process of the job lives."""
         return any(end == INFINITE for _, end in self.lived)
 
-    @staticmethod
-    def unable_of(process: Process | None) -> list[tuple[float, float]]:
-        """From when until when one of its processes could do nothing."""
-        return [] if process is None else process.unable
-
     @property
     def helper(self) -> Process | None:
         """That of a keeper that waits for a file."""

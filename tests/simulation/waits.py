@@ -71,8 +71,10 @@ def _unused(history: History) -> Iterator[str]:
 
 def _stopped_in_the_way(record: RunRecord) -> float:
     """Seconds for which a run may have kept others from a file, because one of its processes was stopped meanwhile."""
-    stopped = STEPPED_OVER + sum(end - begin for begin, end in record.unable_of(record.guard) if end < INFINITE)
-    for begin, end in record.unable_of(record.keeper):
+    if record.keeper is None or record.guard is None:
+        return 0.0
+    stopped = STEPPED_OVER + sum(end - begin for begin, end in record.guard.unable if end < INFINITE)
+    for begin, end in record.keeper.unable:
         runs = record.span is not None and record.span[0] < begin  # then the guard frees it
         if end < INFINITE and not (runs or begin in record.stopped_waiting):
             stopped += end - begin
