@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 # S3 compares and writes in one step. moto does it in two, so it is given one request at a time.
 PROGRAM = """
 import email.utils, io, sys, threading, time
+from moto import backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import run_simple
+from werkzeug.serving import WSGIRequestHandler, run_simple
+
+services = list(backends.list_of_moto_modules())
+backends.list_of_moto_modules = lambda: services  # it would look at 180 folders for each request
+WSGIRequestHandler.protocol_version = "HTTP/1.1"  # connections are kept, as by S3
 
 moto, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
 ahead = {}  # bucket -> seconds
