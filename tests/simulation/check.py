@@ -37,6 +37,7 @@ def violations(history: History) -> list[str]:
         *_overlaps(history),
         *_beside_others(history),
         *_holds(history),
+        *_needless_holds(history),
         *_tokens(history),
         *_unhealthy(history),
         *_left(history),
@@ -119,6 +120,13 @@ def _holds(history: History) -> Iterator[str]:
                 for grant in other.granted:
                     if other is not record and sent < grant.known < until:
                         yield f"hold: {other.name} has the lock at {grant.known:.3f}, before {until:.3f}"
+
+
+def _needless_holds(history: History) -> Iterator[str]:
+    """Locks that were kept by --min-hold although they are another's, or were asked for."""
+    for record in history.records:
+        if record.outcome is not None and record.outcome.kind in ("lost", "revoked") and record.holds:
+            yield f"hold: {record.name} is {record.outcome.kind}, and keeps the lock for {record.holds[0][1]:.3f} s"
 
 
 def _may_outlive_its_lock(history: History, record: RunRecord, until: float) -> bool:

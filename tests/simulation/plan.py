@@ -88,15 +88,16 @@ def drawn(seed: int, store: str) -> Plan:
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up]
     if store == "file":
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
-    situations += [_out_of_reach, _few_left if store == "redlock" else _slot_of_the_dead]
+    situations.append(_out_of_reach)
+    situations += [_few_left] if store == "redlock" else [_slot_of_the_dead, _at_once, _newcomer, _queued]
     if store == "zookeeper":
-        situations += [_apart, _apart, _asked_in_turn, _at_once]
+        situations += [_apart, _apart, _asked_in_turn]
     else:
-        situations.append(_unanswered)
+        situations += [_unanswered, _granted_twice]
     if store == "etcd":
         situations += [_deposed, _deposed]
     if store in ("postgresql", "transaction"):
-        situations += [_beside_others, _asked_in_turn, _freed_in_turn, _at_once, _newcomer, _restarted]
+        situations += [_beside_others, _asked_in_turn, _freed_in_turn, _restarted]
     return chance.choice(situations)(chance, _quiet(seed, store))
 
 
@@ -257,7 +258,8 @@ def _beside_others(chance: random.Random, plan: Plan) -> Plan:
 def _at_once(chance: random.Random, plan: Plan) -> Plan:
     """Several who may be inside together, and come together."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.02, 0.1, 0.2))
-    first = RunPlan(0, 0.0, ttl, 60.0, ttl / 2, mode=chance.choice(("shared", "slot")), slots=1)
+    mode = chance.choice(("shared", "slot")) if plan.store != "consul" else "slot"
+    first = RunPlan(0, 0.0, ttl, 60.0, ttl / 2, mode=mode)
     if first.mode == "slot":
         first = first._replace(slots=chance.choice((2, 3)))
     apart = 0.01 if plan.store == "file" else 8 * slowest
@@ -278,8 +280,10 @@ def _queued(chance: random.Random, plan: Plan) -> Plan:
     """Several who wait, and something happens to the one in front, or to its helper."""
     ttl, length = chance.choice(TTLS), chance.uniform(2.0, 8.0)
     modes = chance.choice((("exclusive",), ("exclusive",), ("shared", "exclusive"), ("slot",)))
+    if plan.store == "consul" and "shared" in modes:
+        modes = ("exclusive",)
     runs = [
-        RunPlan(0, 0.3 * number + chance.uniform(0, 0.2), ttl, 120.0, length, mode=chance.choice(modes))
+        RunPlan(number % 2, 0.3 * number + chance.uniform(0, 0.2), ttl, 120.0, length, mode=chance.choice(modes))
         for number in range(chance.choice((3, 4, 5)))
     ]
     runs = [each._replace(slots=2 if each.mode == "slot" else 1) for each in runs]
@@ -287,7 +291,8 @@ def _queued(chance: random.Random, plan: Plan) -> Plan:
     for _ in range(chance.choice((1, 1, 2))):
         time = chance.uniform(1.5, 3 * length)
         span = chance.choice((INFINITE, chance.uniform(0, 3) * ttl))
-        faults.append(Fault("pause", chance.randrange(len(runs)), time, span, chance.randrange(3)))
+        who = chance.randrange(3 if plan.store == "file" else 2)
+        faults.append(Fault("pause", chance.randrange(len(runs)), time, span, who))
     return plan._replace(runs=tuple(runs), faults=tuple(faults))
 
 
@@ -343,6 +348,16 @@ def _given_up(chance: random.Random, plan: Plan) -> Plan:
     else:
         late = [Fault("late", 0, number, chance.uniform(9.5, 19.0), REQUEST)]
     return plan._replace(runs=runs[: chance.choice((1, 2))], faults=tuple(late))
+
+
+def _granted_twice(chance: random.Random, plan: Plan) -> Plan:
+    """A grant whose answer is lost, the same one again, and then silence: its lease must count from the second."""
+    ttl = 20.0
+    holder = RunPlan(0, 0.0, ttl, 60.0, 3 * ttl, INFINITE)
+    runs = (holder, holder._replace(host=1, start=chance.uniform(1.0, 9.0), length=1.0, wait=120.0))
+    unanswered = Fault("late", 0, chance.randrange(1, 8), chance.uniform(10.0, 12.0), ANSWER)
+    silence = Fault("cut", 0, chance.uniform(10.1, 14.0), 3 * ttl, BOTH)
+    return plan._replace(runs=runs, faults=(unanswered, silence))
 
 
 def _out_of_reach(chance: random.Random, plan: Plan) -> Plan:

@@ -278,7 +278,7 @@ STORES = {
         _owners_in_consul,
         _success_in_consul,
         0.0,
-        lambda ttl: 2.3 * max(ttl, 10.0),  # it has no shorter sessions, and keeps a lock closed for as long again
+        lambda ttl: 3.3 * max(ttl, 10.0),  # twice that of a session, none of which is shorter, and the lock delay
     ),
     "zookeeper": Store(
         ZooKeeperBackend,
