@@ -135,8 +135,9 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def command_line(options: Sequence[str], record: Path) -> list[str]:
-    """The command for one process of pytest."""
-    return [sys.executable, "-m", "pytest", "--rootdir=.", "-p", "tests.suite", "--record", str(record), *options]
+    """The command for one process of pytest. Its directory has a short name, for sockets of servers."""
+    where = ("--rootdir=.", f"--basetemp={record.parent / 'files'}")
+    return [sys.executable, "-m", "pytest", *where, "-p", "tests.suite", "--record", str(record), *options]
 
 
 def run_part(part: Part, directory: Path) -> Ran:
