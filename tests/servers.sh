@@ -105,7 +105,7 @@ packages=$(printf '%s\n' "$plan" |
     sed -nE 's/^Inst ([^ ]+) \(([^ ]+) .*/\1=\2/p' | grep -vE '^(libllvm|libz3|perl|libperl|libjs-|fonts-glyph)')
 # shellcheck disable=SC2086 # a list of words
 (cd "$apt/archives" && timeout 900 apt-get download $packages >>"$log" 2>&1) || :
-find "$apt/archives" -maxdepth 1 -name '*.deb' -print0 | xargs -0 -r -n 1 -P "$(nproc)" sh -c 'dpkg-deb -x "$1" "$0"' "$place/new" || :
+find "$apt/archives" -maxdepth 1 -name '*.deb' -print0 | xargs -0 -r -n 1 -P "$(nproc)" sh -c 'dpkg-deb -x "$1" "$0"' "$place/new"
 # Links to places below / mean places below here.
 find "$place/new" -type l -lname '/*' | while read -r link; do
     target=$place/new$(readlink "$link")
