@@ -15,6 +15,7 @@ KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
 OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
 NODES = 5  # of a store with several
 TTLS = (6.0, 10.0, 10.0, 20.0)
+WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
 
 
 class RunPlan(NamedTuple):
@@ -124,7 +125,7 @@ def _mess(chance: random.Random, plan: Plan) -> Plan:
     rates = tuple([1 + spread / 2 * chance.choice((-1, 0, 1)) for _ in range(hosts + 1)])
     once_per = chance.choice((None, None, None, 60.0))
     mode, slots = chance.choice((("exclusive", 1),) * 8 + (("shared", 1), ("slot", 2)))
-    if plan.store == "redlock" or (plan.store == "consul" and mode == "shared"):
+    if mode in WITHOUT.get(plan.store, ()):
         mode, slots = "exclusive", 1
     runs = [
         _run(chance, number % hosts, ttl, once_per, mode, slots) for number in range(chance.choice((2, 2, 3, 3, 4)))
@@ -258,7 +259,7 @@ def _beside_others(chance: random.Random, plan: Plan) -> Plan:
 def _at_once(chance: random.Random, plan: Plan) -> Plan:
     """Several who may be inside together, and come together."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.02, 0.1, 0.2))
-    mode = chance.choice(("shared", "slot")) if plan.store != "consul" else "slot"
+    mode = chance.choice([each for each in ("shared", "slot") if each not in WITHOUT.get(plan.store, ())])
     first = RunPlan(0, 0.0, ttl, 60.0, ttl / 2, mode=mode)
     if first.mode == "slot":
         first = first._replace(slots=chance.choice((2, 3)))
@@ -280,7 +281,7 @@ def _queued(chance: random.Random, plan: Plan) -> Plan:
     """Several who wait, and something happens to the one in front, or to its helper."""
     ttl, length = chance.choice(TTLS), chance.uniform(2.0, 8.0)
     modes = chance.choice((("exclusive",), ("exclusive",), ("shared", "exclusive"), ("slot",)))
-    if plan.store == "consul" and "shared" in modes:
+    if not set(modes).isdisjoint(WITHOUT.get(plan.store, ())):
         modes = ("exclusive",)
     runs = [
         RunPlan(number % 2, 0.3 * number + chance.uniform(0, 0.2), ttl, 120.0, length, mode=chance.choice(modes))
