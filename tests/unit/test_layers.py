@@ -207,14 +207,21 @@ def of_the_command_line(path: Path) -> Iterator[str]:
             yield f"{path}:{getattr(node, 'lineno', 0)}: {text}"
 
 
-def test_a_run_on_files_loads_no_module_that_costs_more_than_the_lock(lockctl: Lockctl) -> None:
+def loaded(lockctl: Lockctl, *words: str) -> set[str]:
+    """The modules that Python imports with these words after its name."""
     environment = lockctl.environment({name: "" for name in os.environ if name.startswith("COV")})
+    command = [sys.executable, "-X", "importtime", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True)
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
-    def loaded(*words: str) -> set[str]:
-        command = [sys.executable, "-X", "importtime", *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True)
-        return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
-    by_run = loaded(lockctl.command, "run", "-b", lockctl.url, "--", "true") - loaded("-c", "pass")
+def test_a_run_on_files_loads_no_module_that_costs_more_than_the_lock(lockctl: Lockctl) -> None:
+    by_run = loaded(lockctl, lockctl.command, "run", "-b", lockctl.url, "--", "true") - loaded(lockctl, "-c", "pass")
     assert "_ctypes" in by_run
     assert not by_run & SLOW
+
+
+def test_another_verb_does_not_load_inspect(lockctl: Lockctl) -> None:
+    by_list = loaded(lockctl, lockctl.command, "list", "--json")
+    assert {"click", "lockctl.cli.query"} <= by_list
+    assert by_list.isdisjoint({"inspect", "ast", "dis", "tokenize"})
