@@ -78,6 +78,7 @@ class Attempt:
         number of slots.
         """
         if not self.locked and self._position is not None:
+            self._collect_looks(deadline)
             self._granted(self._position.look(deadline))
             self._leave_no_key(deadline)
         elif not self.locked:
@@ -101,6 +102,7 @@ class Attempt:
             self._sit_out(deadline)
             if self.held_for() > 0:
                 return
+        self._collect_looks(deadline)
         self._granted(self._position.stand(deadline))
         self._leave_no_key(deadline)
 
@@ -285,6 +287,11 @@ class Attempt:
                 self._table_is_locked = error.code == LOCK_TIMEOUT
                 if self._scope is scope.TRANSACTION:
                     raise _aborted(error) from None
+
+    def _collect_looks(self, deadline: Deadline) -> None:
+        """Wait for the late answer to a look at a hold, if there is one: until then the queue cannot be asked."""
+        if self._position is not None and not self._position.is_asking:
+            self._collect(deadline)
 
     def _revocation_column(self) -> str:
         if not self._shares:

@@ -72,6 +72,11 @@ class Position:
         """Whether the server may grant the lock at any moment."""
         return self._asked == LINE
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether the answer that the session waits for, if any, is one to this queue."""
+        return bool(self._asked)
+
     def join(self, deadline: Deadline) -> None:
         """Have a ticket."""
         while self._ticket is None:

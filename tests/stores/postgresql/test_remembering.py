@@ -136,6 +136,27 @@ def test_who_waits_goes_on_within_a_moment_when_an_operator_ends_a_hold(place: P
 
 
 @SCOPES
+def test_who_got_no_answer_about_a_hold_in_time_keeps_its_place_in_the_queue(
+    place: Place, start_proxy: Callable[..., Proxy], scope: str
+) -> None:
+    holder, proxy, mine = place.client(), start_proxy(place.server), claim()
+    holder.release(take(holder, claim()), timeout=LIMIT, hold=600.0)
+    waiter = place.client(proxy.address, scope=scope)
+    assert waiter.try_acquire(mine, timeout=LIMIT) is None
+    waiter.wait(mine, timeout=1.0, interrupt=None)  # in the queue
+    for _ in range(2):
+        proxy.mode = "delay=0.7"
+        waiter.wait(mine, timeout=0.3, interrupt=None)
+        proxy.mode = "pass"
+        assert waiter.try_acquire(mine, timeout=LIMIT) is None
+    proxy.mode = "delay=0.7"
+    waiter.wait(mine, timeout=0.3, interrupt=None)
+    proxy.mode = "pass"
+    end_rest(holder)
+    wait_for_turn(waiter, mine)
+
+
+@SCOPES
 def test_a_short_lease_does_not_end_the_wait_for_a_long_hold(place: Place, scope: str) -> None:
     holder, waiter = place.client(), place.client(scope=scope)
     holder.release(take(holder, claim()), timeout=LIMIT, hold=2.5)
