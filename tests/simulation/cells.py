@@ -177,9 +177,11 @@ class ExactBackend(CellBackend):
     """Locks in the one."""
 
     capabilities: ClassVar[Capabilities] = MemoryBackend.capabilities
+    parameters: ClassVar[dict[str, str]] = {}
 
 
 class WholeSecondsBackend(CellBackend):
     """Locks in the other."""
 
     capabilities: ClassVar[Capabilities] = S3Backend.capabilities
+    parameters: ClassVar[dict[str, str]] = {}

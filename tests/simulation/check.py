@@ -13,7 +13,7 @@ from lockctl.lease import period
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import FIRST_PATIENCE
 from tests.simulation import waits
-from tests.simulation.plan import KEPT, LOST, OLD, OLDER
+from tests.simulation.plan import KEPT, LOCK, LOST, OLD, OLDER
 from tests.simulation.waits import HANDED_OVER, NOTICED
 from tests.simulation.world import INFINITE
 
@@ -38,6 +38,8 @@ def violations(history: History) -> list[str]:
         *_beside_others(history),
         *_holds(history),
         *_needless_holds(history),
+        *_forgotten(history),
+        *_told(history),
         *_tokens(history),
         *_unhealthy(history),
         *_left(history),
@@ -74,7 +76,8 @@ def _went_back(history: History) -> bool:
 
 
 def _conflict(one: RunRecord, other: RunRecord) -> bool:
-    return "exclusive" in (one.plan.mode, other.plan.mode) or one.plan.slots != other.plan.slots
+    alone = "exclusive" in (one.plan.mode, other.plan.mode) or one.plan.slots != other.plan.slots
+    return alone and not set(one.plan.locks).isdisjoint(other.plan.locks)
 
 
 def _overlaps(history: History) -> Iterator[str]:
@@ -99,6 +102,8 @@ def _beside_others(history: History) -> Iterator[str]:
     """Jobs that lived while a program that is not lockctl had their lock."""
     for program in history.programs:
         for record in history.records:
+            if LOCK not in record.plan.locks:
+                continue
             if program.span is None or record.span is None or any(each.now for each in history.revoked):
                 continue
             begin = max(program.span[0], record.span[0])
@@ -114,11 +119,13 @@ def _holds(history: History) -> Iterator[str]:
     if any(each.now for each in history.revoked):
         return
     for record in history.records:
-        for sent, seconds in record.holds[:1]:  # a later one is only to make sure
-            until = sent + seconds * (1 - history.capabilities.rate_error) - HOLD_ERROR
+        for name, hold in record.holds.items():
+            if not hold.in_time:
+                continue
+            sent, until = hold.sent, hold.sent + hold.seconds * (1 - history.capabilities.rate_error) - HOLD_ERROR
             for other in history.records:
                 for grant in other.granted:
-                    if other is not record and sent < grant.known < until:
+                    if other is not record and grant.name == name and sent < grant.known < until:
                         yield f"hold: {other.name} has the lock at {grant.known:.3f}, before {until:.3f}"
 
 
@@ -126,7 +133,37 @@ def _needless_holds(history: History) -> Iterator[str]:
     """Locks that were kept by --min-hold although they are another's, or were asked for."""
     for record in history.records:
         if record.outcome is not None and record.outcome.kind in ("lost", "revoked") and record.holds:
-            yield f"hold: {record.name} is {record.outcome.kind}, and keeps the lock for {record.holds[0][1]:.3f} s"
+            longest = max(each.seconds for each in record.holds.values())
+            yield f"hold: {record.name} is {record.outcome.kind}, and keeps the lock for {longest:.3f} s"
+
+
+def _forgotten(history: History) -> Iterator[str]:
+    """What a run that came to its end has to do for each of its locks, and did not do."""
+    for record in history.records:
+        outcome, span, plan = record.outcome, record.span, record.plan
+        if outcome is None or span is None or outcome.kind != "exited" or outcome.not_released or outcome.error:
+            continue
+        kept_until = record.granted[-1].known + plan.min_hold - HOLD_ERROR
+        for name in plan.locks:
+            if record.ended < kept_until and name not in record.holds:
+                yield f"hold: {record.name} ends at {record.ended:.3f}, and does not keep {name} until {kept_until:.3f}"
+            noted = name in record.noted or plan.once_per is None or outcome.status != 0
+            if not (noted or history.plan.faults):
+                yield f"success: {record.name} has noted none of {name}"
+
+
+def _told(history: History) -> Iterator[str]:
+    """Commands that were told other tokens than those of their locks."""
+    for record in history.records:
+        told = dict([each.decode().split("=", 1) for each in record.told])
+        if "LOCKCTL_TOKEN" not in told:
+            continue
+        granted = {name: str(each.token) for name, each in record.last_grants.items()}
+        several = told.get("LOCKCTL_TOKENS", f"{record.plan.locks[0]}={told['LOCKCTL_TOKEN']}")
+        if several != " ".join([f"{name}={granted[name]}" for name in record.plan.locks]):
+            yield f"told: {record.name} has {granted}, and its command is told {several}"
+        elif told["LOCKCTL_TOKEN"] != granted[record.plan.locks[0]]:
+            yield f"told: {record.name} has {granted}, and its command is told {told['LOCKCTL_TOKEN']}"
 
 
 def _may_outlive_its_lock(history: History, record: RunRecord, until: float) -> bool:
@@ -178,7 +215,7 @@ def _tokens(history: History) -> Iterator[str]:
     grants = sorted((grant.known, grant, record) for record in history.records for grant in record.granted)
     for number, (_, later, record) in enumerate(grants):
         for _, earlier, other in grants[:number]:
-            if earlier.owner == later.owner:
+            if earlier.owner == later.owner or earlier.name != later.name:
                 continue
             if history.plan.store == "seconds" and _forgot(history) and later.known < earlier.known + 1.0:
                 continue  # the clock of the store may not have moved since the grant that it lost
@@ -297,7 +334,7 @@ def _kept(history: History) -> Iterator[str]:
         outcome, span = record.outcome, record.span
         if outcome is None or span is None or not outcome.not_released or outcome.kind not in ("exited", "signaled"):
             continue
-        patience = min(record.kept + 0.9 * record.plan.ttl - span[1], ACQUIRE_TIMEOUT)
+        patience = min(min(record.kept.values()) + 0.9 * record.plan.ttl - span[1], ACQUIRE_TIMEOUT)
         if patience < 0.8 * ACQUIRE_TIMEOUT or history.plan.slowest > 0.05:
             continue
         if all(each.at + each.value < span[1] + 0.3 * patience for each in faults):
@@ -308,7 +345,7 @@ def _revoked(history: History) -> Iterator[str]:
     asked = {each.owner for each in history.revoked if not each.now}
     for record in history.records:
         revoked = record.outcome is not None and record.outcome.kind == "revoked"
-        if revoked and record.granted[-1].owner not in asked:
+        if revoked and asked.isdisjoint(each.owner for each in record.last_grants.values()):
             yield f"revoked: {record.name}, but nobody has asked for its lock"
 
 
@@ -317,7 +354,8 @@ def _untold(history: History) -> Iterator[str]:
     kinds = {each.kind for each in history.plan.faults}
     for asked in history.revoked:
         for record in history.records:
-            if not (asked.done and kinds == {"revoke"} and record.granted and record.granted[-1].token == asked.token):
+            grant = record.last_grants.get(LOCK)
+            if not (asked.done and kinds == {"revoke"} and grant is not None and grant.token == asked.token):
                 continue
             promised = _promised(history, record)
             longest = promised.interval * 1.2 + 12 * history.plan.slowest * len(history.plan.runs) + NOTICED
@@ -370,17 +408,20 @@ def _successes(history: History) -> Iterator[str]:
     jumps = ("forget", "jump", "wrong") if history.capabilities.kernel_held else ("forget", "jump")
     if _forgot(history) or any(each.kind in jumps for each in history.plan.faults):
         return
-    noted = [(*record.noted, record) for record in history.records if record.noted is not None]
-    kept = history.store.success(history.servers)
-    if noted and (kept is None or kept < max(each[0] for each in noted)):
-        yield f"success: {max(each[0] for each in noted)} was noted, but there is {kept}"
-    for at, known, first in noted:
-        for record in history.records:
-            if record is first or record.span is None or not record.granted or record.plan.once_per is None:
-                continue
-            grant = record.granted[-1]
-            if grant.sent >= known and period.is_done(at, grant.at, record.plan.once_per):
-                yield f"success: {record.name} runs although {first.name} succeeded in this period"
+    for name in history.plan.locks:
+        noted = [(*record.noted[name], record) for record in history.records if name in record.noted]
+        kept = history.store.success(history.servers, name)
+        if noted and (kept is None or kept < max(each[0] for each in noted)):
+            yield f"success: {max(each[0] for each in noted)} was noted of {name}, but there is {kept}"
+        for at, known, first in noted:
+            for record in history.records:
+                period_length, asked = record.plan.once_per, record.plan.locks[0] == name
+                if record is first or record.span is None or period_length is None or not (asked and record.granted):
+                    continue
+                sent = max(each.sent for each in record.granted if each.name == name)
+                now = max(record.last_grants.values(), key=lambda each: each.at).at
+                if sent >= known and period.is_done(at, now, period_length):
+                    yield f"success: {record.name} runs although {first.name} succeeded in this period"
 
 
 def _statuses(history: History) -> Iterator[str]:
@@ -392,5 +433,5 @@ def _statuses(history: History) -> Iterator[str]:
             continue  # who is killed may not tell
         if outcome.kind in ("exited", "signaled") and outcome.status != status:
             yield f"status: that of the command of {record.name} is {status}, and {outcome.status} is told"
-        if record.noted is not None and status != 0:
+        if record.noted and status != 0:
             yield f"success: {record.name} has noted one, but its command ended with {status}"

@@ -22,7 +22,7 @@ from tests.simulation.files import Files
 from tests.simulation.flock import Flock
 from tests.simulation.jobs import Job
 from tests.simulation.network import Host, Network
-from tests.simulation.plan import GUARD, HELPER, KEPT, OLD, OLDER
+from tests.simulation.plan import GUARD, HELPER, KEPT, LOCK, OLD, OLDER
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import Process, System
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Fault, Plan
     from tests.simulation.world import Clock
 
-LOCK = "nightly"
 ASK_TIMEOUT = 10.0  # seconds for a request of an operator
 GUARD_LATENESS = 0.003  # seconds from its fork to its first step
 RECORDED = {name: recorded(store.backend) for name, store in STORES.items()}
@@ -83,10 +82,14 @@ class History:
         for fault in self.plan.faults:
             world.at(fault.at, self._apply, fault)
         self.drained = world.run(self.horizon())
-        self.left_at_end = self.store.owners(self.servers)
+        self.left_at_end = self._owners()
         world.now += 2 * max(each.ttl + each.min_hold for each in self.plan.runs)
-        self.left_for_ever = self.store.owners(self.servers)
+        self.left_for_ever = self._owners()
         world.end()
+
+    def _owners(self) -> set[str]:
+        """Whose locks, and places in queues, are there."""
+        return set().union(*(self.store.owners(self.servers, name) for name in self.plan.locks))
 
     def _connect(self, clock: Clock, name: str, deadline: Deadline, where: str) -> Any:
         host, server = self._ends(clock, name)
@@ -156,7 +159,7 @@ class History:
             world.tell(record.name, f"fails: {record.failure}")
         handle.dismiss()
         record.ended = world.now
-        record.left = record.owners.keys() & self.store.owners(self.servers)
+        record.left = record.owners.keys() & self._owners()
 
     @staticmethod
     def _begin_wait(_: object) -> Any:
@@ -165,7 +168,7 @@ class History:
     def _request(self, record: RunRecord, host: Host, client: Any) -> Request:
         plan = record.plan
         return Request(
-            locks=(LOCK,),
+            locks=plan.locks,
             words=("job",),
             url=client,
             host=host.name,

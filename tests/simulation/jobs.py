@@ -32,6 +32,7 @@ class Job(Process):
         """It has the word."""
         world = Here.world
         self._told = True
+        self._record.told = variables
         world.at(world.now + SLOWEST_EXEC * world.chance(), self.execute)
 
     def execute(self) -> None:

@@ -30,7 +30,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, stores
-from lockctl.lease import acquire, afterwards, attempts, period, renew  # noqa: F401
+from lockctl.lease import acquire, afterwards, attempts, period, renew, together  # noqa: F401
 from lockctl.locks import cell, inspect, lock_cells, machine, objects, records, retire, revoke  # noqa: F401
 from lockctl.stores.file import address as file_address
 from lockctl.stores.file import inspect as file_inspect

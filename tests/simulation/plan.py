@@ -9,11 +9,13 @@ import random
 from typing import NamedTuple
 
 INFINITE = float("inf")
+LOCK = "nightly"
 KEEPER, GUARD, HELPER = 0, 1, 2  # a helper waits for a file
 REQUEST, ANSWER, BOTH = 0, 1, 2
 KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
 OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
 NODES = 5  # of a store with several
+NAMES = ("hourly", LOCK, "weekly")
 TTLS = (6.0, 10.0, 10.0, 20.0)
 WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
 
@@ -33,6 +35,7 @@ class RunPlan(NamedTuple):
     min_hold: float = 0.0
     mode: str = "exclusive"
     slots: int = 1
+    locks: tuple[str, ...] = (LOCK,)
 
 
 class Fault(NamedTuple):
@@ -82,11 +85,21 @@ class Plan(NamedTuple):
     runs: tuple[RunPlan, ...]
     faults: tuple[Fault, ...]
 
+    @property
+    def locks(self) -> tuple[str, ...]:
+        """The names of all locks."""
+        return tuple(sorted({name for run in self.runs for name in run.locks}))
+
+    @property
+    def has_several(self) -> bool:
+        """Whether a run takes more than one lock."""
+        return any(len(run.locks) > 1 for run in self.runs)
+
 
 def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
-    situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up]
+    situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
     if store == "file":
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
@@ -297,6 +310,31 @@ def _queued(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=tuple(runs), faults=tuple(faults))
 
 
+def _several(chance: random.Random, plan: Plan) -> Plan:
+    """Runs that take several locks, in any order, and something may happen to one of them."""
+    ttl = chance.choice(TTLS)
+    fastest, slowest = chance.choice(((0.0003, 0.002), (0.0003, 0.002), (0.01, 0.05)))
+    runs = [
+        RunPlan(
+            number % 2,
+            chance.choice((0.0, 0.01, 1.0, ttl)) * chance.random(),
+            ttl,
+            chance.choice((0.0, 30.0, 120.0, 120.0)),
+            chance.choice((0.1, 3.0, 2 * ttl)) * chance.random(),
+            once_per=chance.choice((None, None, 60.0)),
+            min_hold=chance.choice((0.0, 0.0, 0.0, ttl / 2)),
+            locks=tuple(chance.sample(NAMES, chance.choice((1, 2, 2, 3)))),
+        )
+        for number in range(chance.choice((2, 2, 3, 4)))
+    ]
+    faults: list[Fault] = []
+    for _ in range(chance.choice((0, 0, 1, 1, 2))):
+        faults += _fault(chance, runs, 2, ttl)
+    if chance.random() < 0.2:
+        faults = [Fault("revoke", 0, chance.uniform(0.0, 2 * ttl), 0.0, chance.choice((0, 0, 1)))]
+    return plan._replace(fastest=fastest, slowest=slowest, runs=tuple(runs), faults=tuple(faults))
+
+
 def _stopped_in_line(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who is first in line and does not use it."""
     ttl, slots = chance.choice(TTLS), chance.choice((1, 2, 2))
@@ -471,5 +509,5 @@ KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "for
 KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other")
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
-    *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind),
+    *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
 )

@@ -21,6 +21,15 @@ class Granted(NamedTuple):
     token: int
     owner: str
     at: float  # by the clock of the store
+    name: str  # of the lock
+
+
+class Hold(NamedTuple):
+    """A lock that is to be kept closed after its job, as it was asked for first."""
+
+    sent: float
+    seconds: float
+    in_time: bool  # while the lease was certain
 
 
 class RunRecord:
@@ -34,9 +43,9 @@ class RunRecord:
         self.guard: Process | None = None
         self.lived: list[list[float]] = []  # of each process of the job: from when, until when
         self.granted: list[Granted] = []
-        self.holds: list[tuple[float, float]] = []  # when a release was sent that is to keep others out, and how long
+        self.holds: dict[str, Hold] = {}  # by lock
         self.releasing: dict[str, float] = {}  # owners, and when the first request was sent that releases their locks
-        self.kept = 0.0  # when the last request was sent that prolonged the lease
+        self.kept: dict[str, float] = {}  # by lock: when the last request was sent that prolonged the lease
         self.owners: dict[str, float] = {}  # and when each was asked for first
         self.asked_back: set[str] = set()  # owners that were given back, whether or not an answer came
         self.given_back: dict[str, float] = {}  # when it was answered
@@ -48,11 +57,17 @@ class RunRecord:
         self.outcome: Outcome | None = None
         self.failure = ""
         self.ended = INFINITE
-        self.noted: tuple[float, float] | None = None  # of its success: the time by the store, when it was known
+        self.noted: dict[str, tuple[float, float]] = {}  # by lock, of its success: the time by the store, when known
+        self.told: tuple[bytes, ...] = ()  # the variables that the command got
 
     def living(self) -> bool:
         """Whether a process of the job lives."""
         return any(end == INFINITE for _, end in self.lived)
+
+    @property
+    def last_grants(self) -> dict[str, Granted]:
+        """The last one of each lock."""
+        return {each.name: each for each in self.granted}
 
     @property
     def helper(self) -> Process | None:
@@ -85,8 +100,8 @@ class Recording:
             self._fails(claim)
             raise
         if grant is not None:
-            record.granted.append(Granted(first, world.now, grant.token, claim.owner, grant.at))
-            record.kept = sent
+            record.granted.append(Granted(first, world.now, grant.token, claim.owner, grant.at, claim.name))
+            record.kept[claim.name] = sent
             world.tell(record.name, f"is granted the lock with token {grant.token}")
         return grant
 
@@ -107,21 +122,21 @@ class Recording:
             Here.world.tell(self.record.name, f"its renewal says: {lost}")
             raise
         except LeaseRevoked:
-            self.record.kept = sent
+            self.record.kept[grant.claim.name] = sent
             raise
-        self.record.kept = sent
+        self.record.kept[grant.claim.name] = sent
         return renewed
 
     def release(self, grant: Grant, **more: Any) -> None:
         """See ``Backend``."""
         self._gives_back(grant.claim, "the lock")
-        kept = self.record.kept + 0.9 * grant.ttl
+        kept = self.record.kept[grant.claim.name] + 0.9 * grant.ttl
         # what had no answer may have begun the hold
         sent = self.record.releasing.setdefault(grant.claim.owner, Here.world.now)
         super().release(grant, **more)  # type: ignore[misc]
         self._gave_back(grant.claim)
-        if more.get("hold") and sent < kept:
-            self.record.holds.append((sent, more["hold"]))
+        if more.get("hold"):  # again, it is only to make sure
+            self.record.holds.setdefault(grant.claim.name, Hold(sent, more["hold"], sent < kept))
 
     def withdraw(self, claim: Claim, **more: Any) -> None:
         """See ``Backend``."""
@@ -132,7 +147,7 @@ class Recording:
     def note_success(self, grant: Grant, **more: Any) -> None:
         """See ``Backend``."""
         super().note_success(grant, **more)  # type: ignore[misc]
-        self.record.noted = (grant.at, Here.world.now)
+        self.record.noted[grant.claim.name] = (grant.at, Here.world.now)
         Here.world.tell(self.record.name, "has noted its success")
 
     def _fails(self, claim: Claim) -> None:

@@ -44,30 +44,30 @@ class Store(NamedTuple):
     backend: type[Any]
     servers: Callable[[float], list[Server]]  # with clocks of this rate
     client: Callable[[type[Any], Network, Host, list[Server]], Any]  # a backend of this class
-    owners: Callable[[list[Server]], set[str]]  # of which a server has a lock or a place in the queue
-    success: Callable[[list[Server]], float | None]  # the newest that is noted
+    owners: Callable[[list[Server], str], set[str]]  # of which a server has this lock or a place in its queue
+    success: Callable[[list[Server], str], float | None]  # of a lock: the newest that is noted
     looks: float  # seconds until a waiter without faults has seen that the lock is free
     freed: Callable[[float], float] = lambda ttl: 1.1 * ttl  # seconds after the last renewal, for a ttl
 
 
-def _document(servers: list[Server]) -> dict[str, Any]:
+def _document(servers: list[Server], name: str) -> dict[str, Any]:
     server = servers[0]
     assert isinstance(server, CellServer)
-    data = server.cells.get("lock:nightly", (b"", 0))[0]
+    data = server.cells.get(f"lock:{name}", (b"", 0))[0]
     if server.whole_seconds:
         data = data.rpartition(b"\n")[0]
     found: dict[str, Any] = json_text.parse(data) if data else {"holders": [], "queue": [], "success": None}
     return found
 
 
-def _owners_in_cells(servers: list[Server]) -> set[str]:
-    now, content = servers[0].clock.wall(), _document(servers)
+def _owners_in_cells(servers: list[Server], name: str) -> set[str]:
+    now, content = servers[0].clock.wall(), _document(servers, name)
     members = (*content["holders"], *content["queue"])
     return {each["owner"] for each in members if each["until"] > now and "ended_at" not in each}
 
 
-def _success_in_cells(servers: list[Server]) -> float | None:
-    success: float | None = _document(servers)["success"]
+def _success_in_cells(servers: list[Server], name: str) -> float | None:
+    success: float | None = _document(servers, name)["success"]
     return success
 
 
@@ -82,12 +82,12 @@ def _cells(backend: type[Any], cells: type[Any], *, whole_seconds: bool, looks: 
     )
 
 
-def _owners_in(server: Server) -> set[str]:
+def _owners_in(server: Server, name: str) -> set[str]:
     """Those who have a place or the lock in one Redis server."""
     assert isinstance(server, RedisServer)
     data, now = server.data, server.clock.wall() * 1000
-    key, more = b"lockctl:nightly", b"{lockctl:nightly}:%b"
-    found = {owner for owner, until in data.get(more % b"live", {}).items() if until >= now}
+    key = f"lockctl:{name}".encode()
+    found = {owner for owner, until in data.get(b"{%b}:live" % key, {}).items() if until >= now}
     value = data.get(key, b"")
     if isinstance(value, bytes):
         found |= {value.partition(b"|")[0]} if value and not value.startswith(b"ended:") else set()
@@ -96,17 +96,17 @@ def _owners_in(server: Server) -> set[str]:
     return {owner.decode() for owner in found}
 
 
-def _owners_in_redis(servers: list[Server]) -> set[str]:
+def _owners_in_redis(servers: list[Server], name: str) -> set[str]:
     """Those whom a majority has."""
-    each = [_owners_in(server) for server in servers]
+    each = [_owners_in(server, name) for server in servers]
     return {owner for owner in set().union(*each) if sum(owner in found for found in each) > len(servers) / 2}
 
 
-def _success_in_redis(servers: list[Server]) -> float | None:
+def _success_in_redis(servers: list[Server], name: str) -> float | None:
     found = []
     for server in servers:
         assert isinstance(server, RedisServer)
-        text = server.data.get(b"{lockctl:nightly}:success")
+        text = server.data.get(f"{{lockctl:{name}}}:success".encode())
         if text is not None:
             found.append(float(text))
     return max(found, default=None)
@@ -120,14 +120,15 @@ def _redlock_client(made: type[Any], _: Network, __: Host, servers: list[Server]
     return made(Members(tuple(map(_place, servers)), Login(None, None, 0), "lockctl:", "5e7"))
 
 
-def _owners_in_etcd(servers: list[Server]) -> set[str]:
+def _owners_in_etcd(servers: list[Server], name: str) -> set[str]:
     keys = _keys_of_etcd(servers)
-    documents = [json_text.parse(value) for key, value in keys.items() if key.startswith(b"lockctl/nightly/")]
+    prefix = f"lockctl/{name}/".encode()
+    documents = [json_text.parse(value) for key, value in keys.items() if key.startswith(prefix)]
     return {each["owner"] for each in documents if "ended_at" not in each}
 
 
-def _success_in_etcd(servers: list[Server]) -> float | None:
-    value = _keys_of_etcd(servers).get(b"lockctl/.success/nightly")
+def _success_in_etcd(servers: list[Server], name: str) -> float | None:
+    value = _keys_of_etcd(servers).get(f"lockctl/.success/{name}".encode())
     return None if value is None else float(json_text.parse(value)["at"])
 
 
@@ -144,7 +145,7 @@ def _etcd_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -
     return made(Cluster(tuple(map(_place, servers))))
 
 
-def _owners_in_consul(servers: list[Server]) -> set[str]:
+def _owners_in_consul(servers: list[Server], name: str) -> set[str]:
     server = servers[0]
     assert isinstance(server, ConsulServer)
     data, now = server.data, server.clock.boottime()
@@ -152,15 +153,15 @@ def _owners_in_consul(servers: list[Server]) -> set[str]:
     found = [
         entry.value.partition(b"\n")[0]
         for key, entry in data.keys.items()
-        if key.startswith(("lockctl/nightly/", "lockctl/.lockctl/queue/")) and entry.session in alive
+        if key.startswith((f"lockctl/{name}/", f"lockctl/.lockctl/queue/{name}/")) and entry.session in alive
     ]
     return {json_text.parse(document)["owner"] for document in found}
 
 
-def _success_in_consul(servers: list[Server]) -> float | None:
+def _success_in_consul(servers: list[Server], name: str) -> float | None:
     server = servers[0]
     assert isinstance(server, ConsulServer)
-    entry = server.data.keys.get("lockctl/.lockctl/success/nightly")
+    entry = server.data.keys.get(f"lockctl/.lockctl/success/{name}")
     return None if entry is None else float(entry.value)
 
 
@@ -168,7 +169,7 @@ def _consul_client(made: type[Any], _: Network, __: Host, servers: list[Server])
     return made(Settings(_place(servers[0]), None, "", "lockctl/", None))
 
 
-def _owners_in_zookeeper(servers: list[Server]) -> set[str]:
+def _owners_in_zookeeper(servers: list[Server], name: str) -> set[str]:
     server = servers[0]
     assert isinstance(server, ZooKeeperServer)
     ensemble, now = server.ensemble, server.clock.boottime()
@@ -176,15 +177,15 @@ def _owners_in_zookeeper(servers: list[Server]) -> set[str]:
     found = [
         node.data.partition(b"\n")[0]
         for path, node in ensemble.nodes.items()
-        if path.startswith("/lockctl/nightly/") and node.owner in alive
+        if path.startswith(f"/lockctl/{name}/") and node.owner in alive
     ]
     return {json_text.parse(document)["owner"] for document in found}
 
 
-def _success_in_zookeeper(servers: list[Server]) -> float | None:
+def _success_in_zookeeper(servers: list[Server], name: str) -> float | None:
     server = servers[0]
     assert isinstance(server, ZooKeeperServer)
-    node = server.ensemble.nodes.get("/lockctl/.kept/nightly/success")
+    node = server.ensemble.nodes.get(f"/lockctl/.kept/{name}/success")
     return float(json_text.parse(node.data)["at"]) if node is not None and node.data else None
 
 
@@ -192,8 +193,8 @@ def _zookeeper_client(made: type[Any], _: Network, __: Host, servers: list[Serve
     return made(Place(tuple((server.name, PORT) for server in servers), ROOT, "kazoo", None, None, None))
 
 
-def _owners_in_postgresql(servers: list[Server]) -> set[str]:
-    """The sessions that have an advisory lock: the lock itself, a slot, or a ticket."""
+def _owners_in_postgresql(servers: list[Server], _: str) -> set[str]:
+    """Of any lock: the sessions that have an advisory lock, be it the lock itself, a slot, or a ticket."""
     server = servers[0]
     assert isinstance(server, PostgresServer)
     having = {pid for _, _, pid in server.locks.held} | {each.pid for each in server.locks.waiting}
@@ -201,11 +202,13 @@ def _owners_in_postgresql(servers: list[Server]) -> set[str]:
     return {name.split(":")[1] for name in names if name.startswith("lockctl:")}
 
 
-def _success_in_postgresql(servers: list[Server]) -> float | None:
+def _success_in_postgresql(servers: list[Server], name: str) -> float | None:
     server = servers[0]
     assert isinstance(server, PostgresServer)
     tables = server.tables
-    rows = tables.sqlite.execute("SELECT success FROM lockctl_fence") if "lockctl_fence" in tables.there() else ()
+    if "lockctl_fence" not in tables.there():
+        return None
+    rows = tables.sqlite.execute("SELECT success FROM lockctl_fence WHERE name = ?", (f"lockctl:{name}",))
     return max([success for (success,) in rows if success is not None], default=None)
 
 
@@ -220,24 +223,24 @@ def _record_in(files: Files, name: str) -> dict[str, Any]:
     return max(_page(content, 0), _page(content, PAGE), key=lambda page: page[0])[1]
 
 
-def _owners_in_files(servers: list[Server]) -> set[str]:
+def _owners_in_files(servers: list[Server], name: str) -> set[str]:
     files = servers[0]
     assert isinstance(files, Files)
-    inode = files.names.get("nightly")
+    inode = files.names.get(name)
     if inode is None or not inode.whole:
         return set()
     slots = [byte - SEATS for byte, owners in inode.bytes.items() if byte >= SEATS and owners]
     pages = [_page(bytes(inode.content), SIZE + number * PAGE)[1] for number in slots]
-    record, pids = _record_in(files, "nightly"), {pid for _, pid in inode.whole.values()}
+    record, pids = _record_in(files, name), {pid for _, pid in inode.whole.values()}
     if not pids.isdisjoint((record.get("taken_by"), record.get("helper"))):  # else it is another program's
         pages.append(record)
     return {each["owner"] for each in pages if "owner" in each and "ended_at" not in each}
 
 
-def _success_in_files(servers: list[Server]) -> float | None:
+def _success_in_files(servers: list[Server], name: str) -> float | None:
     files = servers[0]
     assert isinstance(files, Files)
-    return _record_in(files, ".success.nightly").get("at")
+    return _record_in(files, f".success.{name}").get("at")
 
 
 def _postgresql(scope: str, server: type[PostgresServer]) -> Store:

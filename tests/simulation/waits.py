@@ -21,7 +21,7 @@ NOTICED = 2.0  # seconds more than it must take until a job has ended
 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
-    return [*_unused(history), *_apart(history), *_kept_out(history), *_overtaken(history)]
+    return [*_unused(history), *_stuck(history), *_apart(history), *_kept_out(history), *_overtaken(history)]
 
 
 def _is_quiet(history: History, *others: str) -> bool:
@@ -35,7 +35,8 @@ def _overtaken(history: History) -> Iterator[str]:
     """Grants to who came later than another, where the backend promises the order."""
     slowest = history.plan.slowest
     alone = all(each.mode == "exclusive" for each in history.plan.runs)
-    if not (history.capabilities.fair and alone and _is_quiet(history)) or slowest > 0.1:
+    alike = len({each.locks for each in history.plan.runs}) == 1
+    if not (history.capabilities.fair and alone and alike and _is_quiet(history)) or slowest > 0.1:
         return
     granted = [record for record in history.records if record.granted]
     for first in granted:
@@ -48,9 +49,11 @@ def _overtaken(history: History) -> Iterator[str]:
 def _unused(history: History) -> Iterator[str]:
     """Time in which somebody waited although there was room."""
     runs, slowest = history.plan.runs, history.plan.slowest
-    alike = len({(each.mode, each.slots) for each in runs}) == 1 and runs[0].mode != "shared"
+    alike = len({(each.mode, each.slots, each.locks) for each in runs}) == 1 and runs[0].mode != "shared"
     # who is stopped is forgotten when it was silent for a lease
-    if not (alike and _is_quiet(history, "stop", "pause")) or (history.plan.store == "zookeeper" and slowest > 0.3):
+    if not alike or history.plan.has_several or not _is_quiet(history, "stop", "pause"):
+        return
+    if history.plan.store == "zookeeper" and slowest > 0.3:
         return  # a third of a short session is too short there for a connection that takes four such messages
     stopped = {each.whom for each in history.plan.faults if each.kind in ("stop", "pause")}
     # the first one of all makes some cells; an attempt may run out of time in the middle of it
@@ -69,6 +72,28 @@ def _unused(history: History) -> Iterator[str]:
                 yield f"unused: {record.name} waits while there is room from {since:.3f} until {until:.3f}"
 
 
+def _stuck(history: History) -> Iterator[str]:
+    """Time in which some wait for several locks, and nobody has all that it wants."""
+    slowest, records = history.plan.slowest, history.records
+    if not (history.plan.has_several and _is_quiet(history)) or slowest > 0.1:
+        return
+    # whoever has a lock and waits for another one looks for it again when it renews
+    bound = history.store.looks + max(each.ttl for each in history.plan.runs) / 6 + 100 * slowest + HANDED_OVER
+    spans = [(_complete(each), each.ended if each.span else INFINITE) for each in records]
+    for since in [each.plan.start for each in records] + [end for _, end in spans if end < INFINITE]:
+        if any(begin <= since < end for begin, end in spans):
+            continue
+        until = min([begin for begin, _ in spans if begin > since], default=INFINITE)
+        waiting = [each for each in records if each.plan.start <= since and each.ended > since]
+        if waiting and min(until, *(each.ended for each in waiting)) - since > bound:
+            yield f"stuck: {waiting[0].name} waits from {since:.3f} until {until:.3f}, and nobody has all of its locks"
+
+
+def _complete(record: RunRecord) -> float:
+    """When a run had all of its locks."""
+    return max(each.known for each in record.last_grants.values()) if record.span else INFINITE
+
+
 def _stopped_in_the_way(record: RunRecord) -> float:
     """Seconds for which a run may have kept others from a file, because one of its processes was stopped meanwhile."""
     if record.keeper is None or record.guard is None:
@@ -85,7 +110,7 @@ def _freed(history: History, record: RunRecord, grant: Granted) -> float:
     """When a lock that was granted is free again."""
     given_back = record.given_back.get(grant.owner, 0.0)
     was_given_back = given_back >= grant.known  # and not what was left of an attempt before
-    ended = record.kept + history.store.freed(record.plan.ttl)
+    ended = record.kept[grant.name] + history.store.freed(record.plan.ttl)
     if history.capabilities.kernel_held and record.span is not None:
         # the guard of a keeper that is stopped frees a file
         return min(given_back, max(ended, record.span[1])) if was_given_back else record.span[1]
