@@ -39,6 +39,7 @@ def violations(history: History) -> list[str]:
         *_holds(history),
         *_needless_holds(history),
         *_forgotten(history),
+        *_unremembered(history),
         *_told(history),
         *_tokens(history),
         *_unhealthy(history),
@@ -150,6 +151,20 @@ def _forgotten(history: History) -> Iterator[str]:
             noted = name in record.noted or plan.once_per is None or outcome.status != 0
             if not (noted or history.plan.faults):
                 yield f"success: {record.name} has noted none of {name}"
+
+
+def _unremembered(history: History) -> Iterator[str]:
+    """Runs that are not in the history of each of their locks, or not as they were."""
+    hosts = history.network.hosts
+    for name, runs in history.remembered.items():
+        found = sorted([(each.token or 0, each.outcome, each.exit_code, each.host) for each in runs if each.started])
+        wanted = sorted(
+            (each.last_grants[name].token, each.outcome.kind, each.outcome.status >> 8, hosts[each.plan.host].name)
+            for each in history.records
+            if each.span and each.outcome is not None and name in each.plan.locks and each.outcome.status is not None
+        )
+        if found != wanted:
+            yield f"history: that of {name} is {found}, but it was {wanted}"
 
 
 def _told(history: History) -> Iterator[str]:

@@ -31,11 +31,13 @@ from tests.simulation.stores import STORES
 from tests.simulation.world import INFINITE, Here, World
 
 if TYPE_CHECKING:
+    from lockctl.model import Run
     from lockctl.wire.deadline import Deadline
     from tests.simulation.network import Server
     from tests.simulation.plan import Fault, Plan
     from tests.simulation.world import Clock
 
+NEAR = 0.1  # seconds: with slower messages a run gives up adding itself to a history
 ASK_TIMEOUT = 10.0  # seconds for a request of an operator
 GUARD_LATENESS = 0.003  # seconds from its fork to its first step
 RECORDED = {name: recorded(store.backend) for name, store in STORES.items()}
@@ -68,6 +70,7 @@ class History:
         self.backend = RECORDED[plan.store]
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
         self.revoked: list[Revoked] = []
+        self.remembered: dict[str, tuple[Run, ...]] = {}  # by lock: its history, where nothing went wrong
         self.programs: list[Program | Flock] = []  # that are not lockctl
         self._jobs: dict[Process, RunRecord] = {}
 
@@ -83,6 +86,10 @@ class History:
             world.at(fault.at, self._apply, fault)
         self.drained = world.run(self.horizon())
         self.left_at_end = self._owners()
+        if not self.plan.faults and self.plan.slowest <= NEAR:
+            reader = Process(self.system, "reader", self.network.hosts[0].clock, None)
+            reader.start(self._read_histories)
+            world.run(world.now + 2 * ASK_TIMEOUT)
         world.now += 2 * max(each.ttl + each.min_hold for each in self.plan.runs)
         self.left_for_ever = self._owners()
         world.end()
@@ -293,6 +300,11 @@ class History:
             self.world.tell("operator", f"forgets the lock: {done}")
         except LockctlError as failure:
             self.world.tell("operator", f"fails: {failure}")
+
+    def _read_histories(self) -> None:
+        backend = self._operators(self.network.hosts[0])
+        for name in self.plan.locks:
+            self.remembered[name] = backend.history(name, timeout=ASK_TIMEOUT)
 
     def _operators(self, host: Host) -> Any:
         return self.store.client(self.store.backend, self.network, host, self.servers)
