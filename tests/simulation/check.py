@@ -7,6 +7,7 @@ acknowledged data or whose wall clock went ahead, a lock that an operator freed 
 from __future__ import annotations
 
 import os
+from signal import SIGCONT
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockctl.lease import period
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.record import RunRecord
 
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
+TOO_EARLY = 0.05  # seconds from the order to start until the command lives
 HOLD_ERROR = 0.1  # seconds that a hold may be shorter, beside what clocks differ by
 
 
@@ -46,6 +48,7 @@ def violations(history: History) -> list[str]:
         *_left(history),
         *_kept(history),
         *_revoked(history),
+        *_overtime(history),
         *_untold(history),
         *_orphaned(history),
         *_disconnected(history),
@@ -159,12 +162,22 @@ def _unremembered(history: History) -> Iterator[str]:
     for name, runs in history.remembered.items():
         found = sorted([(each.token or 0, each.outcome, each.exit_code, each.host) for each in runs if each.started])
         wanted = sorted(
-            (each.last_grants[name].token, each.outcome.kind, each.outcome.status >> 8, hosts[each.plan.host].name)
+            (
+                each.last_grants[name].token,
+                each.outcome.kind,
+                _exit_code(each.outcome.status),
+                hosts[each.plan.host].name,
+            )
             for each in history.records
             if each.span and each.outcome is not None and name in each.plan.locks and each.outcome.status is not None
         )
         if found != wanted:
             yield f"history: that of {name} is {found}, but it was {wanted}"
+
+
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
 def _told(history: History) -> Iterator[str]:
@@ -306,10 +319,40 @@ def _unhealthy(history: History) -> Iterator[str]:
         if renewal > MILD * min(spare, FIRST_PATIENCE) or met > 1 or took > MILD * spare - (3 if met else 0) * renewal:
             continue
         kind = record.outcome.kind if record.outcome is not None else record.failure or "nothing"
+        if record.span and kind == "timed_out" and _is_out_of_time(record):
+            continue
         if record.lived and record.command_status not in (0, 256):
             yield f"healthy: the job of {record.name} was ended: {kind}, status {record.command_status}"
         elif not met and history.plan.slowest < 0.1 and kind not in ("exited", "held"):
             yield f"healthy: {record.name} came to nothing: {kind}"
+        elif record.plan.waits_for_rest and any(signum != SIGCONT for _, signum in record.signalled):
+            yield f"healthy: what outlives the command of {record.name} is sent {record.signalled}"
+
+
+def _is_out_of_time(record: RunRecord) -> bool:
+    span, longest, guard = record.span, record.plan.max_runtime, record.guard
+    if span is None or longest is None or guard is None:
+        return False
+    # a guard that is stopped may have counted from before
+    stopped = sum(until - since for since, until in guard.unable if until < INFINITE)
+    return span[1] - span[0] > longest - TOO_EARLY - stopped
+
+
+def _overtime(history: History) -> Iterator[str]:
+    """Jobs that are ended for their time before it is over, or not after it."""
+    for record in history.records:
+        outcome, span, longest = record.outcome, record.span, record.plan.max_runtime
+        if outcome is not None and outcome.kind == "timed_out" and not _is_out_of_time(record):
+            yield f"overtime: {record.name} is ended for its time, but it lived for {record.span}"
+        if (
+            span is None
+            or longest is None
+            or record.guard is None
+            or any(since < span[1] for since, _ in record.guard.unable)
+        ):
+            continue
+        if span[1] > span[0] + longest + _promised(history, record).grace + NOTICED:
+            yield f"overtime: the job of {record.name} lives until {span[1]:.3f}, but it has {longest:.3f} s"
 
 
 def _very_late(history: History) -> bool:

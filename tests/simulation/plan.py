@@ -36,6 +36,8 @@ class RunPlan(NamedTuple):
     mode: str = "exclusive"
     slots: int = 1
     locks: tuple[str, ...] = (LOCK,)
+    max_runtime: float | None = None
+    waits_for_rest: bool = False  # whether what outlives the command is waited for, and not stopped
 
 
 class Fault(NamedTuple):
@@ -453,6 +455,7 @@ def _forgotten(chance: random.Random, plan: Plan) -> Plan:
 def _run(chance: random.Random, host: int, ttl: float, once_per: float | None, mode: str, slots: int) -> RunPlan:
     if mode == "shared" and chance.random() < 0.4:
         mode = "exclusive"
+    outlived = chance.choice((0.0, 0.0, 0.0, 0.1, 1.0, INFINITE))
     return RunPlan(
         host=host,
         start=chance.choice((0.0, chance.uniform(0, 3), chance.uniform(0, ttl))),
@@ -460,12 +463,14 @@ def _run(chance: random.Random, host: int, ttl: float, once_per: float | None, m
         wait=chance.choice((0.0, 30.0, 60.0, 60.0)),
         length=chance.choice((0.05, chance.uniform(0, 3), chance.uniform(0, ttl), chance.uniform(ttl, 2 * ttl))),
         stubborn=chance.choice((0.05, 0.05, 1.0, INFINITE)),
-        outlived=chance.choice((0.0, 0.0, 0.0, 0.1, INFINITE)),
+        outlived=outlived,
         succeeds=chance.random() < 0.8,
         once_per=once_per,
         min_hold=chance.choice((0.0,) * 9 + (ttl / 2,)) if mode == "exclusive" else 0.0,
         mode=mode,
         slots=slots,
+        max_runtime=chance.choice((None,) * 7 + (chance.uniform(0, ttl),)),
+        waits_for_rest=outlived < INFINITE and chance.random() < 0.2,
     )
 
 
