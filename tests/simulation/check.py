@@ -49,6 +49,7 @@ def violations(history: History) -> list[str]:
         *_kept(history),
         *_revoked(history),
         *_overtime(history),
+        *_unnoticed(history),
         *_untold(history),
         *_orphaned(history),
         *_disconnected(history),
@@ -405,6 +406,22 @@ def _revoked(history: History) -> Iterator[str]:
         revoked = record.outcome is not None and record.outcome.kind == "revoked"
         if revoked and asked.isdisjoint(each.owner for each in record.last_grants.values()):
             yield f"revoked: {record.name}, but nobody has asked for its lock"
+
+
+def _unnoticed(history: History) -> Iterator[str]:
+    """Runs that tell of no loss, although another one had their lock before their command ended."""
+    if history.capabilities.kernel_held or _forgot(history) or _went_ahead(history):
+        return
+    for record in history.records:
+        outcome, grants = record.outcome, record.last_grants
+        if outcome is None or outcome.kind not in ("exited", "signaled") or _was_freed(history, record):
+            continue
+        for other in history.records:
+            for grant in other.granted if other is not record and _conflict(record, other) else ():
+                mine = grants.get(grant.name)
+                if mine is not None and mine.known < grant.sent and grant.known < record.command_ended:
+                    ended = f"{outcome.kind} at {record.command_ended:.3f}"
+                    yield f"unnoticed: {record.name} is {ended}, but {other.name} has {grant.name} from {grant.known:.3f}"
 
 
 def _untold(history: History) -> Iterator[str]:

@@ -79,6 +79,6 @@ class Job(Process):
         super().end(status)
         self.failed.finish()
         if self._is_command and self._lives is not None:
-            record.command_status = status
+            record.command_status, record.command_ended = status, world.now
         if self._lives is not None:
             world.tell(record.name, f"{'the command' if self._is_command else 'another process'} ends ({status})")

@@ -102,10 +102,13 @@ def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
+    situations.append(_asleep)
     if store == "file":
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
     situations += [_few_left] if store == "redlock" else [_slot_of_the_dead, _at_once, _newcomer, _queued]
+    if "shared" not in WITHOUT.get(store, ()):
+        situations.append(_impatient)
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn]
     else:
@@ -337,6 +340,29 @@ def _several(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=fastest, slowest=slowest, runs=tuple(runs), faults=tuple(faults))
 
 
+def _asleep(chance: random.Random, plan: Plan) -> Plan:
+    """A host that sleeps for longer than the lease, and wakes up when the job has ended meanwhile, or goes on."""
+    runs = _one_after_another(chance)
+    ttl, span = runs[0].ttl, chance.uniform(0.8, 2.5) * runs[0].ttl
+    at = chance.uniform(0.3, ttl)
+    runs[0] = runs[0]._replace(length=at + chance.uniform(0.5, 1.2) * span)
+    faults = tuple([Fault("pause", 0, at + 0.001 * chance.random(), span, who) for who in (KEEPER, GUARD)])
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=faults)
+
+
+def _impatient(chance: random.Random, plan: Plan) -> Plan:
+    """Readers and writers, some of whom give up their place in the queue before it is their turn."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02))
+    mode, other = chance.sample(("shared", "exclusive"), 2)
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(5.0, 2 * ttl), mode=chance.choice((mode, "shared")))
+    leaving = first._replace(host=1, start=chance.uniform(0.5, 1.0), wait=chance.uniform(0.5, 3.0), mode=other)
+    behind = [
+        first._replace(start=chance.uniform(1.0, 2.0), length=1.0, mode=chance.choice(("shared", mode)))
+        for _ in range(chance.choice((1, 2)))
+    ]
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, leaving, *behind))
+
+
 def _stopped_in_line(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who is first in line and does not use it."""
     ttl, slots = chance.choice(TTLS), chance.choice((1, 2, 2))
@@ -515,4 +541,5 @@ KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other")
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
+    _impatient,
 )

@@ -53,6 +53,7 @@ class RunRecord:
         self.left: set[str] = set()  # owners of which something was at the server when the run had ended by itself
         self.signalled: list[tuple[float, int]] = []  # what its job was sent by others than the job
         self.command_status: int | None = None
+        self.command_ended = 0.0  # a command that never was ended before all
         self.passed_on: float | None = None  # when its keeper was sent a signal while the job ran or was to start
         self.outcome: Outcome | None = None
         self.failure = ""

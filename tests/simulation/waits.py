@@ -21,7 +21,14 @@ NOTICED = 2.0  # seconds more than it must take until a job has ended
 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
-    return [*_unused(history), *_stuck(history), *_apart(history), *_kept_out(history), *_overtaken(history)]
+    return [
+        *_unused(history),
+        *_kept_waiting(history),
+        *_stuck(history),
+        *_apart(history),
+        *_kept_out(history),
+        *_overtaken(history),
+    ]
 
 
 def _is_quiet(history: History, *others: str) -> bool:
@@ -70,6 +77,30 @@ def _unused(history: History) -> Iterator[str]:
             until = min(free_until, record.granted[0].known if record.granted else record.ended)
             if until - since > bound:
                 yield f"unused: {record.name} waits while there is room from {since:.3f} until {until:.3f}"
+
+
+def _kept_waiting(history: History) -> Iterator[str]:
+    """Time in which somebody waited although nobody was inside, or had come before, who must not be beside it."""
+    runs, slowest = history.plan.runs, history.plan.slowest
+    modes = {(each.mode, each.slots) for each in runs}
+    if history.plan.has_several or len(modes) == 1 or not modes <= {("shared", 1), ("exclusive", 1)}:
+        return
+    if not _is_quiet(history) or slowest > 0.1:
+        return
+    bound = history.store.looks + 30 * slowest + HANDED_OVER
+    for record in history.records:
+        taken = []
+        for other in history.records:
+            if other is record or "exclusive" not in (record.plan.mode, other.plan.mode):
+                continue
+            taken += [(grant.known, _freed(history, other, grant)) for grant in other.granted]
+            if other.plan.start < record.plan.start + NOTICED:
+                taken.append((other.plan.start, other.granted[0].known if other.granted else other.ended))
+        until = record.granted[0].known if record.granted else record.ended
+        for free_since, free_until in _times_with_room(taken, 1):
+            since = max(record.plan.start, free_since)
+            if min(free_until, until) - since > bound:
+                yield f"unused: {record.name} waits although nobody keeps it out from {since:.3f} until {until:.3f}"
 
 
 def _stuck(history: History) -> Iterator[str]:
