@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.simulation import modules
 from tests.simulation.check import violations
 from tests.simulation.history import History
-from tests.simulation.plan import INFINITE, Fault, Plan, RunPlan, drawn
+from tests.simulation.plan import INFINITE, Fault, Plan, RunPlan
 from tests.simulation.shrink import happens, kinds_of, shrunk
+from tests.simulation.situations import drawn
 from tests.simulation.stores import STORES
 
 if TYPE_CHECKING:

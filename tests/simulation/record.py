@@ -65,6 +65,11 @@ class RunRecord:
         """Whether a process of the job lives."""
         return any(end == INFINITE for _, end in self.lived)
 
+    def excludes(self, other: RunRecord) -> bool:
+        """Whether its job and that of *other* must never run beside each other; slots of one lock may, some of them."""
+        alone = "exclusive" in (self.plan.mode, other.plan.mode) or self.plan.slots != other.plan.slots
+        return alone and not set(self.plan.locks).isdisjoint(other.plan.locks)
+
     @property
     def last_grants(self) -> dict[str, Granted]:
         """The last one of each lock."""

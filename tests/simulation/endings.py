@@ -1,0 +1,175 @@
+"""What must hold of the end of a run: what it keeps, notes, remembers and tells."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from lockctl.lease import period
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from tests.simulation import excuses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.history import History
+
+HOLD_ERROR = 0.1  # seconds that a hold may be shorter, beside what clocks differ by
+
+
+def violations(history: History) -> list[str]:
+    """What is wrong, each in one line that begins with its kind."""
+    return [
+        *_holds(history),
+        *_needless_holds(history),
+        *_forgotten(history),
+        *_unremembered(history),
+        *_told(history),
+        *_kept(history),
+        *_unnoticed(history),
+        *_successes(history),
+        *_statuses(history),
+    ]
+
+
+def _holds(history: History) -> Iterator[str]:
+    """Grants while the end of another's job is not long enough ago for its --min-hold."""
+    if excuses.forgot(history) or any(each.kind == "jump" for each in history.plan.faults):
+        return
+    if any(each.now for each in history.revoked):
+        return
+    for record in history.records:
+        for name, hold in record.holds.items():
+            if not hold.in_time:
+                continue
+            sent, until = hold.sent, hold.sent + hold.seconds * (1 - history.capabilities.rate_error) - HOLD_ERROR
+            for other in history.records:
+                for grant in other.granted:
+                    if other is not record and grant.name == name and sent < grant.known < until:
+                        yield f"hold: {other.name} has the lock at {grant.known:.3f}, before {until:.3f}"
+
+
+def _needless_holds(history: History) -> Iterator[str]:
+    """Locks that were kept by --min-hold although they are another's, or were asked for."""
+    for record in history.records:
+        if record.outcome is not None and record.outcome.kind in ("lost", "revoked") and record.holds:
+            longest = max(each.seconds for each in record.holds.values())
+            yield f"hold: {record.name} is {record.outcome.kind}, and keeps the lock for {longest:.3f} s"
+
+
+def _forgotten(history: History) -> Iterator[str]:
+    """What a run that came to its end has to do for each of its locks, and did not do."""
+    for record in history.records:
+        outcome, span, plan = record.outcome, record.span, record.plan
+        if outcome is None or span is None or outcome.kind != "exited" or outcome.not_released or outcome.error:
+            continue
+        kept_until = record.granted[-1].known + plan.min_hold - HOLD_ERROR
+        for name in plan.locks:
+            if record.ended < kept_until and name not in record.holds:
+                yield f"hold: {record.name} ends at {record.ended:.3f}, and does not keep {name} until {kept_until:.3f}"
+            noted = name in record.noted or plan.once_per is None or outcome.status != 0
+            if not (noted or history.plan.faults):
+                yield f"success: {record.name} has noted none of {name}"
+
+
+def _unremembered(history: History) -> Iterator[str]:
+    """Runs that are not in the history of each of their locks, or not as they were."""
+    hosts = history.network.hosts
+    for name, runs in history.remembered.items():
+        found = sorted([(each.token or 0, each.outcome, each.exit_code, each.host) for each in runs if each.started])
+        wanted = sorted(
+            (
+                each.last_grants[name].token,
+                each.outcome.kind,
+                _exit_code(each.outcome.status),
+                hosts[each.plan.host].name,
+            )
+            for each in history.records
+            if each.span and each.outcome is not None and name in each.plan.locks and each.outcome.status is not None
+        )
+        if found != wanted:
+            yield f"history: that of {name} is {found}, but it was {wanted}"
+
+
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _told(history: History) -> Iterator[str]:
+    """Commands that were told other tokens than those of their locks."""
+    for record in history.records:
+        told = dict([each.decode().split("=", 1) for each in record.told])
+        if "LOCKCTL_TOKEN" not in told:
+            continue
+        granted = {name: str(each.token) for name, each in record.last_grants.items()}
+        several = told.get("LOCKCTL_TOKENS", f"{record.plan.locks[0]}={told['LOCKCTL_TOKEN']}")
+        if several != " ".join([f"{name}={granted[name]}" for name in record.plan.locks]):
+            yield f"told: {record.name} has {granted}, and its command is told {several}"
+        elif told["LOCKCTL_TOKEN"] != granted[record.plan.locks[0]]:
+            yield f"told: {record.name} has {granted}, and its command is told {told['LOCKCTL_TOKEN']}"
+
+
+def _kept(history: History) -> Iterator[str]:
+    """Locks that were not given back although the store could be reached again soon enough."""
+    faults = history.plan.faults
+    if not all(each.is_outage for each in faults):
+        return
+    for record in history.records:
+        outcome, span = record.outcome, record.span
+        if outcome is None or span is None or not outcome.not_released or outcome.kind not in ("exited", "signaled"):
+            continue
+        patience = min(min(record.kept.values()) + 0.9 * record.plan.ttl - span[1], ACQUIRE_TIMEOUT)
+        if patience < 0.8 * ACQUIRE_TIMEOUT or history.plan.slowest > 0.05:
+            continue
+        if all(each.at + each.value < span[1] + 0.3 * patience for each in faults):
+            yield f"kept: {record.name} did not give the lock back that it needed until {span[1]:.3f}"
+
+
+def _unnoticed(history: History) -> Iterator[str]:
+    """Runs that tell of no loss, although another one had their lock before their command ended."""
+    if history.capabilities.kernel_held or excuses.forgot(history) or excuses.went_ahead(history):
+        return
+    for record in history.records:
+        outcome, grants = record.outcome, record.last_grants
+        if outcome is None or outcome.kind not in ("exited", "signaled") or excuses.was_freed(history, record):
+            continue
+        for other in history.records:
+            for grant in other.granted if other is not record and record.excludes(other) else ():
+                mine = grants.get(grant.name)
+                if mine is not None and mine.known < grant.sent and grant.known < record.command_ended:
+                    ended = f"{outcome.kind} at {record.command_ended:.3f}"
+                    yield f"unnoticed: {record.name} is {ended}, but {other.name} has {grant.name} from {grant.known:.3f}"
+
+
+def _successes(history: History) -> Iterator[str]:
+    jumps = ("forget", "jump", "wrong") if history.capabilities.kernel_held else ("forget", "jump")
+    if excuses.forgot(history) or any(each.kind in jumps for each in history.plan.faults):
+        return
+    for name in history.plan.locks:
+        noted = [(*record.noted[name], record) for record in history.records if name in record.noted]
+        kept = history.store.success(history.servers, name)
+        if noted and (kept is None or kept < max(each[0] for each in noted)):
+            yield f"success: {max(each[0] for each in noted)} was noted of {name}, but there is {kept}"
+        for at, known, first in noted:
+            for record in history.records:
+                period_length, asked = record.plan.once_per, record.plan.locks[0] == name
+                if record is first or record.span is None or period_length is None or not (asked and record.granted):
+                    continue
+                sent = max(each.sent for each in record.granted if each.name == name)
+                now = max(record.last_grants.values(), key=lambda each: each.at).at
+                if sent >= known and period.is_done(at, now, period_length):
+                    yield f"success: {record.name} runs although {first.name} succeeded in this period"
+
+
+def _statuses(history: History) -> Iterator[str]:
+    """Commands of which another end is told than they had."""
+    for record in history.records:
+        outcome, status = record.outcome, record.command_status
+        stopped = any(each.kind in ("stop", "pause") and each.whom == record.number for each in history.plan.faults)
+        if status is None or outcome is None or stopped:
+            continue  # who is killed may not tell
+        if outcome.kind in ("exited", "signaled") and outcome.status != status:
+            yield f"status: that of the command of {record.name} is {status}, and {outcome.status} is told"
+        if record.noted and status != 0:
+            yield f"success: {record.name} has noted one, but its command ended with {status}"

@@ -1,0 +1,108 @@
+"""What is excused by what went wrong in a history: what the manual admits.
+
+That is keeper and guard of a job stopped or dead at the same time, a server that lost acknowledged data or whose wall
+clock went ahead, a lock that an operator freed at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.plan import KEPT, LOST, OLD
+from tests.simulation.world import INFINITE
+
+if TYPE_CHECKING:
+    from tests.simulation.history import History
+    from tests.simulation.plan import Fault
+    from tests.simulation.record import RunRecord
+
+
+def forgot(history: History, *, until: float = INFINITE) -> bool:
+    """Whether a server lost data."""
+    return any(at <= until for server in history.servers for at in server.ever_forgot)
+
+
+def went_ahead(history: History, *, until: float = INFINITE) -> bool:
+    """Whether the wall clock of a server did."""
+    return any(each.kind == "jump" and each.value > 0 and each.at <= until for each in history.plan.faults)
+
+
+def went_back(history: History) -> bool:
+    """Whether the wall clock of a server did."""
+    return any(each.kind == "jump" and each.value < 0 for each in history.plan.faults)
+
+
+def may_outlive_its_lock(history: History, record: RunRecord, until: float) -> bool:
+    """Whether nobody could have ended a job before; where the job itself has the lock, nobody needs to."""
+    if was_freed(history, record):
+        return True
+    if history.capabilities.kernel_held:
+        return False
+    return _both_unable(record, until) or _was_cut_off(history, record, until)
+
+
+def was_freed(history: History, record: RunRecord) -> bool:
+    """Whether an operator may have freed the lock of a job at once: also those of others who have it beside one."""
+    freed = [each.answered for each in history.revoked if each.now]
+    return bool(freed and record.granted) and record.granted[-1].sent <= max(freed)
+
+
+def _both_unable(record: RunRecord, until: float) -> bool:
+    """Whether at one moment of a lease neither keeper nor guard could do anything."""
+    if record.keeper is None or record.guard is None or not record.granted:
+        return False
+    since = record.granted[-1].sent
+    return any(
+        max(one[0], other[0], since) < min(one[1], other[1], until)
+        for one in record.keeper.unable
+        for other in record.guard.unable
+    )
+
+
+def _was_cut_off(history: History, record: RunRecord, until: float) -> bool:
+    """Whether the lock was that of a connection, which a restart of the server has ended."""
+    if not (history.capabilities.connection_held and record.granted):
+        return False
+    since = record.granted[-1].sent
+    return any(since <= at <= until for server in history.servers for at in server.went_down)
+
+
+def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
+    """How many faults a run met and how long they took together; ``None``: they excuse anything."""
+    if len({each.slots for each in history.plan.runs}) > 1:
+        return None  # who comes second is refused
+    met, took = 0, 0.0
+    beside = history.capabilities.kernel_held and record.plan.mode != "exclusive"
+    for fault in history.plan.faults:
+        kind, value = fault.kind, fault.value
+        if kind in ("stop", "pause", "signal"):
+            # who is stopped while it changes what is written there keeps out those beside it
+            if fault.whom != record.number and not (beside and kind != "signal"):
+                continue
+            if kind == "signal" or value == INFINITE:
+                return None
+        elif (kind == "down" and fault.more in (LOST, OLD)) or (kind == "jump" and value > 0):
+            return None
+        elif kind == "down" and history.capabilities.connection_held:
+            return None  # a restart ends the connections, and the jobs whose locks they held
+        elif not _touches(fault, record):
+            continue
+        met += 1
+        took += {"lose": 0.0, "slow": 4 * value}.get(kind, value)
+    # a file is taken from all who have locked it
+    if any(each.owner in record.owners or (beside and each.now) for each in history.revoked):
+        return None
+    return met, took
+
+
+def _touches(fault: Fault, record: RunRecord) -> bool:
+    if fault.kind in ("lose", "late", "cut", "slow", "deposed"):
+        return fault.whom == record.plan.host
+    return fault.kind == "down" and fault.more == KEPT
+
+
+def very_late(history: History) -> bool:
+    """Whether a request came so late that the server refused it no more: then it has a lease for nobody."""
+    ttl = min(each.ttl for each in history.plan.runs)
+    late = (each.value for each in history.plan.faults if each.kind in ("late", "slow", "twice"))
+    return history.capabilities.fencing != "strict" and any(value > ttl for value in late)

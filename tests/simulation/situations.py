@@ -1,0 +1,474 @@
+"""Plans drawn from seeds: most often a mess, else one of the situations that are hard to come by."""
+
+from __future__ import annotations
+
+import random
+
+from tests.simulation.plan import (
+    ANSWER,
+    BOTH,
+    GUARD,
+    HELPER,
+    INFINITE,
+    KEEPER,
+    KEPT,
+    LOCK,
+    LOST,
+    NODES,
+    OLD,
+    REQUEST,
+    Fault,
+    Plan,
+    RunPlan,
+)
+
+NAMES = ("hourly", LOCK, "weekly")
+TTLS = (6.0, 10.0, 10.0, 20.0)
+WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
+
+
+def drawn(seed: int, store: str) -> Plan:
+    """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
+    chance = random.Random(seed)
+    situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
+    situations.append(_asleep)
+    if store == "file":
+        return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
+    situations.append(_out_of_reach)
+    situations += [_few_left] if store == "redlock" else [_slot_of_the_dead, _at_once, _newcomer, _queued]
+    if "shared" not in WITHOUT.get(store, ()):
+        situations.append(_impatient)
+    if store == "zookeeper":
+        situations += [_apart, _apart, _asked_in_turn]
+    else:
+        situations += [_unanswered, _granted_twice]
+    if store == "etcd":
+        situations += [_deposed, _deposed]
+    if store in ("postgresql", "transaction"):
+        situations += [_beside_others, _asked_in_turn, _freed_in_turn, _restarted]
+    return chance.choice(situations)(chance, _quiet(seed, store))
+
+
+def _quiet(seed: int, store: str) -> Plan:
+    return Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ())
+
+
+def _on_one_host(plan: Plan) -> Plan:
+    """The same without a network, and without servers."""
+    faults = [each for each in plan.faults if each.kind in KINDS_OF_A_HOST]
+    faults = [each._replace(whom=0) if each.kind in ("revoke", "wrong") else each for each in faults]
+    runs = tuple([each._replace(host=0) for each in plan.runs])
+    return plan._replace(
+        fastest=0.0003, slowest=0.002, rates=(plan.rates[0], plan.rates[0]), runs=runs, faults=tuple(faults)
+    )
+
+
+def _mess(chance: random.Random, plan: Plan) -> Plan:
+    """Anything."""
+    hosts = chance.choice((2, 2, 3))
+    fastest, slowest = chance.choice(((0.0003, 0.002), (0.0003, 0.002), (0.01, 0.05), (0.1, 0.3), (0.3, 0.5)))
+    ttl = chance.choice(TTLS)
+    spread = 0.0019
+    rates = tuple([1 + spread / 2 * chance.choice((-1, 0, 1)) for _ in range(hosts + 1)])
+    once_per = chance.choice((None, None, None, 60.0))
+    mode, slots = chance.choice((("exclusive", 1),) * 8 + (("shared", 1), ("slot", 2)))
+    if mode in WITHOUT.get(plan.store, ()):
+        mode, slots = "exclusive", 1
+    runs = [
+        _run(chance, number % hosts, ttl, once_per, mode, slots) for number in range(chance.choice((2, 2, 3, 3, 4)))
+    ]
+    if mode == "slot" and chance.random() < 0.3:
+        runs[-1] = runs[-1]._replace(slots=3)  # it is wrong about how many there are
+    faults: list[Fault] = []
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 2, 3, 4, 6))):
+        faults += _fault(chance, runs, hosts, ttl)
+    return Plan(plan.seed, plan.store, fastest, slowest, rates, tuple(runs), tuple(faults))
+
+
+def _one_after_another(chance: random.Random) -> list[RunPlan]:
+    """A long job that does not heed TERM, and who waits for its lock."""
+    ttl = chance.choice(TTLS)
+    length = chance.choice((2.5 * ttl, 2.5 * ttl, ttl))
+    holder = RunPlan(
+        0, 0.0, ttl, 30.0, length, chance.choice((0.05, INFINITE, INFINITE)), chance.choice((0.0, INFINITE))
+    )
+    waiters = [RunPlan(1, chance.uniform(0.1, ttl), ttl, 90.0, 1.0), RunPlan(1, chance.uniform(1, ttl), ttl, 90.0, 1.0)]
+    return [holder, *waiters[: chance.choice((1, 1, 2))]]
+
+
+def _silence(chance: random.Random, plan: Plan) -> Plan:
+    """Slow answers, then none: the deadline is all that the holder has."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    time = chance.choice((0.0, 0.0, chance.uniform(0, 1.2 * ttl)))
+    faults = [Fault("slow", 0, time, chance.uniform(0, 0.2) * ttl, chance.choice((REQUEST, ANSWER, ANSWER)))]
+    cut = time + chance.uniform(0.2, 4.0)
+    faults.append(Fault("cut", 0, cut, 3 * ttl, chance.choice((REQUEST, ANSWER, BOTH))))
+    if chance.random() < 0.3:
+        faults += _fault(chance, runs, 2, ttl)
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
+
+
+def _apart(chance: random.Random, plan: Plan) -> Plan:
+    """Silence after an answer of a server that others of its cluster do not hear any more."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    runs[0] = runs[0]._replace(length=6 * ttl, stubborn=INFINITE)
+    cut = chance.uniform(0.3, ttl)
+    down = Fault("down", chance.randrange(NODES), max(0.2, cut - chance.uniform(0.0, 0.5 * ttl)), 4 * ttl, KEPT)
+    faults = [Fault("cut", 0, cut, 4 * ttl, chance.choice((REQUEST, ANSWER, BOTH))), down]
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
+
+
+def _deposed(chance: random.Random, plan: Plan) -> Plan:
+    """A leader that others have replaced prolongs a lease for nobody; then it knows, and then there is silence."""
+    runs = _one_after_another(chance)
+    ttl, slowest = runs[0].ttl, chance.choice((0.002, 0.2))
+    time, host = chance.uniform(0.0, ttl), 0
+    if chance.random() < 0.5:  # while a waiter gets the lock
+        runs[0] = runs[0]._replace(length=chance.uniform(1.0, 3.0), outlived=0.0)
+        runs[1:] = [runs[1]._replace(start=0.5), runs[0]._replace(start=0.9)]
+        time, host = runs[0].length + 10 * slowest * chance.random(), 1
+    runs[host] = runs[host]._replace(length=6 * ttl, stubborn=INFINITE)
+    span = chance.uniform(0.05, 0.9) * ttl
+    faults = [Fault("deposed", host, time, span)]
+    if chance.random() < 0.7:
+        faults.append(Fault("cut", host, time + span + chance.uniform(0.0, 0.2 * ttl), 4 * ttl, BOTH))
+    return plan._replace(
+        fastest=slowest / 4, slowest=slowest, rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults)
+    )
+
+
+def _few_left(chance: random.Random, plan: Plan) -> Plan:
+    """Most servers of several are away until the lease is over there, and the holder hears of the others alone."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    runs[0] = runs[0]._replace(length=4 * ttl, stubborn=INFINITE)
+    time, span = chance.uniform(0.3, ttl), chance.uniform(0.5, 1.5) * ttl
+    away = chance.sample(range(NODES), 3)
+    faults = [Fault("down", number, time + chance.uniform(0.0, 0.5), span, KEPT) for number in away]
+    return plan._replace(runs=tuple(runs), faults=tuple(faults))
+
+
+def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who wants the lock in the moment when the next one gets it."""
+    ttl = chance.choice(TTLS)
+    slowest = chance.choice((0.002, 0.02, 0.1, 0.2))
+    length = chance.uniform(1.0, 4.0)
+    first = RunPlan(0, 0.0, ttl, 60.0, length)
+    runs = (first, first._replace(host=1, start=chance.uniform(0.1, 1.0), length=4 * ttl))
+    asked = length + chance.uniform(0.0, 2.0) + 10 * slowest * chance.random()
+    return plan._replace(
+        fastest=slowest / 4,
+        slowest=slowest,
+        runs=runs,
+        faults=(Fault("revoke", chance.randrange(2), asked, chance.choice((0.0, slowest)), 0),),
+    )
+
+
+def _freed_in_turn(chance: random.Random, plan: Plan) -> Plan:
+    """The same, and the lock is taken from who has it."""
+    plan = _asked_in_turn(chance, plan)
+    return plan._replace(faults=(plan.faults[0]._replace(value=chance.uniform(0.0, 1.0), more=1),))
+
+
+def _newcomer(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who comes in the moment when another one, who has waited, is to get the lock."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02, 0.05))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(5.0, 8.0))
+    runs = (
+        first,
+        first._replace(host=1, start=1.0),
+        first._replace(start=first.length + 8 * slowest * chance.random()),
+    )
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs)
+
+
+def _restarted(chance: random.Random, plan: Plan) -> Plan:
+    """A server that is restarted while a job runs."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    faults = (Fault("down", 0, chance.uniform(0.3, ttl), chance.choice((0.1, 1.0, 2 * ttl)) * chance.random(), KEPT),)
+    return plan._replace(runs=tuple(runs), faults=faults)
+
+
+def _beside_others(chance: random.Random, plan: Plan) -> Plan:
+    """Programs that are not lockctl and wait in the server's own queue for the same lock."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    times = [chance.uniform(0.0, 2 * ttl) for _ in range(chance.choice((1, 2, 3)))]
+    faults = [Fault("other", 0, time, chance.choice((0.1, 1.0, ttl, 70.0)) * chance.random()) for time in times]
+    for _ in range(chance.choice((0, 1, 1, 2))):
+        faults += _fault(chance, runs, 2, ttl)
+    return plan._replace(runs=tuple(runs), faults=tuple(faults))
+
+
+def _at_once(chance: random.Random, plan: Plan) -> Plan:
+    """Several who may be inside together, and come together."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.02, 0.1, 0.2))
+    mode = chance.choice([each for each in ("shared", "slot") if each not in WITHOUT.get(plan.store, ())])
+    first = RunPlan(0, 0.0, ttl, 60.0, ttl / 2, mode=mode)
+    if first.mode == "slot":
+        first = first._replace(slots=chance.choice((2, 3)))
+    apart = 0.01 if plan.store == "file" else 8 * slowest
+    runs = [first._replace(host=number % 2, start=apart * chance.random()) for number in range(3)]
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs))
+
+
+def _slot_of_the_dead(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who is killed with one of two slots, while another one keeps the lock and a third one waits."""
+    ttl = chance.choice((6.0, 10.0))
+    first = RunPlan(0, 0.0, ttl, 90.0, 4 * ttl, mode="slot", slots=2)
+    runs = (first, first._replace(host=1), first._replace(host=1, start=1.0, length=1.0))
+    at, killed = chance.uniform(1.5, ttl), chance.choice(((KEEPER,), (KEEPER, GUARD)))
+    return plan._replace(runs=runs, faults=tuple(Fault("pause", 0, at, INFINITE, who) for who in killed))
+
+
+def _queued(chance: random.Random, plan: Plan) -> Plan:
+    """Several who wait, and something happens to the one in front, or to its helper."""
+    ttl, length = chance.choice(TTLS), chance.uniform(2.0, 8.0)
+    modes = chance.choice((("exclusive",), ("exclusive",), ("shared", "exclusive"), ("slot",)))
+    if not set(modes).isdisjoint(WITHOUT.get(plan.store, ())):
+        modes = ("exclusive",)
+    runs = [
+        RunPlan(number % 2, 0.3 * number + chance.uniform(0, 0.2), ttl, 120.0, length, mode=chance.choice(modes))
+        for number in range(chance.choice((3, 4, 5)))
+    ]
+    runs = [each._replace(slots=2 if each.mode == "slot" else 1) for each in runs]
+    faults = []
+    for _ in range(chance.choice((1, 1, 2))):
+        time = chance.uniform(1.5, 3 * length)
+        span = chance.choice((INFINITE, chance.uniform(0, 3) * ttl))
+        who = chance.randrange(3 if plan.store == "file" else 2)
+        faults.append(Fault("pause", chance.randrange(len(runs)), time, span, who))
+    return plan._replace(runs=tuple(runs), faults=tuple(faults))
+
+
+def _several(chance: random.Random, plan: Plan) -> Plan:
+    """Runs that take several locks, in any order, and something may happen to one of them."""
+    ttl = chance.choice(TTLS)
+    fastest, slowest = chance.choice(((0.0003, 0.002), (0.0003, 0.002), (0.01, 0.05)))
+    runs = [
+        RunPlan(
+            number % 2,
+            chance.choice((0.0, 0.01, 1.0, ttl)) * chance.random(),
+            ttl,
+            chance.choice((0.0, 30.0, 120.0, 120.0)),
+            chance.choice((0.1, 3.0, 2 * ttl)) * chance.random(),
+            once_per=chance.choice((None, None, 60.0)),
+            min_hold=chance.choice((0.0, 0.0, 0.0, ttl / 2)),
+            locks=tuple(chance.sample(NAMES, chance.choice((1, 2, 2, 3)))),
+        )
+        for number in range(chance.choice((2, 2, 3, 4)))
+    ]
+    faults: list[Fault] = []
+    for _ in range(chance.choice((0, 0, 1, 1, 2))):
+        faults += _fault(chance, runs, 2, ttl)
+    if chance.random() < 0.2:
+        faults = [Fault("revoke", 0, chance.uniform(0.0, 2 * ttl), 0.0, chance.choice((0, 0, 1)))]
+    return plan._replace(fastest=fastest, slowest=slowest, runs=tuple(runs), faults=tuple(faults))
+
+
+def _asleep(chance: random.Random, plan: Plan) -> Plan:
+    """A host that sleeps for longer than the lease, and wakes up when the job has ended meanwhile, or goes on."""
+    runs = _one_after_another(chance)
+    ttl, span = runs[0].ttl, chance.uniform(0.8, 2.5) * runs[0].ttl
+    at = chance.uniform(0.3, ttl)
+    runs[0] = runs[0]._replace(length=at + chance.uniform(0.5, 1.2) * span)
+    faults = tuple([Fault("pause", 0, at + 0.001 * chance.random(), span, who) for who in (KEEPER, GUARD)])
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=faults)
+
+
+def _impatient(chance: random.Random, plan: Plan) -> Plan:
+    """Readers and writers, some of whom give up their place in the queue before it is their turn."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02))
+    mode, other = chance.sample(("shared", "exclusive"), 2)
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(5.0, 2 * ttl), mode=chance.choice((mode, "shared")))
+    leaving = first._replace(host=1, start=chance.uniform(0.5, 1.0), wait=chance.uniform(0.5, 3.0), mode=other)
+    behind = [
+        first._replace(start=chance.uniform(1.0, 2.0), length=1.0, mode=chance.choice(("shared", mode)))
+        for _ in range(chance.choice((1, 2)))
+    ]
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, leaving, *behind))
+
+
+def _stopped_in_line(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who is first in line and does not use it."""
+    ttl, slots = chance.choice(TTLS), chance.choice((1, 2, 2))
+    first = RunPlan(
+        0, 0.0, ttl, 120.0, chance.uniform(2.5, 6.0), mode="slot" if slots > 1 else "exclusive", slots=slots
+    )
+    runs = [first._replace(start=0.3 * number) for number in range(slots + 2)]
+    at, who = chance.uniform(1.0, first.length), chance.choice((KEEPER, HELPER, HELPER))
+    return plan._replace(runs=tuple(runs), faults=(Fault("pause", slots, at, 5 * ttl, who),))
+
+
+def _left_behind(chance: random.Random, plan: Plan) -> Plan:
+    """A keeper that is stopped while its job ends, and goes on when another one has the lock."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 3.0))
+    runs = (first, first._replace(start=0.3, length=4 * ttl))
+    stopped = Fault("pause", 0, chance.uniform(0.5, first.length), chance.uniform(1.2, 3.0) * ttl, KEEPER)
+    return plan._replace(runs=runs, faults=(stopped,))
+
+
+def _freed_as_it_ends(chance: random.Random, plan: Plan) -> Plan:
+    """A lock that is taken from somebody in the moment in which it is given back, and another one gets it."""
+    first = RunPlan(0, 0.0, chance.choice(TTLS), 60.0, chance.uniform(1.0, 4.0))
+    runs = (first, first._replace(start=0.5), first._replace(start=0.8))
+    asked = first.length + chance.uniform(-0.03, 0.02)
+    return plan._replace(runs=runs, faults=(Fault("revoke", 0, asked, 0.0, 1),))
+
+
+def _stuck(chance: random.Random, plan: Plan) -> Plan:
+    """One of the two processes stands still, or is dead, while no renewal comes through."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    time, who = chance.uniform(0.02, ttl), chance.randrange(2)
+    still = [Fault("pause", 0, time, chance.choice((3 * ttl, 3 * ttl, INFINITE, chance.uniform(0, ttl))), who)]
+    if chance.random() < 0.5:
+        still = [Fault("stop", 0, int(2 ** chance.uniform(1, 8)), still[0].value, who)]
+    faults = [*still, Fault("cut", 0, max(0.1, time + chance.uniform(-1, 1)), 3 * ttl, BOTH)]
+    return plan._replace(runs=tuple(runs), faults=tuple(faults[: chance.choice((1, 2, 2))]))
+
+
+def _given_up(chance: random.Random, plan: Plan) -> Plan:
+    """An attempt that is given up, because its answer comes late, and what still comes of it later."""
+    ttl = chance.choice((6.0, 20.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, 2 * ttl)
+    runs = (first, first._replace(host=1, start=chance.uniform(0.5, 6), length=1.0, wait=90.0))
+    number = chance.randrange(1, 8)
+    if ttl == 6.0:
+        late = [Fault("late", 0, number, chance.uniform(4.0, 8.0), ANSWER)]
+        late.append(Fault("late", 0, number + chance.randrange(1, 3), chance.uniform(1.1, 5.9), REQUEST))
+    else:
+        late = [Fault("late", 0, number, chance.uniform(9.5, 19.0), REQUEST)]
+    return plan._replace(runs=runs[: chance.choice((1, 2))], faults=tuple(late))
+
+
+def _granted_twice(chance: random.Random, plan: Plan) -> Plan:
+    """A grant whose answer is lost, the same one again, and then silence: its lease must count from the second."""
+    ttl = 20.0
+    holder = RunPlan(0, 0.0, ttl, 60.0, 3 * ttl, INFINITE)
+    runs = (holder, holder._replace(host=1, start=chance.uniform(1.0, 9.0), length=1.0, wait=120.0))
+    unanswered = Fault("late", 0, chance.randrange(1, 8), chance.uniform(10.0, 12.0), ANSWER)
+    silence = Fault("cut", 0, chance.uniform(10.1, 14.0), 3 * ttl, BOTH)
+    return plan._replace(runs=runs, faults=(unanswered, silence))
+
+
+def _out_of_reach(chance: random.Random, plan: Plan) -> Plan:
+    """A job that ends while its host, or the server, is away for a moment."""
+    run = RunPlan(0, 0.0, 20.0, 30.0, chance.uniform(1.0, 8.0))
+    span = chance.uniform(0.1, 2.5)
+    begin = run.length + chance.uniform(0.1, 1.0) - span * chance.random()  # it starts when the lock was taken
+    way = chance.choice((REQUEST, ANSWER, BOTH))
+    cut = Fault("cut", 0, begin, span, way)
+    down = Fault("down", 0, begin, span, KEPT)
+    return plan._replace(runs=(run, run._replace(host=1, start=0.5, wait=90.0)), faults=(chance.choice((cut, down)),))
+
+
+def _unanswered(chance: random.Random, plan: Plan) -> Plan:
+    """A server that ends after it did what it was asked for, and before it could say so; of several, all are silent."""
+    run = RunPlan(0, 0.0, 20.0, 90.0, 1.0)
+    at = chance.uniform(0.0, 0.8)
+    faults = [Fault("cut", 0, at, 0.1, ANSWER), Fault("down", 0, at + 0.11, chance.uniform(0.1, 0.5), KEPT)]
+    if plan.store == "redlock":
+        faults = [Fault("cut", 0, at, chance.uniform(2.0, 6.0), ANSWER)]
+    return plan._replace(fastest=0.02, slowest=0.05, runs=(run,), faults=tuple(faults))
+
+
+def _far(chance: random.Random, plan: Plan) -> Plan:
+    """A server that is far away."""
+    ttl = chance.choice((10.0, 20.0, 30.0))
+    slowest = ttl / chance.uniform(26, 50)
+    run = RunPlan(0, 0.0, ttl, 60.0, 2 * ttl)
+    return plan._replace(fastest=0.8 * slowest, slowest=slowest, runs=(run,))
+
+
+def _early_signal(chance: random.Random, plan: Plan) -> Plan:
+    """A signal, or somebody who wants the lock, in the moment when the command starts."""
+    run = RunPlan(0, 0.0, 10.0, 30.0, 6.0, 0.05)
+    span = chance.uniform(0.05, 0.9)
+    faults = [Fault("stop", 0, chance.randrange(1, 30), span, chance.choice((KEEPER, GUARD, GUARD)))]
+    faults.append(Fault("signal", 0, chance.uniform(0.02, 0.1 + span), 15))
+    if chance.random() < 0.5:
+        revoke = Fault("revoke", 1, chance.choice((0.1, 3.0)) * chance.uniform(0.1, 1.0), 0.0, chance.randrange(2))
+        faults = [revoke, faults[0]][: chance.choice((1, 2))]
+    return plan._replace(runs=(run, run._replace(host=1, start=8.0)), faults=tuple(faults))
+
+
+def _forgotten(chance: random.Random, plan: Plan) -> Plan:
+    """A name that is forgotten, and a clock that goes back."""
+    short = RunPlan(0, 0.0, 6.0, 30.0, 0.5)
+    runs = [short, short._replace(host=1, start=chance.uniform(4, 9)), short._replace(start=14.0)]
+    forget, back = sorted((chance.uniform(2, 8), chance.uniform(2, 12)))
+    faults = [Fault("forget", 1, forget, 0.2), Fault("jump", 0, back, -chance.uniform(0, 30))]
+    faults.append(Fault("forget", 0, chance.uniform(8, 13), 0.2))
+    return plan._replace(runs=tuple(runs), faults=tuple(faults[: chance.choice((1, 2, 2, 3))]))
+
+
+def _run(chance: random.Random, host: int, ttl: float, once_per: float | None, mode: str, slots: int) -> RunPlan:
+    if mode == "shared" and chance.random() < 0.4:
+        mode = "exclusive"
+    outlived = chance.choice((0.0, 0.0, 0.0, 0.1, 1.0, INFINITE))
+    return RunPlan(
+        host=host,
+        start=chance.choice((0.0, chance.uniform(0, 3), chance.uniform(0, ttl))),
+        ttl=ttl,
+        wait=chance.choice((0.0, 30.0, 60.0, 60.0)),
+        length=chance.choice((0.05, chance.uniform(0, 3), chance.uniform(0, ttl), chance.uniform(ttl, 2 * ttl))),
+        stubborn=chance.choice((0.05, 0.05, 1.0, INFINITE)),
+        outlived=outlived,
+        succeeds=chance.random() < 0.8,
+        once_per=once_per,
+        min_hold=chance.choice((0.0,) * 9 + (ttl / 2,)) if mode == "exclusive" else 0.0,
+        mode=mode,
+        slots=slots,
+        max_runtime=chance.choice((None,) * 7 + (chance.uniform(0, ttl),)),
+        waits_for_rest=outlived < INFINITE and chance.random() < 0.2,
+    )
+
+
+def _fault(chance: random.Random, runs: list[RunPlan], hosts: int, ttl: float) -> list[Fault]:
+    """One fault, or a few that belong together."""
+    kind = chance.choice(KINDS + KINDS_TOO)
+    number = chance.randrange(len(runs))
+    time = chance.choice((chance.uniform(0, 3), chance.uniform(0, 2 * ttl)))
+    host = chance.randrange(hosts)
+    span = chance.choice((chance.uniform(0, 0.3), chance.uniform(0, 0.15 * ttl), chance.uniform(0, 2 * ttl), 3 * ttl))
+    step = int(2 ** chance.uniform(1, 8.5))
+    if kind == "stop":
+        return [Fault(kind, number, step, span, chance.randrange(2))]
+    if kind == "kill":
+        return [Fault("stop", number, step, INFINITE, chance.randrange(2))]
+    if kind == "pause":
+        return [Fault(kind, number, time, chance.choice((span, INFINITE)), chance.randrange(2))]
+    if kind == "both":
+        return [Fault("pause", number, time, span, KEEPER), Fault("pause", number, time, span, GUARD)]
+    if kind in ("lose", "late", "twice"):
+        way = chance.randrange(2)
+        return [Fault(kind, host, int(2 ** chance.uniform(0, 6)), span, way)]
+    if kind in ("cut", "slow"):
+        return [Fault(kind, host, time, span, chance.randrange(3 if kind == "cut" else 2))]
+    if kind == "down":
+        return [Fault(kind, chance.randrange(NODES), time, max(span, 0.1), chance.choice((KEPT, KEPT, LOST, OLD)))]
+    if kind == "jump":
+        return [Fault(kind, chance.randrange(NODES), time, chance.choice((-1, 1)) * span)]
+    if kind == "wrong":
+        return [Fault(kind, host, time, chance.choice((-1, 1)) * 50 * span)]
+    if kind == "signal":
+        return [Fault(kind, number, time, 15)]
+    if kind == "revoke":
+        return [Fault(kind, host, time, chance.choice((0.0, span)), chance.choice((0, 0, 1)))]
+    forget = Fault("forget", host, time + ttl, chance.choice((0.0, 0.5, 2.0)))
+    return [forget, Fault("jump", 0, max(0.0, time + ttl - 1), -span)] if chance.random() < 0.7 else [forget]
+
+
+KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
+KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")
+KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other")
+SITUATIONS_OF_A_HOST = (
+    *(_mess, _mess, _mess, _stuck, _early_signal, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
+    *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
+    _impatient,
+)
