@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lockctl.lease.schedule import FIRST_PATIENCE
 from tests.simulation import endings, excuses, waits
+from tests.simulation.history import NEAR
 from tests.simulation.plan import KEPT, LOCK, OLDER
 from tests.simulation.waits import HANDED_OVER, NOTICED
 from tests.simulation.world import INFINITE
@@ -36,6 +37,7 @@ def violations(history: History) -> list[str]:
         *_tokens(history),
         *_unhealthy(history),
         *_left(history),
+        *_unleft(history),
         *_revoked(history),
         *_overtime(history),
         *_untold(history),
@@ -197,6 +199,14 @@ def _left(history: History) -> Iterator[str]:
             continue
         for owner in sorted((record.left | history.left_at_end) & set(record.given_back)):
             yield f"left: what {record.name} gave back of {owner[:6]} is there"
+
+
+def _unleft(history: History) -> Iterator[str]:
+    """Sessions and leases that nobody has ended."""
+    quiet = all(each.kind in ("twice", "wrong") for each in history.plan.faults)
+    held = any(each.min_hold or each.max_runtime for each in history.plan.runs)
+    if quiet and not held and history.plan.slowest <= NEAR and history.sessions_left:
+        yield f"left: {history.sessions_left} sessions are there, and everybody has ended"
 
 
 def _revoked(history: History) -> Iterator[str]:

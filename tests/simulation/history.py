@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Fault, Plan
     from tests.simulation.world import Clock
 
+LEAVING = 0.2  # seconds: some runs tell a server that they leave, and do not wait for its answer
 NEAR = 0.1  # seconds: with slower messages a run gives up adding itself to a history
 ASK_TIMEOUT = 10.0  # seconds for a request of an operator
 GUARD_LATENESS = 0.003  # seconds from its fork to its first step
@@ -70,6 +71,7 @@ class History:
         self.backend = RECORDED[plan.store]
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
         self.revoked: list[Revoked] = []
+        self.sessions_left = 0  # of a server, or leases, soon after the last run
         self.remembered: dict[str, tuple[Run, ...]] = {}  # by lock: its history, where nothing went wrong
         self.programs: list[Program | Flock] = []  # that are not lockctl
         self._jobs: dict[Process, RunRecord] = {}
@@ -167,6 +169,11 @@ class History:
         handle.dismiss()
         record.ended = world.now
         record.left = record.owners.keys() & self._owners()
+        if all(each.ended < INFINITE for each in self.records):
+            world.at(world.now + LEAVING + 20 * self.plan.slowest, self._count_sessions)
+
+    def _count_sessions(self) -> None:
+        self.sessions_left = self.store.sessions(self.servers)
 
     @staticmethod
     def _begin_wait(_: object) -> Any:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from tests.simulation.network import Host, Network, Server
 
 
+A_DAY = 86400
+
+
 class Store(NamedTuple):
     """One kind of store."""
 
@@ -48,6 +51,7 @@ class Store(NamedTuple):
     success: Callable[[list[Server], str], float | None]  # of a lock: the newest that is noted
     looks: float  # seconds until a waiter without faults has seen that the lock is free
     freed: Callable[[float], float] = lambda ttl: 1.1 * ttl  # seconds after the last renewal, for a ttl
+    sessions: Callable[[list[Server]], int] = lambda _: 0  # or leases, that a server has, whatever they are for
 
 
 def _document(servers: list[Server], name: str) -> dict[str, Any]:
@@ -141,6 +145,13 @@ def _keys_of_etcd(servers: list[Server]) -> dict[bytes, bytes]:
     return {key: entry.value for key, entry in data.keys.items() if entry.lease in alive}
 
 
+def _leases_in_etcd(servers: list[Server]) -> int:
+    server = servers[0]
+    assert isinstance(server, EtcdServer)
+    # those of what is kept of a lock, such as its history, last for a year
+    return sum(ttl < A_DAY and ends > server.clock.boottime() for ttl, ends in server.data.leases.values())
+
+
 def _etcd_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
     return made(Cluster(tuple(map(_place, servers))))
 
@@ -163,6 +174,12 @@ def _success_in_consul(servers: list[Server], name: str) -> float | None:
     assert isinstance(server, ConsulServer)
     entry = server.data.keys.get(f"lockctl/.lockctl/success/{name}")
     return None if entry is None else float(entry.value)
+
+
+def _sessions_in_consul(servers: list[Server]) -> int:
+    server = servers[0]
+    assert isinstance(server, ConsulServer)
+    return sum(found.ends > server.clock.boottime() for found in server.data.sessions.values())
 
 
 def _consul_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
@@ -189,6 +206,12 @@ def _success_in_zookeeper(servers: list[Server], name: str) -> float | None:
     return float(json_text.parse(node.data)["at"]) if node is not None and node.data else None
 
 
+def _sessions_in_zookeeper(servers: list[Server]) -> int:
+    server = servers[0]
+    assert isinstance(server, ZooKeeperServer)
+    return sum(each.ends > server.clock.boottime() for each in server.ensemble.alive())
+
+
 def _zookeeper_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
     return made(Place(tuple((server.name, PORT) for server in servers), ROOT, "kazoo", None, None, None))
 
@@ -210,6 +233,12 @@ def _success_in_postgresql(servers: list[Server], name: str) -> float | None:
         return None
     rows = tables.sqlite.execute("SELECT success FROM lockctl_fence WHERE name = ?", (f"lockctl:{name}",))
     return max([success for (success,) in rows if success is not None], default=None)
+
+
+def _sessions_in_postgresql(servers: list[Server]) -> int:
+    server = servers[0]
+    assert isinstance(server, PostgresServer)
+    return 0 if isinstance(server, PooledServer) else len(list(server.alive()))  # a pooler keeps those that it has
 
 
 def _page(content: bytes, start: int) -> tuple[int, dict[str, Any]]:
@@ -252,6 +281,7 @@ def _postgresql(scope: str, server: type[PostgresServer]) -> Store:
         _owners_in_postgresql,
         _success_in_postgresql,
         0.0,
+        sessions=_sessions_in_postgresql,
     )
 
 
@@ -272,7 +302,13 @@ STORES = {
         5.5,
     ),
     "etcd": Store(
-        EtcdBackend, lambda rate: [EtcdServer(0, rate)], _etcd_client, _owners_in_etcd, _success_in_etcd, 0.0
+        EtcdBackend,
+        lambda rate: [EtcdServer(0, rate)],
+        _etcd_client,
+        _owners_in_etcd,
+        _success_in_etcd,
+        0.0,
+        sessions=_leases_in_etcd,
     ),
     "consul": Store(
         ConsulBackend,
@@ -282,6 +318,7 @@ STORES = {
         _success_in_consul,
         0.0,
         lambda ttl: 3.3 * max(ttl, 10.0),  # twice that of a session, none of which is shorter, and the lock delay
+        _sessions_in_consul,
     ),
     "zookeeper": Store(
         ZooKeeperBackend,
@@ -291,6 +328,7 @@ STORES = {
         _success_in_zookeeper,
         1.5,
         lambda ttl: 2 * ttl + 1.0,  # the session lasts twice the lease, rounded up to a tick
+        _sessions_in_zookeeper,
     ),
     "file": Store(
         FileBackend,
