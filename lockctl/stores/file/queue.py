@@ -9,6 +9,7 @@ from lockctl.stores.file import protocol
 from lockctl.supervise import tree
 
 FIT = 40  # lines that the kernel gives at once, in a page
+TICK = 0.02  # seconds by which the time of a file may be before that at which it was written
 READINGS = 3  # of a list that is longer
 
 
@@ -35,6 +36,7 @@ class KernelLocks:
     def __init__(self) -> None:
         """The locks as they are now."""
         self.taken_at = time.monotonic()
+        self._wall = time.time()
         lines = _lines()
         self._found = _by_inode(lines)
         self._left = READINGS - 1 if len(lines) > FIT else 0
@@ -48,6 +50,10 @@ class KernelLocks:
                 if not self._present(other).holding:
                     self._found[other] = locks
         return self._present(inode)
+
+    def may_be_older(self, seen: os.stat_result) -> bool:
+        """Whether these are perhaps the locks as they were before the file that was *seen* was written."""
+        return seen.st_mtime > self._wall - TICK
 
     def _present(self, inode: tuple[int, int, int]) -> Locks:
         return self._found.get(inode) or Locks()

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from lockctl.stores.file.inspect import find
+from lockctl.stores.file.queue import KernelLocks
 from tests.contract.harness import LIMIT, take
 
 if TYPE_CHECKING:
@@ -40,3 +42,13 @@ def test_a_held_lock_is_seen_beside_hundreds_that_come_and_go(harness: FileHarne
         finally:
             crowd.kill()
     assert set(seen) == {"held"}
+
+
+def test_a_lock_that_is_given_back_while_it_is_looked_at_is_free_and_no_other_programs(harness: FileHarness) -> None:
+    client = harness.client()
+    grant = take(client, harness.claim())
+    before = KernelLocks()
+    client.release(grant, timeout=LIMIT)
+    lock = find("nightly", grant.key, before)
+    assert lock is not None
+    assert (lock.state, lock.holders) == ("free", ())
