@@ -38,6 +38,7 @@ def violations(history: History) -> list[str]:
         *_unhealthy(history),
         *_left(history),
         *_unleft(history),
+        *_too_soon(history),
         *_revoked(history),
         *_overtime(history),
         *_untold(history),
@@ -207,6 +208,17 @@ def _unleft(history: History) -> Iterator[str]:
     held = any(each.min_hold or each.max_runtime for each in history.plan.runs)
     if quiet and not held and history.plan.slowest <= NEAR and history.sessions_left:
         yield f"left: {history.sessions_left} sessions are there, and everybody has ended"
+
+
+def _too_soon(history: History) -> Iterator[str]:
+    """Names that were forgotten although they had been used shortly before."""
+    if any(each.kind in ("jump", "wrong") for each in history.plan.faults) or excuses.forgot(history):
+        return
+    for asked, older_than in history.forgets:
+        for record in history.records:
+            for grant in record.granted:
+                if grant.name == LOCK and asked - MILD * older_than < grant.known < asked:
+                    yield f"too soon: {record.name} had the lock at {grant.known:.3f}, it is forgotten at {asked:.3f}"
 
 
 def _revoked(history: History) -> Iterator[str]:

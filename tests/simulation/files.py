@@ -25,16 +25,23 @@ if TYPE_CHECKING:
 DIRECTORY = "/locks"
 DEVICE = os.makedev(254, 1)
 HELD_UP = 0.2  # the part of the calls before which others go on
+OPENING = 0.5  # the same between finding a file and opening it
 LONGEST_HELD_UP = 0.001  # seconds
 SLOWEST_SYNC = 0.005  # seconds until something has reached the disk
+BREAK_TIME = 45.0  # seconds after which the kernel ends a lease that somebody else wants to be ended
 END = 1 << 63  # of all files, which no lock goes beyond
 
 
 def call() -> None:
     """Something that others see is about to be done."""
+    Here.world.step()
+    hold_up()
+
+
+def hold_up(often: float = HELD_UP) -> None:
+    """Others may go on meanwhile, so *often*."""
     world = Here.world
-    world.step()
-    if world.chance() < HELD_UP:
+    if world.chance() < often:
         world.block(world.now + LONGEST_HELD_UP * world.chance())
 
 
@@ -46,6 +53,10 @@ class Inode:
         self.mode = mode
         self.content = bytearray()
         self.changes = 0
+        self.changed_at = me().clock.wall() if Here.world.thread else 0.0
+        self.opened = 0  # how many have it open, or are about to
+        self.lease: OpenFile | None = None  # who is asked before another one opens it
+        self.is_wanted = False  # whether somebody was made to wait for the end of the lease
         self.whole: dict[OpenFile, tuple[int, int]] = {}  # flock(2): of which kind, and the pid of who asked
         self.bytes: dict[int, dict[object, int]] = {}  # of open files, or of processes: of which kind
         self.asking: list[tuple[OpenFile, Process, int]] = []  # who waits for flock(2), and for which kind
@@ -60,7 +71,13 @@ class Inode:
             st_uid=0,
             st_size=len(self.content),
             st_mtime_ns=self.changes,
+            st_mtime=self.changed_at,
         )
+
+    def change(self) -> None:
+        """What it contains is not what it was."""
+        self.changes += 1
+        self.changed_at = me().clock.wall()
 
     def wait(self) -> None:
         """Until a lock is freed."""
@@ -69,6 +86,27 @@ class Inode:
         assert thread is not None
         self._waits.append((thread, thread.number + 1))
         world.block(INFINITE)
+
+    def admit(self, *, waits: bool) -> None:
+        """Let somebody open it, who *waits* for the end of a lease or is refused."""
+        self.opened += 1
+        try:
+            while self.lease is not None:
+                if not self.is_wanted:
+                    self.is_wanted = True
+                    Here.world.at(Here.world.now + BREAK_TIME, self.end_lease, self.lease)
+                if not waits:
+                    raise BlockingIOError(errno.EWOULDBLOCK, "there is a lease")
+                self.wait()
+        except BaseException:
+            self.opened -= 1
+            raise
+
+    def end_lease(self, file: OpenFile) -> None:
+        """That of an open file, if it has one."""
+        if self.lease is file:
+            self.lease = None
+            self.freed()
 
     def freed(self) -> None:
         """Those who wait try again."""
@@ -107,6 +145,7 @@ class OpenFile(Descriptor):
     """One that was opened once."""
 
     def __init__(self, inode: Inode) -> None:
+        """*inode* has counted it already."""
         super().__init__()
         self.inode = inode
         self._at = 0
@@ -118,6 +157,8 @@ class OpenFile(Descriptor):
     def gone(self) -> None:
         """See ``Descriptor``."""
         self.inode.unlock(self)
+        self.inode.opened -= 1
+        self.inode.end_lease(self)
 
     def read(self, size: int) -> bytes:
         """As ``os.read``."""
@@ -133,7 +174,7 @@ class OpenFile(Descriptor):
 
     def put(self, data: bytes, offset: int) -> None:
         """As ``os.pwrite``."""
-        self.inode.changes += 1
+        self.inode.change()
         content = self.inode.content
         content.extend(bytes(max(0, offset - len(content))))
         content[offset : offset + len(data)] = data
@@ -167,7 +208,11 @@ class Files(Server):
         if flags & os.O_CREAT and name not in self.names:
             self._inodes += 1
             self.names[name] = Inode(self._inodes, stat.S_IFREG | mode)
-        file = OpenFile(self.find(path))
+        inode = self.find(path)
+        if name in self.names:
+            hold_up(OPENING)  # it was found, and its name may be gone when it is opened
+        inode.admit(waits=not flags & os.O_NONBLOCK)
+        file = OpenFile(inode)
         me().receive(file)
         return file.number
 
@@ -180,6 +225,13 @@ class Files(Server):
         """As ``os.rename``."""
         call()
         self.names[new] = self.names.pop(old)
+
+    def link(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        """As ``os.link``."""
+        call()
+        if new in self.names:
+            raise FileExistsError(errno.EEXIST, "there is such a file", new)
+        self.names[new] = self.find(old)
 
     def unlink(self, path: str, *, dir_fd: int) -> None:
         """As ``os.unlink``."""
@@ -287,7 +339,7 @@ def _pwrite(number: int, data: Any, offset: int) -> int:
 
 def _ftruncate(number: int, size: int) -> None:
     call()
-    opened(number).inode.changes += 1
+    opened(number).inode.change()
     del opened(number).inode.content[size:]
 
 
@@ -299,6 +351,7 @@ OPERATIONS = {
     "open": _of_files("open"),
     "stat": _of_files("stat"),
     "rename": _of_files("rename"),
+    "link": _of_files("link"),
     "unlink": _of_files("unlink"),
     "fstat": lambda number: opened(number).inode.seen(),
     "pread": _pread,

@@ -59,12 +59,12 @@ def lockf(number: int, asked: int, length: int, start: int) -> None:
     inode.put(process, start, start + length, kind)
 
 
-def control(number: int, command: int, asked: bytes | int = 0) -> bytes:
-    """As ``fcntl.fcntl``, with the locks of open files; there are no leases here."""
-    if isinstance(asked, int):
-        raise OSError(errno.EINVAL, "there are no leases")
+def control(number: int, command: int, asked: bytes | int = 0) -> bytes | int:
+    """As ``fcntl.fcntl``, with leases and the locks of open files."""
     call()
     file = opened(number)
+    if isinstance(asked, int):
+        return _lease(file, command, asked)
     kind, _, start, length, _ = FLOCK.unpack(asked)
     end = start + length if length else END
     others = [] if kind == fcntl.F_UNLCK else file.inode.in_the_way(file, start, end, kind)
@@ -77,6 +77,19 @@ def control(number: int, command: int, asked: bytes | int = 0) -> bytes:
         raise BlockingIOError(errno.EAGAIN, "others have it")
     file.inode.put(file, start, end, kind)
     return bytes(asked)
+
+
+def _lease(file: OpenFile, command: int, asked: int) -> int:
+    inode = file.inode
+    if command == fcntl.F_GETLEASE:
+        return fcntl.F_WRLCK if inode.lease is file and not inode.is_wanted else fcntl.F_UNLCK
+    if command == fcntl.F_SETLEASE and asked == fcntl.F_WRLCK:
+        if inode.opened > 1 or inode.lease is not None:
+            raise BlockingIOError(errno.EAGAIN, "others have it open")
+        inode.lease, inode.is_wanted = file, False
+    elif command == fcntl.F_SETLEASE:
+        inode.end_lease(file)
+    return 0
 
 
 class Flock:

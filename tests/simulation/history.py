@@ -71,6 +71,7 @@ class History:
         self.backend = RECORDED[plan.store]
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
         self.revoked: list[Revoked] = []
+        self.forgets: list[tuple[float, float]] = []  # when it was asked for, and for how long it was not to be used
         self.sessions_left = 0  # of a server, or leases, soon after the last run
         self.remembered: dict[str, tuple[Run, ...]] = {}  # by lock: its history, where nothing went wrong
         self.programs: list[Program | Flock] = []  # that are not lockctl
@@ -302,8 +303,11 @@ class History:
             self.world.tell("operator", f"fails: {failure}")
 
     def _forget(self, fault: Fault, host: Host) -> None:
+        asked = self.world.now
         try:
             done = self._operators(host).forget(LOCK, older_than=fault.value, timeout=ASK_TIMEOUT)
+            if done:
+                self.forgets.append((asked, fault.value))
             self.world.tell("operator", f"forgets the lock: {done}")
         except LockctlError as failure:
             self.world.tell("operator", f"fails: {failure}")

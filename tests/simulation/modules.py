@@ -35,6 +35,7 @@ from lockctl.locks import cell, inspect, lock_cells, machine, objects, records, 
 from lockctl.stores.file import address as file_address
 from lockctl.stores.file import inspect as file_inspect
 from lockctl.stores.file import layout, queue, share, wait
+from lockctl.stores.file import lease as file_lease
 from lockctl.stores.postgresql import session
 from lockctl.supervise import fork, guard, keeper, preload, signals, starting, tree  # noqa: F401
 from lockctl.wire import answer, deadline, stream
@@ -331,8 +332,18 @@ def _install_for_kazoo() -> None:
     put(SequentialThreadingHandler, "sleep_func", staticmethod(_pause))
 
 
+def _stand_between(directory: int, file: str, old: int) -> None:
+    """Stands for that of ``stores.file.lease``: a process that nobody is the parent of."""
+    parent = me()
+    process = parent.forked(f"{parent.name}'s helper")
+    parent.children.remove(process)
+    process.parent = None
+    process.start(lambda: file_lease._stay(directory, file, old))
+
+
 def _install_for_files() -> None:
     """Replace what is said of processes and of the host in /proc."""
+    put(file_lease, "_stand_between", _stand_between)
     put(wait, "_forked", _forked)
     put(queue, "_lines", files.lines)
     put(tree, "start_time", _start_time)

@@ -31,7 +31,7 @@ def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
-    situations.append(_asleep)
+    situations += [_asleep, _forgotten_as_it_begins]
     if store == "file":
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
@@ -56,7 +56,7 @@ def _quiet(seed: int, store: str) -> Plan:
 def _on_one_host(plan: Plan) -> Plan:
     """The same without a network, and without servers."""
     faults = [each for each in plan.faults if each.kind in KINDS_OF_A_HOST]
-    faults = [each._replace(whom=0) if each.kind in ("revoke", "wrong") else each for each in faults]
+    faults = [each._replace(whom=0) if each.kind in ("revoke", "wrong", "forget") else each for each in faults]
     runs = tuple([each._replace(host=0) for each in plan.runs])
     return plan._replace(
         fastest=0.0003, slowest=0.002, rates=(plan.rates[0], plan.rates[0]), runs=runs, faults=tuple(faults)
@@ -407,6 +407,20 @@ def _forgotten(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=tuple(runs), faults=tuple(faults[: chance.choice((1, 2, 2, 3))]))
 
 
+def _forgotten_as_it_begins(chance: random.Random, plan: Plan) -> Plan:
+    """A name that is forgotten in the moment in which some come for it, one after the other."""
+    first, at = RunPlan(0, 0.0, 6.0, 30.0, 0.5), 3.0
+    if chance.random() < 0.2:  # before they come, and then the clock goes back
+        faults = [Fault("forget", 0, at, 0.2), Fault("wrong", 0, at + 0.5, -chance.uniform(1.0, 60.0))]
+        return plan._replace(runs=(first, first._replace(start=at + 1.0)), faults=tuple(faults))
+    apart = 0.02 if plan.store == "file" else 0.1
+    later = [first._replace(host=number % 2, start=at + apart * chance.random(), length=1.0) for number in range(3)]
+    faults = [Fault("forget", number, at + apart * chance.random(), 0.2) for number in range(chance.choice((1, 1, 2)))]
+    if plan.store == "file":
+        faults += [Fault("other", 0, at + apart * chance.random(), 1.0) for _ in range(chance.randrange(3))]
+    return plan._replace(runs=(first, *later[: chance.choice((1, 2, 3))]), faults=tuple(faults))
+
+
 def _run(chance: random.Random, host: int, ttl: float, once_per: float | None, mode: str, slots: int) -> RunPlan:
     if mode == "shared" and chance.random() < 0.4:
         mode = "exclusive"
@@ -466,9 +480,9 @@ def _fault(chance: random.Random, runs: list[RunPlan], hosts: int, ttl: float) -
 
 KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
 KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")
-KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other")
+KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other", "forget")
 SITUATIONS_OF_A_HOST = (
-    *(_mess, _mess, _mess, _stuck, _early_signal, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
+    *(_mess, _mess, _mess, _stuck, _early_signal, _forgotten, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
-    _impatient,
+    *(_impatient, _forgotten_as_it_begins),
 )
