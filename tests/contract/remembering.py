@@ -48,8 +48,8 @@ class Remembering:
         self, harness: Harness, backend: Backend, other: Backend
     ) -> None:
         grant = take(backend, harness.claim())
+        asked = time.monotonic()
         backend.release(grant, timeout=LIMIT, hold=HOLD)
-        released = time.monotonic()
         backend.close()
         assert refused(other, harness.claim())
         lock = other.inspect("nightly", timeout=LIMIT)
@@ -57,8 +57,11 @@ class Remembering:
         assert [(holder.owner, holder.token) for holder in lock.holders] == [(grant.claim.owner, grant.token)]
         assert lock.holders[0].ended_at is not None
         assert abs(lock.holders[0].ended_at - time.time()) < 5
-        harness.pass_time(HOLD - 0.3 - (time.monotonic() - released))
-        assert refused(other, harness.claim())
+        harness.pass_time(HOLD - 0.3 - (time.monotonic() - asked))
+        early = other.try_acquire(harness.claim(), timeout=LIMIT)
+        if early is not None:  # this machine is slow
+            assert time.monotonic() - asked >= HOLD
+            other.release(early, timeout=LIMIT)
         harness.pass_time(0.3 + harness.hold_slack)
         assert other.inspect("nightly", timeout=LIMIT).state == "free"
         assert take(other, harness.claim()).token > grant.token
