@@ -10,6 +10,8 @@ from lockctl.stores.zookeeper.tokens import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from lockctl.model import Holder, Revocation
     from lockctl.stores.zookeeper.session import Session
     from lockctl.wire.deadline import Deadline
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend``. Raises as ``Session.ask``."""
-    from kazoo.exceptions import BadVersionError, NoNodeError
+    from kazoo.exceptions import NoNodeError
 
     place = session.place
     while True:
@@ -43,15 +45,30 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
         elif current.owner is None:
             raise another_program(name)
         else:
-            asked = with_revocation(data, current.owner, wanted.by, wanted.reason)
-            (answer,) = session.ask(deadline, lambda client: client.set_async(path, asked, stat.version))  # noqa: B023
+            answer = _request(session, path, (data, stat), current.owner, wanted, deadline)
         if isinstance(answer, NoNodeError):
             return None
-        if isinstance(answer, BadVersionError):
-            continue  # it renewed meanwhile
         if isinstance(answer, Exception):
             raise session.strange(answer, path)
         return floor
+
+
+def _request(session: Session, path: str, found: Any, owner: str, wanted: Revocation, deadline: Deadline) -> Any:
+    """Write into the node of a holder who wants the lock back; what the server says. *found* are its data and stat.
+
+    If the holder renewed meanwhile, only its node is read again: another look at the whole lock would take so long
+    over a slow network that it has renewed once more.
+    """
+    from kazoo.exceptions import BadVersionError
+
+    while not isinstance(found, Exception):
+        data, stat = found
+        asked, version = with_revocation(data, owner, wanted.by, wanted.reason), stat.version
+        (answer,) = session.ask(deadline, lambda client: client.set_async(path, asked, version))  # noqa: B023
+        if not isinstance(answer, BadVersionError):
+            return answer
+        (found,) = session.ask(deadline, lambda client: client.get_async(path))
+    return found
 
 
 def _same(current: Holder, seen: Holder) -> bool:
