@@ -41,7 +41,7 @@ def drawn(seed: int, store: str) -> Plan:
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn]
     else:
-        situations += [_unanswered, _granted_twice]
+        situations += [_unanswered, _granted_twice, _kept_late]
     if store == "etcd":
         situations += [_deposed, _deposed]
     if store in ("postgresql", "transaction"):
@@ -212,6 +212,8 @@ def _at_once(chance: random.Random, plan: Plan) -> Plan:
         first = first._replace(slots=chance.choice((2, 3)))
     apart = 0.01 if plan.store == "file" else 8 * slowest
     runs = [first._replace(host=number % 2, start=apart * chance.random()) for number in range(3)]
+    if chance.random() < 0.3:
+        runs = [each._replace(ttl=chance.choice(TTLS), length=1.5 * ttl) for each in runs]
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs))
 
 
@@ -284,9 +286,11 @@ def _impatient(chance: random.Random, plan: Plan) -> Plan:
     ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02))
     mode, other = chance.sample(("shared", "exclusive"), 2)
     first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(5.0, 2 * ttl), mode=chance.choice((mode, "shared")))
-    leaving = first._replace(host=1, start=chance.uniform(0.5, 1.0), wait=chance.uniform(0.5, 3.0), mode=other)
+    leaving = first._replace(
+        host=1, start=chance.uniform(0.5, 1.0), wait=chance.choice((60.0, chance.uniform(0.5, 3.0))), mode=other
+    )
     behind = [
-        first._replace(start=chance.uniform(1.0, 2.0), length=1.0, mode=chance.choice(("shared", mode)))
+        first._replace(start=chance.uniform(1.0, 5.0), length=1.0, mode=chance.choice(("shared", mode)))
         for _ in range(chance.choice((1, 2)))
     ]
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, leaving, *behind))
@@ -354,6 +358,14 @@ def _granted_twice(chance: random.Random, plan: Plan) -> Plan:
     unanswered = Fault("late", 0, chance.randrange(1, 8), chance.uniform(10.0, 12.0), ANSWER)
     silence = Fault("cut", 0, chance.uniform(10.1, 14.0), 3 * ttl, BOTH)
     return plan._replace(runs=runs, faults=(unanswered, silence))
+
+
+def _kept_late(chance: random.Random, plan: Plan) -> Plan:
+    """A request to keep a lock closed after its job that comes when another one has the lock already."""
+    first = RunPlan(0, 0.0, 20.0, 60.0, chance.uniform(0.1, 1.0), min_hold=chance.uniform(1.5, 3.0))
+    second = first._replace(host=1, start=0.5, wait=90.0, length=20.0, min_hold=0.0)
+    late = Fault("late", 0, chance.randrange(2, 14), chance.uniform(4.0, 12.0), REQUEST)
+    return plan._replace(runs=(first, second), faults=(late,))
 
 
 def _out_of_reach(chance: random.Random, plan: Plan) -> Plan:
