@@ -22,7 +22,7 @@ def violations(history: History) -> list[str]:
     return [
         *_holds(history),
         *_needless_holds(history),
-        *_forgotten(history),
+        *_undone(history),
         *_unremembered(history),
         *_told(history),
         *_kept(history),
@@ -57,7 +57,7 @@ def _needless_holds(history: History) -> Iterator[str]:
             yield f"hold: {record.name} is {record.outcome.kind}, and keeps the lock for {longest:.3f} s"
 
 
-def _forgotten(history: History) -> Iterator[str]:
+def _undone(history: History) -> Iterator[str]:
     """What a run that came to its end has to do for each of its locks, and did not do."""
     for record in history.records:
         outcome, span, plan = record.outcome, record.span, record.plan
