@@ -151,7 +151,11 @@ def _unhealthy(history: History) -> Iterator[str]:
             yield f"healthy: the job of {record.name} was ended: {kind}, status {record.command_status}"
         elif not met and history.plan.slowest < 0.1 and kind not in ("exited", "held"):
             yield f"healthy: {record.name} came to nothing: {kind}"
-        elif record.plan.waits_for_rest and any(signum != SIGCONT for _, signum in record.signalled):
+        elif (
+            record.plan.waits_for_rest
+            and record.plan.max_runtime is None
+            and any(signum != SIGCONT for _, signum in record.signalled)
+        ):
             yield f"healthy: what outlives the command of {record.name} is sent {record.signalled}"
 
 

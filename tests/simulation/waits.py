@@ -93,7 +93,7 @@ def _kept_waiting(history: History) -> Iterator[str]:
             if other is record or "exclusive" not in (record.plan.mode, other.plan.mode):
                 continue
             taken += [(grant.known, _freed(history, other, grant)) for grant in other.granted]
-            if other.plan.start < record.plan.start + NOTICED:
+            if other.plan.start < record.plan.start + NOTICED or not history.capabilities.fair:
                 taken.append((other.plan.start, other.granted[0].known if other.granted else other.ended))
         until = record.granted[0].known if record.granted else record.ended
         for free_since, free_until in _times_with_room(taken, 1):

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, a fixed number of the kernel
 RECORD_WITHIN = 0.05  # seconds in which a holder of ours that the kernel shows has written its record
-LOOKS_AGAIN = 3  # at a lock that is written all the time
 LOOK_PAUSE = 0.01  # seconds between two looks at a record that is missing
 WAITER_NAME = b"lockctl-wait"  # what the helper process of a waiting lockctl is called
 
@@ -69,19 +68,8 @@ def find(name: str, key: str, locks: KernelLocks) -> LockInfo | None:
         os.close(descriptor)
 
 
-def look(name: str, key: str, descriptor: int, locks: KernelLocks) -> LockInfo:
-    """One lock file, open for reading, as an operator sees it."""
-    found = _look(name, key, descriptor, locks)
-    for _ in range(LOOKS_AGAIN):
-        if found.state != "foreign" or not locks.may_be_older(os.fstat(descriptor)):
-            break
-        # a holder of ours that gives the lock back removes its record a moment before
-        locks = KernelLocks()
-        found = _look(name, key, descriptor, locks)
-    return found
-
-
-def _look(name: str, key: str, descriptor: int, locks: KernelLocks) -> LockInfo:
+def look(name: str, key: str, descriptor: int, locks: KernelLocks, again: int = 3) -> LockInfo:
+    """One lock file, open for reading, as an operator sees it; looked at *again* so often if it is just written."""
     there = locks.of(os.fstat(descriptor))
     record = _record(descriptor)
     if record is not None and record.document.startswith(layout.SHARING):
@@ -100,6 +88,8 @@ def _look(name: str, key: str, descriptor: int, locks: KernelLocks) -> LockInfo:
             own = _own_holder(_record(descriptor), there.holding)
         if own is not None:
             return _info(name, key, "held", (own,), there.waiting)
+    if there.holding and again and locks.may_be_older(os.fstat(descriptor)):
+        return look(name, key, descriptor, KernelLocks(), again - 1)
     return _info(name, key, "foreign" if there.holding else "free", _strangers(there), there.waiting)
 
 
@@ -119,8 +109,7 @@ def _beside(name: str, key: str, descriptor: int, record: Record, there: Locks) 
     elif len(holders) == len(inside) and not protocol.is_taken(descriptor, protocol.MUTEX, protocol.MUTEX + 1):
         written = [document for _, _, document in pages if document]
         if all(document.get("pid_ns") == pid_namespace() for document in written):
-            ours = [document.get("taken_by") for document in written]
-            holders += _strangers(there, ours)
+            holders += _strangers(there, [document.get("taken_by") for document in written])
     return _info(name, key, "held", tuple(holders), there.waiting, state.slots)
 
 

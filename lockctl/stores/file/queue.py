@@ -52,7 +52,10 @@ class KernelLocks:
         return self._present(inode)
 
     def may_be_older(self, seen: os.stat_result) -> bool:
-        """Whether these are perhaps the locks as they were before the file that was *seen* was written."""
+        """Whether these are perhaps the locks as they were before the file that was *seen* was written.
+
+        A holder of ours writes its record when it has the lock, and removes it a moment before it gives the lock back.
+        """
         return seen.st_mtime > self._wall - TICK
 
     def _present(self, inode: tuple[int, int, int]) -> Locks:
