@@ -134,6 +134,8 @@ def _unnoticed(history: History) -> Iterator[str]:
         outcome, grants = record.outcome, record.last_grants
         if outcome is None or outcome.kind not in ("exited", "signaled") or excuses.was_freed(history, record):
             continue
+        if excuses.was_cut_off(history, record, record.command_ended):
+            continue  # who is not told of it learns it with the next renewal
         for other in history.records:
             for grant in other.granted if other is not record and record.excludes(other) else ():
                 mine = grants.get(grant.name)

@@ -38,7 +38,7 @@ def may_outlive_its_lock(history: History, record: RunRecord, until: float) -> b
         return True
     if history.capabilities.kernel_held:
         return False
-    return _both_unable(record, until) or _was_cut_off(history, record, until)
+    return _both_unable(record, until) or was_cut_off(history, record, until)
 
 
 def was_freed(history: History, record: RunRecord) -> bool:
@@ -59,7 +59,7 @@ def _both_unable(record: RunRecord, until: float) -> bool:
     )
 
 
-def _was_cut_off(history: History, record: RunRecord, until: float) -> bool:
+def was_cut_off(history: History, record: RunRecord, until: float) -> bool:
     """Whether the lock was that of a connection, which a restart of the server has ended."""
     if not (history.capabilities.connection_held and record.granted):
         return False

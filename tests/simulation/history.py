@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Clock
 
 LEAVING = 0.2  # seconds: some runs tell a server that they leave, and do not wait for its answer
-NEAR = 0.1  # seconds: with slower messages a run gives up adding itself to a history
+NEAR = 0.05  # seconds: with slower messages a run gives up adding itself to a history
 ASK_TIMEOUT = 10.0  # seconds for a request of an operator
 GUARD_LATENESS = 0.003  # seconds from its fork to its first step
 RECORDED = {name: recorded(store.backend) for name, store in STORES.items()}
