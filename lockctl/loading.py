@@ -33,18 +33,15 @@ LARGEST = 1 << 16  # bytes of a compiled file that is read at once
 
 # what keeper and guard both need, before the fork of the guard
 START = (
-    "cli names errors cli.writing cli.messages cli.main value settings cli.fastpath supervise clock events kernel"
+    "cli names errors cli.writing cli.messages cli.main value settings cli.fastpath supervise clock kernel"
     " supervise.channel supervise.tree lease durations lease.schedule supervise.orders supervise.fork cli.start"
     " supervise.signals"
 )
-GUARD = "supervise.child supervise.loop supervise.starting supervise.guard"
+GUARD = "events supervise.child supervise.loop supervise.starting supervise.guard"
 # of the keeper, until it has the lock
-TAKE = (
-    "stores registry settings_values url config model documents lease.attempts lease.acquire runner cli.exit_status"
-    " request cli.run"
-)
+TAKE = "stores registry settings_values url config model documents lease.attempts lease.acquire runner request cli.run"
 # of the keeper, while the guard starts the command
-WATCH = "supervise.liveness supervise.ending supervise.keeper history lease.afterwards"
+WATCH = "events supervise.liveness supervise.ending supervise.keeper history lease.afterwards cli.exit_status"
 
 
 class Loader(SourceFileLoader):

@@ -62,6 +62,12 @@ def load(scheme: str) -> type[Backend]:
     return found
 
 
+def load_records(scheme: str) -> None:
+    """Load what keeps successes and histories of locks at such URLs: needed when a job has ended."""
+    package = sys.modules.get(SCHEMES[scheme].rpartition(".")[0])
+    loading.load(getattr(package, "RECORDS", "locks.records"))
+
+
 def load_doctor(scheme: str) -> Any:
     """The module that looks for what would break locks at URLs of this scheme. Raises ``ConfigError``."""
     load(scheme)

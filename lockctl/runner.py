@@ -153,6 +153,7 @@ class _Run:
         )
         self._guard.start(orders.encode(schedule), environment, descriptors)
         loading.load(loading.WATCH)
+        registry.load_records(self._capabilities.scheme)
         from lockctl.supervise.keeper import Keeper  # while the guard starts the command
         from lockctl.supervise.liveness import Liveness
 

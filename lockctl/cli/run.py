@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from lockctl import config, registry, runner
-from lockctl.cli import exit_status
 from lockctl.errors import ConfigError, UsageError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
 from lockctl.request import Request
@@ -65,6 +64,8 @@ def configured(
 
         ending.tell(outcome, settings, where=given, talk=talk)
     _note_outcome(settings, locks, outcome, talk)
+    from lockctl.cli import exit_status  # loaded while the command was running
+
     conflict = 0 if settings["skip_ok"].content else settings["conflict_exit_code"].content
     status = exit_status.of_outcome(outcome, conflict=conflict)
     return status, outcome if settings["restart"].content else None

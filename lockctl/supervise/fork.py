@@ -7,7 +7,7 @@ from _signal import SIGKILL
 from errno import EAGAIN, EPERM
 from time import monotonic, sleep
 
-from lockctl import clock, events, kernel, loading  # noqa: F401 - what both processes need is loaded once, before the fork
+from lockctl import clock, kernel, loading  # noqa: F401 - what both processes need is loaded once, before the fork
 from lockctl.errors import ConfigError
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree

@@ -14,6 +14,7 @@ HTTP = "lockctl.wire.http"
 FOR_HTTP = ("lockctl.wire.lines",)  # for who waits
 LATER = (
     "lockctl.supervise.keeper",
+    "lockctl.cli.exit_status",
     "lockctl.cli.output",
     "lockctl.cli.ending",
     "lockctl.cli.report",

@@ -36,8 +36,8 @@ PACKAGE = Path(package.__file__).parent
 MORE = 1.1
 TRIES = 5  # half a second after its command has started, a run loads what it may need later: on a busy machine a few do
 # beside those that are loaded from the lists, first the script of this name
-IMPORTED = "lockctl lockctl lockctl.__main__ lockctl.loading lockctl.stores.file lockctl.stores.file.records"
-LISTED = " ".join((loading.START, loading.GUARD, loading.TAKE, file.PATH, loading.WATCH))
+IMPORTED = "lockctl lockctl lockctl.__main__ lockctl.loading lockctl.stores.file"
+LISTED = " ".join((loading.START, loading.GUARD, loading.TAKE, file.PATH, loading.WATCH, file.RECORDS))
 # keeper and guard are two processes: what both load after the fork is counted twice
 OTHERS = "__future__ _ctypes _socket fcntl select select"
 RECORDED = collections.Counter([*(f"lockctl.{name}" for name in LISTED.split()), *IMPORTED.split(), *OTHERS.split()])

@@ -80,7 +80,8 @@ class History:
     def run(self) -> None:
         """From the first start to the time when every lease is over."""
         modules.Child.make = lambda process: Job(self._jobs[process], process, is_command=True)
-        registry = SimpleNamespace(capabilities_of=lambda _: self.capabilities, open_backend=lambda url: url())
+        about = {"capabilities_of": lambda _: self.capabilities, "load_records": lambda _: None}
+        registry = SimpleNamespace(open_backend=lambda url: url(), **about)
         modules.put(runner, "registry", registry)
         world = self.world
         for record in self.records:

@@ -6,3 +6,4 @@ PATH = (
     " json_text wire.answer wire.http stores.consul.connection stores.consul.protocol stores.consul.claim"
     " stores.consul.lock"
 )
+RECORDS = "stores.consul.records"

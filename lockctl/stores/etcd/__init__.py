@@ -6,3 +6,4 @@ PATH = (
     " stores.etcd.connection stores.etcd.protocol wire.tls_settings stores.etcd.address stores.etcd.layout"
     " stores.etcd.tokens stores.etcd.session stores.etcd.lock"
 )
+RECORDS = "stores.etcd.records"

@@ -2,3 +2,4 @@
 
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = "stores.file.address stores.file.layout stores.file.lock"
+RECORDS = "stores.file.records"

@@ -7,3 +7,4 @@ PATH = (
     " stores.postgresql.protocol stores.postgresql.tokens stores.postgresql.connection stores.postgresql.claim"
     " stores.postgresql.observer stores.postgresql.lock"
 )
+RECORDS = "stores.postgresql.records"

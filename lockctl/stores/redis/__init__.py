@@ -6,3 +6,4 @@ PATH = (
     " wire.tls_settings wire.stream stores.redis.address stores.redis.errors wire.resp stores.redis.session"
     " stores.redis.lock"
 )
+RECORDS = "stores.redis.records"

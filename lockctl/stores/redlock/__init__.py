@@ -6,3 +6,4 @@ PATH = (
     " wire.tls_settings wire.stream stores.redis.address stores.redis.errors wire.resp stores.redis.session"
     " stores.redis.lock wire.race stores.redlock.nodes stores.redlock.tally stores.redlock.lock"
 )
+RECORDS = "stores.redis.records stores.redlock.records"

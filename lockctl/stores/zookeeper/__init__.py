@@ -6,3 +6,4 @@ PATH = (
     " stores.zookeeper.queue stores.zookeeper.session stores.zookeeper.node stores.zookeeper.grant"
     " stores.zookeeper.claim stores.zookeeper.lock"
 )
+RECORDS = "stores.zookeeper.records"
