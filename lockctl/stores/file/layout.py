@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from lockctl.model import Claim
 
+    Identity = dict[str, int | float | str | None]
+
 MAGIC = b"lockctl1 "
 PAGE = 4096  # bytes: what is written by one block write
 SIZE = 2 * PAGE
@@ -130,13 +132,13 @@ def _put(descriptor: int, record: Record, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def owned_by(descriptor: int, owner: str, token: int) -> bool:
-    """Whether the newest record says that this owner holds the lock with this token."""
+def owned_by(descriptor: int, owner: str, token: int) -> Record | None:
+    """The newest record, if it says that this owner holds the lock with this token."""
     try:
         record = read(descriptor)
     except NotARecord:
-        return False
-    return record is not None and is_of(record, owner, token)
+        return None
+    return record if record is not None and is_of(record, owner, token) else None
 
 
 def is_of(record: Record, owner: str, token: int) -> bool:
@@ -145,24 +147,22 @@ def is_of(record: Record, owner: str, token: int) -> bool:
     return record.token == token and b'"owner":"%s"' % owner.encode() in document and ENDED not in document
 
 
-def describe(claim: Claim, extra: dict[str, int | float | str | None]) -> bytes:
+def describe(claim: Claim, extra: Identity) -> bytes:
     """The document of a holder, which fits into a page."""
     return documents.describe(claim, extra, ROOM)
 
 
-def identity(pid: int, helper: int | None, acquired_at: float) -> dict[str, int | float | str | None]:
-    """What tells the process of a holder from any other, and the process that took the lock from other programs'."""
+def identity(pid: int) -> Identity:
+    """What tells this process from any other."""
     from lockctl.supervise.tree import start_time
 
-    return {
-        "uid": os.geteuid(),
-        "pid_started": start_time(pid),
-        "pid_ns": pid_namespace(),
-        "boot_id": boot_id(),
-        "taken_by": os.getpid(),
-        "helper": helper,
-        "acquired_at": acquired_at,
-    }
+    started = start_time(pid)
+    return {"uid": os.geteuid(), "pid_started": started, "pid_ns": pid_namespace(), "boot_id": boot_id()}
+
+
+def taken(helper: int | None, acquired_at: float) -> Identity:
+    """What tells the process that took the lock from other programs'."""
+    return {"taken_by": os.getpid(), "helper": helper, "acquired_at": acquired_at}
 
 
 def pid_namespace() -> str:

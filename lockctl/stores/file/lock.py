@@ -18,7 +18,7 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevo
 from lockctl.model import EXCLUSIVE, Capabilities, Grant
 from lockctl.names import printable, token_domain
 from lockctl.stores.file import address, layout
-from lockctl.stores.file.layout import NEVER_HELD, Record
+from lockctl.stores.file.layout import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class FileBackend:
         self._granted: dict[str, Grant] = {}  # owner -> what it holds
         self._helper: int | None = None  # pid of the last helper that waited for us
         self._waited: dict[str, int] = {}  # owner -> descriptor that a wait may have got the lock on
+        self._identity: tuple[int, layout.Identity] | None = None  # pid of the last claim, and what is written of it
         self._slots: dict[str, Slot] = {}  # owner -> what it was granted beside others, perhaps by a wait
 
     @classmethod
@@ -154,9 +155,15 @@ class FileBackend:
                 return None
         now = self._wall_us()
         token = layout.first_after(before, key, now)
-        document = layout.describe(claim, layout.identity(claim.pid, self._helper, now / 1e6))
+        document = layout.describe(claim, self._identity_of(claim) | layout.taken(self._helper, now / 1e6))
         layout.write(descriptor, Record(before.sequence + 1, token, document), durable=True)
         return self._grant(claim, key, token, now / 1e6, descriptor)
+
+    def _identity_of(self, claim: Claim) -> layout.Identity:
+        """Who waits has it ready when the lock is free."""
+        if self._identity is None or self._identity[0] != claim.pid:
+            self._identity = claim.pid, layout.identity(claim.pid)
+        return self._identity[1]
 
     def _take_beside(
         self, claim: Claim, key: str, descriptor: int, timeout: float, interrupt: int | None
@@ -188,14 +195,21 @@ class FileBackend:
             descriptor=descriptor,
         )
 
+    def _own_record(self, grant: Grant) -> Record | None:
+        """The record of a lock that this exclusive grant still holds: nobody else has had it since."""
+        descriptor = _descriptor(grant)
+        if not address.try_flock(descriptor):
+            return None
+        return layout.owned_by(descriptor, grant.claim.owner, grant.token)
+
     def _still_held(self, grant: Grant) -> bool:
         """Whether nobody else has had the lock since the grant, which is the case if it was not freed for us."""
-        descriptor, owner = _descriptor(grant), grant.claim.owner
         if grant.claim.mode == EXCLUSIVE:
-            return address.try_flock(descriptor) and layout.owned_by(descriptor, owner, grant.token)
+            return self._own_record(grant) is not None
         from lockctl.stores.file import share
 
-        return share.still_held(descriptor, self._slots[owner], owner)
+        owner = grant.claim.owner
+        return share.still_held(_descriptor(grant), self._slots[owner], owner)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``: looks whether the path is still our file and nobody asked for it back."""
@@ -224,8 +238,8 @@ class FileBackend:
         descriptor = _descriptor(granted)
         try:
             # if it was freed for us, the next holder has it and this is refused
-            if granted.claim.mode == EXCLUSIVE and self._still_held(granted):
-                before = layout.read(descriptor) or NEVER_HELD
+            before = self._own_record(granted) if granted.claim.mode == EXCLUSIVE else None
+            if before is not None:
                 document = b"null"
                 if hold > 0:
                     from lockctl.stores.file.hold import describe
@@ -252,6 +266,7 @@ class FileBackend:
         except OSError as failure:
             address.refuse(key, failure)
         self._waited[claim.owner] = descriptor
+        self._identity_of(claim)
         try:
             from lockctl.stores.file import protocol, wait
 

@@ -168,7 +168,7 @@ def _enter(descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], 
     now = wall_us()
     token = layout.first_after(before, key, now)
     first = sharing.first if inside and sharing is not None else token
-    page = layout.describe(claim, layout.identity(claim.pid, helper, now / 1e6))
+    page = layout.describe(claim, layout.identity(claim.pid) | layout.taken(helper, now / 1e6))
     layout.write_page(descriptor, number, Record(0, token, page))
     document = Sharing(claim.mode, claim.slots, first).document()
     layout.write(descriptor, Record(before.sequence + 1, token, document), durable=True)
