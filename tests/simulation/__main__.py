@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 # of each store so many of a hundred: a history of the last four takes four to six times as long as one of the first
 SHARES = {
-    "exact": 53,
+    "exact": 52,
     "seconds": 14,
     "redis": 7,
-    "etcd": 5,
+    "etcd": 4,
+    "etcd-cluster": 2,
     "consul": 4,
     "zookeeper": 3,
     "postgresql": 3,

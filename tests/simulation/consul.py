@@ -2,7 +2,8 @@
 
 The requests are those of its HTTP interface. Like Consul 1.8 it ends a session twice its ttl after its last renewal by
 its own clock, counts anew after a restart, and forgets then which keys were closed for a lock delay. A moment after a
-restart it does not find sessions that are there, except for consistent reads.
+restart it does not find sessions that are there, except for consistent reads. A server that failed is deregistered, and
+with it the sessions of all who talk to it, long before their ttl.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tests.simulation.http import HttpServer
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
+    from tests.simulation.network import Host
     from tests.simulation.streams import Link
 
 LATER = 2  # times its ttl until a session ends
@@ -40,8 +42,9 @@ class Entry(NamedTuple):
 
 
 class Session(NamedTuple):
-    """A session, and when it ends. In seconds."""
+    """A session of somebody on a host, and when it ends. In seconds."""
 
+    host: Host
     ttl: float
     delay: float
     ends: float
@@ -105,7 +108,8 @@ class ConsulServer(HttpServer):
         what, _, session = path[len("/v1/session/") :].partition("/")
         if what == "create":
             asked = json.loads(body)
-            return self.whole(200, render({"ID": self._create(_seconds(asked["TTL"]), _seconds(asked["LockDelay"]))}))
+            made = Session(link.host, _seconds(asked["TTL"]), _seconds(asked["LockDelay"]), 0.0)
+            return self.whole(200, render({"ID": self._create(made)}))
         if what == "renew":
             if session not in self.data.sessions or Here.world.now < self._ready_at:
                 return self.whole(404, f"Session id '{session}' not found")
@@ -121,11 +125,17 @@ class ConsulServer(HttpServer):
 
     # Sessions
 
-    def _create(self, ttl: float, delay: float) -> str:
+    def deregister(self, host: Host) -> None:
+        """Autopilot removes the server that *host* talks to, which has failed."""
+        Here.world.tell(self.name, f"the server of {host.name} is deregistered")
+        for session in [session for session, made in self.data.sessions.items() if made.host is host]:
+            self._end(session)
+
+    def _create(self, made: Session) -> str:
         number = Here.world.random.getrandbits(128)
         session = f"{number:032x}"
         self.data.index += 1
-        self.data.sessions[session] = Session(ttl, delay, 0.0)
+        self.data.sessions[session] = made
         self._live_on(session)
         return session
 

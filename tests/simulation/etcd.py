@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl.json_text import render
 from tests.simulation.http import HttpServer
+from tests.simulation.plan import KEPT
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Watch(NamedTuple):
 
 
 class EtcdServer(HttpServer):
-    """The member."""
+    """The member that leads."""
 
     def __init__(self, number: int, rate: float) -> None:
         super().__init__(number, rate)
@@ -334,6 +335,22 @@ class EtcdServer(HttpServer):
         if not shown:
             return b""
         return _chunk({"result": {"header": self._header(), "watch_id": str(watch.number), "events": shown}})
+
+
+class Member(HttpServer):
+    """Another member of a cluster, which does what the leader does."""
+
+    def __init__(self, number: int, rate: float, leader: EtcdServer) -> None:
+        super().__init__(number, rate)
+        self._leader = leader
+
+    def fail(self, seconds: float, kept: int, old: Any) -> None:
+        """See ``Server``: what it has lost it learns from the others."""
+        super().fail(seconds, KEPT, None)
+
+    def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
+        """See ``HttpServer``."""
+        return self._leader.respond(method, target, body, link)
 
 
 def _is_within(key: bytes, beginning: bytes, end: bytes) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.plan import KEPT, LOST, OLD
+from tests.simulation.plan import JOINED, KEPT, LOST, NODES, OLD
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
             return None
         elif kind == "down" and history.capabilities.connection_held:
             return None  # a restart ends the connections, and the jobs whose locks they held
-        elif not _touches(fault, record):
+        elif not _touches(fault, record, history):
             continue
         met += 1
         took += {"lose": 0.0, "slow": 4 * value}.get(kind, value)
@@ -95,10 +95,21 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
     return met, took
 
 
-def _touches(fault: Fault, record: RunRecord) -> bool:
-    if fault.kind in ("lose", "late", "cut", "slow", "deposed"):
+def _others_suffice(history: History) -> bool:
+    """Whether a lock is kept by servers that are not away, or were so long ago that they have it again."""
+    plan = history.plan
+    if plan.store == "etcd-cluster":
+        return True
+    again = JOINED * max(each.ttl for each in plan.runs)
+    spans = [(each.at, each.at + each.value + again) for each in plan.faults if each.kind == "down"]
+    together = max(sum(begin <= at < end for begin, end in spans) for at, _ in spans)
+    return plan.store == "redlock" and together <= NODES // 2
+
+
+def _touches(fault: Fault, record: RunRecord, history: History) -> bool:
+    if fault.kind in ("lose", "late", "cut", "slow", "deposed", "removed"):
         return fault.whom == record.plan.host
-    return fault.kind == "down" and fault.more == KEPT
+    return fault.kind == "down" and fault.more == KEPT and not _others_suffice(history)
 
 
 def very_late(history: History) -> bool:

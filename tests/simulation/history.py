@@ -17,6 +17,7 @@ from lockctl.request import Request
 from lockctl.supervise import channel, guard, starting
 from lockctl.supervise.fork import GuardProcess
 from tests.simulation import modules, sockets, streams
+from tests.simulation.consul import ConsulServer
 from tests.simulation.etcd import EtcdServer
 from tests.simulation.files import Files
 from tests.simulation.flock import Flock
@@ -254,6 +255,10 @@ class History:
             server = self.servers[0]
             assert isinstance(server, EtcdServer)
             server.depose(self.network.hosts[fault.whom], fault.value)
+        elif kind == "removed":
+            server = self.servers[0]
+            assert isinstance(server, ConsulServer)
+            server.deregister(self.network.hosts[fault.whom])
         elif kind == "wrong":
             self.network.hosts[fault.whom].clock.wall_base += fault.value
         elif kind == "signal":

@@ -15,6 +15,7 @@ REQUEST, ANSWER, BOTH = 0, 1, 2
 KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
 OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
 NODES = 5  # of a store with several
+JOINED = 0.5  # of a ttl: until one of them that was away has a lock again
 
 
 class RunPlan(NamedTuple):
@@ -51,6 +52,7 @@ class Fault(NamedTuple):
     cut      number of a host    time                           seconds, REQUEST, ANSWER or BOTH
     slow     number of a host    time                           seconds more for all of 3 s, REQUEST or ANSWER
     deposed  number of a host    time                           seconds for which it talks to a leader that is none
+    removed  number of a host    time                           -, its server is deregistered in its cluster
     down     number of a server  time                           seconds, KEPT, LOST or OLD
     jump     number of a server  time                           seconds by which its wall clock moves, -
     wrong    number of a host    time                           seconds by which its wall clock moves, -

@@ -10,6 +10,7 @@ from tests.simulation.plan import (
     GUARD,
     HELPER,
     INFINITE,
+    JOINED,
     KEEPER,
     KEPT,
     LOCK,
@@ -35,15 +36,21 @@ def drawn(seed: int, store: str) -> Plan:
     if store == "file":
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
-    situations += [_few_left] if store == "redlock" else [_slot_of_the_dead, _at_once, _newcomer, _queued]
+    situations += (
+        [_few_left, _one_at_a_time] if store == "redlock" else [_slot_of_the_dead, _at_once, _newcomer, _queued]
+    )
     if "shared" not in WITHOUT.get(store, ()):
         situations.append(_impatient)
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn]
     else:
         situations += [_unanswered, _granted_twice, _kept_late]
-    if store == "etcd":
+    if store in ("etcd", "etcd-cluster"):
         situations += [_deposed, _deposed]
+    if store == "etcd-cluster":
+        return _with_a_leader(chance.choice([*situations, _far, _far, _one_at_a_time])(chance, _quiet(seed, store)))
+    if store == "consul":
+        situations += [_removed, _removed]
     if store in ("postgresql", "transaction"):
         situations += [_beside_others, _asked_in_turn, _freed_in_turn, _restarted]
     return chance.choice(situations)(chance, _quiet(seed, store))
@@ -60,6 +67,15 @@ def _on_one_host(plan: Plan) -> Plan:
     runs = tuple([each._replace(host=0) for each in plan.runs])
     return plan._replace(
         fastest=0.0003, slowest=0.002, rates=(plan.rates[0], plan.rates[0]), runs=runs, faults=tuple(faults)
+    )
+
+
+def _with_a_leader(plan: Plan) -> Plan:
+    """The same, but of several members the one that leads is always there."""
+    return plan._replace(
+        faults=tuple(
+            [each._replace(whom=1 + each.whom % 2, more=KEPT) if each.kind == "down" else each for each in plan.faults]
+        )
     )
 
 
@@ -148,6 +164,27 @@ def _few_left(chance: random.Random, plan: Plan) -> Plan:
     away = chance.sample(range(NODES), 3)
     faults = [Fault("down", number, time + chance.uniform(0.0, 0.5), span, KEPT) for number in away]
     return plan._replace(runs=tuple(runs), faults=tuple(faults))
+
+
+def _one_at_a_time(chance: random.Random, plan: Plan) -> Plan:
+    """Servers of several that are away until the lease is over there, one after the other."""
+    ttl = chance.choice(TTLS)
+    faults, time = [], chance.uniform(0.3, ttl)
+    for number in chance.sample(range(NODES), chance.choice((3, 4))):
+        faults.append(Fault("down", number, time, chance.uniform(1.05, 1.2) * ttl, KEPT))
+        time += faults[-1].value + JOINED * ttl
+    run = RunPlan(0, 0.0, ttl, 60.0, time + ttl)
+    return plan._replace(runs=(run,), faults=tuple(faults))
+
+
+def _removed(chance: random.Random, plan: Plan) -> Plan:
+    """A server that fails together with the host of a holder: Autopilot ends the session long before its ttl."""
+    ttl = chance.choice((10.0, 20.0, 30.0, 40.0))
+    holder = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, INFINITE)
+    waiter = holder._replace(host=1, start=chance.uniform(0.1, 3.0), wait=120.0, length=1.0)
+    cut = chance.uniform(0.3, ttl)
+    faults = (Fault("cut", 0, cut, 4 * ttl, BOTH), Fault("removed", 0, cut + chance.uniform(7.0, 15.0)))
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=(holder, waiter), faults=faults)
 
 
 def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:

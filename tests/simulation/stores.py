@@ -24,7 +24,7 @@ from lockctl.url import parse_url
 from lockctl.wire.stream import Endpoint
 from tests.simulation.cells import CellServer, ExactBackend, ExactCells, WholeSecondsBackend, WholeSecondsCells
 from tests.simulation.consul import ConsulServer
-from tests.simulation.etcd import EtcdServer
+from tests.simulation.etcd import EtcdServer, Member
 from tests.simulation.files import DIRECTORY, Files
 from tests.simulation.plan import NODES
 from tests.simulation.postgresql_pooler import PooledServer
@@ -152,8 +152,21 @@ def _leases_in_etcd(servers: list[Server]) -> int:
     return sum(ttl < A_DAY and ends > server.clock.boottime() for ttl, ends in server.data.leases.values())
 
 
-def _etcd_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
-    return made(Cluster(tuple(map(_place, servers))))
+def _etcd(members: int) -> Store:
+    def servers(rate: float) -> list[Server]:
+        leader = EtcdServer(0, rate)
+        return [leader, *[Member(number, rate, leader) for number in range(1, members)]]
+
+    return Store(
+        EtcdBackend,
+        servers,
+        # the leader is asked last
+        lambda made, _, __, servers: made(Cluster(tuple(map(_place, reversed(servers))))),
+        _owners_in_etcd,
+        _success_in_etcd,
+        0.0,
+        sessions=_leases_in_etcd,
+    )
 
 
 def _owners_in_consul(servers: list[Server], name: str) -> set[str]:
@@ -301,15 +314,8 @@ STORES = {
         _success_in_redis,
         5.5,
     ),
-    "etcd": Store(
-        EtcdBackend,
-        lambda rate: [EtcdServer(0, rate)],
-        _etcd_client,
-        _owners_in_etcd,
-        _success_in_etcd,
-        0.0,
-        sessions=_leases_in_etcd,
-    ),
+    "etcd": _etcd(1),
+    "etcd-cluster": _etcd(3),
     "consul": Store(
         ConsulBackend,
         lambda rate: [ConsulServer(0, rate)],
