@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.history import History
 
+NO_LOSS = ("exited", "signaled", "timed_out", "revoked")  # outcomes that tell of none
 HOLD_ERROR = 0.1  # seconds that a hold may be shorter, beside what clocks differ by
 
 
@@ -26,6 +27,7 @@ def violations(history: History) -> list[str]:
         *_unremembered(history),
         *_told(history),
         *_kept(history),
+        *_unsaid(history),
         *_unnoticed(history),
         *_successes(history),
         *_statuses(history),
@@ -126,13 +128,24 @@ def _kept(history: History) -> Iterator[str]:
             yield f"kept: {record.name} did not give the lock back that it needed until {span[1]:.3f}"
 
 
+def _unsaid(history: History) -> Iterator[str]:
+    """Runs of which it is not known whether a lock was given back, and who do not tell it."""
+    for record in history.records:
+        outcome = record.outcome
+        if outcome is None or outcome.kind not in ("exited", "signaled") or outcome.not_released or not record.span:
+            continue
+        for name, grant in record.last_grants.items():
+            if grant.owner not in record.given_back and not record.plan.min_hold:
+                yield f"unsaid: {record.name} tells nothing of {name}, whose release was not answered"
+
+
 def _unnoticed(history: History) -> Iterator[str]:
     """Runs that tell of no loss, although another one had their lock before their command ended."""
     if history.capabilities.kernel_held or excuses.forgot(history) or excuses.went_ahead(history):
         return
     for record in history.records:
         outcome, grants = record.outcome, record.last_grants
-        if outcome is None or outcome.kind not in ("exited", "signaled") or excuses.was_freed(history, record):
+        if outcome is None or outcome.kind not in NO_LOSS or excuses.was_freed(history, record):
             continue
         if excuses.was_cut_off(history, record, record.command_ended):
             continue  # who is not told of it learns it with the next renewal

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.plan import JOINED, KEPT, LOST, NODES, OLD
+from tests.simulation.plan import GUARD, JOINED, KEEPER, KEPT, LOST, NODES, OLD
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
     from tests.simulation.plan import Fault
     from tests.simulation.record import RunRecord
+
+TOGETHER = 0.01  # seconds between two pauses by one cause
+LATER = 0.5  # of a ttl: by which one process may wake up after the other
 
 
 def forgot(history: History, *, until: float = INFINITE) -> bool:
@@ -75,6 +78,8 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
     beside = history.capabilities.kernel_held and record.plan.mode != "exclusive"
     for fault in history.plan.faults:
         kind, value = fault.kind, fault.value
+        if kind == "pause" and history.capabilities.kernel_held and not beside and _asleep(history, record, fault):
+            continue  # the kernel has the lock meanwhile
         if kind in ("stop", "pause", "signal"):
             # who is stopped while it changes what is written there keeps out those beside it
             if fault.whom != record.number and not (beside and kind != "signal"):
@@ -104,6 +109,14 @@ def _others_suffice(history: History) -> bool:
     spans = [(each.at, each.at + each.value + again) for each in plan.faults if each.kind == "down"]
     together = max(sum(begin <= at < end for begin, end in spans) for at, _ in spans)
     return plan.store == "redlock" and together <= NODES // 2
+
+
+def _asleep(history: History, record: RunRecord, fault: Fault) -> bool:
+    """Whether a pause is one of both processes of a run, with which its host slept."""
+    pauses = [each for each in history.plan.faults if each.kind == "pause" and each.whom == record.number]
+    near = [each for each in pauses if abs(each.at - fault.at) < TOGETHER]
+    both = {each.more for each in near if abs(each.value - fault.value) < LATER * record.plan.ttl}
+    return fault.value < INFINITE and both == {KEEPER, GUARD} and len(pauses) == len(both)
 
 
 def _touches(fault: Fault, record: RunRecord, history: History) -> bool:

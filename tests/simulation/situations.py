@@ -309,12 +309,19 @@ def _several(chance: random.Random, plan: Plan) -> Plan:
 
 
 def _asleep(chance: random.Random, plan: Plan) -> Plan:
-    """A host that sleeps for longer than the lease, and wakes up when the job has ended meanwhile, or goes on."""
+    """A host that sleeps for longer than the lease, and wakes up when the job has ended meanwhile, or goes on.
+
+    One of the two processes may get a processor later than the other.
+    """
     runs = _one_after_another(chance)
     ttl, span = runs[0].ttl, chance.uniform(0.8, 2.5) * runs[0].ttl
     at = chance.uniform(0.3, ttl)
     runs[0] = runs[0]._replace(length=at + chance.uniform(0.5, 1.2) * span)
-    faults = tuple([Fault("pause", 0, at + 0.001 * chance.random(), span, who) for who in (KEEPER, GUARD)])
+    spans = (span, span + chance.choice((0.0, 0.0, 0.4)) * ttl * chance.random())
+    processes = chance.sample((KEEPER, GUARD), 2)
+    faults = tuple(
+        [Fault("pause", 0, at + 0.001 * chance.random(), each, who) for each, who in zip(spans, processes, strict=True)]
+    )
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=faults)
 
 
@@ -407,8 +414,9 @@ def _kept_late(chance: random.Random, plan: Plan) -> Plan:
 
 def _out_of_reach(chance: random.Random, plan: Plan) -> Plan:
     """A job that ends while its host, or the server, is away for a moment."""
-    run = RunPlan(0, 0.0, 20.0, 30.0, chance.uniform(1.0, 8.0))
-    span = chance.uniform(0.1, 2.5)
+    locks = tuple(chance.sample(NAMES, 2)) if chance.random() < 0.3 else (LOCK,)
+    run = RunPlan(0, 0.0, 20.0, 30.0, chance.uniform(1.0, 8.0), locks=locks)
+    span = chance.choice((2.5, 2.5, 20.0)) * chance.random()
     begin = run.length + chance.uniform(0.1, 1.0) - span * chance.random()  # it starts when the lock was taken
     way = chance.choice((REQUEST, ANSWER, BOTH))
     cut = Fault("cut", 0, begin, span, way)
@@ -533,5 +541,5 @@ KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other", "forge
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _forgotten, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
-    *(_impatient, _forgotten_as_it_begins),
+    *(_impatient, _forgotten_as_it_begins, _asleep),
 )
