@@ -383,8 +383,9 @@ def _stuck(chance: random.Random, plan: Plan) -> Plan:
 def _given_up(chance: random.Random, plan: Plan) -> Plan:
     """An attempt that is given up, because its answer comes late, and what still comes of it later."""
     ttl = chance.choice((6.0, 20.0))
-    first = RunPlan(0, 0.0, ttl, 60.0, 2 * ttl)
-    runs = (first, first._replace(host=1, start=chance.uniform(0.5, 6), length=1.0, wait=90.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, 2 * ttl * chance.choice((0.0, 1.0)))
+    start = chance.choice((0.05, 6.0, 6.0)) * chance.random()
+    runs = (first, first._replace(host=1, start=start, length=1.0, wait=90.0))
     number = chance.randrange(1, 8)
     if ttl == 6.0:
         late = [Fault("late", 0, number, chance.uniform(4.0, 8.0), ANSWER)]
