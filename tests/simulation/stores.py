@@ -14,6 +14,7 @@ from lockctl.stores.file.lock import FileBackend
 from lockctl.stores.file.protocol import SEATS
 from lockctl.stores.postgresql.address import from_url
 from lockctl.stores.postgresql.lock import PostgresqlBackend
+from lockctl.stores.postgresql.wait import OTHERS_PAUSE
 from lockctl.stores.redis.address import Address, Login
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.stores.redlock.lock import RedlockBackend
@@ -285,7 +286,7 @@ def _success_in_files(servers: list[Server], name: str) -> float | None:
     return _record_in(files, f".success.{name}").get("at")
 
 
-def _postgresql(scope: str, server: type[PostgresServer]) -> Store:
+def _postgresql(scope: str, server: type[PostgresServer], looks: float) -> Store:
     address = from_url(parse_url(f"postgresql://ops@10.0.0.1/jobs?tls=no&scope={scope}"))
     return Store(
         PostgresqlBackend,
@@ -293,7 +294,7 @@ def _postgresql(scope: str, server: type[PostgresServer]) -> Store:
         lambda made, *_: made(address),
         _owners_in_postgresql,
         _success_in_postgresql,
-        0.0,
+        looks,
         sessions=_sessions_in_postgresql,
     )
 
@@ -344,8 +345,8 @@ STORES = {
         _success_in_files,
         1.5,
     ),
-    "postgresql": _postgresql("session", PostgresServer),
-    "transaction": _postgresql("transaction", PooledServer),
+    "postgresql": _postgresql("session", PostgresServer, 0.0),
+    "transaction": _postgresql("transaction", PooledServer, OTHERS_PAUSE),
     "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=4.0),
     "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=14.5),
 }
