@@ -280,6 +280,9 @@ def test_ctrl_c_and_ctrl_z_reach_a_contained_job(terminal, number, job):
     assert len(job()) == 1
     terminal.line("fg")
     terminal.expect("lockctl run")
+    # the shell says so before it gives the terminal away and continues the job
+    eventually(lambda: terminal.foreground() != terminal.process.pid)
+    eventually(lambda: [(tree.stat_fields(pid) or [b""])[0] for pid in job()] == [b"S"])
     terminal.type(INTERRUPT)
     terminal.expect(PROMPT)
     terminal.line("echo status-$?")
