@@ -96,9 +96,8 @@ def _tokens(history: History) -> Iterator[str]:
     if history.capabilities.fencing != "strict" and forgotten and excuses.went_back(history):
         return  # there only the clock keeps a counter that was forgotten
     # there the clock of the host that takes the lock counts, and here those of two hosts differ by minutes
-    hosts_count = history.plan.store in ("etcd", "etcd-cluster", "consul", "zookeeper") and (
-        forgotten or excuses.forgot(history)
-    )
+    by_hosts = history.capabilities.scheme in ("etcd", "consul", "zookeeper")
+    hosts_count = by_hosts and (forgotten or excuses.forgot(history))
     if hosts_count and any(each.kind == "wrong" for each in history.plan.faults):
         return
     clocks = [host.clock for host in history.network.hosts]

@@ -19,7 +19,6 @@ from tests.simulation.http import HttpServer
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
-    from tests.simulation.network import Host
     from tests.simulation.streams import Link
 
 LATER = 2  # times its ttl until a session ends
@@ -44,7 +43,7 @@ class Entry(NamedTuple):
 class Session(NamedTuple):
     """A session of somebody on a host, and when it ends. In seconds."""
 
-    host: Host
+    host: str
     ttl: float
     delay: float
     ends: float
@@ -108,7 +107,7 @@ class ConsulServer(HttpServer):
         what, _, session = path[len("/v1/session/") :].partition("/")
         if what == "create":
             asked = json.loads(body)
-            made = Session(link.host, _seconds(asked["TTL"]), _seconds(asked["LockDelay"]), 0.0)
+            made = Session(link.host.name, _seconds(asked["TTL"]), _seconds(asked["LockDelay"]), 0.0)
             return self.whole(200, render({"ID": self._create(made)}))
         if what == "renew":
             if session not in self.data.sessions or Here.world.now < self._ready_at:
@@ -125,10 +124,10 @@ class ConsulServer(HttpServer):
 
     # Sessions
 
-    def deregister(self, host: Host) -> None:
+    def deregister(self, host: str) -> None:
         """Autopilot removes the server that *host* talks to, which has failed."""
-        Here.world.tell(self.name, f"the server of {host.name} is deregistered")
-        for session in [session for session, made in self.data.sessions.items() if made.host is host]:
+        Here.world.tell(self.name, f"the server of {host} is deregistered")
+        for session in [session for session, made in self.data.sessions.items() if made.host == host]:
             self._end(session)
 
     def _create(self, made: Session) -> str:

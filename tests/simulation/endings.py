@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from tests.simulation.history import History
 
-NO_LOSS = ("exited", "signaled", "timed_out", "revoked")  # outcomes that tell of none
+BY_ITSELF = ("exited", "signaled")  # outcomes of a command that nobody stopped
+NO_LOSS = (*BY_ITSELF, "timed_out", "revoked")  # those that tell of none
 HOLD_ERROR = 0.1  # seconds that a hold may be shorter, beside what clocks differ by
 
 
@@ -119,7 +120,7 @@ def _kept(history: History) -> Iterator[str]:
         return
     for record in history.records:
         outcome, span = record.outcome, record.span
-        if outcome is None or span is None or not outcome.not_released or outcome.kind not in ("exited", "signaled"):
+        if outcome is None or span is None or not outcome.not_released or outcome.kind not in BY_ITSELF:
             continue
         patience = min(min(record.kept.values()) + 0.9 * record.plan.ttl - span[1], ACQUIRE_TIMEOUT)
         if patience < 0.8 * ACQUIRE_TIMEOUT or history.plan.slowest > 0.05:
@@ -132,7 +133,7 @@ def _unsaid(history: History) -> Iterator[str]:
     """Runs of which it is not known whether a lock was given back, and who do not tell it."""
     for record in history.records:
         outcome = record.outcome
-        if outcome is None or outcome.kind not in ("exited", "signaled") or outcome.not_released or not record.span:
+        if outcome is None or outcome.kind not in BY_ITSELF or outcome.not_released or not record.span:
             continue
         for name, grant in record.last_grants.items():
             if grant.owner not in record.given_back and not record.plan.min_hold:
@@ -184,7 +185,7 @@ def _statuses(history: History) -> Iterator[str]:
         stopped = any(each.kind in ("stop", "pause") and each.whom == record.number for each in history.plan.faults)
         if status is None or outcome is None or stopped:
             continue  # who is killed may not tell
-        if outcome.kind in ("exited", "signaled") and outcome.status != status:
+        if outcome.kind in BY_ITSELF and outcome.status != status:
             yield f"status: that of the command of {record.name} is {status}, and {outcome.status} is told"
         if record.noted and status != 0:
             yield f"success: {record.name} has noted one, but its command ended with {status}"

@@ -81,8 +81,9 @@ class History:
     def run(self) -> None:
         """From the first start to the time when every lease is over."""
         modules.Child.make = lambda process: Job(self._jobs[process], process, is_command=True)
-        about = {"capabilities_of": lambda _: self.capabilities, "load_records": lambda _: None}
-        registry = SimpleNamespace(open_backend=lambda url: url(), **about)
+        registry = SimpleNamespace(
+            capabilities_of=lambda _: self.capabilities, open_backend=lambda url: url(), load_records=lambda _: None
+        )
         modules.put(runner, "registry", registry)
         world = self.world
         for record in self.records:
@@ -258,7 +259,7 @@ class History:
         elif kind == "removed":
             server = self.servers[0]
             assert isinstance(server, ConsulServer)
-            server.deregister(self.network.hosts[fault.whom])
+            server.deregister(self.network.hosts[fault.whom].name)
         elif kind == "wrong":
             self.network.hosts[fault.whom].clock.wall_base += fault.value
         elif kind == "signal":

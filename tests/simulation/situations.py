@@ -72,11 +72,8 @@ def _on_one_host(plan: Plan) -> Plan:
 
 def _with_a_leader(plan: Plan) -> Plan:
     """The same, but of several members the one that leads is always there."""
-    return plan._replace(
-        faults=tuple(
-            [each._replace(whom=1 + each.whom % 2, more=KEPT) if each.kind == "down" else each for each in plan.faults]
-        )
-    )
+    faults = [each._replace(whom=1 + each.whom % 2, more=KEPT) if each.kind == "down" else each for each in plan.faults]
+    return plan._replace(faults=tuple(faults))
 
 
 def _mess(chance: random.Random, plan: Plan) -> Plan:
