@@ -64,7 +64,7 @@ def configured(
 
         ending.tell(outcome, settings, where=given, talk=talk)
     _note_outcome(settings, locks, outcome, talk)
-    from lockctl.cli import exit_status  # loaded while the command was running
+    from lockctl.cli import exit_status  # if a command ran, loaded meanwhile
 
     conflict = 0 if settings["skip_ok"].content else settings["conflict_exit_code"].content
     status = exit_status.of_outcome(outcome, conflict=conflict)
