@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 LONGEST_STEP = 5.0  # seconds for one request of a wait, which may have no end itself
-REFRESHES_PER_TTL = 3  # how often a waiter's position is prolonged: two may fail
 
 
 class CellBackend:
@@ -65,6 +64,7 @@ class CellBackend:
                 return None, False
             return Grant(claim, holder["token"], domain, key, claim.ttl, holder["acquired_at"]), True
 
+        self._cells.attend(claim.owner)
         try:
             while made:
                 grant = self._locks.change(claim.name, take, deadline)
@@ -106,33 +106,37 @@ class CellBackend:
         So it is if the lease is over by the store's clock, which may go back.
         """
         doubted = claim.owner in self._doubted
+        deadline = Deadline(timeout)
 
         def leave(lock: Lock, seen: Seen) -> tuple[None, bool]:
             left = lock.leave(claim.owner, seen.at, hold)
             return None, left or doubted or claim.owner.encode() in (seen.data or b"")
 
         try:
-            self._locks.change(claim.name, leave, Deadline(timeout))
+            self._locks.change(claim.name, leave, deadline)
         except Foreign:
             pass  # nothing in there is ours
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
         self._doubted.discard(claim.owner)
+        self._cells.depart(claim.owner, deadline)
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """See ``Backend``. A position in the queue lives as long as a lease, and is prolonged meanwhile."""
         if timeout <= 0:
             return
+        self._cells.attend(claim.owner)
         whole, began, longest = Deadline(timeout, interrupt), boottime(), max(LONGEST_STEP, self._cells.longest_look)
         try:
             while whole.left() > 0:
-                seen, until = self._line_up(claim, whole.sooner(LONGEST_STEP))
-                if until <= 0:
+                place = self._locks.line_up(claim, whole.sooner(LONGEST_STEP))
+                if place.rest <= 0:
                     return
-                step = whole.sooner(min(until, jittered(longest)))
+                step = whole.sooner(min(place.rest, jittered(longest)))
                 try:
-                    self._cells.watch(self._locks.key(claim.name), seen, step, began)
+                    if place.before is None or not self._cells.follow(place.before, step):
+                        self._cells.watch(self._locks.key(claim.name), place.seen, step, began)
                 except BackendUnavailable:
                     if step.left() > 0:
                         raise
@@ -142,28 +146,6 @@ class CellBackend:
             self._doubted.add(claim.owner)
             if whole.left() > 0:
                 raise
-
-    def _line_up(self, claim: Claim, deadline: Deadline) -> tuple[Seen, float]:
-        """What is there while *claim* is in the queue, and how many seconds nothing must be done; 0: it may enter."""
-        refresh = claim.ttl / REFRESHES_PER_TTL
-
-        def line_up(lock: Lock, seen: Seen) -> tuple[None, bool]:
-            lock.line_up(claim, seen.at)
-            return None, True
-
-        while True:
-            seen = self._cells.read(self._locks.key(claim.name), deadline)
-            lock = self._locks.lock(seen)
-            if lock is None:
-                self._cells.observe(self._locks.key(claim.name), seen, deadline)
-                return seen, refresh
-            place = lock.queue.get(claim.owner)
-            left = 0.0 if place is None else place["until"] - seen.at - (claim.ttl - refresh)
-            if lock.running(claim.owner) is not None or lock.is_open_to(claim):
-                return seen, 0.0
-            if left > 0:
-                return seen, min(left, max(lock.next_change() - self._locks.surely(seen.at), 0.001))
-            self._locks.change(claim.name, line_up, deadline)
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """See ``Backend``."""

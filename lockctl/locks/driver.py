@@ -82,6 +82,19 @@ class Cells(ABC):
         """The name that a cell has in the store, for messages."""
         return key
 
+    def attend(self, owner: str) -> None:  # noqa: B027 - most stores have nothing that ends with a connection
+        """Called before *owner* takes or waits: while it does, :meth:`follow` can wait for its end."""
+
+    def depart(self, owner: str, deadline: Deadline) -> None:  # noqa: B027 - as above
+        """Called when nothing is left of *owner*: who follows it goes on."""
+
+    def follow(self, before: str, deadline: Deadline) -> bool:
+        """Return when the owner *before* may be gone, or at the deadline; ``False``: the store cannot tell of it.
+
+        A hint: who returns looks at the cell. Raises as :meth:`watch`.
+        """
+        return False
+
     def watch(self, key: str, seen: Seen, deadline: Deadline, since: float | None = None) -> None:
         """Return when the cell may not be any more as it was *seen*, or at the deadline.
 

@@ -10,6 +10,7 @@ from lockctl.locks.driver import looks
 from lockctl.locks.machine import Lock
 from lockctl.model import MICROSECONDS
 from lockctl.names import domain_name, printable, read_domain_name
+from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from lockctl.locks.driver import Cells, Seen
+    from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
 
     T = TypeVar("T")
 
 LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
+REFRESHES_PER_TTL = 3  # how often a waiter's place is prolonged: two may fail
 RESERVED = 100_000  # tokens: more than one lock needs until a clock of whole seconds has passed the first of them
 DOMAIN = "domain:"  # the cell with the name of the store, which says where its tokens come from
 
@@ -33,6 +36,14 @@ class Foreign(ConfigError):
         """*seen* is what is there."""
         super().__init__(message)
         self.seen = seen
+
+
+class Place(Value):
+    """A place in the queue of a lock, as it was *seen*."""
+
+    seen: Seen
+    rest: float  # seconds in which nothing must be done; 0: who has the place may enter
+    before: str | None = None  # the owner whose end is waited for, if it is one
 
 
 class LockCells:
@@ -76,6 +87,29 @@ class LockCells:
         if lock is None:
             raise Foreign(f"{self.cells.where}: {printable(self._prefix + name)} is not a lock of lockctl's", seen)
         return lock
+
+    def line_up(self, claim: Claim, deadline: Deadline) -> Place:
+        """Take or keep a place at the end of the queue, unless *claim* may enter."""
+        key, refresh = self.key(claim.name), claim.ttl / REFRESHES_PER_TTL
+
+        def line_up(lock: Lock, seen: Seen) -> tuple[None, bool]:
+            lock.line_up(claim, seen.at)
+            return None, True
+
+        while True:
+            seen = self.cells.read(key, deadline)
+            lock = self.lock(seen)
+            if lock is None:
+                self.cells.observe(key, seen, deadline)
+                return Place(seen, refresh)
+            waiter = lock.queue.get(claim.owner)
+            left = 0.0 if waiter is None else waiter["until"] - seen.at - (claim.ttl - refresh)
+            if lock.running(claim.owner) is not None or lock.is_open_to(claim):
+                return Place(seen, 0.0)
+            if left > 0:
+                left = min(left, max(lock.next_change() - self.surely(seen.at), 0.001))
+                return Place(seen, left, lock.before(claim))
+            self.change(claim.name, line_up, deadline)
 
     def lock(self, seen: Seen) -> Lock | None:
         """The lock in a cell as it is at that time; ``None``: something else is there."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from lockctl import documents, json_text
 from lockctl.errors import ConfigError, LeaseLost
-from lockctl.model import SHARED, next_token
+from lockctl.model import EXCLUSIVE, SHARED, next_token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,6 +96,15 @@ class Lock:
         if any(each.get("mode") != claim.mode for each in before):
             return False
         return claim.mode == SHARED or len(before) < claim.slots
+
+    def before(self, claim: Claim) -> str | None:
+        """The owner whose end *claim*, which waits, has to wait for first; ``None``: that of any of several."""
+        if claim.mode != EXCLUSIVE:
+            return None
+        ahead = [*self.queue][: [*self.queue].index(claim.owner)]
+        if ahead:
+            return ahead[-1]
+        return next(iter(self.holders)) if len(self.holders) == 1 else None
 
     def take(self, claim: Claim, at: float, floor: int = 0) -> Member | None:
         """Make *claim* a holder, or find that it is one, with a lease from now on; ``None``: others keep it out.

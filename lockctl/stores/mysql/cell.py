@@ -4,6 +4,9 @@ A row and not ``GET_LOCK``: that lock is bound to a connection, which poolers an
 is not replicated, so a failover lets two in; and it has neither a token nor a lease that ends when the holder is
 stopped. A row survives all of it, and can be looked at with SQL.
 
+``GET_LOCK`` only tells: each who takes or waits has one that is named after it, and who is behind it in the queue asks
+for that one. A hand-off so wakes one waiter.
+
 One statement writes a row if its version is what was seen. It is as durable as the server makes a commit
 (``innodb_flush_log_at_trx_commit``). The clock is that of the server when it began the statement.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 import _thread
 import os
 
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, Turn
 from lockctl.model import Capabilities
@@ -45,6 +48,9 @@ EXISTS = 1050
 # a row is locked for the moment of a commit; what is written late does no harm
 EACH_STATEMENT = "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 5, lock_wait_timeout = 5"
 NOW = "UNIX_TIMESTAMP(NOW(6))"
+PRESENT = "lockctl:"  # stands before an owner in the name of its lock by GET_LOCK
+FOLLOWED = 2  # seconds, whole ones, after which who waits by GET_LOCK looks at the row
+SPARE = 0.5  # seconds for the answer to come in, when that time is over
 PAGE = 30  # rows of one answer: a history may have 200 kB
 
 
@@ -58,6 +64,7 @@ class MysqlCells(Cells):
         self._address = address
         self._mutex = _thread.allocate_lock()  # a connection answers one at a time
         self._kept = KeptSession(address, EACH_STATEMENT)
+        self._owners: set[str] = set()  # those who take or wait
         self.where = self._kept.where
 
     def read(self, key: str, deadline: Deadline) -> Seen:
@@ -81,6 +88,31 @@ class MysqlCells(Cells):
             statement = f"UPDATE {TABLE} SET data = %s, version = %s WHERE id = %s AND version = %s"
             _, written = self._ask(statement, deadline, data, version, name, seen.version)
         return written == 1
+
+    def attend(self, owner: str) -> None:
+        """See ``Cells``. It is asked for with the next statement, and again on each new connection."""
+        self._owners.add(owner)
+
+    def depart(self, owner: str, deadline: Deadline) -> None:
+        """See ``Cells``."""
+        self._owners.discard(owner)
+        try:
+            self._ask("SELECT RELEASE_LOCK(%s)", deadline, PRESENT + owner)
+        except LockctlError:
+            return  # it ends with the connection
+
+    def follow(self, before: str, deadline: Deadline) -> bool:
+        """See ``Cells``. ``False``, too, while *before* has lost its connection, and where there is no such lock."""
+        seconds = min(FOLLOWED, int(deadline.left() - SPARE))
+        if seconds < 1:
+            return False
+        name = PRESENT + before
+        statement = "SELECT IF(IS_FREE_LOCK(%s) = 0, GET_LOCK(%s, %s) AND RELEASE_LOCK(%s), NULL)"
+        try:
+            ((waited,),), _ = self._ask(statement, deadline, name, name, seconds, name)
+        except SqlError:
+            return False  # as in a Galera cluster
+        return waited is not None
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """See ``Cells``."""
@@ -127,6 +159,7 @@ class MysqlCells(Cells):
         """
 
         def step(session: Session) -> tuple[list[tuple[Any, ...]], int]:
+            self._show_presence(session, deadline)
             try:
                 rows = session.ask(statement, deadline, *values)
             except SqlError as error:
@@ -141,6 +174,14 @@ class MysqlCells(Cells):
                 return self._kept.run(step, deadline)
             except SqlError as error:
                 raise self._explained(error) from None
+
+    def _show_presence(self, session: Session, deadline: Deadline) -> None:
+        for owner in self._owners - session.locks:
+            session.locks.add(owner)
+            try:
+                session.ask("SELECT GET_LOCK(%s, 0)", deadline, PRESENT + owner)
+            except SqlError:
+                pass  # who is behind looks for itself
 
     def _make_table(self, session: Session, deadline: Deadline) -> None:
         try:

@@ -6,6 +6,8 @@ The driver blocks, and its limits are per system call. So whole steps run in a t
 
 from __future__ import annotations
 
+import socket
+
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.stores.mysql.address import open_stream, tls_of
@@ -59,6 +61,7 @@ class Session:
         """Connect and log in. Raises ``BackendUnavailable``, ``ConfigError``."""
         self.where = f"mysql at {address}"
         self.written = 0  # rows that the last statement has changed
+        self.locks: set[str] = set()  # names of the locks by GET_LOCK that it has asked for
         deadline.check(self.where)
         self._connection = self._translated(_connected, address, deadline, self.where)
         try:
@@ -79,6 +82,13 @@ class Session:
         """Have the server end waits for rows and tables, whose limits are whole seconds there."""
         seconds = max(1, int(deadline.left()))
         self.ask(f"SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}", deadline)
+
+    def break_off(self) -> None:
+        """End a statement that another thread waits for: there :meth:`ask` raises ``SessionGone``."""
+        try:
+            socket.socket.shutdown(self._connection._sock, socket.SHUT_RDWR)  # noqa: SLF001 - the driver has no such call
+        except (AttributeError, OSError, TypeError):
+            return  # it was over
 
     def close(self) -> None:
         """End the connection, and the transaction with it; idempotent."""

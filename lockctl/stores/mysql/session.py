@@ -23,7 +23,7 @@ class KeptSession:
     """A session that is kept from step to step, and replaced when it has ended meanwhile. For one thread at a time.
 
     A step runs in a thread with a time limit, and again after a deadlock. After any error its session is closed; one
-    whose step was too late is closed by the thread that was left behind with it.
+    whose step was too late is broken off, and closed by the thread that was left behind with it.
     """
 
     def __init__(self, address: Address, *settings: str) -> None:
@@ -65,10 +65,12 @@ class KeptSession:
     def _tried(self, step: Callable[[Session], T], kept: Session | None, deadline: Deadline) -> tuple[T, Session]:
         mutex = _thread.allocate_lock()
         given_up: list[bool] = []
+        used: list[Session] = []
         done: list[Session] = []
 
         def run() -> tuple[T, Session]:
             session = kept or Session(self._address, deadline)
+            used.append(session)
             try:
                 for statement in () if kept else self._settings:
                     session.ask(statement, deadline)
@@ -96,4 +98,6 @@ class KeptSession:
                 given_up.append(True)
                 for session in done:  # it ended in the very moment in which it was given up
                     session.close()
+            for session in used:
+                session.break_off()
             raise

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl import registry
 from lockctl.lease.schedule import plan
-from lockctl.locks.cell import REFRESHES_PER_TTL
+from lockctl.locks.lock_cells import REFRESHES_PER_TTL
 from lockctl.locks.machine import Lock
 from lockctl.model import Claim
 
@@ -204,7 +204,7 @@ def _queues() -> Iterator[str]:
     yield "HAND-OFF       10 waiters   more waiters"
     for name in STORES:
         found = {int(size): number for size, number in measured()["stores"][name]["handoff"].items()}
-        if found and name != "mysql":
+        if found:
             most = max(found)
             yield f"{name:11}{found[10]:14.0f}{found[most]:10.0f} with {most}"
 
