@@ -128,6 +128,7 @@ class CellBackend:
             return
         self._cells.attend(claim.owner)
         whole, began, longest = Deadline(timeout, interrupt), boottime(), max(LONGEST_STEP, self._cells.longest_look)
+        unseen: str | None = None  # who is before us, but not to be followed: it may have ended since the last look
         try:
             while whole.left() > 0:
                 place = self._locks.line_up(claim, whole.sooner(LONGEST_STEP))
@@ -135,8 +136,11 @@ class CellBackend:
                     return
                 step = whole.sooner(min(place.rest, jittered(longest)))
                 try:
-                    if place.before is None or not self._cells.follow(place.before, step):
+                    if self._cells.follows and place.before not in (None, unseen):
+                        unseen = None if self._cells.follow(place.before, step) else place.before
+                    else:
                         self._cells.watch(self._locks.key(claim.name), place.seen, step, began)
+                        unseen = None
                 except BackendUnavailable:
                     if step.left() > 0:
                         raise

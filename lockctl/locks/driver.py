@@ -48,6 +48,7 @@ class Cells(ABC):
 
     where: str  # the store, for messages
     longest_look: float = 0.0  # seconds: how long :meth:`watch` may take to see a change; 0: the store tells of it
+    follows: bool = False  # whether :meth:`follow` is of use
     # seconds by which a later answer may tell an earlier time: 1 for whole seconds, and how far the clocks of the
     # servers behind one address may differ
     clock_error: float = 0.0
@@ -89,11 +90,11 @@ class Cells(ABC):
         """Called when nothing is left of *owner*: who follows it goes on."""
 
     def follow(self, before: str, deadline: Deadline) -> bool:
-        """Return when the owner *before* may be gone, or at the deadline; ``False``: the store cannot tell of it.
+        """Return when the owner *before* may be gone, or at the deadline; ``False``, at once: it is not there.
 
         A hint: who returns looks at the cell. Raises as :meth:`watch`.
         """
-        return False
+        raise NotImplementedError
 
     def watch(self, key: str, seen: Seen, deadline: Deadline, since: float | None = None) -> None:
         """Return when the cell may not be any more as it was *seen*, or at the deadline.

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lockctl.errors import ConfigError
-from lockctl.locks import cell as locks
-from lockctl.locks import driver
 from lockctl.registry import open_backend
-from lockctl.stores.mysql import cell
 from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import CREATE, MysqlBackend, MysqlCells
 from lockctl.stores.mysql.protocol import Session, SqlError
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.cells import ServedHarness
-from tests.contract.harness import LIMIT, Background, take
+from tests.contract.following import Following
+from tests.contract.harness import LIMIT, take
 from tests.contract.suite import BackendContract
-from tests.contract.waiting import await_waiters, start_waiting
+from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
 from tests.servers.mariadb import MariaDb
 
@@ -58,7 +55,7 @@ def harness(mariadb_server: MariaDb) -> Iterator[MysqlHarness]:
     made.close()
 
 
-class TestMysql(BackendContract):
+class TestMysql(Following, BackendContract):
     """Every promise, and what only this backend has."""
 
     def test_a_connection_that_the_server_has_ended_is_replaced(self, harness: MysqlHarness, backend: Backend) -> None:
@@ -69,47 +66,6 @@ class TestMysql(BackendContract):
                 harness.server.command(f"kill {row}")
         eventually(lambda: harness.server.command(f"select count(*) {threads}").split()[-1] == "0")
         assert backend.renew(grant, timeout=LIMIT).token == grant.token
-
-    def test_each_waiter_is_told_of_the_end_of_the_one_before_it(
-        self, harness: MysqlHarness, backend: Backend, no_looks: None
-    ) -> None:
-        grant = take(backend, harness.claim(ttl=1800.0))
-        first, gone = harness.client(), harness.claim(ttl=1800.0)
-        interrupt, writing = os.pipe()
-        giving_up = Background(lambda: first.wait(gone, timeout=20.0, interrupt=interrupt))
-        await_waiters(backend, 1)
-        second, claim = harness.client(), harness.claim(ttl=1800.0)
-        waiting = start_waiting(second, claim, backend, count=2)
-        third, last = harness.client(), harness.claim(ttl=1800.0)
-        at_last = start_waiting(third, last, backend, count=3)
-        eventually(lambda: followers(harness) == {grant.claim.owner, gone.owner, claim.owner})
-        # who gives up leaves the one behind it to follow the holder
-        os.write(writing, b"x")
-        giving_up.result()
-        first.withdraw(gone, timeout=LIMIT)
-        eventually(lambda: followers(harness) == {grant.claim.owner, claim.owner})
-        backend.release(grant, timeout=LIMIT)
-        waiting.result()
-        grant = take(second, claim)
-        assert at_last.running
-        second.release(grant, timeout=LIMIT)
-        at_last.result()
-        take(third, last)
-        os.close(interrupt)
-        os.close(writing)
-
-    def test_who_follows_one_that_lost_its_connection_looks_for_itself(
-        self, harness: MysqlHarness, backend: Backend, other: Backend
-    ) -> None:
-        grant = take(backend, harness.claim(ttl=30.0))
-        backend.close()
-        claim = harness.claim()
-        waiting = start_waiting(other, claim, harness.client())
-        harness.own.depart(claim.owner, Deadline(LIMIT))
-        assert not harness.own.follow(grant.claim.owner, Deadline(LIMIT))
-        backend.release(grant, timeout=LIMIT)
-        waiting.result()
-        take(other, claim)
 
     def test_a_server_without_such_locks_does_no_harm(
         self, harness: MysqlHarness, monkeypatch: pytest.MonkeyPatch
@@ -129,21 +85,6 @@ class TestMysql(BackendContract):
         backend.release(grant, timeout=LIMIT)
         waiting.result()
         take(other, claim)
-
-
-@pytest.fixture
-def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks at a row without being told."""
-    monkeypatch.setattr(MysqlCells, "longest_look", 600.0)
-    monkeypatch.setattr(driver, "FIRST_LOOK", 600.0)
-    monkeypatch.setattr(locks, "LONGEST_STEP", 600.0)
-    monkeypatch.setattr(cell, "FOLLOWED", 600)
-
-
-def followers(harness: MysqlHarness) -> set[str]:
-    """The owners whose ends are waited for."""
-    statements = harness.server.command("select info from information_schema.processlist")
-    return set(re.findall(r"GET_LOCK\('lockctl:([0-9a-f]+)', [1-9]", statements))
 
 
 def test_a_server_of_this_machine_is_spoken_to_without_reading_whom_the_system_trusts(

@@ -21,6 +21,7 @@ from lockctl.stores.sqlite.cell import SqliteBackend, SqliteCells
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.cells import CellHarness
+from tests.contract.following import Following
 from tests.contract.harness import LIMIT, refused, take
 from tests.contract.suite import BackendContract
 from tests.places import local_directory
@@ -84,7 +85,7 @@ def harness() -> Iterator[SqliteHarness]:
     made.close()
 
 
-class TestSqlite(BackendContract):
+class TestSqlite(Following, BackendContract):
     """Every promise, and what only this backend has."""
 
     def test_a_clock_that_is_set_changes_nothing(

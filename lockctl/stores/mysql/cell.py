@@ -58,6 +58,7 @@ class MysqlCells(Cells):
     """One connection to a database."""
 
     longest_look = 0.5
+    follows = True
 
     def __init__(self, address: Address) -> None:
         """Connects when it is first used."""
@@ -102,7 +103,7 @@ class MysqlCells(Cells):
             return  # it ends with the connection
 
     def follow(self, before: str, deadline: Deadline) -> bool:
-        """See ``Cells``. ``False``, too, while *before* has lost its connection, and where there is no such lock."""
+        """See ``Cells``. ``False``, too, if *before* has lost its connection, or there are no such locks."""
         seconds = min(FOLLOWED, int(deadline.left() - SPARE))
         if seconds < 1:
             return False

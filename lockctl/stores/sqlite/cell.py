@@ -19,6 +19,7 @@ from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, Turn, sleep
 from lockctl.model import Capabilities
 from lockctl.stores.sqlite.protocol import Busy, Connection, read_url, where
+from lockctl.stores.sqlite.wait import Presence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 CLOCK = "clock:"  # the cell of the clock: the id of a boot, and seconds since the epoch at it
+FOLLOWED = 1.0  # seconds after which who waits for the end of another looks at the cell
 AGAIN = 0.01  # seconds before a database that is locked is asked again
 
 
@@ -37,6 +39,7 @@ class SqliteCells(Cells):
     """One connection to a database in a file."""
 
     longest_look = 0.25
+    follows = True
 
     def __init__(self, path: str, table: str) -> None:
         """*table* is a plain name in the database *path*. Nothing is opened yet."""
@@ -45,6 +48,7 @@ class SqliteCells(Cells):
         self._table = f'"{table}"'
         self._mutex = _thread.allocate_lock()  # a connection answers one at a time
         self._connection: Connection | None = None
+        self._presence = Presence()
         self._epoch = 0.0  # seconds since the epoch when the time since the boot was 0
 
     def read(self, key: str, deadline: Deadline) -> Seen:
@@ -77,8 +81,21 @@ class SqliteCells(Cells):
         for key, data, version in rows:
             yield key, Seen(_bytes(data), version, self._now())
 
+    def attend(self, owner: str) -> None:
+        """See ``Cells``."""
+        self._presence.show(owner)
+
+    def depart(self, owner: str, deadline: Deadline) -> None:
+        """See ``Cells``."""
+        self._presence.end(owner)
+
+    def follow(self, before: str, deadline: Deadline) -> bool:
+        """See ``Cells``."""
+        return self._presence.follow(before, deadline.sooner(FOLLOWED), self.where)
+
     def close(self) -> None:
         """See ``Cells``."""
+        self._presence.close()
         with self._mutex:
             if self._connection is not None:
                 self._connection.close()

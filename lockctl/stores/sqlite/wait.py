@@ -1,0 +1,96 @@
+"""Who takes a lock or waits for one, as other processes of the host can tell: a listening socket for each owner.
+
+Its name is abstract, so nothing of it is left when its process ends, whatever ends that, see unix(7). Nobody accepts:
+who waits for the end of an owner connects, and its connection is reset then. Processes in another network namespace,
+such as those of another container, are not seen.
+"""
+
+from __future__ import annotations
+
+import _socket
+
+from lockctl.errors import BackendUnavailable
+from lockctl.wire.deadline import READABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.wire.deadline import Deadline
+
+FOLLOWERS = 4096  # connections that wait at once: of each who comes and goes one is left
+KIND = _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK | _socket.SOCK_CLOEXEC
+
+
+class Presence:
+    """The owners of this process that are shown, and the one of another that is followed."""
+
+    def __init__(self) -> None:
+        """Nothing is shown or followed yet."""
+        self._shown: dict[str, _socket.socket] = {}
+        self._followed: tuple[str, _socket.socket] | None = None
+
+    def show(self, owner: str) -> None:
+        """Have others see *owner*; idempotent. What cannot be shown is not: who follows it looks for itself."""
+        if owner in self._shown:
+            return
+        try:
+            shown = _socket.socket(_socket.AF_UNIX, KIND)
+            self._shown[owner] = shown
+            shown.bind(_name(owner))
+            shown.listen(FOLLOWERS)
+        except OSError:
+            return
+
+    def end(self, owner: str) -> None:
+        """Show *owner* no more, and follow nobody."""
+        self.leave()
+        shown = self._shown.pop(owner, None)
+        if shown is not None:
+            shown.close()
+
+    def follow(self, owner: str, deadline: Deadline, where: str) -> bool:
+        """Return when *owner* is shown no more, or at the *deadline*; ``False``: it is not seen.
+
+        Raises ``RequestInterrupted``.
+        """
+        if self._followed is not None and self._followed[0] != owner:
+            self.leave()
+        if self._followed is None:
+            connection = _connected(owner)
+            if connection is None:
+                return False
+            self._followed = owner, connection
+        try:
+            deadline.wait(self._followed[1].fileno(), READABLE, where)
+        except BackendUnavailable:
+            return True  # the time is over
+        self.leave()
+        return True
+
+    def leave(self) -> None:
+        """Follow nobody any more."""
+        if self._followed is not None:
+            self._followed[1].close()
+            self._followed = None
+
+    def close(self) -> None:
+        """Show and follow nobody any more."""
+        for owner in list(self._shown):
+            self.end(owner)
+        self.leave()
+
+
+def _connected(owner: str) -> _socket.socket | None:
+    try:
+        connection = _socket.socket(_socket.AF_UNIX, KIND)
+    except OSError:
+        return None
+    try:
+        connection.connect(_name(owner))
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def _name(owner: str) -> bytes:
+    return b"\0lockctl:" + owner.encode("utf-8", "replace")
