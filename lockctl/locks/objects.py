@@ -14,6 +14,7 @@ from abc import abstractmethod
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import Cells, Seen
+from lockctl.model import Capabilities, Cost
 from lockctl.names import escaped
 
 TYPE_CHECKING = False
@@ -27,6 +28,7 @@ NONCE = 32  # random hexadecimal digits, behind a line feed
 REMOVED = b"-"  # stands instead of the content and the line feed
 LARGEST_ETAG = 1024  # characters
 UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+LONGEST_PREFIX = 400  # bytes: a name has at most 1024, and each byte of it may take three
 AT_ONCE = 32  # objects that are read beside each other for a list: 10,000, each of which takes 15 ms, need 5 s
 
 
@@ -128,6 +130,30 @@ class ObjectCells(Cells):
         if answer.date is None:
             raise ConfigError(f"{self.where}: the server does not tell its time (Date): it cannot end a lease")
         return answer.date
+
+
+def capabilities(scheme: str, thing: str, survives: str, *, host: str = "the host's may be wrong") -> Capabilities:
+    """What locks in the objects of a store promise, which it calls *thing*; *host*: what the host's clock does."""
+    return Capabilities(
+        scheme=scheme,
+        rate_error=0.01,
+        heartbeat=10.0,
+        freed_when="its lease has run out on the servers' clocks, up to 3 s later: these tell whole seconds",
+        token_from=f"a counter in the {thing} of the lock, never below their clocks in microseconds, also when it"
+        f" was deleted; breaks if all {thing}s below the prefix are lost, or restored, while those clocks go back",
+        survives=f"{survives}, for as long as a lease lasts",
+        clocks=f"those of the servers end the leases, and must not be more than a second apart; {host}",
+        period_clock="the servers', in whole seconds",
+        # with a ttl of 30 s: a read and a write each 5 s; a waiter also looks, and keeps its position each 10 s
+        holder_cost=Cost(1440, 0.0039),
+        waiter_cost=Cost(1440, 0.0022),
+    )
+
+
+def check_prefix(scheme: str, path: str) -> None:
+    """Refuse a path of a URL that leaves no room for names. Raises ``ConfigError``."""
+    if len(path.encode()) > LONGEST_PREFIX or not path.isprintable():
+        raise ConfigError(f"{scheme}: a prefix is printable, and has at most {LONGEST_PREFIX} bytes")
 
 
 def etag_of(answer: Response, where: str) -> str:

@@ -9,11 +9,9 @@ says who has it, know no queue, slots or readers, and an answer does not tell ho
 
 from __future__ import annotations
 
-from lockctl.errors import ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells, between, etag_of
-from lockctl.model import Capabilities, Cost
+from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of
 from lockctl.names import escaped
 from lockctl.stores.azblob import address as addresses
 from lockctl.stores.azblob.protocol import Container
@@ -24,13 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import ClassVar
 
+    from lockctl.model import Capabilities
     from lockctl.stores.azblob.address import Address
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
 PAGE = "1000"  # names in one answer, which has much else of each blob
-LONGEST_PREFIX = 400  # bytes: a name has at most 1024 characters, and each byte of a lock's name may take three
 RIGHTS = "the role Storage Blob Data Contributor, or a SAS token with rwdl"
+SURVIVES = "the loss of a disk or rack, with zone redundancy (ZRS) of a zone"
 
 
 class AzureBlobCells(ObjectCells):
@@ -96,27 +95,13 @@ class AzureBlobBackend(CellBackend):
     """Locks below one path of a container."""
 
     parameters: ClassVar[dict[str, str]] = addresses.PARAMETERS
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        scheme="azblob",
-        rate_error=0.01,
-        heartbeat=10.0,
-        freed_when="its lease has run out on the servers' clocks, up to 3 s later: these tell whole seconds",
-        token_from="a counter in the blob of the lock, never below their clocks in microseconds, also when it"  # noqa: S106
-        " was deleted; breaks if all blobs below the prefix are lost, or restored, while those clocks go back",
-        survives="the loss of a disk or rack, with zone redundancy (ZRS) of a zone, for as long as a lease lasts",
-        clocks="those of the servers end the leases, and must not be more than a second apart; the host's may be wrong",
-        period_clock="the servers', in whole seconds",
-        # with a ttl of 30 s: a read and a write each 5 s; a waiter also looks, and keeps its position each 10 s
-        holder_cost=Cost(1440, 0.0039),
-        waiter_cost=Cost(1440, 0.0022),
-    )
+    capabilities: ClassVar[Capabilities] = capabilities("azblob", "blob", SURVIVES)
 
     @classmethod
     def from_url(cls, url: Url) -> AzureBlobBackend:
         """``azblob://CONTAINER/PREFIX?account=ACCOUNT``; raises ``ConfigError``."""
         address = addresses.from_url(url, cls.parameters)
-        if len(address.path.encode()) > LONGEST_PREFIX or not address.path.isprintable():
-            raise ConfigError(f"azblob: a prefix is printable, and has at most {LONGEST_PREFIX} bytes")
+        check_prefix("azblob", address.path)
         cells = AzureBlobCells(address)
         cells.container.load()  # now: loading takes a part of a short lease that would else be counted
         return cls(cells)

@@ -7,11 +7,9 @@ consistent.
 
 from __future__ import annotations
 
-from lockctl.errors import ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells, quoted
-from lockctl.model import Capabilities, Cost
+from lockctl.locks.objects import ObjectCells, capabilities, check_prefix, quoted
 from lockctl.stores.gcs.protocol import PARAMETERS, Bucket
 
 TYPE_CHECKING = False
@@ -19,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import ClassVar
 
+    from lockctl.model import Capabilities
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
 RIGHTS = "storage.objects.get, .create, .delete and .list"
 PAGE = 1000  # names in one answer, as is usual: an emulator would give all of them
-LONGEST_PREFIX = 400  # bytes: a name has at most 1024, and each byte of it may take three
 
 
 class GcsCells(ObjectCells):
@@ -76,26 +74,14 @@ class GcsBackend(CellBackend):
     """Locks below one path of a bucket."""
 
     parameters: ClassVar[dict[str, str]] = PARAMETERS
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        scheme="gcs",
-        rate_error=0.01,
-        heartbeat=10.0,
-        freed_when="its lease has run out on the servers' clocks, up to 3 s later: these tell whole seconds",
-        token_from="a counter in the object of the lock, never below their clocks in microseconds, also when it"  # noqa: S106
-        " was deleted; breaks if all objects below the prefix are lost, or restored, while those clocks go back",
-        survives="the loss of a zone, for as long as a lease lasts",
-        clocks="those of the servers end the leases, and must not be more than a second apart; the host's ends none",
-        period_clock="the servers', in whole seconds",
-        # with a ttl of 30 s: a read and a write each 5 s; a waiter also looks, and keeps its position each 10 s
-        holder_cost=Cost(1440, 0.0039),
-        waiter_cost=Cost(1440, 0.0022),
+    capabilities: ClassVar[Capabilities] = capabilities(
+        "gcs", "object", "the loss of a zone", host="the host's ends none"
     )
 
     @classmethod
     def from_url(cls, url: Url) -> GcsBackend:
         """``gcs://BUCKET/PREFIX?credentials=FILE``; raises ``ConfigError``."""
-        if len(url.path.encode()) > LONGEST_PREFIX or not url.path.isprintable():
-            raise ConfigError(f"gcs: a prefix is printable, and has at most {LONGEST_PREFIX} bytes")
+        check_prefix("gcs", url.path)
         cells = GcsCells(url, cls.parameters)
         cells.bucket.load()  # now: loading takes a part of a short lease that would else be counted
         return cls(cells)

@@ -7,11 +7,9 @@ of the contents.
 
 from __future__ import annotations
 
-from lockctl.errors import ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells, between, etag_of, quoted
-from lockctl.model import Capabilities, Cost
+from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of, quoted
 from lockctl.stores.s3 import address as addresses
 from lockctl.stores.s3.protocol import Bucket
 from lockctl.wire.answer import Response
@@ -21,11 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import ClassVar
 
+    from lockctl.model import Capabilities
     from lockctl.stores.s3.address import Address
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
-
-LONGEST_PREFIX = 400  # bytes: a key of S3 has at most 1024, and each byte of a name may take three
 
 
 class S3Cells(ObjectCells):
@@ -81,27 +78,13 @@ class S3Backend(CellBackend):
     """Locks below one path of a bucket."""
 
     parameters: ClassVar[dict[str, str]] = addresses.PARAMETERS
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        scheme="s3",
-        rate_error=0.01,
-        heartbeat=10.0,
-        freed_when="its lease has run out on the servers' clocks, up to 3 s later: these tell whole seconds",
-        token_from="a counter in the object of the lock, never below their clocks in microseconds, also when it"  # noqa: S106
-        " was deleted; breaks if all objects below the prefix are lost, or restored, while those clocks go back",
-        survives="the loss of a zone, for as long as a lease lasts",
-        clocks="those of the servers end the leases, and must not be more than a second apart; the host's may be wrong",
-        period_clock="the servers', in whole seconds",
-        # with a ttl of 30 s: a read and a write each 5 s; a waiter also looks, and keeps its position each 10 s
-        holder_cost=Cost(1440, 0.0039),
-        waiter_cost=Cost(1440, 0.0022),
-    )
+    capabilities: ClassVar[Capabilities] = capabilities("s3", "object", "the loss of a zone")
 
     @classmethod
     def from_url(cls, url: Url) -> S3Backend:
         """``s3://BUCKET/PREFIX?endpoint=URL&region=REGION``; raises ``ConfigError``."""
         address = addresses.from_url(url, cls.parameters)
-        if len(address.path.encode()) > LONGEST_PREFIX or not address.path.isprintable():
-            raise ConfigError(f"s3: a prefix is printable, and has at most {LONGEST_PREFIX} bytes")
+        check_prefix("s3", address.path)
         cells = S3Cells(address)
         cells.bucket.load()  # now: loading takes a part of a short lease that would else be counted
         return cls(cells)
