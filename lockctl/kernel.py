@@ -26,6 +26,7 @@ SIGSET_SIZE = 128  # bytes of glibc's sigset_t, an array of longs; the kernel re
 SI_KERNEL = 0x80  # si_code of a signal that the kernel itself sent, as for Ctrl-C on a terminal
 NANOSECONDS = 1_000_000_000
 UNKNOWN = (errno.ENOSYS, errno.EINVAL)  # what a kernel says that is too old
+LOCK_UN = 8  # of flock(2), on every machine
 LONG = 8 if sys.maxsize > 1 << 32 else 4  # bytes
 
 
@@ -228,6 +229,11 @@ def _write_proc(entry: str, content: bytes, offset: int = 0) -> None:
         return
     finally:
         os.close(descriptor)
+
+
+def free(descriptor: int) -> None:
+    """Give up the lock by flock(2) of an open file, whoever else has it open."""
+    call("flock", descriptor, LOCK_UN)
 
 
 def unlock(descriptor: int) -> None:

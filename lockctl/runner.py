@@ -13,7 +13,7 @@ from lockctl import kernel, loading, registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import acquire
 from lockctl.lease.schedule import LONGEST_PATIENCE
-from lockctl.model import Outcome
+from lockctl.model import EXCLUSIVE, Outcome
 from lockctl.supervise.orders import Orders
 from lockctl.value import replace
 
@@ -150,6 +150,7 @@ class _Run:
             on_terminal=self._guard.on_terminal,
             kill_on_loss=request.kill_on_loss,
             contain=request.contain,
+            unlocks=kernel_held and request.mode == EXCLUSIVE and not request.min_hold and request.once_per is None,
         )
         self._guard.start(orders.encode(schedule), environment, descriptors)
         loading.load(loading.WATCH)
@@ -192,7 +193,7 @@ class _Run:
             note("warning", "a renewal is stuck: the lock was not released; it becomes free when its lease ends")
             return replace(outcome, not_released="a renewal is stuck")
         keep_until = taken_at + self._request.min_hold
-        plan = afterwards.Plan(self._request.once_per is not None, keep_until, deadline, self._guard.released)
+        plan = afterwards.Plan(self._request.once_per is not None, keep_until, deadline)
         outcome = replace(afterwards.conclude(backend, grant, outcome, plan, clock, note), held=clock() - taken_at)
         if not outcome.not_released:
             note("debug", f"released {grant.key}", "released", seconds=outcome.held)

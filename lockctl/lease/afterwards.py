@@ -35,7 +35,6 @@ class Plan(Value):
     note_success: bool  # for --once-per
     keep_until: float  # by --min-hold
     deadline: float  # of the lease
-    released: Callable[[], None]  # called when the lock is given back, before anything that can wait
 
 
 def skip(
@@ -118,7 +117,6 @@ def conclude(
             lambda left: answers.append(backend.release_with_run(grant, run, timeout=left)), patience(), clock, note
         )
         added = answers[-1]
-    plan.released()
     if not_released:
         return replace(outcome, not_released=not_released)
     if not added:

@@ -31,7 +31,6 @@ DEADLINE = "deadline"  # seconds
 STOP = "stop"  # cause, and whether at once: without grace
 SIGNAL = "signal"  # number, and how many stops of the command its sender knew of
 MANNER = "manner"  # how what is noted is said: as JSON, verbose, quiet, and a second place for it
-DISMISSED = "dismissed"  # the guard is not needed any more: the keeper was awake and has released the lock itself
 # guard to keeper
 STARTED = "started"  # pid of the command
 FAILED = "failed"  # errno of the exec that failed, and whether it was a namespace that failed
@@ -51,12 +50,11 @@ NAME = frozenset((str, type(None)))
 VARIABLES = [bytes]  # any number of NAME=content
 # the types of the values of each kind: a type or several; a list for any number of one, a tuple for one of each
 SHAPES: dict[str, tuple[object, ...]] = {
-    START: ((int, str, REAL | {type(None)}, bool, bool, bool, str), [REAL], VARIABLES),
+    START: ((int, str, REAL | {type(None)}, bool, bool, bool, str, bool), [REAL], VARIABLES),
     DEADLINE: (REAL,),
     STOP: (str, bool),
     SIGNAL: (int, int),
     MANNER: (bool, bool, bool, NAME),
-    DISMISSED: (),
     STARTED: (int,),
     FAILED: (int, bool),
     ACK: (REAL,),

@@ -55,10 +55,6 @@ class GuardProcess:
         self.ordered = True
         self.link.send(wire.START, *orders, tuple(map(os.fsencode, environment)), descriptors=descriptors)
 
-    def released(self) -> None:
-        """The lock is given back: it need not do that for a keeper that is stopped, and ends."""
-        self.link.send(wire.DISMISSED)
-
     def tell_manner(self, *, as_json: bool, verbose: bool, quiet: bool, log: str | None) -> None:
         """Have it say in this manner what it notes, and at the place *log*, too. Before :meth:`start`."""
         self.link.send(wire.MANNER, as_json, verbose, quiet, log)

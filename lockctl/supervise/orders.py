@@ -20,11 +20,14 @@ class Orders(Value):
     on_terminal: bool
     kill_on_loss: bool  # a certain loss leaves no time for the first signal
     contain: str  # whether the job gets a pid namespace: see contain.py
+    unlocks: bool = (
+        False  # whether it frees what the kernel holds itself, once nobody is left of a job that was not stopped
+    )
 
     def encode(self, schedule: Schedule) -> tuple[tuple[object, ...], tuple[float, ...]]:
         """These and the spans of the lease as values of a frame, for :func:`decode_orders`."""
         own = (self.first_signal, self.leftover, self.max_runtime)
-        switches = (self.kernel_held, self.on_terminal, self.kill_on_loss, self.contain)
+        switches = (self.kernel_held, self.on_terminal, self.kill_on_loss, self.contain, self.unlocks)
         spans = (schedule.ttl, schedule.grace, schedule.margin, schedule.interval)
         return (*own, *switches), (*spans, schedule.request_timeout, schedule.rate_error)
 

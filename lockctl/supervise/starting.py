@@ -34,6 +34,7 @@ class Job:
         self.init: Init | None = None  # of the job's pid namespace, if it has one
         self.lock_descriptors: tuple[int, ...] = ()
         self.kernel_held = False
+        self.unlocks = False
         self.kill_on_loss = False
         self.clock: Clock = clocks.monotonic
         self.timer = -1  # a descriptor, of that clock
@@ -119,6 +120,7 @@ class Starting:
     ) -> bool:
         orders, schedule = decode_orders(ordered, spans)
         self.job.kernel_held = orders.kernel_held
+        self.job.unlocks = orders.unlocks
         self.job.kill_on_loss = orders.kill_on_loss
         self.job.clock = clocks.monotonic if orders.kernel_held else clocks.boottime
         now = self.job.clock()

@@ -147,6 +147,7 @@ OS = _virtual(
     getpid=lambda: me().pid,
     getppid=lambda: getattr(me().parent, "pid", 1),
     getpgrp=lambda: 1,
+    sched_setscheduler=nothing,
     setpgid=nothing,
     set_inheritable=nothing,
     set_blocking=nothing,
@@ -257,6 +258,7 @@ KERNEL = _virtual(
     become_subreaper=_become_subreaper,
     set_death_signal=_die_with_parent,
     unlock=flock.unlock,
+    free=lambda descriptor: flock.flock(descriptor, kernel.LOCK_UN),
 )
 
 

@@ -237,7 +237,8 @@ class FileBackend:
             return
         descriptor = _descriptor(granted)
         try:
-            # if it was freed for us, the next holder has it and this is refused
+            # the guard, or somebody else, may have freed it: if the next holder has it, this is refused, and nothing of
+            # the next holder's is touched
             before = self._own_record(granted) if granted.claim.mode == EXCLUSIVE else None
             if before is not None:
                 document = b"null"
@@ -246,7 +247,8 @@ class FileBackend:
 
                     document = describe(granted, hold)
                 layout.write(descriptor, Record(before.sequence + 1, before.token, document), durable=hold > 0)
-            if self._revocation(grant.claim) is not None:
+            still_ours = before is not None or granted.claim.mode != EXCLUSIVE
+            if still_ours and self._revocation(grant.claim) is not None:
                 self._forget_request(grant.claim)
         except OSError as failure:
             message = f"file: cannot note the release in {printable(grant.key)}: {failure.strerror}"

@@ -141,6 +141,7 @@ def _block(descriptor: int, path: str, claim: Claim, wall_us: Callable[[], int],
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if queued:
             fcntl.lockf(descriptor, fcntl.LOCK_UN, protocol.MUTEX - protocol.WAITERS, protocol.WAITERS)
+        _step_back()
         os.write(writable, b"%d " % time.monotonic_ns() + told)
         time.sleep(claim.ttl)
         if queued:
@@ -162,6 +163,14 @@ def _forked(body: Callable[[], None]) -> int:
         body()
     finally:
         os._exit(0)
+
+
+def _step_back() -> None:
+    """What this process still does, and its end, must not take the processor from who has the lock now."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except OSError:
+        return  # not permitted here: the lock is passed on a little later
 
 
 def _wait_alone(descriptor: int) -> None:

@@ -64,7 +64,7 @@ def test_each_kind_of_frame_arrives_as_it_was_sent(ends: tuple[Channel, Channel]
         channel.MANNER: (True, False, True, None),
         channel.FAILED: (13, True),
         channel.LEFTOVERS: (2, "sleep (pid 4711)"),
-        **dict.fromkeys((channel.UNHELD, channel.KILLED, channel.DISMISSED, channel.FINISHED), ()),
+        **dict.fromkeys((channel.UNHELD, channel.KILLED, channel.FINISHED), ()),
         channel.START: (*orders.encode(schedule), (b"LOCKCTL_TOKEN=5", b"X=\xff")),
         channel.STOP: ("lost", True),
         channel.CAUSE: ("revoked",),
@@ -112,7 +112,7 @@ def test_a_frame_of_another_shape_is_refused(ends: tuple[Channel, Channel], cont
 
 def test_a_truncated_frame_is_refused(ends: tuple[Channel, Channel]) -> None:
     whole = marshal.dumps(
-        (channel.START, (15, "kill", None, False, True, True, "no"), (1.0,) * 6, (b"LOCKCTL_TOKEN=5",))
+        (channel.START, (15, "kill", None, False, True, True, "no", False), (1.0,) * 6, (b"LOCKCTL_TOKEN=5",))
     )
     for length in range(1, len(whole)):
         assert refused(ends, whole[:length])
