@@ -41,7 +41,7 @@ KILLED = "killed"  # the first KILL was sent to the job
 UNHELD = "unheld"  # the connection that held the lock has ended: the job is being stopped
 CAUSE = "cause"  # why the job is being stopped, said before the first signal; the last one counts
 ENDED = "ended"  # status of the command
-FINISHED = "finished"  # no process of the job is left
+FINISHED = "finished"  # no process of the job is left; status of the command, if that was not told before
 # guard to the process that becomes the command
 GO = "go"  # variables; the descriptors of the locks beside it, if the command is to have them
 
@@ -64,7 +64,7 @@ SHAPES: dict[str, tuple[object, ...]] = {
     UNHELD: (),
     CAUSE: (str,),
     ENDED: (int,),
-    FINISHED: (),
+    FINISHED: (frozenset((int, type(None))),),
     GO: (VARIABLES,),
 }
 

@@ -59,6 +59,7 @@ class Guard:
         self._poll = select.poll()
         self._cause: str | None = None  # what the keeper was told
         self._killed = False
+        self._ended: int | None = None  # status of the command, which the keeper was not told yet
 
     def run(self, environment: dict[str, str]) -> None:
         """Wait for the order to start, run the command, and return when no process of it is left.
@@ -164,6 +165,9 @@ class Guard:
             except ChildProcessError:
                 self._feed(events.NobodyLeft())
                 return
+            if self._ended is not None:  # and somebody is left
+                self._link.send(wire.ENDED, self._ended)
+                self._ended = None
             if pid == 0:
                 return
             if pid != self._job.pid:
@@ -185,9 +189,8 @@ class Guard:
                 self._job.pid = 0
                 if self._job.init is not None:
                     self._job.init.command_ended()
-                actions = self._decide(events.CommandEnded(status))
-                self._link.send(wire.ENDED, status)
-                self._act(actions)
+                self._ended = status
+                self._feed(events.CommandEnded(status))
 
     def _feed(self, event: WatchEvent) -> None:
         self._act(self._decide(event))
@@ -225,7 +228,8 @@ class Guard:
             if self._job.unlocks and self._cause is None:
                 for descriptor in self._job.lock_descriptors:
                     kernel.free(descriptor)  # before the keeper is told, which would take as long again
-            self._link.send(wire.FINISHED)
+            self._link.send(wire.FINISHED, self._ended)
+            os.sched_yield()  # the end of this process takes longer than what the keeper does now
 
     def _after(self) -> None:
         """The tree is gone. A keeper that is stopped cannot free a lock that lives in a descriptor."""

@@ -162,6 +162,8 @@ class Keeper:
             elif kind == wire.ENDED:
                 (self._status,) = values
             elif kind == wire.FINISHED:
+                (status,) = values
+                self._status = self._status if status is None else status
                 self._finished = True
         if not (self._link.open or self._finished):
             self._take_over(events.GUARD_GONE, "the guard process was killed")

@@ -87,19 +87,25 @@ class Starting:
         deadline = float("inf")
         while self._link.open:
             poll.poll()
-            frames = self._link.receive()
+            frames, before = self._link.receive(), deadline
             for position, (kind, values, descriptors) in enumerate(frames):
                 if kind == wire.DEADLINE:
                     (deadline,) = values
-                    self._link.send(wire.ACK, deadline)
                 elif kind == wire.MANNER and self._set_manner is not None:
                     self._set_manner(*values)
                 elif kind == wire.START:
                     self.job.lock_descriptors = descriptors
                     self.job.deadline = deadline
                     self.job.behind = frames[position + 1 :]
-                    return self._is_wanted() and self._start(environment, *values)
+                    is_started = self._is_wanted() and self._start(environment, *values)
+                    self._confirm(before, deadline)  # this late, because it wakes the keeper
+                    return is_started
+            self._confirm(before, deadline)
         return False
+
+    def _confirm(self, before: float, deadline: float) -> None:
+        if deadline != before:
+            self._link.send(wire.ACK, deadline)
 
     def _is_wanted(self) -> bool:
         """Whether the keeper is there, and did not take the order to start back meanwhile."""
@@ -107,7 +113,7 @@ class Starting:
             if kind == wire.STOP:
                 cause, _ = values
                 self._link.send(wire.CAUSE, cause)
-                self._link.send(wire.FINISHED)
+                self._link.send(wire.FINISHED, None)
                 return False
         return self._link.open
 
@@ -126,7 +132,7 @@ class Starting:
         now = self.job.clock()
         if now >= schedule.signal_at(self.job.deadline):
             self._link.send(wire.CAUSE, events.LOST)
-            self._link.send(wire.FINISHED)
+            self._link.send(wire.FINISHED, None)
             return False
         try:
             self.job.timer = kernel.timer_descriptor(self.job.clock.clock_id)

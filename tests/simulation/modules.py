@@ -148,6 +148,7 @@ OS = _virtual(
     getppid=lambda: getattr(me().parent, "pid", 1),
     getpgrp=lambda: 1,
     sched_setscheduler=nothing,
+    sched_yield=nothing,
     setpgid=nothing,
     set_inheritable=nothing,
     set_blocking=nothing,

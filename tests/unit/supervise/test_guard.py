@@ -60,7 +60,7 @@ def answers(guard):
 guard = give("sleep", "60", killed={killed})
 guard.link.send(wire.SIGNAL, 15, 0)
 found = answers(guard)
-assert os.waitstatus_to_exitcode(*found[wire.ENDED]) == -15, found
+assert os.waitstatus_to_exitcode(*found[wire.FINISHED]) == -15, found
 assert wire.CAUSE not in found, found
 """,
         """
