@@ -94,6 +94,7 @@ class Grant(Value):
     at: float  # the store's clock when it granted: seconds since the epoch, perhaps whole ones
     descriptor: int | None = None  # a lock that lives in a descriptor: of a file, or of a connection
     parts: tuple[Grant, ...] = ()  # the grants of several locks that were taken as one
+    age: float = 0.0  # seconds of *ttl* that were over when the lock was asked for: a wait had asked before
 
 
 class Holder(Value):

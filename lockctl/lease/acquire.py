@@ -137,7 +137,7 @@ class _Outage:
 def _begun(schedule: Schedule, grant: Grant, sent: float, now: Callable[[], float]) -> Lease:
     """The lease by a request that was *sent* then. Raises ``ConfigError`` if it is too short."""
     fitted = _fitted(schedule, grant)
-    return Lease(grant, fitted.deadline(sent, grant.ttl), fitted, now() - sent)
+    return Lease(grant, fitted.deadline(sent - grant.age, grant.ttl), fitted, now() - sent)
 
 
 def _fresh(backend: Backend, lease: Lease, now: Callable[[], float]) -> Lease:

@@ -171,7 +171,8 @@ class Together:
     def _whole(self, claim: Claim) -> Grant:
         parts = tuple(self._grants.values())
         first = self._grants[claim.name]
-        return replace(first, ttl=min(part.ttl for part in parts), at=max(part.at for part in parts), parts=parts)
+        ttl, age = min(part.ttl for part in parts), max(part.age for part in parts)
+        return replace(first, ttl=ttl, at=max(part.at for part in parts), parts=parts, age=age)
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """See ``Backend``; of any of the locks."""

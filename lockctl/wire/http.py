@@ -20,6 +20,7 @@ class Client:
         self.endpoint = endpoint
         self.headers = headers
         self._stream: Stream | None = None
+        self._begun = 0  # requests that were sent, and whose answers nobody has read
         self.connected = False  # whether there ever was a connection
 
     def request(
@@ -68,6 +69,21 @@ class Client:
                 raise
         return answers
 
+    def begin(
+        self,
+        requests: tuple[tuple[str, str, bytes], ...],
+        deadline: Deadline,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Send the first requests of the next :meth:`pipeline` without reading their answers.
+
+        Nothing is sent if there is no connection. Raises ``BackendUnavailable``, ``RequestInterrupted``.
+        """
+        if self._stream is not None:
+            self._stream.send(self._written(requests, headers), deadline)
+            self._begun = len(requests)
+
     def stream(
         self,
         method: str,
@@ -95,6 +111,7 @@ class Client:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+            self._begun = 0
 
     @property
     def host(self) -> str:
@@ -109,6 +126,9 @@ class Client:
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {content}" for name, content in fields)]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
+    def _written(self, requests: tuple[tuple[str, str, bytes], ...], headers: tuple[tuple[str, str], ...]) -> bytes:
+        return b"".join([self._head(method, target, body, headers) + body for method, target, body in requests])
+
     def _exchange(
         self,
         requests: tuple[tuple[str, str, bytes], ...],
@@ -121,8 +141,8 @@ class Client:
             self._stream = self.endpoint.connect(deadline)
             self.connected = True
         stream = self._stream
-        data = [self._head(method, target, body, headers) + body for method, target, body in requests]
-        stream.send(b"".join(data), deadline)
+        stream.send(self._written(requests[self._begun :], headers), deadline)
+        self._begun = 0
         rest = b""
         for method, _, _ in requests:
             parser = Parser(has_body=method != "HEAD")

@@ -104,6 +104,7 @@ FILES_OF_ITS_OWN = {
     "redis": {"scripts", "share_scripts", "sentinel", "entry"},
     "redlock": {"nodes", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler", "observer"},
+    "etcd": {"turn"},
     "zookeeper": {"node", "grant", "handler", "multiread"},  # a node is ZooKeeper's word for a key, a handler kazoo's
     "kubernetes": {"access"},
     "azblob": {"access"},

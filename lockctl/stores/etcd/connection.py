@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lockctl.wire.stream import Endpoint
 
     Requests = tuple[tuple[str, dict[str, Any]], ...]  # paths, and what is said there
+    Posts = tuple[tuple[str, str, bytes], ...]  # the same as HTTP has it
 
 # a member that is cut off from the others says so at once, instead of holding the request
 HEADERS = (("Grpc-Metadata-Hasleader", "true"),)
@@ -52,16 +53,38 @@ class Connections:
         self._password = password
         self._token = ""  # of our login
         self._idle: list[tuple[Endpoint, Client]] = []
+        self._begun: tuple[Requests, Posts, Endpoint, Client] | None = None
         self._answered = False  # whether any member ever did
         self._closed = False
 
+    def begin(self, member: Endpoint, requests: Requests, deadline: Deadline) -> None:
+        """Send these if a connection is open, for a call of :meth:`answers` with them, alone or first of several.
+
+        What fails here is found out, and done, there.
+        """
+        self._drop_begun()
+        client, posts = self._client(member), _posts(requests)
+        try:
+            client.begin(posts, deadline, headers=self._login())
+        except BaseException as failure:
+            client.close()
+            if not isinstance(failure, BackendUnavailable):
+                raise
+        self._begun = requests, posts, member, client
+
     def answers(self, member: Endpoint, requests: Requests, deadline: Deadline) -> list[dict[str, Any] | Exception]:
         """What a member answers, or the error that the answer means."""
-        bodies = tuple((path, json_text.render(request).encode()) for path, request in requests)
+        begun, client = self._begun, None
+        if begun is not None and begun[0][0] is requests[0] and begun[2] is member:
+            self._begun, client = None, begun[3]
+            posts = begun[1] + _posts(requests[len(begun[1]) :])
+        else:
+            posts = _posts(requests)
         for attempt in (1, 2):
             if self._user is not None and not self._token:
                 self._log_in(member, deadline)
-            answers = [self._answer(member, response) for response in self._send(member, bodies, deadline)]
+            responses = self._send(member, client or self._client(member), posts, deadline)
+            answers, client = [self._answer(member, response) for response in responses], None
             stale = next((each for each in answers if isinstance(each, _StaleToken)), None)
             if stale is None:
                 return answers
@@ -84,8 +107,14 @@ class Connections:
     def close(self) -> None:
         """Close what is open; a connection that a thread is still at, it closes itself."""
         self._closed = True
+        self._drop_begun()
         while self._idle:
             self._idle.pop()[1].close()
+
+    def _drop_begun(self) -> None:
+        if self._begun is not None:
+            self._begun[3].close()
+            self._begun = None
 
     def _answer(self, member: Endpoint, response: Response) -> dict[str, Any] | Exception:
         try:
@@ -93,9 +122,7 @@ class Connections:
         except (LeaseGone, LeaseExists, _StaleToken, BackendUnavailable, ConfigError) as error:
             return error
 
-    def _send(self, member: Endpoint, requests: tuple[tuple[str, bytes], ...], deadline: Deadline) -> list[Response]:
-        client = self._client(member)
-        posts = tuple(("POST", path, body) for path, body in requests)
+    def _send(self, member: Endpoint, client: Client, posts: Posts, deadline: Deadline) -> list[Response]:
         try:
             responses = client.pipeline(posts, deadline, headers=self._login())
         except BaseException as failure:
@@ -126,7 +153,7 @@ class Connections:
 
     def _log_in(self, member: Endpoint, deadline: Deadline) -> None:
         body = json_text.render({"name": self._user, "password": password_now(self._password, deadline)}).encode()
-        (response,) = self._send(member, (("/v3/auth/authenticate", body),), deadline)
+        (response,) = self._send(member, self._client(member), (("POST", "/v3/auth/authenticate", body),), deadline)
         if b"authentication is not enabled" in response.body:
             return  # as etcd's own client: whoever may do everything needs no login
         try:
@@ -154,6 +181,10 @@ class Connections:
             raise BackendUnavailable(f"{member.where}: an answer that is not etcd's: {response.excerpt()}")
         inner["date"] = response.date
         return inner
+
+
+def _posts(requests: Requests) -> Posts:
+    return tuple([("POST", path, json_text.render(request).encode()) for path, request in requests])
 
 
 def _problem(where: str, content: dict[str, Any], user: str | None) -> Exception:

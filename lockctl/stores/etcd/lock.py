@@ -60,8 +60,8 @@ class EtcdBackend(Client, NativeBackend):
             from lockctl.stores.etcd.share import enter
 
             return enter(self, claim, deadline)
-        grant = self.take_turn(claim, deadline)
-        if grant is not None:
+        turn = self.turns.pop(claim.owner, None)
+        if turn is not None and (grant := turn.take(deadline)) is not None:
             return grant
         lease = self.lease_of(claim)
         directory, claim_key = self.layout.directory(claim.name), self.layout.claim_key(claim.name, lease)

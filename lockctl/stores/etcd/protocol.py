@@ -55,6 +55,10 @@ class Cluster:
             lambda member, share: _all_right(self._connections.answers(member, requests, share)), deadline
         )
 
+    def begin(self, requests: Requests, deadline: Deadline) -> None:
+        """Send these already, if a connection is open; a later call that has them first reads what is answered."""
+        self._connections.begin(self._members[self.turn], requests, deadline)
+
     def call_first(self, requests: Requests, deadline: Deadline) -> list[dict[str, Any] | Exception]:
         """As :meth:`call_in_turn`, but only the first matters: an error of another one takes the place of its answer.
 

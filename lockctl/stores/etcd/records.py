@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.model import Grant, Run
+    from lockctl.stores.etcd.connection import Requests
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
@@ -74,11 +75,15 @@ def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadlin
 
     It is not where nothing was kept of the lock yet. Raises as ``Backend.release`` does.
     """
-    name, lease, attached = grant.claim.name, backend.lease_of_grant(grant), _lease(backend, grant.claim.name)
-    now = grant.at + (run.duration or 0.0)  # by the clock of the cluster
-    # whoever repeats this has the same key
-    request = _added(backend, name, run, f"{lease:016x}", attached, now)
-    then = ((layout.KEEP_ALIVE, {"ID": str(attached)}), ("/v3/kv/txn", request))
+    lease = backend.lease_of_grant(grant)
+
+    def then() -> Requests:
+        attached = _lease(backend, grant.claim.name)
+        now = grant.at + (run.duration or 0.0)  # by the clock of the cluster
+        # whoever repeats this has the same key
+        request = _added(backend, grant.claim.name, run, f"{lease:016x}", attached, now)
+        return (layout.KEEP_ALIVE, {"ID": str(attached)}), ("/v3/kv/txn", request)
+
     _, written = backend.end(grant.claim.owner, lease, deadline, then)
     if isinstance(written, Exception):
         return False

@@ -15,11 +15,22 @@ from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, ClassVar
+    from collections.abc import Callable
+    from typing import Any, ClassVar, Protocol
 
     from lockctl.model import Capabilities, Claim
     from lockctl.stores.etcd.connection import Requests
     from lockctl.stores.etcd.protocol import Cluster
+
+    class Turn(Protocol):
+        """See :mod:`lockctl.stores.etcd.turn`."""
+
+        def begin(self, deadline: Deadline) -> None:
+            """Ask for the lock."""
+
+        def take(self, deadline: Deadline) -> Grant | None:
+            """The grant, if it is ours."""
+
 
 TRIES = 4  # to make a lease: two are enough when one answer was lost
 
@@ -38,7 +49,7 @@ class Client:
         self._keys: dict[tuple[str, int], tuple[int, int]] = {}
         self.unended: dict[str, set[int]] = {}  # owner -> leases of which we do not know whether they ended
         self._granted: set[int] = set()  # leases that we have asked for
-        self.positions: dict[str, int] = {}  # owner that waits alone -> the revision that its key was created at
+        self.turns: dict[str, Turn] = {}  # owner that waits alone -> how it takes its turn
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``: whatever there is of this claim ends with its lease."""
@@ -103,45 +114,6 @@ class Client:
             raise BackendUnavailable(f"{self.cluster.where}: the answer is about another lease")
         return float(max(0, layout.whole(answer.get("TTL")))), layout.term(answer)
 
-    def take_turn(self, claim: Claim, deadline: Deadline) -> Grant | None:
-        """The grant of a claim that waits, if its key is the oldest by now; its lease is prolonged with it.
-
-        ``None``: it is not, or something has changed that a usual attempt finds out.
-        """
-        created = self.positions.pop(claim.owner, None)
-        if created is None:
-            return None
-        lease = self.lease_of(claim)
-        directory, claim_key = self.layout.directory(claim.name), self.layout.claim_key(claim.name, lease)
-        counter = tokens.Counter(self.layout, claim.name)
-        while True:
-            following = counter.next()
-            request = {
-                "compare": [
-                    layout.is_created_at(claim_key, created),
-                    layout.is_not_older(directory, created),
-                    *following.conditions,
-                ],
-                "success": [layout.put(claim_key, as_holder(claim, following.token), lease), following.write],
-                "failure": [*counter.looks, layout.oldest(layout.below(directory), 1)],
-            }
-            try:
-                # in this order: the lease was prolonged by the leader that then found the key to be the oldest
-                requests = ((layout.KEEP_ALIVE, {"ID": str(lease)}), ("/v3/kv/txn", request))
-                kept, answer = self.cluster.call_in_turn(requests, deadline)
-            except LeaseGone:
-                self.lease_ended(lease)
-                return None
-            ttl, term = self.kept_alive(lease, kept)
-            if ttl <= 0 or term != layout.term(answer):
-                return None
-            if answer.get("succeeded") is True:
-                return self.granted(claim, following.token, lease, created, ttl, answer)
-            *seen, first = layout.steps(answer, len(counter.looks) + 1)
-            counter.see(*seen)
-            if not first or (first[0].key, first[0].created) != (claim_key, created):
-                return None  # else it was the counter, and it is our turn
-
     def lease_ended(self, lease: int) -> None:
         """Know that a lease that we had asked for is no more."""
         self._granted.discard(lease)
@@ -187,12 +159,17 @@ class Client:
         known = self._keys.get((grant.claim.owner, grant.token))
         return None if known is None else known[1]
 
-    def end(self, owner: str, lease: int, deadline: Deadline, then: Requests = ()) -> list[dict[str, Any] | Exception]:
+    def end(
+        self, owner: str, lease: int, deadline: Deadline, then: Callable[[], Requests] | None = None
+    ) -> list[dict[str, Any] | Exception]:
         """End a lease with all its keys; one of which that is not known is ended again before the next attempt.
 
-        What is asked *then* takes no further round trip; the answers to it.
+        What is asked *then*, and made ready while the server is at it, takes no further round trip; the answers to it.
         """
-        self.positions.pop(owner, None)
+        revoke = ("/v3/lease/revoke", {"ID": str(lease)})
+        if then is not None:
+            self.cluster.begin((revoke,), deadline)
+        self.turns.pop(owner, None)
         attempt = self._attempts.get(owner, 0)
         if lease == layout.lease_id(owner, attempt):
             self._attempts[owner] = attempt + 1
@@ -200,7 +177,7 @@ class Client:
         unended = self.unended.setdefault(owner, set())
         unended.add(lease)
         # a lease that had ended before is as good
-        _, *answers = self.cluster.call_first((("/v3/lease/revoke", {"ID": str(lease)}), *then), deadline)
+        _, *answers = self.cluster.call_first((revoke, *(then() if then is not None else ())), deadline)
         unended.discard(lease)
         if not unended:
             del self.unended[owner]

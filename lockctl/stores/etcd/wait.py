@@ -5,7 +5,8 @@ release so wakes one waiter, or the readers that now get in, and a waiter that g
 For a slot the end of any holder counts: the first who waits watches them all, and each other one the key before
 its own, also for the write by which the one before it says that it is in. So a release wakes two.
 
-The watch is a hint: what counts is read anew after every hint, and now and then without one.
+The watch is a hint: what counts is read anew after every hint, and now and then without one. After the hint that a
+holder has ended the transaction that takes the turn is sent at once, which succeeds only if the key is the oldest then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from lockctl.errors import BackendUnavailable
 from lockctl.model import EXCLUSIVE, SLOT
 from lockctl.stores.etcd import layout
 from lockctl.stores.etcd.share import outside
+from lockctl.stores.etcd.turn import Turn
 from lockctl.value import Value
 from lockctl.wire.stream import Closed
 
@@ -98,7 +100,7 @@ def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Position:
             raise BackendUnavailable(f"{backend.cluster.where}: an answer without the key that is there")
         created = found[0][0].created
     if claim.mode == EXCLUSIVE:
-        backend.positions[claim.owner] = created
+        backend.turns[claim.owner] = Turn(backend, claim, created)
     view = _look(backend, claim, created, whole.sooner(LONGEST_STEP))
     beat = max(ttl, 1.0) / BEATS_PER_TTL
     return Position(claim, key, lease, created, view, beat, sent + beat)
@@ -143,10 +145,9 @@ def _is_unchanged(backend: Client, position: Position, deadline: Deadline) -> bo
     return backend.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
 
 
-def _watch(backend: Client, position: Position, whole: Deadline) -> bool | None:
-    """Return when it is our turn, or else (``False``) the queue must be read again; ``None``: the watch failed."""
-    cluster, view = backend.cluster, position.view
-    next_beat = position.next_beat
+def _watches(backend: Client, position: Position) -> tuple[dict[str, Any], ...]:
+    """What is to be told of."""
+    view = position.view
     watches = [layout.ends_of(layout.only(position.key))]
     if view.before is not None:
         before = {**layout.only(view.before), "prev_kv": True}
@@ -155,9 +156,16 @@ def _watch(backend: Client, position: Position, whole: Deadline) -> bool | None:
         claim = position.claim
         group = backend.layout.directory(claim.name) + layout.group(claim.mode, claim.slots)
         watches.append(layout.ends_of(layout.below(group)))
+    return tuple(watches)
+
+
+def _watch(backend: Client, position: Position, whole: Deadline) -> bool | None:
+    """Return when it is our turn, or else (``False``) the queue must be read again; ``None``: the watch failed."""
+    cluster, view = backend.cluster, position.view
+    next_beat = position.next_beat
     telling = {position.key, view.before, *view.inside}  # other keys are of those behind us
     try:
-        lines = cluster.watch(tuple(watches), view.revision + 1, whole.sooner(LONGEST_STEP))
+        lines = cluster.watch(_watches(backend, position), view.revision + 1, whole.sooner(LONGEST_STEP))
     except BackendUnavailable:
         return None
     watched_at = cluster.turn
@@ -180,7 +188,10 @@ def _watch(backend: Client, position: Position, whole: Deadline) -> bool | None:
             if line is None or (event := _read(line, telling)) is None:
                 return None
             if event:
-                return _is_end_of_holder(event, position)
+                is_our_turn = _is_end_of_holder(event, position)
+                if is_our_turn:
+                    backend.turns[position.claim.owner].begin(whole)
+                return is_our_turn
     finally:
         lines.close()
 

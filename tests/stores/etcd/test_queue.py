@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.clock import boottime
 from lockctl.errors import LeaseLost
-from lockctl.stores.etcd import wait
+from lockctl.stores.etcd import turn, wait
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Background, claim, take
 from tests.contract.keeping import holder_of
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from lockctl.stores.etcd.lock import EtcdBackend
     from tests.servers.etcd import Etcd
+    from tests.servers.proxy import Proxy
 
     Open = Callable[..., EtcdBackend]
 
@@ -86,6 +88,47 @@ class TestQueue:
         follows.result()
         assert take(last, behind).token > granted.token
         assert len(asked) == 1, "also behind another waiter"
+
+    def test_the_turn_is_asked_for_in_the_wait_and_its_lease_counts_from_then(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        grant, mine, client = take(backend, claim()), claim(ttl=60.0), connect(etcd_server.address)
+        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        eventually(lambda: holder_of(backend).owner == mine.owner)
+        monkeypatch.setattr(turn, "boottime", lambda: boottime() + 5.0)
+        granted = take(client, mine)
+        assert (granted.ttl, granted.token) == (60.0, holder_of(backend).token)
+        assert 5.0 <= granted.age < 5.0 + LIMIT
+        assert client.renew(granted, timeout=LIMIT).age == 0
+
+    def test_a_turn_whose_connection_is_closed_meanwhile_is_asked_for_again(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, start_proxy: Callable[..., Proxy]
+    ) -> None:
+        proxy = start_proxy(etcd_server)
+        grant, mine, client = take(backend, claim()), claim(ttl=60.0), connect(proxy.address)
+        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        proxy.mode = "reset"
+        eventually(lambda: proxy.is_idle)
+        proxy.mode = "pass"
+        assert take(client, mine).token == holder_of(backend).token
+
+    def test_a_wait_that_ends_with_its_turn_leaves_nothing_when_it_is_given_up(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open
+    ) -> None:
+        grant, mine, client = take(backend, claim()), claim(ttl=60.0), connect(etcd_server.address)
+        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        client.withdraw(mine, timeout=LIMIT)
+        assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+        assert take(client, mine).token > grant.token
 
     def test_who_waited_is_shown_as_holder_since_the_grant(
         self, etcd_server: Etcd, backend: EtcdBackend, connect: Open

@@ -167,10 +167,10 @@ class TestClocks:
 
         grant, waiter = take(backend, claim()), claim(ttl=60.0)
         waits = waiting(client, waiter, backend)
-        backend.release(grant, timeout=LIMIT)
-        waits.result()
         clocks.ahead = ahead
         monkeypatch.setattr(client.cluster._connections, "_send", counted)
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
         second = take(client, waiter)
         assert len(asked) == requests
         client.release(second, timeout=LIMIT)

@@ -98,6 +98,21 @@ def test_a_free_lock_is_a_lease_whose_deadline_counts_from_before_the_request(se
     assert not backend.released
 
 
+class AskedBefore(SlowBackend):
+    """Whose lease has run for four seconds when it is asked for."""
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        grant = super().try_acquire(claim, timeout=timeout, interrupt=interrupt)
+        return grant and replace(grant, age=4.0)
+
+
+def test_the_deadline_of_a_lease_that_was_asked_for_before_counts_from_then(server: MemoryServer) -> None:
+    backend = AskedBefore(server, 0.5)
+    lease = lease_of(backend, claim(), now=lambda: backend.now)
+    assert lease is not None
+    assert lease.deadline == SCHEDULE.deadline(996.0, 30.0)
+
+
 class FailsOnce(SlowBackend):
     """Whose first renewal is not answered."""
 

@@ -215,6 +215,45 @@ def test_what_a_server_did_not_answer_before_it_closed_is_asked_again_alone(fram
     assert asked[1].startswith(b"GET /look ")
 
 
+def test_what_was_begun_is_not_sent_again_and_answered_first() -> None:
+    asked: list[bytes] = []
+    first = PAIR[0]
+
+    def behave(connection: socket.socket) -> None:
+        for number in range(3):
+            asked.append(connection.recv(65536))
+            connection.sendall(written(200, b"%d" % number, "length", []))
+
+    with serving(behave) as address:
+        using = client(address)
+        using.begin((first,), Deadline(LIMIT))  # there is no connection yet
+        assert using.request(*first[:2], Deadline(LIMIT)).body == b"0"
+        using.begin((first,), Deadline(LIMIT))
+        assert [answer.body for answer in using.pipeline(PAIR, Deadline(LIMIT))] == [b"1", b"2"]
+        using.close()
+    assert [data.count(b"HTTP/1.1") for data in asked] == [1, 1, 1]
+    assert asked[1].startswith(b"PUT /renew ")
+    assert asked[2].startswith(b"GET /look ")
+
+
+def test_what_was_begun_on_a_connection_that_is_closed_then_is_sent_on_another_one() -> None:
+    asked: list[bytes] = []
+
+    def behave(connection: socket.socket) -> None:
+        for _ in range(2 if not asked else 1):
+            asked.append(connection.recv(65536))
+            if len(asked) != 2:
+                connection.sendall(written(200, b"%d" % len(asked), "length", []))
+
+    with serving(behave) as address:
+        using = client(address)
+        using.request("GET", "/", Deadline(LIMIT))
+        using.begin(PAIR[:1], Deadline(LIMIT))
+        assert [answer.body for answer in using.pipeline(PAIR[:1], Deadline(LIMIT))] == [b"3"]
+        using.close()
+    assert asked[1] == asked[2]
+
+
 def test_a_late_answer_is_never_taken_for_that_to_the_next_request() -> None:
     answers = [b"late", b"right"]
 
