@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 SPARE = 20  # runs above the number that is kept at which the oldest are deleted: once for so many
+SHARE = 0.005  # of the time that a job took: as long a run whose lock is free lets whoever waits for it go first, up to
+LONGEST_PAUSE = 0.005  # seconds: a turn is taken by then
+SHORTEST_PAUSE = 0.001  # seconds: a job that took less than 0.2 s is not held up
 AT_ONCE = 100  # runs that are deleted at once, if others left so many: etcd allows 128 steps
 
 
@@ -71,21 +74,31 @@ def remember(backend: Client, name: str, run: Run, deadline: Deadline) -> None:
 
 
 def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadline) -> bool:
-    """End the lease of a grant, and add a run to the history in the same round trip; whether it was added.
+    """End the lease of a grant, and add a run to the history; whether it was added. Raises as ``Backend.release`` does.
 
-    It is not where nothing was kept of the lock yet. Raises as ``Backend.release`` does.
+    Of a short job that is one round trip. After a longer one whoever waits takes its turn first: a write at etcd waits
+    for the one before it.
     """
-    lease = backend.lease_of_grant(grant)
+    owner, lease, attached = grant.claim.owner, backend.lease_of_grant(grant), _lease(backend, grant.claim.name)
 
-    def then() -> Requests:
-        attached = _lease(backend, grant.claim.name)
+    def requests() -> Requests:
         now = grant.at + (run.duration or 0.0)  # by the clock of the cluster
         # whoever repeats this has the same key
-        request = _added(backend, grant.claim.name, run, f"{lease:016x}", attached, now)
-        return (layout.KEEP_ALIVE, {"ID": str(attached)}), ("/v3/kv/txn", request)
+        added = _added(backend, grant.claim.name, run, f"{lease:016x}", attached, now)
+        return (layout.KEEP_ALIVE, {"ID": str(attached)}), ("/v3/kv/txn", added)
 
-    _, written = backend.end(grant.claim.owner, lease, deadline, then)
-    if isinstance(written, Exception):
+    pause = min((run.duration or 0.0) * SHARE, LONGEST_PAUSE)
+    answers = backend.end(owner, lease, deadline, None if pause >= SHORTEST_PAUSE else requests)
+    try:
+        if not answers:
+            clock.pause(min(pause, deadline.left()))
+            answers = backend.cluster.call_first(requests(), deadline)
+        written = answers[-1]
+        if isinstance(written, LeaseGone):  # nothing was kept of the lock yet
+            *_, written = backend.lease_and(history.AGE, attached, requests()[-1][1], deadline)
+        if isinstance(written, Exception):
+            return False
+    except (BackendUnavailable, ConfigError):
         return False
     try:
         _drop_surplus(backend, written, deadline)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl import history
+from lockctl import clock, history
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
 from lockctl.stores.etcd import inspect, layout, records, retire
@@ -102,6 +102,52 @@ class TestHistory:
         backend.remember("nightly", a_run(7), timeout=LIMIT)
         assert backend.history("nightly", timeout=LIMIT) == (a_run(7),)
         etcd_server.command("lease", "revoke", lease)
+
+    @pytest.mark.parametrize(("duration", "pauses", "asked"), [(0.1, [], 1), (0.5, [0.0025], 2), (3600.0, [0.005], 2)])
+    def test_after_a_job_that_was_not_short_whoever_waits_goes_first(
+        self,
+        etcd_server: Etcd,
+        backend: EtcdBackend,
+        connect: Open,
+        monkeypatch: pytest.MonkeyPatch,
+        duration: float,
+        pauses: list[float],
+        asked: int,
+    ) -> None:
+        backend.remember("nightly", a_run(), timeout=LIMIT)
+        grant, other, paused, sent = take(backend, claim()), connect(etcd_server.address), [], []
+        send = backend.cluster._connections._send
+
+        def pause(seconds: float) -> None:
+            paused.append(seconds)
+            take(other, claim())
+            assert other.history("nightly", timeout=LIMIT) == (a_run(),)
+
+        def counted(*words: Any) -> Any:
+            sent.append(words)
+            return send(*words)
+
+        monkeypatch.setattr(clock, "pause", pause)
+        monkeypatch.setattr(backend.cluster._connections, "_send", counted)
+        run = a_run(1, duration=duration)
+        assert backend.release_with_run(grant, run, timeout=LIMIT)
+        assert (paused, len(sent)) == (pauses, asked)
+        assert other.history("nightly", timeout=LIMIT) == (run, a_run())
+
+    def test_the_first_run_of_a_lock_takes_one_round_trip_more(
+        self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        grant, sent, send = take(backend, claim()), [], backend.cluster._connections._send
+
+        def counted(*words: Any) -> Any:
+            sent.append(words)
+            return send(*words)
+
+        monkeypatch.setattr(backend.cluster._connections, "_send", counted)
+        run = a_run(duration=0.1)
+        assert backend.release_with_run(grant, run, timeout=LIMIT)
+        assert len(sent) == 2
+        assert backend.history("nightly", timeout=LIMIT) == (run,)
 
     def test_a_run_is_remembered_of_readers_and_slots_too(self, backend: EtcdBackend) -> None:
         for mine in (reader(), one_of(2)):
