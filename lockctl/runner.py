@@ -1,7 +1,7 @@
 """A run, once a guard waits for its orders: prepare, acquire, admit, watch, conclude.
 
-What is special to some runs is in ``lease/together`` (several locks) and ``lease/afterwards`` (what is kept of a
-run when it has ended).
+What is special to some runs is in ``lease/together`` (several locks), ``lease/admission`` (whether it may start) and
+``lease/afterwards`` (what is kept of a run when it has ended).
 """
 
 from __future__ import annotations
@@ -130,13 +130,13 @@ class _Run:
         once_per, fence = self._request.once_per, self._fence
         if once_per is None and fence is None:
             return None
-        from lockctl.lease import afterwards
+        from lockctl.lease import admission
 
         outcome, refused = replace(self._outcome, waited=waited), None
         if once_per is not None:
-            refused = afterwards.skip(backend, lease, outcome, once_per, self._clock, self._note)
+            refused = admission.skip(backend, lease, outcome, once_per, self._clock, self._note)
         if refused is None and fence is not None:
-            refused = afterwards.show_token(backend, lease, outcome, fence, self._clock, self._note)
+            refused = admission.show_token(backend, lease, outcome, fence, self._clock, self._note)
         return refused
 
     def _start(self, schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> Keeper:

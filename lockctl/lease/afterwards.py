@@ -1,6 +1,6 @@
 """What becomes of a lock when the job has ended: successes, holds, the release, and the history.
 
-Loaded beside the start of the command, or before it when a run may be skipped.
+Loaded beside the start of the command, or before it when a run may be refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from lockctl.clock import Clock
-    from lockctl.lease.acquire import Lease
     from lockctl.model import Grant, Outcome
 
 REMEMBER_TIMEOUT = 1.0  # seconds: a history is worth no more
@@ -35,60 +34,6 @@ class Plan(Value):
     note_success: bool  # for --once-per
     keep_until: float  # by --min-hold
     deadline: float  # of the lease
-
-
-def skip(
-    backend: Backend, lease: Lease, outcome: Outcome, span: float, clock: Clock, note: Callable[[str, str], None]
-) -> Outcome | None:
-    """The outcome of a run whose command already succeeded in this period of *span* seconds; ``None``: it may run.
-
-    Asked while the lock is held, so that nobody can succeed between the question and the run. What the store
-    says in too long a time is not believed: then ``BackendUnavailable`` is raised, with nothing held.
-    """
-    grant = lease.grant
-    timeout = min(max(lease.schedule.signal_at(lease.deadline) - clock(), MINIMUM), ACQUIRE_TIMEOUT)
-    try:
-        last = backend.last_success(outcome.name, timeout=timeout)
-    except BaseException:
-        _release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, clock, note)
-        raise
-    from lockctl.lease import period
-
-    if not period.is_done(last, grant.at, span):
-        return None
-    detail = f"skipped: the command already succeeded in the period since {clocks.utc(period.start_of(grant.at, span))}"
-    outcome = replace(outcome, detail=detail)
-    _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, clock, note)
-    _remember(backend, grant, outcome, note)
-    return outcome
-
-
-def show_token(
-    backend: Backend,
-    lease: Lease,
-    outcome: Outcome,
-    fence: Callable[[str, int, float], tuple[str, str] | None],
-    clock: Clock,
-    note: Callable[[str, str], None],
-) -> Outcome | None:
-    """The outcome of a run whose token was not accepted by the resource of --fence; ``None``: it may run.
-
-    *fence* takes domain, token and a time limit in seconds, and gives the reason and one line about it if it failed.
-    Whatever it raises is raised with nothing held.
-    """
-    grant = lease.grant
-    timeout = min(max(lease.schedule.signal_at(lease.deadline) - clock(), MINIMUM), ACQUIRE_TIMEOUT)
-    try:
-        failed = fence(grant.domain, grant.token, timeout)
-    except BaseException:
-        _release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, clock, note)
-        raise
-    if failed is None:
-        return None
-    outcome = replace(outcome, kind="not_executed", token=grant.token, fence=failed[0], detail=failed[1])
-    if not _release(backend, grant, ACQUIRE_TIMEOUT, 0.0, clock, note):
-        _remember(backend, grant, outcome, note)
-    return outcome
 
 
 def conclude(
@@ -109,7 +54,7 @@ def conclude(
     if outcome.kind in GONE or outcome.error:
         hold = 0.0
     if hold or not hasattr(backend, "release_with_run"):
-        not_released = _release(backend, grant, patience(), hold, clock, note)
+        not_released = release(backend, grant, patience(), hold, clock, note)
         added = False
     else:
         run, answers = _run(grant, outcome), [False]
@@ -120,11 +65,11 @@ def conclude(
     if not_released:
         return replace(outcome, not_released=not_released)
     if not added:
-        _remember(backend, grant, outcome, note)
+        remember(backend, grant, outcome, note)
     return outcome
 
 
-def _release(
+def release(
     backend: Backend, grant: Grant, timeout: float, hold: float, clock: Clock, note: Callable[[str, str], None]
 ) -> str:
     """Why the lock was not given back; empty if it was."""
@@ -177,7 +122,8 @@ def _run(grant: Grant, outcome: Outcome) -> Run:
     )
 
 
-def _remember(backend: Backend, grant: Grant, outcome: Outcome, note: Callable[[str, str], None]) -> None:
+def remember(backend: Backend, grant: Grant, outcome: Outcome, note: Callable[[str, str], None]) -> None:
+    """Add the run to the history of each of its locks."""
     run = _run(grant, outcome)
     try:
         for part in grant.parts or (grant,):
