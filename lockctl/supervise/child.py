@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lockctl.supervise.signals import Signals
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+AT_ONCE = 50  # milliseconds
 OUT_OF_THE_WAY = 512  # lowest number of the lock's descriptor in the command: scripts use small ones as they like
 
 
@@ -100,7 +101,7 @@ def _become_command(
         kernel.set_death_signal(_signal.SIGKILL)
         if os.getppid() != guard:
             return 0  # the guard died before the kernel was told: nobody would watch
-        frames = _await_word(link, signals)
+        frames = _await_word(link, signals, words, environment)
         if not frames:
             return 0
         _, (variables,), lock_descriptors = frames[0]
@@ -118,7 +119,7 @@ def _become_command(
     return errno.EINVAL
 
 
-def _await_word(link: Channel, signals: Signals) -> list[Frame]:
+def _await_word(link: Channel, signals: Signals, words: tuple[str, ...], environment: dict[str, str]) -> list[Frame]:
     """The frames of the word to go; none if it will not come.
 
     What is sent before is not for the command, and is taken away. What is sent after stays, and waits until the
@@ -128,11 +129,23 @@ def _await_word(link: Channel, signals: Signals) -> list[Frame]:
     poll.register(link.fileno, select.POLLIN)
     poll.register(signals.descriptor, select.POLLIN)
     while True:
-        poll.poll()
+        wait_for(poll, "of_command", words, environment)
         frames = link.receive()
         if frames or not link.open:
             return frames
         signals.read()
+
+
+def wait_for(poll: select.poll, rehearsed: str, *words: object) -> None:
+    """Return when there is something; if not at once, do meanwhile what is said in ``rehearsal``."""
+    if not poll.poll(AT_ONCE):
+        try:
+            from lockctl.supervise import rehearsal
+
+            getattr(rehearsal, rehearsed)(*words)
+        except Exception:  # noqa: BLE001, S110 - a program that was replaced meanwhile: nothing depends on it
+            pass
+        poll.poll()
 
 
 def _pass_on(descriptor: int) -> None:

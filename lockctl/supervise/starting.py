@@ -9,7 +9,7 @@ import select
 from lockctl import clock as clocks
 from lockctl import events, kernel
 from lockctl.supervise import channel as wire
-from lockctl.supervise.child import Child
+from lockctl.supervise.child import Child, wait_for
 from lockctl.supervise.loop import Watch
 from lockctl.supervise.orders import decode_orders
 
@@ -71,7 +71,7 @@ class Starting:
             self.job.child = self._fork_child(environment)
         except OSError:
             self.job.child = None  # no more processes: tried again, and reported, when the order comes
-        if self._await_start(environment):
+        if self.await_start(environment):
             return True
         if self.job.child is not None:
             self.job.child.drop()
@@ -81,12 +81,13 @@ class Starting:
         contained = self.job.init is not None
         return Child(self._words, environment, self._signals, group=self._group, contained=contained)
 
-    def _await_start(self, environment: dict[str, str]) -> bool:
+    def await_start(self, environment: dict[str, str]) -> bool:
+        """The same, with the process that is there."""
         poll = select.poll()
         poll.register(self._link.fileno, select.POLLIN)
         deadline = float("inf")
         while self._link.open:
-            poll.poll()
+            wait_for(poll, "of_guard", type(self))
             frames, before = self._link.receive(), deadline
             for position, (kind, values, descriptors) in enumerate(frames):
                 if kind == wire.DEADLINE:

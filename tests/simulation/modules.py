@@ -30,14 +30,14 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, stores
-from lockctl.lease import acquire, afterwards, attempts, period, renew, together  # noqa: F401
+from lockctl.lease import acquire, admission, afterwards, attempts, period, renew, together  # noqa: F401
 from lockctl.locks import cell, inspect, lock_cells, machine, objects, records, retire, revoke  # noqa: F401
 from lockctl.stores.file import address as file_address
 from lockctl.stores.file import inspect as file_inspect
 from lockctl.stores.file import layout, queue, share, wait
 from lockctl.stores.file import lease as file_lease
 from lockctl.stores.postgresql import session
-from lockctl.supervise import fork, guard, keeper, preload, signals, starting, tree  # noqa: F401
+from lockctl.supervise import fork, guard, keeper, preload, rehearsal, signals, starting, tree  # noqa: F401
 from lockctl.wire import answer, deadline, stream
 from tests.simulation import files, flock, postgresql, threads, values
 from tests.simulation.files import nothing
