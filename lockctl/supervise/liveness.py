@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lockctl.lease.schedule import Schedule
 
 AWAKE_AT_LOSS = 0.2  # seconds in which the guard must answer when another may already hold the lock
+STARTED_BY = 0.005  # seconds: to begin renewing takes a processor as long as to start the command
 NEVER = float("inf")
 
 
@@ -45,8 +46,9 @@ class Liveness:
 
     def begin(self, now: float, deadline: float) -> None:
         """The guard was told to start the command under a lease with this *deadline*."""
-        # when the lock took long to get, a part of its lease is over already
-        self._renew_at = min(self._schedule.first_renewal(deadline), now + self._schedule.interval)
+        # when the lock took long to get, a part of its lease is over already; but the command starts first
+        due = min(self._schedule.first_renewal(deadline), now + self._schedule.interval)
+        self._renew_at = max(due, now + STARTED_BY)
         self.deadline = deadline
         self._ask_at = self._schedule.kill_at(deadline)  # a guard that is stopped already never answers
 

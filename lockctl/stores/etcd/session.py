@@ -28,6 +28,9 @@ if TYPE_CHECKING:
         def begin(self, deadline: Deadline) -> None:
             """Ask for the lock."""
 
+        def prolonged(self, since: float, ttl: float) -> None:
+            """Know of the lease."""
+
         def take(self, deadline: Deadline) -> Grant | None:
             """The grant, if it is ours."""
 

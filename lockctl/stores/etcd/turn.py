@@ -1,7 +1,8 @@
 """The turn of a claim that waits alone: the transaction that makes it the holder, sent as soon as there is a hint.
 
-Nothing is believed of the hint. The claim has the lock if the transaction finds its key the oldest; the request before
-it on the connection prolongs the lease. What can be made ready is made ready while it waits.
+Nothing is believed of the hint. The claim has the lock if the transaction finds its key the oldest. Its lease runs as
+long as it did when it was last prolonged for certain: by a leader that was still the leader in a request after that. If
+that was too long ago for a job to start with, the request before the transaction prolongs it once more.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 
+FRESH = 1 / 8  # of a lease: when that much of it is over it is prolonged before a job starts
+
+
 class Turn:
     """A claim whose key was created at a known revision."""
 
@@ -37,41 +41,48 @@ class Turn:
         self._is_first = [layout.is_created_at(self._key, created), layout.is_not_older(directory, created)]
         self._looks = [*self._counter.looks, layout.oldest(layout.below(directory), 1)]
         self._begun: tuple[Requests, int, float] | None = None
+        self._since, self._ttl = 0.0, 0.0
+
+    def prolonged(self, since: float, ttl: float) -> None:
+        """Know that the lease certainly runs so many seconds from then on, on the clock since boot."""
+        self._since, self._ttl = since, ttl
 
     def begin(self, deadline: Deadline) -> None:
         """Send the transaction: :meth:`take` finds out what came of it."""
-        requests, token = self._requests()
         asked = boottime()
+        requests, token = self._requests(asked)
         self._backend.cluster.begin(requests, deadline)
         self._begun = requests, token, asked
 
     def take(self, deadline: Deadline) -> Grant | None:
-        """The grant if the key is the oldest by now; its lease is prolonged with it.
+        """The grant if the key is the oldest by now.
 
         ``None``: it is not, or something has changed that a usual attempt finds out.
         """
         backend, now = self._backend, boottime()
         while True:
             begun, self._begun = self._begun, None
-            requests, token, asked = begun or (*self._requests(), now)
+            requests, token, asked = begun or (*self._requests(now), now)
             try:
-                kept, answer = backend.cluster.call_in_turn(requests, deadline)
+                *kept, answer = backend.cluster.call_in_turn(requests, deadline)
             except LeaseGone:
                 backend.lease_ended(self._lease)
                 return None
-            ttl, term = backend.kept_alive(self._lease, kept)
-            if ttl <= 0 or term != layout.term(answer):
-                return None
+            if kept:
+                ttl, term = backend.kept_alive(self._lease, kept[0])
+                if ttl <= 0 or term != layout.term(answer):
+                    return None
+                self.prolonged(asked, ttl)
             if answer.get("succeeded") is True:
-                grant = backend.granted(self._claim, token, self._lease, self._created, ttl, answer)
-                return replace(grant, age=now - asked)
+                grant = backend.granted(self._claim, token, self._lease, self._created, self._ttl, answer)
+                return replace(grant, age=now - self._since)
             *seen, first = layout.steps(answer, len(self._looks))
             self._counter.see(*seen)
             if not first or (first[0].key, first[0].created) != (self._key, self._created):
                 return None  # else it was the counter, and it is our turn
 
-    def _requests(self) -> tuple[Requests, int]:
-        """In this order: the lease was prolonged by the leader that then found the key to be the oldest. The token."""
+    def _requests(self, now: float) -> tuple[Requests, int]:
+        """What is asked, and the token. In this order: who prolongs the lease still leads in the transaction."""
         following = self._counter.next()
         document = as_holder(self._claim, following.token)
         transaction: dict[str, Any] = {
@@ -79,4 +90,7 @@ class Turn:
             "success": [layout.put(self._key, document, self._lease), following.write],
             "failure": self._looks,
         }
-        return ((layout.KEEP_ALIVE, {"ID": str(self._lease)}), ("/v3/kv/txn", transaction)), following.token
+        asked: Requests = (("/v3/kv/txn", transaction),)
+        if now - self._since > self._ttl * FRESH:
+            asked = ((layout.KEEP_ALIVE, {"ID": str(self._lease)}), *asked)
+        return asked, following.token

@@ -19,7 +19,7 @@ from lockctl.model import EXCLUSIVE, SLOT
 from lockctl.stores.etcd import layout
 from lockctl.stores.etcd.share import outside
 from lockctl.stores.etcd.turn import Turn
-from lockctl.value import Value
+from lockctl.value import Value, replace
 from lockctl.wire.stream import Closed
 
 TYPE_CHECKING = False
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 BEATS_PER_TTL = 3  # how often a waiter's lease is prolonged: two may fail
+BEATS_OF_NEXT = 10  # the same of who is next: its job can start with the lease that it has
 LONGEST_STEP = 5.0  # seconds for one request, or the lease may be over before another member is asked
 PAUSE = 0.05  # seconds before the queue is read again after a watch that failed, doubled each time up to
 LONGEST_PAUSE = 1.0
@@ -45,6 +46,7 @@ class View(Value):
     writes: bool  # whether *before* makes way already when it is written, because its owner is inside then
     revision: int  # of the store, when that was read
     created: int = 0  # the revision that *before* was created at
+    held: bool = False  # whether *before* is known to have the lock
 
     @property
     def is_clear(self) -> bool:
@@ -60,8 +62,13 @@ class Position(Value):
     lease: int
     created: int  # revision in which the key came to be
     view: View
-    beat: float  # seconds between two prolongations of the lease
-    next_beat: float  # when the next is due
+    ttl: float  # seconds of the lease
+    since: float  # when it was prolonged for the last time
+
+    @property
+    def next_beat(self) -> float:
+        """When it is to be prolonged again."""
+        return self.since + max(self.ttl, 1.0) / (BEATS_OF_NEXT if self.view.held else BEATS_PER_TTL)
 
 
 def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
@@ -92,7 +99,7 @@ def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Position:
         "failure": [layout.get(key)],
     }
     sent = boottime()
-    ttl, _, answer = backend.lease_and(claim.ttl, lease, request, whole.sooner(LONGEST_STEP))
+    ttl, term, answer = backend.lease_and(claim.ttl, lease, request, whole.sooner(LONGEST_STEP))
     created = layout.revision(answer)
     if answer.get("succeeded") is not True:
         found = layout.reads(answer)
@@ -100,19 +107,21 @@ def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Position:
             raise BackendUnavailable(f"{backend.cluster.where}: an answer without the key that is there")
         created = found[0][0].created
     if claim.mode == EXCLUSIVE:
-        backend.turns[claim.owner] = Turn(backend, claim, created)
+        turn = backend.turns[claim.owner] = Turn(backend, claim, created)
+        if term == layout.term(answer):
+            turn.prolonged(sent, ttl)
     view = _look(backend, claim, created, whole.sooner(LONGEST_STEP))
-    beat = max(ttl, 1.0) / BEATS_PER_TTL
-    return Position(claim, key, lease, created, view, beat, sent + beat)
+    return Position(claim, key, lease, created, view, ttl, sent)
 
 
 def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> View:
     """Who is in the way of a key that was created then."""
     directory = backend.layout.directory(claim.name)
     if claim.mode == EXCLUSIVE:
-        request = layout.newest_before(layout.below(directory), created)
+        request = {**layout.newest_before(layout.below(directory), created), "keys_only": False}
         answer = backend.cluster.call("/v3/kv/range", request, deadline)
-        return _behind(layout.entries(answer), layout.revision(answer))
+        ahead = layout.entries(answer)
+        return replace(_behind(ahead, layout.revision(answer)), held=_is_held(ahead))
     group = layout.group(claim.mode, claim.slots)
     ranges = [layout.newest_before(each, created) for each in outside(directory, group)]
     if claim.mode == SLOT:
@@ -135,16 +144,6 @@ def _behind(ahead: list[Entry], revision: int, *, writes: bool = False) -> View:
     return View(ahead[0].key, (), writes, revision, ahead[0].created)
 
 
-def _is_unchanged(backend: Client, position: Position, deadline: Deadline) -> bool:
-    """Whether a position is as it was seen; only for a slot, where several can make way, the queue must be read."""
-    view = position.view
-    if view.before is None or view.writes:
-        now = _look(backend, position.claim, position.created, deadline)
-        return (now.before, now.inside) == (view.before, view.inside)
-    request = {"compare": [layout.is_created_at(view.before, view.created)]}
-    return backend.cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
-
-
 def _watches(backend: Client, position: Position) -> tuple[dict[str, Any], ...]:
     """What is to be told of."""
     view = position.view
@@ -162,7 +161,6 @@ def _watches(backend: Client, position: Position) -> tuple[dict[str, Any], ...]:
 def _watch(backend: Client, position: Position, whole: Deadline) -> bool | None:
     """Return when it is our turn, or else (``False``) the queue must be read again; ``None``: the watch failed."""
     cluster, view = backend.cluster, position.view
-    next_beat = position.next_beat
     telling = {position.key, view.before, *view.inside}  # other keys are of those behind us
     try:
         lines = cluster.watch(_watches(backend, position), view.revision + 1, whole.sooner(LONGEST_STEP))
@@ -171,7 +169,7 @@ def _watch(backend: Client, position: Position, whole: Deadline) -> bool | None:
     watched_at = cluster.turn
     try:
         while True:
-            step = whole.sooner(max(0.0, next_beat - boottime()))
+            step = whole.sooner(max(0.0, position.next_beat - boottime()))
             try:
                 line = lines.next(step)
             except Closed:
@@ -181,9 +179,10 @@ def _watch(backend: Client, position: Position, whole: Deadline) -> bool | None:
                     return None
                 if whole.left() <= 0:
                     raise
-                next_beat = boottime() + position.beat
-                if not _beat(backend, position, whole) or cluster.turn != watched_at:
+                seen = _beat(backend, position, whole)
+                if seen is None or cluster.turn != watched_at:
                     return False  # a watch at a member that answers nothing else is worth nothing
+                position = seen
                 continue
             if line is None or (event := _read(line, telling)) is None:
                 return None
@@ -196,21 +195,40 @@ def _watch(backend: Client, position: Position, whole: Deadline) -> bool | None:
         lines.close()
 
 
-def _beat(backend: Client, position: Position, whole: Deadline) -> bool:
-    """Prolong our lease; whether all is as it was, which a watch that died silently would not tell."""
-    step = whole.sooner(min(position.beat, LONGEST_STEP))
-    if backend.keep_alive(position.lease, step)[0] <= 0:
-        return False
-    return _is_unchanged(backend, position, step)
+def _beat(backend: Client, position: Position, whole: Deadline) -> Position | None:
+    """Prolong our lease; the position, or ``None`` if it has changed, which a watch that died silently would not tell.
+
+    Only for a slot, where several can make way, the queue must be read.
+    """
+    claim, view, sent = position.claim, position.view, boottime()
+    step = whole.sooner(min(position.ttl / BEATS_PER_TTL, LONGEST_STEP))
+    if view.before is None or view.writes:
+        if backend.keep_alive(position.lease, step)[0] <= 0:
+            return None
+        now = _look(backend, claim, position.created, step)
+        return replace(position, since=sent) if (now.before, now.inside) == (view.before, view.inside) else None
+    request = {"compare": [layout.is_created_at(view.before, view.created)], "success": [layout.get(view.before)]}
+    # in this order: if the term is the same, who prolonged the lease was still the leader in the transaction
+    requests = ((layout.KEEP_ALIVE, {"ID": str(position.lease)}), ("/v3/kv/txn", request))
+    kept, answer = backend.cluster.call_in_turn(requests, step)
+    ttl, term = backend.kept_alive(position.lease, kept)
+    if ttl <= 0 or answer.get("succeeded") is not True:
+        return None
+    (ahead,) = layout.steps(answer, 1)
+    if claim.mode == EXCLUSIVE and term == layout.term(answer):
+        backend.turns[claim.owner].prolonged(sent, ttl)
+    return replace(position, since=sent, view=replace(view, held=claim.mode == EXCLUSIVE and _is_held(ahead)))
+
+
+def _is_held(found: list[Entry]) -> bool:
+    """Whether who has this key has the lock, as far as it says so."""
+    return bool(found) and "acquired_at" in (read(found[0].value) or {})
 
 
 def _is_end_of_holder(event: dict[str, Any], position: Position) -> bool:
     """Whether the key before ours is gone, and had the lock: who gave up waiting leaves us behind the one before it."""
-    last = event.get("prev_kv")
-    if position.claim.mode != EXCLUSIVE or not isinstance(last, dict):
-        return False
-    document = read(layout.decoded(last.get("value")))
-    return layout.decoded(last.get("key")) == position.view.before and "acquired_at" in (document or {})
+    last = layout.entries({"kvs": [event.get("prev_kv")]})
+    return position.claim.mode == EXCLUSIVE and _is_held(last) and last[0].key == position.view.before
 
 
 def _read(line: bytes, telling: set[bytes | None]) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import pytest
 
 from lockctl.clock import boottime
 from lockctl.errors import LeaseLost
-from lockctl.stores.etcd import turn, wait
+from lockctl.stores.etcd import layout, turn, wait
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Background, claim, take
 from tests.contract.keeping import holder_of
@@ -19,6 +19,7 @@ from tests.stores.etcd.claims import TTL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lockctl.stores.etcd.connection import Requests
     from lockctl.stores.etcd.lock import EtcdBackend
     from tests.servers.etcd import Etcd
     from tests.servers.proxy import Proxy
@@ -39,7 +40,7 @@ class TestQueue:
         etcd_server.command("compaction", str(created))
         key = backend.layout.claim_key("nightly", 1)
         view = wait.View(before=key, inside=(), writes=False, revision=2)
-        late = wait.Position(claim(), key, 1, created, view, beat=9.0, next_beat=time.monotonic() + 1e6)
+        late = wait.Position(claim(), key, 1, created, view, ttl=1e6, since=boottime())
         assert wait._watch(backend, late, Deadline(5.0)) is None
 
     def test_a_waiter_whose_key_was_deleted_comes_to_the_end_of_the_queue(
@@ -89,20 +90,94 @@ class TestQueue:
         assert take(last, behind).token > granted.token
         assert len(asked) == 1, "also behind another waiter"
 
-    def test_the_turn_is_asked_for_in_the_wait_and_its_lease_counts_from_then(
-        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(("over", "prolonged"), [(0.0, 0), (20.0, 1)])
+    def test_the_turn_is_asked_for_in_the_wait_and_its_lease_counts_from_when_it_was_prolonged(
+        self,
+        etcd_server: Etcd,
+        backend: EtcdBackend,
+        connect: Open,
+        monkeypatch: pytest.MonkeyPatch,
+        over: float,
+        prolonged: int,
     ) -> None:
         grant, mine, client = take(backend, claim()), claim(ttl=60.0), connect(etcd_server.address)
         waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
         eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
+        place = client.turns[mine.owner]
+        assert isinstance(place, turn.Turn)
+        place.prolonged(place._since - over, place._ttl)
+        since, begun = place._since, client.cluster.begin
+
+        def begin(requests: Requests, deadline: Deadline) -> None:
+            assert [path for path, _ in requests] == [layout.KEEP_ALIVE] * prolonged + ["/v3/kv/txn"]
+            begun(requests, deadline)
+
+        monkeypatch.setattr(client.cluster, "begin", begin)
         backend.release(grant, timeout=LIMIT)
         waits.result()
         eventually(lambda: holder_of(backend).owner == mine.owner)
         monkeypatch.setattr(turn, "boottime", lambda: boottime() + 5.0)
         granted = take(client, mine)
         assert (granted.ttl, granted.token) == (60.0, holder_of(backend).token)
-        assert 5.0 <= granted.age < 5.0 + LIMIT
+        assert 5.0 <= granted.age <= boottime() + 5.0 - since
+        assert (granted.age < 5.0 + LIMIT) == (not over or bool(prolonged))
         assert client.renew(granted, timeout=LIMIT).age == 0
+
+    def test_who_is_next_has_a_lease_that_a_job_can_start_with(
+        self, backend: EtcdBackend, connect: Open, etcd_server: Etcd
+    ) -> None:
+        grant, mine, behind = take(backend, claim()), claim(ttl=TTL), claim(ttl=TTL)
+        client, last = connect(etcd_server.address), connect(etcd_server.address)
+        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+        eventually(lambda: len(backend.inspect("nightly", timeout=LIMIT).waiters or ()) == 1)
+        follows = Background(lambda: last.wait(behind, timeout=20.0, interrupt=None))
+        eventually(lambda: len(backend.inspect("nightly", timeout=LIMIT).waiters or ()) == 2)
+        place, next_place = client.turns[mine.owner], last.turns[behind.owner]
+        assert isinstance(place, turn.Turn)
+        assert isinstance(next_place, turn.Turn)
+        first, often, seldom = place._since, set(), set()
+        while boottime() < first + TTL:
+            often.add(place._since)
+            seldom.add(next_place._since)
+            time.sleep(0.01)
+        assert len(often) > 2 * wait.BEATS_PER_TTL >= len(seldom) - 1
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        take(client, mine)
+        beats = [next_place._since]
+
+        def goes_on() -> bool:
+            if next_place._since != beats[-1]:
+                beats.append(next_place._since)
+            return len(beats) > 2 * wait.BEATS_PER_TTL + 2
+
+        eventually(goes_on)
+        assert beats[-1] - beats[2] < TTL, "from the second one on it knows that it is next"
+        assert follows.running
+
+    def test_a_lease_that_a_deposed_leader_prolonged_does_not_count(
+        self, backend: EtcdBackend, connect: Open, etcd_server: Etcd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        grant, mine, client = take(backend, claim()), claim(ttl=TTL), connect(etcd_server.address)
+        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
+        place, call, asked = client.turns[mine.owner], client.cluster.call_in_turn, []
+        assert isinstance(place, turn.Turn)
+
+        def deposed(requests: Requests, deadline: Deadline) -> list[dict[str, Any]]:
+            kept, answer = call(requests, deadline)
+            asked.append(requests)
+            return [kept, {**answer, "header": {**answer["header"], "raft_term": "999"}}]
+
+        monkeypatch.setattr(client.cluster, "call_in_turn", deposed)
+        eventually(lambda: len(asked) > 1)
+        since = place._since
+        eventually(lambda: len(asked) > 3)
+        assert place._since == since
+        monkeypatch.undo()
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        assert take(client, mine).token > grant.token
 
     def test_a_turn_whose_connection_is_closed_meanwhile_is_asked_for_again(
         self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, start_proxy: Callable[..., Proxy]

@@ -59,6 +59,15 @@ def test_the_first_renewal_is_due_one_interval_after_the_request_that_the_deadli
     assert live.wake_at() == KILL_AT, "who renews keeps its own time"
 
 
+def test_a_renewal_that_is_due_already_lets_the_command_start_first() -> None:
+    live = begun()
+    late = DEADLINE - 3 * SCHEDULE.interval
+    live.begin(START, late)
+    assert START < live.wake_at() <= START + 0.1, "as long as a start takes"
+    assert live.due(START) == []
+    assert live.due(START + 0.1) == [RenewNow()]
+
+
 def test_a_renewal_is_told_to_the_guard_if_it_gains_enough() -> None:
     live = begun()
     assert live.report(105.0, Renewed(DEADLINE + 0.1)) == []
