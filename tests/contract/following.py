@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
+from lockctl.locks import cell
 from tests.contract.harness import LIMIT, Background, take
 from tests.contract.waiting import await_waiters, start_waiting
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from tests.contract.cells import CellHarness
 
 
+LASTING = 1800.0  # seconds of a lease: no place in a queue is prolonged meanwhile
+
+
 class Following:
     """Nobody has to look for itself, unless the one before it is not to be seen."""
 
@@ -22,25 +27,29 @@ class Following:
         self, harness: CellHarness, backend: Backend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         looked: list[object] = []
-        monkeypatch.setattr(type(harness.cells()), "watch", lambda *given: looked.append(given))
-        grant = take(backend, harness.claim())
-        first, gone = harness.client(), harness.claim()
+        cells = type(harness.cells())
+        monkeypatch.setattr(cells, "watch", lambda *given: looked.append(given))
+        # nor now and then: nobody is told by that within the time for which a result is waited for
+        monkeypatch.setattr(sys.modules[cells.__module__], "FOLLOWED", 600)
+        monkeypatch.setattr(cell, "LONGEST_STEP", 600.0)
+        grant = take(backend, harness.claim(ttl=LASTING))
+        first, gone = harness.client(), harness.claim(ttl=LASTING)
         interrupt, writing = os.pipe()
         giving_up = Background(lambda: first.wait(gone, timeout=20.0, interrupt=interrupt))
         await_waiters(backend, 1)
-        second, claim = harness.client(), harness.claim()
+        second, claim = harness.client(), harness.claim(ttl=LASTING)
         waiting = start_waiting(second, claim, backend, count=2)
-        third, last = harness.client(), harness.claim()
+        third, last = harness.client(), harness.claim(ttl=LASTING)
         at_last = start_waiting(third, last, backend, count=3)
         os.write(writing, b"x")
         giving_up.result()
         first.withdraw(gone, timeout=LIMIT)
         backend.release(grant, timeout=LIMIT)
-        waiting.result()
+        waiting.result(LIMIT)
         grant = take(second, claim)
         assert at_last.running
         second.release(grant, timeout=LIMIT)
-        at_last.result()
+        at_last.result(LIMIT)
         take(third, last)
         assert looked == []
         os.close(interrupt)

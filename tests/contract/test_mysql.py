@@ -11,13 +11,13 @@ import pytest
 from lockctl.errors import ConfigError
 from lockctl.registry import open_backend
 from lockctl.stores.mysql.address import from_url
-from lockctl.stores.mysql.cell import CREATE, MysqlBackend, MysqlCells
+from lockctl.stores.mysql.cell import CREATE, PRESENT, MysqlBackend, MysqlCells
 from lockctl.stores.mysql.protocol import Session, SqlError
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.cells import ServedHarness
 from tests.contract.following import Following
-from tests.contract.harness import LIMIT, take
+from tests.contract.harness import LIMIT, Background, take
 from tests.contract.suite import BackendContract
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
@@ -41,11 +41,18 @@ class MysqlHarness(ServedHarness):
         self.server = server
         self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
         self.clients = []
-        self.own = MysqlCells(from_url(parse_url(server.url)))
+        self.address = from_url(parse_url(server.url))
+        self.own = MysqlCells(self.address)
 
     def place(self, address: str, prefix: str) -> str:
         url: str = self.server.url.replace(self.server.address, address)
         return f"{url}?prefix={prefix}"
+
+    def connections(self) -> str:
+        """The numbers of those that there are."""
+        ours = "information_schema.processlist where user = 'lockctl'"
+        found: str = self.server.command(f"select id from {ours} order by id")
+        return found
 
 
 @pytest.fixture
@@ -82,9 +89,42 @@ class TestMysql(Following, BackendContract):
         grant = take(backend, harness.claim(ttl=30.0))
         claim = harness.claim()
         waiting = start_waiting(other, claim, backend)
+        seen = row_of(harness)
+        connections = harness.connections()
+        eventually(lambda: row_of(harness) != seen)  # its place in the queue is prolonged
+        assert harness.connections() == connections, "it asks again and again over one"
         backend.release(grant, timeout=LIMIT)
         waiting.result()
         take(other, claim)
+
+    def test_who_has_lost_a_connection_is_seen_again_when_the_server_has_noticed(
+        self, harness: MysqlHarness, backend: Backend
+    ) -> None:
+        claim = harness.claim(ttl=30.0)
+        lingering = Session(harness.address, Deadline(LIMIT))
+        assert lingering.ask("SELECT GET_LOCK(%s, 0)", Deadline(LIMIT), PRESENT + claim.owner) == [(1,)]
+        grant = take(backend, claim)
+        lingering.close()
+        eventually(lambda: not harness.own.follow(claim.owner, Deadline(2.0)))
+        backend.renew(grant, timeout=LIMIT)
+        assert harness.own.follow(claim.owner, Deadline(2.0))
+
+    def test_who_follows_and_loses_its_connection_does_not_follow_for_longer_than_it_may(
+        self, harness: MysqlHarness, backend: Backend
+    ) -> None:
+        grant = take(backend, harness.claim(ttl=30.0))
+        row_of(harness)  # connects
+        following = Background(lambda: harness.own.follow(grant.claim.owner, Deadline(2.6)))
+        statement = f"info like '%GET_LOCK(\\'lockctl:{grant.claim.owner}\\', 2)%'"
+        late = f"select id from information_schema.processlist where {statement} and time_ms > 1200"
+        eventually(lambda: harness.server.command(late))
+        harness.server.command(f"kill {harness.server.command(late)}")
+        following.result()
+
+
+def row_of(harness: MysqlHarness) -> bytes | None:
+    """What the lock is at present."""
+    return harness.own.read(harness.key("nightly"), Deadline(LIMIT)).data
 
 
 def test_a_server_of_this_machine_is_spoken_to_without_reading_whom_the_system_trusts(

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import _thread
 import os
+from contextlib import suppress
 
-from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+from lockctl.errors import BackendUnavailable, ConfigError, LockctlError, RequestInterrupted
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, Turn
 from lockctl.model import Capabilities
@@ -31,13 +32,16 @@ from lockctl.url import take_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any, ClassVar
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, ClassVar, TypeVar
 
     from lockctl.stores.mysql.address import Address
     from lockctl.stores.mysql.protocol import Session
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
+
+    T = TypeVar("T")
+    Answer = tuple[list[tuple[Any, ...]], int]
 
 TABLE = "lockctl_lock"
 CREATE = (
@@ -72,7 +76,7 @@ class MysqlCells(Cells):
         """See ``Cells``."""
         # a row of its own for the clock, whether the cell is there or not
         statement = f"SELECT c.data, c.version, {NOW} FROM (SELECT 1) AS one LEFT JOIN {TABLE} AS c ON c.id = %s"
-        rows, _ = self._ask(statement, deadline, key.encode())
+        rows, _ = self._ask(statement, deadline, key.encode(), shows=True)
         return self._seen(rows[0] if rows else ())
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
@@ -91,29 +95,37 @@ class MysqlCells(Cells):
         return written == 1
 
     def attend(self, owner: str) -> None:
-        """See ``Cells``. It is asked for with the next statement, and again on each new connection."""
+        """See ``Cells``. It is asked for before the next look, and again on each new connection."""
         self._owners.add(owner)
 
     def depart(self, owner: str, deadline: Deadline) -> None:
         """See ``Cells``."""
-        self._owners.discard(owner)
-        try:
-            self._ask("SELECT RELEASE_LOCK(%s)", deadline, PRESENT + owner)
-        except LockctlError:
-            return  # it ends with the connection
+        if owner in self._owners:
+            self._owners.discard(owner)
+            with suppress(LockctlError):  # it ends with the connection
+                self._ask("SELECT RELEASE_LOCK(%s)", deadline, PRESENT + owner)
 
     def follow(self, before: str, deadline: Deadline) -> bool:
         """See ``Cells``. ``False``, too, if *before* has lost its connection, or there are no such locks."""
-        seconds = min(FOLLOWED, int(deadline.left() - SPARE))
-        if seconds < 1:
-            return False
         name = PRESENT + before
         statement = "SELECT IF(IS_FREE_LOCK(%s) = 0, GET_LOCK(%s, %s) AND RELEASE_LOCK(%s), NULL)"
+
+        def step(session: Session) -> bool:
+            self._show_presence(session, deadline)
+            seconds = min(FOLLOWED, int(deadline.left() - SPARE))
+            if seconds < 1:
+                return False
+            try:
+                rows = session.ask(statement, deadline, name, name, seconds, name)
+            except SqlError:
+                return False  # ended by an administrator, or it would wait for itself
+            return rows[:1] not in ([], [(None,)])
+
         try:
-            ((waited,),), _ = self._ask(statement, deadline, name, name, seconds, name)
-        except SqlError:
-            return False  # as in a Galera cluster
-        return waited is not None
+            return deadline.left() >= 1 + SPARE and self._run(step, deadline)
+        except RequestInterrupted:
+            self._owners.clear()  # who leaves now leaves quickly, and who goes on attends again
+            raise
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """See ``Cells``."""
@@ -153,14 +165,15 @@ class MysqlCells(Cells):
         with self._mutex:
             self._kept.close()
 
-    def _ask(self, statement: str, deadline: Deadline, *values: Any) -> tuple[list[tuple[Any, ...]], int]:
-        """The rows of a statement, and how many it has written.
+    def _ask(self, statement: str, deadline: Deadline, *values: Any, shows: bool = False) -> Answer:
+        """The rows of a statement, and how many it has written; *shows*: who takes or waits is shown before.
 
         A write that was sent twice does no harm: its condition is not met any more.
         """
 
-        def step(session: Session) -> tuple[list[tuple[Any, ...]], int]:
-            self._show_presence(session, deadline)
+        def step(session: Session) -> Answer:
+            if shows:
+                self._show_presence(session, deadline)
             try:
                 rows = session.ask(statement, deadline, *values)
             except SqlError as error:
@@ -170,6 +183,9 @@ class MysqlCells(Cells):
                 rows = session.ask(statement, deadline, *values)
             return rows, session.written
 
+        return self._run(step, deadline)
+
+    def _run(self, step: Callable[[Session], T], deadline: Deadline) -> T:
         with Turn(self._mutex, deadline, self.where):
             try:
                 return self._kept.run(step, deadline)
@@ -177,12 +193,13 @@ class MysqlCells(Cells):
                 raise self._explained(error) from None
 
     def _show_presence(self, session: Session, deadline: Deadline) -> None:
-        for owner in self._owners - session.locks:
-            session.locks.add(owner)
+        """Again where another connection of ours has the lock, until the server has seen its end."""
+        for owner in self._owners - session.locks if self.follows else ():
             try:
-                session.ask("SELECT GET_LOCK(%s, 0)", deadline, PRESENT + owner)
+                if session.ask("SELECT GET_LOCK(%s, 0)", deadline, PRESENT + owner) == [(1,)]:
+                    session.locks.add(owner)
             except SqlError:
-                pass  # who is behind looks for itself
+                self.follows = False  # there are no such locks, as in some clusters: who waits looks for itself
 
     def _make_table(self, session: Session, deadline: Deadline) -> None:
         try:
