@@ -10,7 +10,7 @@ from signal import SIGCONT
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockctl.lease.schedule import FIRST_PATIENCE
-from tests.simulation import endings, excuses, waits
+from tests.simulation import endings, excuses, mysql_waits, waits
 from tests.simulation.history import NEAR
 from tests.simulation.plan import KEPT, LOCK, OLDER
 from tests.simulation.waits import HANDED_OVER, NOTICED
@@ -46,6 +46,7 @@ def violations(history: History) -> list[str]:
         *_disconnected(history),
         *_unheard(history),
         *waits.violations(history),
+        *mysql_waits.violations(history),
         *endings.violations(history),
     ]
 

@@ -120,8 +120,10 @@ def _asleep(history: History, record: RunRecord, fault: Fault) -> bool:
 
 
 def _touches(fault: Fault, record: RunRecord, history: History) -> bool:
-    if fault.kind in ("lose", "late", "cut", "slow", "deposed", "removed"):
+    if fault.kind in ("lose", "late", "cut", "slow", "deposed", "removed", "ended"):
         return fault.whom == record.plan.host
+    if fault.kind == "other":
+        return history.plan.store == "mysql"  # there another program locks the rows, and not what the lock is
     return fault.kind == "down" and fault.more == KEPT and not _others_suffice(history)
 
 

@@ -22,6 +22,7 @@ from tests.simulation.etcd import EtcdServer
 from tests.simulation.files import Files
 from tests.simulation.flock import Flock
 from tests.simulation.jobs import Job
+from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.network import Host, Network
 from tests.simulation.plan import GUARD, HELPER, KEPT, LOCK, OLD, OLDER
 from tests.simulation.postgresql_program import Program
@@ -162,6 +163,7 @@ class History:
         def client() -> Any:
             backend = self.backend_at(host)
             backend.record, backend.wrong = record, self.wrong
+            backend.seen = lambda: self.store.seen(self.servers)
             return backend
 
         try:
@@ -260,25 +262,35 @@ class History:
             server = self.servers[0]
             assert isinstance(server, ConsulServer)
             server.deregister(self.network.hosts[fault.whom].name)
+        elif kind == "ended":
+            server = self.servers[0]
+            assert isinstance(server, MysqlServer)
+            server.kill(self.network.hosts[fault.whom])
         elif kind == "wrong":
             self.network.hosts[fault.whom].clock.wall_base += fault.value
         elif kind == "signal":
             self._signal(self.records[fault.whom], int(fault.value))
         elif kind == "other":
-            self.programs.append(self._program(fault.value))
-            self.programs[-1].start()
+            self._start_another(fault.value)
         elif kind in ("revoke", "forget"):
             host = self.network.hosts[fault.whom]
             operator = Process(self.system, f"operator on {host.name}", host.clock, None)
             operator.start(lambda: (self._revoke if kind == "revoke" else self._forget)(fault, host))
 
-    def _program(self, seconds: float) -> Program | Flock:
-        """One that is not lockctl."""
+    def _start_another(self, seconds: float) -> None:
+        """A program that is not lockctl."""
         server = self.servers[0]
+        program: Program | Flock
+        if isinstance(server, MysqlServer):
+            server.lock_rows(seconds)
+            return
         if isinstance(server, Files):
-            return Flock(Process(self.system, "flock", self.network.hosts[0].clock, None), LOCK, seconds)
-        assert isinstance(server, PostgresServer)
-        return Program(server, LOCK, seconds)
+            program = Flock(Process(self.system, "flock", self.network.hosts[0].clock, None), LOCK, seconds)
+        else:
+            assert isinstance(server, PostgresServer)
+            program = Program(server, LOCK, seconds)
+        self.programs.append(program)
+        program.start()
 
     def _signal(self, record: RunRecord, signum: int) -> None:
         keeper = record.keeper

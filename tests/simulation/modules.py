@@ -3,7 +3,8 @@
 Real is everything else: taking, renewing, giving back, the loops of keeper and guard, their channel, the locks.
 Replaced in the namespaces of lockctl's modules are ``os``, ``select``, ``time``, ``_thread``, ``_socket``,
 ``lockctl.kernel``, ``lockctl.supervise.tree`` and the fork of the command (``Child``), and of ``lockctl.clock`` the
-readings and the pause. The same is done for kazoo, whose threads, queues and sockets are in ``threads``.
+readings and the pause. The same is done for kazoo, whose threads, queues and sockets are in ``threads``. In place of
+psycopg2 and PyMySQL are the drivers in ``postgresql`` and ``mysql``.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ from lockctl.stores.file import address as file_address
 from lockctl.stores.file import inspect as file_inspect
 from lockctl.stores.file import layout, queue, share, wait
 from lockctl.stores.file import lease as file_lease
+from lockctl.stores.mysql import address as mysql_address
+from lockctl.stores.mysql import cell as mysql_cell  # noqa: F401
+from lockctl.stores.mysql import protocol as mysql_protocol
 from lockctl.stores.postgresql import session
 from lockctl.supervise import fork, guard, keeper, preload, rehearsal, signals, starting, tree  # noqa: F401
 from lockctl.wire import answer, deadline, stream
-from tests.simulation import files, flock, postgresql, threads, values
+from tests.simulation import files, flock, mysql, postgresql, threads, values
 from tests.simulation.files import nothing
 from tests.simulation.processes import me
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
@@ -84,6 +88,17 @@ def _urandom(size: int) -> bytes:
 def _pipe2(_: int) -> tuple[int, int]:
     pipe = Pipe()
     return pipe.number, pipe.number
+
+
+def _pipe_of_two(_: int) -> tuple[int, int]:
+    """For ``bounded``: its reading end, and minus that, the writing end."""
+    pipe = Pipe()
+    return pipe.number, -pipe.number
+
+
+def _close_one(number: int) -> None:
+    if number < 0:
+        Here.world.descriptors[-number].finish()
 
 
 def _read(descriptor: int, size: int) -> bytes:
@@ -335,6 +350,14 @@ def _install_for_kazoo() -> None:
     put(SequentialThreadingHandler, "sleep_func", staticmethod(_pause))
 
 
+def _install_for_mysql() -> None:
+    """Replace what PyMySQL is given, and its class of connections."""
+    put(mysql_protocol, "_bounded", lambda _: mysql.Connection)
+    for module in (mysql_protocol, mysql_address):
+        put(module, "socket", mysql.SOCKET)
+    put(deadline, "os", _virtual(OS, pipe2=_pipe_of_two, close=_close_one))
+
+
 def _stand_between(directory: int, file: str, old: int) -> None:
     """Stands for that of ``stores.file.lease``: a process that nobody is the parent of."""
     parent = me()
@@ -398,6 +421,7 @@ def install() -> None:
     sys.modules["lockctl.stores.postgresql.driver"] = stores.postgresql.driver = postgresql
     put(session, "_memory", lambda: 0)
     put(session.Session, "_received", lambda _: 0)
+    _install_for_mysql()
     _install_for_files()
     put(clock.Clock, "__call__", _now)
     put(clock, "wall", _wall)

@@ -53,12 +53,14 @@ class Fault(NamedTuple):
     slow     number of a host    time                           seconds more for all of 3 s, REQUEST or ANSWER
     deposed  number of a host    time                           seconds for which it talks to a leader that is none
     removed  number of a host    time                           -, its server is deregistered in its cluster
+    ended    number of a host    time                           -, an administrator ends its sessions
     down     number of a server  time                           seconds, KEPT, LOST or OLD
     jump     number of a server  time                           seconds by which its wall clock moves, -
     wrong    number of a host    time                           seconds by which its wall clock moves, -
     signal   number of a run     time                           number of the signal, -
     revoke   number of a host    time                           seconds between looking and asking, 1: free it now
-    other    -                   time                           seconds for which another program has the lock, -
+    other    -                   time                           seconds for which another program has the lock, or
+                                                                all rows of its table
     forget   number of a host    time                           for how long it was not used, -
     ======== =================== ============================== ==============================================
     """

@@ -9,8 +9,8 @@ from tests.simulation.postgresql_session import WaitsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulation.postgresql_locks import Key
     from tests.simulation.postgresql_server import PostgresServer
+    from tests.simulation.server_locks import Key
 
 HALF = 1 << 32
 DEFAULTS = {"synchronous_commit": "on"}

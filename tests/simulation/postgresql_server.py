@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.postgresql_functions import functions
-from tests.simulation.postgresql_locks import Locks, Wanted
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_session import Client, Session, WaitsError
 from tests.simulation.postgresql_sql import SqlError, Statement, Tables, refusal, statements
-from tests.simulation.sockets import Socket, SocketServer
+from tests.simulation.server_locks import Locks, Wanted
+from tests.simulation.server_sessions import SessionServer
 from tests.simulation.world import Here
+
+if TYPE_CHECKING:
+    from tests.simulation.sockets import Socket
 
 VERSION = 150004
 LONGEST_END = 0.02  # seconds until the process of a session is gone
@@ -25,16 +28,14 @@ COMMENT = re.compile(r"/\*.*?\*/ ")
 NO_LOCK_IN_TIME, FAILED_BLOCK, ENDED_BY_ADMINISTRATOR, TOO_SILENT = "55P03", "25P02", "57P01", "57P05"
 
 
-class PostgresServer(SocketServer):
+class PostgresServer(SessionServer):
     """One server."""
 
     def __init__(self, number: int, rate: float) -> None:
         super().__init__(number, rate)
-        self.sessions: dict[int, Session] = {}
         self.locks = Locks()
         self.session: Session
         self.problem: Exception | None = None
-        self._last_pid = 1000
         self.tables = Tables(functions(self))
 
     def memory(self) -> Any:
@@ -46,14 +47,13 @@ class PostgresServer(SocketServer):
         self.tables.remember(memory)
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
-        """See ``Server``: half of the time a program ends, which its clients are told, else a machine."""
-        self.tells = Here.world.chance() < 0.5
-        for session in list(self.sessions.values()):
-            if self.tells or isinstance(session.client, Program):
-                session.client.hang_up()
-            session.number += 1
-        self.sessions, self.locks = {}, Locks()
+        """See ``Server``."""
         super().fail(seconds, kept, old)
+        self.locks = Locks()
+
+    def hears(self, session: Session) -> bool:
+        """See ``SessionServer``."""
+        return self.tells or isinstance(session.client, Program)
 
     def take(self, message: Any, socket: Socket) -> None:
         """See ``SocketServer``."""
@@ -61,7 +61,7 @@ class PostgresServer(SocketServer):
         if kind == "start":
             socket.say(("ready", self.new_session(socket, content[0]).pid, VERSION))
             return
-        known = self._of(socket)
+        known = self.of(socket)
         if known is None:
             return
         if kind == "end":
@@ -71,17 +71,14 @@ class PostgresServer(SocketServer):
 
     def new_session(self, client: Client, application: str) -> Session:
         """A server process for a client."""
-        self._last_pid += 1
-        session = Session(self._last_pid, client, application, self.clock.wall())
+        self.last_pid += 1
+        session = Session(self.last_pid, client, application, self.clock.wall())
         self.sessions[session.pid] = session
         return session
 
-    def lose(self, socket: Socket) -> None:
-        """See ``SocketServer``."""
-        session = self._of(socket)
-        if session is not None:
-            world = Here.world
-            world.at(world.now + world.chance() * (DEAD_CLIENT if session.is_busy else LONGEST_END), self.end, session)
+    def seen_after(self, session: Session) -> float:
+        """See ``SessionServer``."""
+        return DEAD_CLIENT if session.is_busy else LONGEST_END
 
     def terminate(self, pid: int) -> bool:
         """End a session by an administrator's hand, a moment later; whether there is one."""
@@ -96,9 +93,6 @@ class PostgresServer(SocketServer):
         """The sessions that have not ended, nor been silent for too long."""
         now = self.clock.boottime()
         return [each for each in self.sessions.values() if each.ends_at > now]
-
-    def _of(self, socket: Socket) -> Session | None:
-        return next((each for each in self.sessions.values() if each.client is socket), None)
 
     def end(self, session: Session, text: str = "", code: str = "") -> None:
         """The session is gone, and with it its locks."""

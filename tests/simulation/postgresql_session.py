@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from tests.simulation.postgresql_locks import Key, Locks
     from tests.simulation.postgresql_sql import Statement
+    from tests.simulation.server_locks import Key, Locks
 
 SET = re.compile(r"SET (LOCAL )?(\w+) = '?([^']*)'?")
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-import sqlite3
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl.stores.postgresql.queue import SESSION
-from tests.simulation.postgresql_locks import DATABASE
+from tests.simulation.server_locks import DATABASE
+from tests.simulation.server_tables import SqliteTables
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Iterable
 
 TABLES = ("lockctl_fence", "lockctl_holder", "lockctl_history")
@@ -143,43 +144,17 @@ def _closing(text: str) -> int:
     raise AssertionError(text)
 
 
-class Tables:
+class Tables(SqliteTables):
     """What is in a database, and the functions of the server as SQLite calls them."""
 
     def __init__(self, functions: dict[str, Callable[..., Any]]) -> None:
-        self.sqlite = sqlite3.connect(":memory:", isolation_level=None)
+        super().__init__({**FUNCTIONS, **functions, "next_id": self._next_id})
         self.sqlite.executescript(SYSTEM)
         self._ids = 0
-        for name, function in {**FUNCTIONS, **functions, "next_id": self._next_id}.items():
-            self.sqlite.create_function(name, -1, function)
 
     def _next_id(self) -> int:
         self._ids += 1
         return self._ids
-
-    def there(self) -> list[str]:
-        """Those of lockctl that there are."""
-        found = self.sqlite.execute("SELECT name FROM sqlite_master WHERE name LIKE 'lockctl_%' AND type = 'table'")
-        return [name for (name,) in found]
-
-    def memory(self) -> Any:
-        """A copy of all that is to be kept."""
-        made = dict(self.sqlite.execute("SELECT name, sql FROM sqlite_master"))
-        return {name: (made[name], self.sqlite.execute(f"SELECT * FROM {name}").fetchall()) for name in self.there()}
-
-    def remember(self, memory: Any) -> None:
-        """Have that and nothing else."""
-        for name in self.there():
-            self.sqlite.execute(f"DROP TABLE {name}")
-        for name, (made, rows) in (memory or {}).items():
-            self.sqlite.execute(made)
-            self.fill(name, rows)
-
-    def fill(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Add rows."""
-        rows = list(rows)
-        if rows:
-            self.sqlite.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
     def show(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Have a view show these rows."""

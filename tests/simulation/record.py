@@ -8,6 +8,8 @@ from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
 from tests.simulation.world import INFINITE, Here
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lockctl.model import Capabilities, Claim, Grant, Outcome, Run
     from tests.simulation.plan import RunPlan
     from tests.simulation.processes import Process
@@ -49,6 +51,7 @@ class RunRecord:
         self.owners: dict[str, float] = {}  # and when each was asked for first
         self.asked_back: set[str] = set()  # owners that were given back, whether or not an answer came
         self.given_back: dict[str, float] = {}  # when it was answered
+        self.seen_after: set[str] = set()  # owners that others could see at the server when that was answered
         self.stopped_waiting: set[float] = set()  # when its keeper was stopped while a helper waited for it
         self.left: set[str] = set()  # owners of which something was at the server when the run had ended by itself
         self.signalled: list[tuple[float, int]] = []  # what its job was sent by others than the job
@@ -95,6 +98,7 @@ class Recording:
     record: RunRecord
     capabilities: Capabilities
     wrong: list[str]  # what is known to be wrong at once
+    seen: Callable[[], set[str]]  # owners that others can follow at the server
 
     def try_acquire(self, claim: Claim, **more: Any) -> Grant | None:
         """See ``Backend``."""
@@ -170,6 +174,7 @@ class Recording:
 
     def _gave_back(self, claim: Claim) -> None:
         self.record.given_back[claim.owner] = Here.world.now
+        self.record.seen_after |= {claim.owner} & self.seen()
 
 
 class RecordingBoth(Recording):

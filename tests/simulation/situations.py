@@ -53,6 +53,16 @@ def drawn(seed: int, store: str) -> Plan:
         situations += [_removed, _removed]
     if store in ("postgresql", "transaction"):
         situations += [_beside_others, _asked_in_turn, _freed_in_turn, _restarted]
+    if store == "mysql":
+        situations += [
+            _beside_others,
+            _ended,
+            _ended,
+            _asked_in_turn,
+            _freed_as_it_ends,
+            _stopped_in_line,
+            _left_behind,
+        ]
     return chance.choice(situations)(chance, _quiet(seed, store))
 
 
@@ -182,6 +192,17 @@ def _removed(chance: random.Random, plan: Plan) -> Plan:
     cut = chance.uniform(0.3, ttl)
     faults = (Fault("cut", 0, cut, 4 * ttl, BOTH), Fault("removed", 0, cut + chance.uniform(7.0, 15.0)))
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=(holder, waiter), faults=faults)
+
+
+def _ended(chance: random.Random, plan: Plan) -> Plan:
+    """Connections that an administrator ends, of a job and of those who wait for its lock."""
+    runs = _one_after_another(chance)
+    ttl, slowest = runs[0].ttl, chance.choice((0.002, 0.002, 0.05))
+    runs[0] = runs[0]._replace(length=chance.choice((ttl / 3, 1.5 * ttl)) + 2.0)
+    faults = [Fault("ended", chance.randrange(2), chance.uniform(0.02, runs[0].length)) for _ in range(3)]
+    return plan._replace(
+        fastest=slowest / 4, slowest=slowest, runs=tuple(runs), faults=tuple(faults[: chance.choice((1, 2, 3))])
+    )
 
 
 def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:

@@ -34,7 +34,14 @@ class Socket(Link):
         super().__init__(network, host, server, where)
         self.server = server
         self._patience = patience
+        self._is_shut = False
         self._transmit(REQUEST, self._requests.number(), OPENING, OPENING_PAUSE, Here.world.now)
+
+    def shut(self) -> None:
+        """See ``Link``. The kernel goes on sending what was not received yet."""
+        self._put(None)
+        self._is_shut = True
+        super().shut()
 
     def gone(self) -> None:
         """See ``Descriptor``: the server is told."""
@@ -59,7 +66,7 @@ class Socket(Link):
         self._transmit(ANSWER, self._answers.number(), data, FIRST_PAUSE, Here.world.now)
 
     def _transmit(self, way: int, number: int, message: Any, pause: float, since: float) -> None:
-        if way == REQUEST and self.over:
+        if way == REQUEST and self.over and not self._is_shut:
             return
         packet = (way, number, message, pause, since)
         if not self._network.carry(self.host, way, message or ("close",), self._arrive, *packet):

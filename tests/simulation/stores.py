@@ -12,6 +12,8 @@ from lockctl.stores.etcd.protocol import Cluster
 from lockctl.stores.file.layout import MAGIC, PAGE, SIZE
 from lockctl.stores.file.lock import FileBackend
 from lockctl.stores.file.protocol import SEATS
+from lockctl.stores.mysql import address as mysql
+from lockctl.stores.mysql.cell import PRESENT, MysqlBackend, MysqlCells
 from lockctl.stores.postgresql.address import from_url
 from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.stores.postgresql.wait import OTHERS_PAUSE
@@ -27,10 +29,13 @@ from tests.simulation.cells import CellServer, ExactBackend, ExactCells, WholeSe
 from tests.simulation.consul import ConsulServer
 from tests.simulation.etcd import EtcdServer, Member
 from tests.simulation.files import DIRECTORY, Files
+from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.plan import NODES
 from tests.simulation.postgresql_pooler import PooledServer
 from tests.simulation.postgresql_server import PostgresServer
+from tests.simulation.processes import me
 from tests.simulation.redis import RedisServer
+from tests.simulation.world import Here
 from tests.simulation.zookeeper import ZooKeeperServer, ensemble_of
 
 if TYPE_CHECKING:
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 
 
 A_DAY = 86400
+MYSQL = mysql.from_url(parse_url("mysql://ops@10.0.0.1/jobs?tls=no"))
 
 
 class Store(NamedTuple):
@@ -53,14 +59,19 @@ class Store(NamedTuple):
     looks: float  # seconds until a waiter without faults has seen that the lock is free
     freed: Callable[[float], float] = lambda ttl: 1.1 * ttl  # seconds after the last renewal, for a ttl
     sessions: Callable[[list[Server]], int] = lambda _: 0  # or leases, that a server has, whatever they are for
+    seen: Callable[[list[Server]], set[str]] = lambda _: set()  # owners that others can follow there
+    messages: int = 30  # until a newcomer, or who is told that the lock is free, has it beside others who come
 
 
 def _document(servers: list[Server], name: str) -> dict[str, Any]:
-    server = servers[0]
-    assert isinstance(server, CellServer)
-    data = server.cells.get(f"lock:{name}", (b"", 0))[0]
-    if server.whole_seconds:
-        data = data.rpartition(b"\n")[0]
+    server, key = servers[0], f"lock:{name}"
+    if isinstance(server, MysqlServer):
+        data = server.cell(key.encode())
+    else:
+        assert isinstance(server, CellServer)
+        data = server.cells.get(key, (b"", 0))[0]
+        if server.whole_seconds:
+            data = data.rpartition(b"\n")[0]
     found: dict[str, Any] = json_text.parse(data) if data else {"holders": [], "queue": [], "success": None}
     return found
 
@@ -255,6 +266,39 @@ def _sessions_in_postgresql(servers: list[Server]) -> int:
     return 0 if isinstance(server, PooledServer) else len(list(server.alive()))  # a pooler keeps those that it has
 
 
+class NotingCells(MysqlCells):
+    """Those of the product. It is noted at the server who looks at a row again and again, from when until when."""
+
+    server: MysqlServer
+
+    def watch(self, *given: Any) -> None:
+        """See ``Cells``."""
+        began = Here.world.now
+        try:
+            super().watch(*given)
+        finally:
+            self.server.looked.append((me(), began, Here.world.now))
+
+
+def _mysql_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
+    server, cells = servers[0], NotingCells(MYSQL)
+    assert isinstance(server, MysqlServer)
+    cells.server = server
+    return made(cells)
+
+
+def _seen_in_mysql(servers: list[Server]) -> set[str]:
+    server = servers[0]
+    assert isinstance(server, MysqlServer)
+    return {name.removeprefix(PRESENT) for name in server.names()}
+
+
+def _sessions_in_mysql(servers: list[Server]) -> int:
+    server = servers[0]
+    assert isinstance(server, MysqlServer)
+    return len(server.alive())
+
+
 def _page(content: bytes, start: int) -> tuple[int, dict[str, Any]]:
     """The number of a page of a lock file, and its document; pages that are written here are whole."""
     head, _, document = content[start : start + PAGE].partition(b"\n")
@@ -347,6 +391,17 @@ STORES = {
     ),
     "postgresql": _postgresql("session", PostgresServer, 0.0),
     "transaction": _postgresql("transaction", PooledServer, OTHERS_PAUSE),
+    "mysql": Store(
+        MysqlBackend,
+        lambda rate: [MysqlServer(0, rate)],
+        _mysql_client,
+        _owners_in_cells,
+        _success_in_cells,
+        0.75,
+        sessions=_sessions_in_mysql,
+        seen=_seen_in_mysql,
+        messages=44,  # a connection takes fourteen
+    ),
     "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=4.0),
     "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=14.5),
 }

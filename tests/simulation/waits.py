@@ -63,7 +63,9 @@ def _unused(history: History) -> Iterator[str]:
         return  # a third of a short session is too short there for a connection that takes four such messages
     stopped = {each.whom for each in history.plan.faults if each.kind in ("stop", "pause")}
     # the first one of all makes some cells; an attempt may run out of time in the middle of it
-    bound = history.store.looks + 30 * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
+    bound = (
+        history.store.looks + history.store.messages * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
+    )
     bound += sum(history.store.freed(runs[number].ttl) for number in stopped)
     if history.capabilities.kernel_held:
         bound += sum(_stopped_in_the_way(history.records[number]) for number in stopped)
@@ -167,7 +169,7 @@ def _apart(history: History) -> Iterator[str]:
         return
     for record in history.records:
         known = record.granted[0].known if record.granted else record.ended
-        if known - record.plan.start > history.store.looks + 40 * slowest + HANDED_OVER:
+        if known - record.plan.start > history.store.looks + (history.store.messages + 10) * slowest + HANDED_OVER:
             yield f"apart: {record.name} waits until {known:.3f}, and nobody keeps it out"
 
 

@@ -1,4 +1,7 @@
-"""Advisory locks as PostgreSQL keeps them: of sessions and of transactions, alone and shared, and who waits for one."""
+"""Locks that a server keeps for its sessions, by a key: advisory ones of PostgreSQL, and those by GET_LOCK of MySQL.
+
+They are of sessions and of transactions, alone and shared; who waits for one stands in a queue.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Key = tuple[int, int, int]  # classid, objid and objsubid, as pg_locks shows them
+Key = tuple[int | str, ...]  # a name; or classid, objid and objsubid, as pg_locks shows them
 DATABASE = 5  # its oid
 
 
