@@ -54,6 +54,12 @@ class MysqlHarness(ServedHarness):
         found: str = self.server.command(f"select id from {ours} order by id")
         return found
 
+    def followers(self, owner: str, since: int = 0) -> str:
+        """The number of the connection that waits for the end of an owner, for so many milliseconds."""
+        waits = f"info like '%GET_LOCK(\\'lockctl:{owner}\\', 2)%' and time_ms >= {since}"
+        found: str = self.server.command(f"select id from information_schema.processlist where {waits}")
+        return found
+
 
 @pytest.fixture
 def harness(mariadb_server: MariaDb) -> Iterator[MysqlHarness]:
@@ -109,16 +115,36 @@ class TestMysql(Following, BackendContract):
         backend.renew(grant, timeout=LIMIT)
         assert harness.own.follow(claim.owner, Deadline(2.0))
 
+    def test_who_is_interrupted_leaves_with_no_more_requests_than_it_must(
+        self, harness: MysqlHarness, backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        grant, claim = take(backend, harness.claim(ttl=30.0)), harness.claim(ttl=30.0)
+        interrupt, writing = os.pipe()
+        waiting = Background(lambda: other.wait(claim, timeout=20.0, interrupt=interrupt))
+        eventually(lambda: harness.followers(grant.claim.owner))
+        os.write(writing, b"x")
+        waiting.result()
+        asked: list[str] = []
+        ask = Session.ask
+
+        def note(session: Session, sql: str, deadline: Deadline, *values: object) -> list[tuple[object, ...]]:
+            asked.append(sql)
+            return ask(session, sql, deadline, *values)
+
+        monkeypatch.setattr(Session, "ask", note)
+        other.withdraw(claim, timeout=LIMIT)
+        assert not [sql for sql in asked if "_LOCK(" in sql], "its locks have ended with its connection"
+        os.close(interrupt)
+        os.close(writing)
+
     def test_who_follows_and_loses_its_connection_does_not_follow_for_longer_than_it_may(
         self, harness: MysqlHarness, backend: Backend
     ) -> None:
         grant = take(backend, harness.claim(ttl=30.0))
         row_of(harness)  # connects
         following = Background(lambda: harness.own.follow(grant.claim.owner, Deadline(2.6)))
-        statement = f"info like '%GET_LOCK(\\'lockctl:{grant.claim.owner}\\', 2)%'"
-        late = f"select id from information_schema.processlist where {statement} and time_ms > 1200"
-        eventually(lambda: harness.server.command(late))
-        harness.server.command(f"kill {harness.server.command(late)}")
+        eventually(lambda: harness.followers(grant.claim.owner, since=1200))
+        harness.server.command(f"kill {harness.followers(grant.claim.owner)}")
         following.result()
 
 

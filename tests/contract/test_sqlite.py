@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sqlite3
@@ -16,13 +17,14 @@ import pytest
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
-from lockctl.stores.sqlite import cell
+from lockctl.stores.sqlite import cell, wait
 from lockctl.stores.sqlite.cell import SqliteBackend, SqliteCells
+from lockctl.stores.sqlite.wait import Presence
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.cells import CellHarness
 from tests.contract.following import Following
-from tests.contract.harness import LIMIT, refused, take
+from tests.contract.harness import LIMIT, Background, refused, take
 from tests.contract.suite import BackendContract
 from tests.places import local_directory
 
@@ -121,6 +123,39 @@ class TestSqlite(Following, BackendContract):
                 cells.read("a", Deadline(LIMIT))
         assert abs(cells.read("a", Deadline(LIMIT)).at - time.time()) < 2.0
         cells.close()
+
+    def test_of_waiters_that_come_and_go_nothing_is_left_at_the_holder(
+        self, harness: SqliteHarness, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wait, "FOLLOWERS", 3)
+        grant = take(backend, harness.claim(ttl=30.0))
+        for _ in range(20):
+            passing = Presence()
+            assert passing.follow(grant.claim.owner, Deadline(0.0), "here")
+            passing.close()
+            backend.renew(grant, timeout=LIMIT)
+        staying, told = Presence(), Presence()
+        assert staying.follow(grant.claim.owner, Deadline(0.0), "here")
+        backend.renew(grant, timeout=LIMIT)
+        following = Background(lambda: told.follow(grant.claim.owner, Deadline(math.inf), "here"))
+        backend.release(grant, timeout=LIMIT)
+        following.result(LIMIT)
+        assert staying.follow(grant.claim.owner, Deadline(math.inf), "here")
+        assert not staying.follow(grant.claim.owner, Deadline(0.0), "here")
+
+    def test_anybody_may_connect_and_nobody_can_use_up_the_descriptors_of_a_holder(
+        self, harness: SqliteHarness, backend: Backend
+    ) -> None:
+        grant = take(backend, harness.claim(ttl=30.0))
+        strangers = [Presence() for _ in range(50)]
+        for each in strangers:
+            assert each.follow(grant.claim.owner, Deadline(0.0), "here")
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            backend.renew(grant, timeout=LIMIT)
+        assert len(os.listdir("/proc/self/fd")) - before <= wait.ACCEPTED
+        for each in strangers:
+            each.close()
 
 
 def unavailable() -> str:

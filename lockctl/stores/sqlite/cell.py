@@ -71,6 +71,7 @@ class SqliteCells(Cells):
         else:
             statement = f"UPDATE {self._table} SET data = ?, version = ? WHERE key = ? AND version = ?"
             values = (data, version, key, seen.version)
+        self._presence.tidy()
         _, written = self._ask(statement, values, deadline)
         return written == 1
 

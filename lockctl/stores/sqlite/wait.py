@@ -1,7 +1,7 @@
 """Who takes a lock or waits for one, as other processes of the host can tell: a listening socket for each owner.
 
-Its name is abstract, so nothing of it is left when its process ends, whatever ends that, see unix(7). Nobody accepts:
-who waits for the end of an owner connects, and its connection is reset then. Processes in another network namespace,
+Its name is abstract, so nothing of it is left when its process ends, whatever ends that, see unix(7). Who waits for the
+end of an owner connects, and its connection ends then, too, accepted or not. Processes in another network namespace,
 such as those of another container, are not seen.
 """
 
@@ -16,7 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
-FOLLOWERS = 4096  # connections that wait at once: of each who comes and goes one is left
+FOLLOWERS = 4096  # connections that wait to be accepted: one of each who has come, be it gone or not
+ACCEPTED = 8  # of these: anybody on the host may connect, and must not use up our descriptors
 KIND = _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK | _socket.SOCK_CLOEXEC
 
 
@@ -25,7 +26,7 @@ class Presence:
 
     def __init__(self) -> None:
         """Nothing is shown or followed yet."""
-        self._shown: dict[str, _socket.socket] = {}
+        self._shown: dict[str, list[_socket.socket]] = {}  # the one that listens, and connections of those who follow
         self._followed: tuple[str, _socket.socket] | None = None
 
     def show(self, owner: str) -> None:
@@ -34,7 +35,7 @@ class Presence:
             return
         try:
             shown = _socket.socket(_socket.AF_UNIX, KIND)
-            self._shown[owner] = shown
+            self._shown[owner] = [shown]
             shown.bind(_name(owner))
             shown.listen(FOLLOWERS)
         except OSError:
@@ -43,9 +44,22 @@ class Presence:
     def end(self, owner: str) -> None:
         """Show *owner* no more, and follow nobody."""
         self.leave()
-        shown = self._shown.pop(owner, None)
-        if shown is not None:
-            shown.close()
+        for each in self._shown.pop(owner, ()):
+            each.close()
+
+    def tidy(self) -> None:
+        """Let go of those who follow no more: each that comes while a lock is held would leave a connection behind."""
+        for sockets in list(self._shown.values()):
+            try:
+                while len(sockets) <= ACCEPTED:
+                    descriptor, _ = sockets[0]._accept()  # type: ignore[attr-defined] # noqa: SLF001 - as socket does
+                    sockets.append(_socket.socket(fileno=descriptor))
+            except OSError:
+                pass  # nobody else has come
+            for each in sockets[1:]:
+                if _is_over(each):
+                    sockets.remove(each)
+                    each.close()
 
     def follow(self, owner: str, deadline: Deadline, where: str) -> bool:
         """Return when *owner* is shown no more, or at the *deadline*; ``False``: it is not seen.
@@ -90,6 +104,15 @@ def _connected(owner: str) -> _socket.socket | None:
         connection.close()
         return None
     return connection
+
+
+def _is_over(connection: _socket.socket) -> bool:
+    try:
+        return not connection.recv(1, _socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _name(owner: str) -> bytes:
