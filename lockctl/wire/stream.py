@@ -46,6 +46,10 @@ class Closed(BackendUnavailable):
     """The server closed or reset the connection: a request that was not answered may be sent again on a new one."""
 
 
+class Nobody(BackendUnavailable):
+    """No server is there, as our own host says at once."""
+
+
 class TooLarge(BackendUnavailable):
     """The server sent more than a request may bring."""
 
@@ -144,7 +148,7 @@ def resolve(host: str, port: int, deadline: Deadline, where: str) -> list[Addres
         return bounded(ask, deadline, f"{where}: resolving {printable(host)}")
     except (OSError, UnicodeError) as failure:
         reason = failure.strerror if isinstance(failure, OSError) else "not a host name"
-        raise BackendUnavailable(f"{where}: cannot resolve {printable(host)}: {reason}") from None
+        raise Nobody(f"{where}: cannot resolve {printable(host)}: {reason}") from None
 
 
 def _connected(family: int, address: Any, deadline: Deadline, where: str) -> _socket.socket:
@@ -161,10 +165,11 @@ def _connected(family: int, address: Any, deadline: Deadline, where: str) -> _so
             deadline.wait(sock.fileno(), WRITABLE, where)
             code = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
         if code:
-            raise BackendUnavailable(f"{where}: cannot connect: {os.strerror(code)}")
+            failed = Closed if code == errno.ECONNRESET else Nobody
+            raise failed(f"{where}: cannot connect: {os.strerror(code)}")
     except OSError as failure:
         sock.close()
-        raise BackendUnavailable(f"{where}: cannot connect: {failure.strerror or failure}") from None
+        raise Nobody(f"{where}: cannot connect: {failure.strerror or failure}") from None
     except BaseException:
         sock.close()
         raise

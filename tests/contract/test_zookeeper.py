@@ -12,12 +12,11 @@ from kazoo.exceptions import NoNodeError
 
 from lockctl.stores.zookeeper import queue
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
-from lockctl.stores.zookeeper.protocol import Client
+from lockctl.stores.zookeeper.protocol import Requests
 from lockctl.url import parse_url
 from tests.contract.harness import Harness
 from tests.contract.sharing import Sharing
 from tests.contract.suite import BackendContract
-from tests.jobs import eventually
 from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -74,13 +73,10 @@ class ZooKeeperHarness(Harness):
 
     def end(self, session: Session) -> None:
         """End a session from another connection: what the server does at last, without the time it takes."""
-        killer = KazooClient(
-            hosts=self.server.address, client_id=(session._client._session_id, session._client._session_passwd)
-        )
+        killer = KazooClient(hosts=self.server.address, client_id=session.link.identity)
         killer.start()
         killer.stop()
         killer.close()
-        eventually(lambda: session.expired)  # else a request may be lost with the connection
 
     def usurp(self, name: str) -> None:
         self.admin.delete(self.line(name)[0])
@@ -97,17 +93,17 @@ class ZooKeeperHarness(Harness):
     @contextlib.contextmanager
     def lost_transaction(self, client: ZooKeeperBackend) -> Iterator[None]:
         """Within the block a transaction arrives at the server, and its answer does not come back."""
-        original = Client.transaction
+        original = Requests.transaction
 
-        def transaction(connected: Client) -> Any:
+        def transaction(requests: Requests, *parts: Any) -> Any:
             self.proxies[id(client)].mode = "drop_replies"
-            return original(connected)
+            return original(requests, *parts)
 
-        Client.transaction = transaction
+        Requests.transaction = transaction  # type: ignore[assignment, method-assign]
         try:
             yield
         finally:
-            Client.transaction = original
+            Requests.transaction = original  # type: ignore[method-assign]
             self.heal(client)
 
     @contextlib.contextmanager

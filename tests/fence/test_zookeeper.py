@@ -124,8 +124,7 @@ class TestZooKeeper(ConditionalContract):
         for step in (lambda: client.advance(mark(33)), lambda: client.advance(mark(34)), client.current):
             step()
             assert cells._session is not None
-            inner = cells._session._client
-            killer = KazooClient(hosts=harness.server.address, client_id=(inner._session_id, inner._session_passwd))
+            killer = KazooClient(hosts=harness.server.address, client_id=cells._session.link.identity)
             killer.start()
             killer.stop()
             killer.close()
@@ -136,7 +135,7 @@ class TestZooKeeper(ConditionalContract):
         client.advance(mark(33))
         session = cells_of(client)._session
         assert session is not None
-        name = f"{session._client._session_id:#x}"
+        name = f"{session.link.identity[0]:#x}"
         assert name in harness.server.four_letters("dump") + harness.server.four_letters("cons")
         client.store.close()
         eventually(lambda: name not in harness.server.four_letters("cons"), limit=2.0)  # its time is 6 s

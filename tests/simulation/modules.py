@@ -3,8 +3,7 @@
 Real is everything else: taking, renewing, giving back, the loops of keeper and guard, their channel, the locks.
 Replaced in the namespaces of lockctl's modules are ``os``, ``select``, ``time``, ``_thread``, ``_socket``,
 ``lockctl.kernel``, ``lockctl.supervise.tree`` and the fork of the command (``Child``), and of ``lockctl.clock`` the
-readings and the pause. The same is done for kazoo, whose threads, queues and sockets are in ``threads``. In place of
-psycopg2 and PyMySQL are the drivers in ``postgresql`` and ``mysql``.
+readings and the pause. In place of psycopg2 and PyMySQL are the drivers in ``postgresql`` and ``mysql``.
 """
 
 from __future__ import annotations
@@ -24,11 +23,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import kazoo.handlers.threading
-import kazoo.protocol.connection
-import kazoo.retry
-from kazoo.handlers.threading import SequentialThreadingHandler
-
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, stores
 from lockctl.lease import acquire, admission, afterwards, attempts, period, renew, together  # noqa: F401
@@ -43,7 +37,7 @@ from lockctl.stores.mysql import protocol as mysql_protocol
 from lockctl.stores.postgresql import session
 from lockctl.supervise import fork, guard, keeper, preload, rehearsal, signals, starting, tree  # noqa: F401
 from lockctl.wire import answer, deadline, stream
-from tests.simulation import files, flock, mysql, postgresql, threads, values
+from tests.simulation import files, flock, mysql, postgresql, values
 from tests.simulation.files import nothing
 from tests.simulation.processes import me
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
@@ -141,24 +135,8 @@ def _send(pid: int, signum: int) -> bool:
     return True
 
 
-def _eventfd(*_: object) -> int:
-    return Pipe().number
-
-
-def _eventfd_write(descriptor: int, _: int) -> None:
-    Here.world.descriptors[descriptor].write(b".")
-
-
-def _eventfd_read(descriptor: int) -> None:
-    counter = Here.world.descriptors[descriptor]
-    counter.read(counter.content)
-
-
 OS = _virtual(
     os,
-    eventfd=_eventfd,
-    eventfd_write=_eventfd_write,
-    eventfd_read=_eventfd_read,
     getpid=lambda: me().pid,
     getppid=lambda: getattr(me().parent, "pid", 1),
     getpgrp=lambda: 1,
@@ -337,19 +315,6 @@ def put(module: Any, name: str, content: Any) -> None:
     setattr(module, name, content)
 
 
-def _install_for_kazoo() -> None:
-    """Replace what kazoo waits with, and what the part of lockctl that uses kazoo does."""
-    replaced = {"threading": threads.THREADING, "socket": threads.SOCKET, "random": threads.RANDOM}
-    ours = [module for name, module in sys.modules.items() if name.startswith("lockctl.stores.zookeeper.")]
-    for module in (*ours, kazoo.handlers.threading, kazoo.protocol.connection, kazoo.retry):
-        for name in replaced.keys() & vars(module).keys():
-            put(module, name, replaced[name])
-    put(kazoo.protocol.connection, "time", TIME)
-    put(kazoo.retry, "time", TIME)
-    put(SequentialThreadingHandler, "queue_impl", threads.Queue)
-    put(SequentialThreadingHandler, "sleep_func", staticmethod(_pause))
-
-
 def _install_for_mysql() -> None:
     """Replace what PyMySQL is given, and its class of connections."""
     put(mysql_protocol, "_bounded", lambda _: mysql.Connection)
@@ -415,7 +380,6 @@ def install() -> None:
             for attribute, (real, ours) in clocks.items():
                 if getattr(module, attribute, None) is real:
                     put(module, attribute, ours)
-    _install_for_kazoo()
     values.install()
     put(answer, "seconds", lru_cache(maxsize=1000)(answer.seconds))  # most answers of a history have the same dates
     sys.modules["lockctl.stores.postgresql.driver"] = stores.postgresql.driver = postgresql

@@ -38,10 +38,10 @@ class Socket(Link):
         self._transmit(REQUEST, self._requests.number(), OPENING, OPENING_PAUSE, Here.world.now)
 
     def shut(self) -> None:
-        """See ``Link``. The kernel goes on sending what was not received yet."""
+        """Neither send nor receive anything more. The kernel goes on sending what was not received yet."""
         self._put(None)
-        self._is_shut = True
-        super().shut()
+        self._is_shut = self._closed = True
+        self._break()
 
     def gone(self) -> None:
         """See ``Descriptor``: the server is told."""

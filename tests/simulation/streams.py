@@ -132,6 +132,10 @@ class Link(Descriptor):
         self.over = True
         self.changed()
 
+    def fileno(self) -> int:
+        """See ``Stream``."""
+        return self.number
+
     def receive(self, deadline: Deadline) -> bytes:
         """See ``Stream``."""
         deadline.wait(self.number, READABLE, self.where)
@@ -139,22 +143,6 @@ class Link(Descriptor):
             data: bytes = self.content.popleft()
             return data
         raise Closed(f"{self.where}: reset")
-
-    def read(self, size: int) -> bytes:
-        """As of a socket that does not block; empty: that is all, the connection was closed or has broken."""
-        if not self.content:
-            if self.over:
-                return b""
-            raise BlockingIOError
-        data: bytes = self.content.popleft()
-        if len(data) > size:
-            self.content.appendleft(data[size:])
-        return data[:size]
-
-    def shut(self) -> None:
-        """Neither send nor receive anything more. What is on its way arrives all the same."""
-        self._closed = True
-        self._break()
 
     def close(self) -> None:
         """See ``Stream``. What is on its way arrives all the same."""

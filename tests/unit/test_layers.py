@@ -105,7 +105,7 @@ FILES_OF_ITS_OWN = {
     "redlock": {"nodes", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler", "observer"},
     "etcd": {"turn"},
-    "zookeeper": {"node", "grant", "handler", "multiread"},  # a node is ZooKeeper's word for a key, a handler kazoo's
+    "zookeeper": {"node", "grant", "link", "multiread"},  # a node is ZooKeeper's word for a key
     "kubernetes": {"access"},
     "azblob": {"access"},
 }

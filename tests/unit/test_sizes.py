@@ -25,7 +25,6 @@ LONG_FILES = {
     "settings.py": "one table, and nothing else",
     "stores/file/lock.py": OF_EACH_START,
     "stores/postgresql/claim.py": "each step of a claim has to know its session, its position in the queue and its hold",
-    "stores/zookeeper/session.py": "why a lease is safe is argued at its beginning, and every method is a part of that",
     "supervise/keeper.py": "one process with one loop, whose steps share what it knows",
 }
 LONG_FUNCTIONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.fence.stores.cells import CellMarks
 from lockctl.stores.zookeeper.address import read_url
 from lockctl.stores.zookeeper.cell import ZooKeeperCells
-from lockctl.stores.zookeeper.session import client_class
+from lockctl.stores.zookeeper.session import library
 from lockctl.url import take_params
 from lockctl.wire.tls_settings import PARAMETERS
 
@@ -28,7 +28,7 @@ class ZooKeeperStore(CellMarks):
         """``zookeeper://H1:2181,H2:2181/ROOT``; raises ``ConfigError``."""
         take_params(url, cls.parameters)
         place = read_url(url)
-        client_class()  # says so when kazoo is missing
+        library()  # says so when kazoo is missing
         return cls(ZooKeeperCells(place, f"{place.root}/{FENCE}"))
 
     def _key(self, resource: str) -> str:

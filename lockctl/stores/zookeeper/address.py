@@ -45,7 +45,13 @@ class Place(Value):
     @property
     def addresses(self) -> str:
         """``HOST:PORT,...``, IPv6 in brackets, as clients write it."""
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+        return ",".join(map(self.shown, self.hosts))
+
+    @staticmethod
+    def shown(server: tuple[str, int]) -> str:
+        """One of :attr:`hosts` as clients write it."""
+        host, port = server
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def root_data(self) -> bytes:

@@ -14,8 +14,8 @@ from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import Cells, Seen, Turn
 from lockctl.names import escaped
-from lockctl.stores.zookeeper.errors import refusal
-from lockctl.stores.zookeeper.session import Session, SessionLost
+from lockctl.stores.zookeeper.errors import SessionLost, refusal
+from lockctl.stores.zookeeper.session import Session
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.zookeeper.address import Place
-    from lockctl.stores.zookeeper.protocol import Client
     from lockctl.stores.zookeeper.session import Call
 
 # in the place of a cell that was removed, and so no content of one: the node stays, or its versions would begin again
@@ -57,7 +56,7 @@ class ZooKeeperCells(Cells):
         from kazoo.exceptions import NoNodeError
 
         node = self.shown(key)
-        _, found = self._ask(deadline, lambda client: client.sync_async(node), lambda client: client.get_async(node))
+        _, found = self._ask(deadline, lambda client: client.sync(node), lambda client: client.get(node))
         if isinstance(found, NoNodeError):
             return Seen(None, MISSING, wall())
         data, stat = self._usable(found, node)
@@ -70,9 +69,9 @@ class ZooKeeperCells(Cells):
 
         node, content = self.shown(key), REMOVED if data is None else data
         if seen.version != MISSING:
-            (answer,) = self._ask(deadline, lambda client: client.set_async(node, content, seen.version))
+            (answer,) = self._ask(deadline, lambda client: client.put(node, content, seen.version))
         else:
-            (answer,) = self._ask(deadline, lambda client: client.create_async(node, content))
+            (answer,) = self._ask(deadline, lambda client: client.create(node, content))
             if isinstance(answer, NoNodeError):
                 self._make_folder(deadline)
         if isinstance(answer, (BadVersionError, NodeExistsError, NoNodeError)):
@@ -85,13 +84,7 @@ class ZooKeeperCells(Cells):
         from kazoo.exceptions import BadVersionError, NoNodeError
 
         node = self.shown(key)
-
-        def commit(client: Client) -> Any:
-            transaction = client.transaction()
-            transaction.check(node, seen.version)
-            return transaction.commit_async()
-
-        (answers,) = self._ask(deadline, commit)
+        (answers,) = self._ask(deadline, lambda client: client.transaction(client.check(node, seen.version)))
         answer = answers[0] if isinstance(answers, list) and answers else answers
         if isinstance(answer, (BadVersionError, NoNodeError)):
             return False
@@ -104,9 +97,7 @@ class ZooKeeperCells(Cells):
         from kazoo.exceptions import NoNodeError
 
         folder = self._folder
-        _, names = self._ask(
-            deadline, lambda client: client.sync_async(folder), lambda client: client.get_children_async(folder)
-        )
+        _, names = self._ask(deadline, lambda client: client.sync(folder), lambda client: client.children(folder))
         if isinstance(names, NoNodeError):
             return
         for name in self._usable(names, folder):

@@ -18,9 +18,10 @@ from lockctl.model import Grant
 from lockctl.stores.zookeeper import grant as grants
 from lockctl.stores.zookeeper import queue
 from lockctl.stores.zookeeper.address import token_domain
+from lockctl.stores.zookeeper.errors import SessionLost
 from lockctl.stores.zookeeper.node import NextSession, Node, stem
 from lockctl.stores.zookeeper.queue import Overtaken, Vanished
-from lockctl.stores.zookeeper.session import Session, SessionLost
+from lockctl.stores.zookeeper.session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Attempt:
         self.turn: Record | None = None
         self._session: Session | None = None
         self._queues = False  # whether the session is that of a waiter
+        self._former: Session | None = None  # in which we have waited: to be ended when there is time
         self.next = NextSession(place, claim, claim.ttl / SAFE_PART)  # to hold the lock in
         self._granted_at = 0  # milliseconds since the epoch by the leader's clock
 
@@ -93,6 +95,7 @@ class Attempt:
             raise LeaseLost("the server has ended the session: it had not heard of us for too long") from None
         except Vanished:
             raise LeaseLost("the node of the lock was deleted") from None
+        self._leave_former(deadline)
         if self.node.asked is not None:
             raise LeaseRevoked(*self.node.asked)
         return Grant(grant.claim, grant.token, grant.domain, grant.key, session.timeout * SAFE_PART, grant.at)
@@ -103,26 +106,27 @@ class Attempt:
         if self._session is not None:
             self._session.end(deadline)
             self._forget()
+        self._leave_former(deadline)
 
     def end_with_run(self, run: Run, deadline: Deadline) -> bool:
-        """As :meth:`end`; whether a run was added to the history, in the request that removes our node.
+        """As :meth:`end`; whether a run was added to the history.
 
-        The next one has its turn when our node is gone, and does not wait for the end of our session.
+        The next one has its turn when our node is gone: that is asked for first, and all else when it is done.
         """
-        session = self.held_in
+        session, added = self.held_in, False
         if session is not None and session.connected:
-            from lockctl.stores.zookeeper.records import add_after_release
+            from lockctl.stores.zookeeper import records
 
+            path, runs = self.node.path, records.container(session, self.claim.name)
             try:
-                added = add_after_release(session, self.node.path, self.claim.name, run, deadline)
+                _, names = session.ask(
+                    deadline, lambda client: client.delete(path), lambda client: client.children(runs)
+                )
+                added = records.add_at_the_end(session, self.claim.name, names, run, deadline)
             except (SessionLost, BackendUnavailable, ConfigError):
                 pass  # not known, or only a part of it is permitted: with the session the lock is certainly given back
-            else:
-                session.leave(deadline)
-                self._forget()
-                return added
         self.end(deadline)
-        return False
+        return added
 
     def hold(self, grant: Grant, seconds: float, deadline: Deadline) -> None:
         """Remove our node and keep everybody out for so long, but keep the session; raises as :meth:`end`."""
@@ -133,10 +137,11 @@ class Attempt:
 
     def abandon(self) -> None:
         """Tell nobody: what there is ends with the session."""
-        self.next.abandon()
-        if self._session is not None:
-            self._session.abandon()
-            self._forget()
+        for session in (self.next, self._session, self._former):
+            if session is not None:
+                session.abandon()
+        self._former = None
+        self._forget()
 
     @property
     def held_in(self) -> Session | None:
@@ -156,20 +161,24 @@ class Attempt:
             self._session, self.node.stem = self.next.take()
         return self._session
 
-    def _inherit(self) -> tuple[Session, Session | None]:
-        """Go on in the session to hold the lock in; that one, and the one before it, which is to be ended."""
-        before, (session, self.node.stem) = self._session, self.next.take()
-        session.keep_alive(wanted=False)  # from now on it lives by writes
+    def _inherit(self, deadline: Deadline) -> Session:
+        """Go on in the session to hold the lock in; the one before it is ended when there is time."""
+        self._leave_former(deadline)
+        self._former, (session, self.node.stem) = self._session, self.next.take()
         self._session, self._queues = session, False
-        return session, before
+        return session
 
     def _begin_anew(self, deadline: Deadline) -> Session:
         """As :meth:`_inherit`, when what the session before has in the queue must not be in our way."""
-        session, before = self._inherit()
-        if before is not None:
-            before.leave(deadline)
+        session = self._inherit(deadline)
+        self._leave_former(deadline)
         session.refresh(deadline)
         return session
+
+    def _leave_former(self, deadline: Deadline) -> None:
+        former, self._former = self._former, None
+        if former is not None:
+            former.leave(deadline)
 
     def _forget(self) -> None:
         self._session = self.turn = None
@@ -183,12 +192,10 @@ class Attempt:
             if held_in is not None:
                 return self._grant(held_in, deadline)
         session.refresh(deadline)
-        from kazoo.exceptions import NoNodeError
-
         names, self.node.root, record = session.ask(
             deadline, self.node.ask_line, self.node.ask_root, self.node.ask_record
         )
-        line = [] if isinstance(names, NoNodeError) else queue.in_order(names)
+        line = [] if isinstance(names, Exception) else queue.in_order(names)
         if not self.node.find(line) and self.next.has_node_in(line):
             # our position was handed over, and the answer was lost
             session = self._begin_anew(deadline)
@@ -202,8 +209,8 @@ class Attempt:
             if not self.node.is_open(ahead):
                 self.node.check_slots(session, deadline, ahead)
                 return None
-        held_in = self._grasp(session, deadline, record)
-        return None if held_in is None else self._grant(held_in, deadline)
+        taken_in = self._grasp(session, deadline, record)
+        return None if taken_in is None else self._grant(taken_in, deadline)
 
     def _grant(self, session: Session, deadline: Deadline) -> Grant:
         """The grant of the lock that is held in this session."""
@@ -239,9 +246,4 @@ class Attempt:
 
     def _hand_over(self, deadline: Deadline, record: Record) -> Session | None:
         """Have the lock in the session to hold it in, see :func:`grants.replace`; ``None``: it may not be our turn."""
-        if not grants.replace(self.node, *self.next.get(), deadline, record):
-            return None
-        session, before = self._inherit()
-        if before is not None:
-            before.dismiss()
-        return session
+        return self._inherit(deadline) if grants.replace(self.node, *self.next.get(), deadline, record) else None

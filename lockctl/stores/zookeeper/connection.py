@@ -1,187 +1,130 @@
-"""kazoo's connection, with time limits of our own.
-
-See :mod:`lockctl.stores.zookeeper.protocol` for what is replaced, and why.
-"""
+"""A connection to one server: requests go out in one piece, and their answers come in the same order."""
 
 from __future__ import annotations
 
-import errno
-import logging
-import random
-import socket
-import struct
-import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from kazoo.exceptions import (
-    EXCEPTIONS,
-    AuthFailedError,
-    ConnectionDropped,
-    SessionExpiredError,
-    SystemZookeeperError,
-)
-from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.connection import ConnectionHandler
+from kazoo.exceptions import AuthFailedError
 
 from lockctl.clock import boottime
-from lockctl.wire.stream import LARGEST_ANSWER
+from lockctl.stores.zookeeper import protocol
+from lockctl.stores.zookeeper.errors import NotAccepted
+from lockctl.wire.stream import LARGEST_ANSWER, Closed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from kazoo.retry import KazooRetry
+    from lockctl.stores.zookeeper.address import Place
+    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.stream import Stream
 
-SHORTEST_ATTEMPT = 0.3  # seconds to connect to one server: three round trips around the globe
-LONGEST_ATTEMPT = 3.0
-ATTEMPT_PART = 6  # of the session timeout: some servers may be dead before it is over
-PING_PART = 8  # of the session timeout: see `session` for why pings are so dense
-GAP_PART = 5  # of the session timeout, from the sending of one request to the answer to the next: see `session`
-SESSION_REQUIRES_AUTH = -124  # an error that kazoo does not know; it says so by closing the connection
-QUOTA_EXCEEDED = -125  # one that older kazoos do not know: inside of a transaction it would end the connection
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: discard what was not sent yet, so that no request arrives late
-
-logging.getLogger("kazoo").addHandler(logging.NullHandler())  # else its warnings end up on stderr
-logging.getLogger("kazoo").propagate = False
-EXCEPTIONS.setdefault(QUOTA_EXCEEDED, SystemZookeeperError)
+LENGTH = 4  # bytes before a message that say how long it is
 
 
-class Silence:
-    """A logger that says nothing; what matters is reported by ``Session``."""
+class Connection:
+    """One connection. After any error of a request it is of no more use: an answer may come late."""
 
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        return self._ignore
+    def __init__(self, stream: Stream, place: Place, last_zxid: int, told: set[tuple[str, bool]]) -> None:
+        """*last_zxid* is what the session has seen by now; see ``Link`` for *told*."""
+        self._stream = stream
+        self._place = place
+        self._told = told
+        self._watched: set[str] = set()  # paths
+        self._come = b""
+        self._welcome: tuple[int, int, bytes] | None = None
+        self._number = 0
+        self._asked: deque[tuple[int, Any]] = deque()  # requests, by number, whose answers are to come
+        self._answers: list[Any] = []
+        self.last_zxid = last_zxid
+        self.pinged = 0.0  # when the ping was sent whose answer is to come; CLOCK_BOOTTIME
+        self.ponged = 0.0  # when the last ping was sent that was answered
 
-    def _ignore(self, *_args: object, **_kwargs: object) -> None:
-        pass
+    def fileno(self) -> int:
+        """The descriptor, for a poll of several."""
+        return self._stream.fileno()
 
+    def greet(self, hello: Any, login: Any, deadline: Deadline) -> None:
+        """Ask for a session to begin or to continue; raises as :meth:`ask`."""
+        greeting = protocol.framed(bytes(hello.serialize()))
+        if login is not None:
+            greeting += protocol.numbered(protocol.LOGIN, login)
+        self._stream.send(greeting, deadline)
 
-class Connection(ConnectionHandler):  # type: ignore[misc]
-    """The loop that connects, sends and reads, in a thread of its own."""
+    def welcome(self, deadline: Deadline) -> tuple[int, int, bytes]:
+        """The answer to that: see :func:`protocol.welcome`. Raises as :meth:`ask`."""
+        while self._welcome is None:
+            self.receive(deadline)
+        return self._welcome
 
-    def __init__(self, client: Any, sleeper: KazooRetry) -> None:
-        """*client* is a ``Client`` of :mod:`lockctl.stores.zookeeper.protocol`."""
-        super().__init__(client, sleeper, logger=Silence())
-        self.pinging = False
-        self.session_timeout = 0.0  # seconds, as the server granted it; 0: no session yet
-        # when the last request was sent on this connection that was answered, or the connection itself was asked for;
-        # seconds on CLOCK_BOOTTIME
-        self.heard = 0.0
-        self.had_gap = False  # whether more time than a part of the session timeout lay between two of them
-        self._pinged = 0.0  # when the last ping was sent; CLOCK_BOOTTIME
-        self.failures: dict[str, BaseException] = {}  # of the last attempt at each server
-        self.rounds = 0  # that have begun: in each, all servers are tried
-        self._server: tuple[str, int] | None = None
-        self._avoid: tuple[str, int] | None = None
-        self._dropped: socket.socket | None = None
+    def ask(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
+        """Their answers. Raises ``Closed``, ``BackendUnavailable``, ``RequestInterrupted``, ``NotAccepted``."""
+        sent = []
+        for request in requests:
+            self._number += 1
+            self._asked.append((self._number, request))
+            sent.append(protocol.numbered(self._number, request))
+            if getattr(request, "watcher", None):
+                self._watched.add(request.path)
+        self._stream.send(b"".join(sent), deadline)
+        return self._await_answers(deadline)
 
-    def zk_loop(self) -> None:
-        """As kazoo's; at its end, nothing of the connection is left."""
-        try:
-            super().zk_loop()
-        finally:
-            self.close()  # the socket pair; nobody else is sure when it is not needed any more
-            self.client.tell()
-            if self.client.dismissed:
-                self.handler.stop()
+    def ping(self, deadline: Deadline) -> None:
+        """Keep the session alive; raises as :meth:`ask`."""
+        self.pinged = boottime()
+        self._stream.send(protocol.ping(), deadline)
 
-    def drop(self, *, avoid: bool = True) -> None:
-        """End the connection, so that another is made, with *avoid* to another server. From any thread."""
-        if avoid:
-            self._avoid = self._server
-        sock = self._socket
-        if sock is not None:
-            self._dropped = sock
+    def receive(self, deadline: Deadline) -> None:
+        """Take what comes next; raises as :meth:`ask`."""
+        come, start = self._come + self._stream.receive(deadline), 0
+        while len(come) >= (begin := start + LENGTH):
+            end = begin + int.from_bytes(come[start:begin], "big", signed=True)
+            if not 0 <= end - begin <= LARGEST_ANSWER:
+                raise self._rubbish()
+            if len(come) < end:
+                break
             try:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                # of the socket below TLS: the thread may be reading
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
-            except OSError:
-                pass  # not connected, or closed meanwhile
+                self._take(come[begin:end])
+            except NotAccepted:
+                raise  # at once: the server closes the connection now
+            except Exception:  # noqa: BLE001 - whatever it makes of rubbish
+                raise self._rubbish() from None
+            start = end
+        self._come = come[start:]
 
-    @property
-    def dropped(self) -> bool:
-        """Whether the connection was ended with :meth:`drop`, and its thread may not know it yet."""
-        return self._dropped is not None and self._dropped is self._socket
+    def close(self) -> None:
+        """Close; idempotent."""
+        self._stream.close()
 
-    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
-        """The addresses of all servers by chance, but the one that failed last at the end."""
-        self.rounds += 1
-        found = []
-        for host, port in self.client.hosts:
-            try:
-                addresses = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
-            except (OSError, UnicodeError):
-                self.failures[f"{host}:{port}"] = OSError(errno.ENOENT, "the name has no address")
-                continue
-            found += [(host, str(address[0]), port) for *_, address in addresses]
-        if not found:
-            self.client.tell()
-        chance = random.SystemRandom()
-        found.sort(key=lambda each: ((each[0], each[2]) == self._avoid, chance.random()))
-        return found
+    def _await_answers(self, deadline: Deadline) -> list[Any]:
+        while self._asked:
+            self.receive(deadline)
+        answers, self._answers = self._answers, []
+        return answers
 
-    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
-        asked: float = self.client._session_timeout / 1000  # noqa: SLF001
-        known = self.session_timeout or asked
-        limit = min(max(known / ATTEMPT_PART, SHORTEST_ATTEMPT), LONGEST_ATTEMPT)
-        self.handler.attempt_until = time.monotonic() + limit
-        self._server = (host, port)
-        self.handler.host = host
-        begun = boottime()
-        try:
-            read_timeout, _ = super()._connect(host, hostip, port)
-        except (SessionExpiredError, AuthFailedError):
-            raise
-        except Exception as failure:
-            self._avoid = self._server
-            cause = failure.__context__ if isinstance(failure.__context__, OSError) else failure
-            self.failures[f"{host}:{port}"] = cause
-            self.client.tell()
-            raise ConnectionDropped(str(failure)) from failure
-        finally:
-            self.handler.attempt_until = None
-        self.failures.clear()
-        self.session_timeout = read_timeout * 1.5 / 1000  # kazoo gives two thirds of it, in milliseconds
-        self.heard = begun
-        self.had_gap = False
-        self.client.tell()
-        # what kazoo derives its pings from: one each half of this, and an end when one was not answered
-        return self.session_timeout * 1000 * 2 / PING_PART, limit * 1000
+    def _take(self, message: bytes) -> None:
+        if self._welcome is None:
+            self._welcome = protocol.welcome(message)
+            return
+        number, zxid, error, start = protocol.header(message)
+        self.last_zxid = max(self.last_zxid, zxid)
+        if number == protocol.TOLD:
+            kind, path = protocol.event(message, start)
+            if path in self._watched:  # else it is nobody's
+                self._told.add((path, kind == protocol.DELETED))
+        elif number == protocol.PING:
+            self.ponged, self.pinged = self.pinged, 0.0
+        elif number == protocol.LOGIN:
+            if error:
+                raise NotAccepted(self._place)
+        else:
+            asked, request = self._asked.popleft()
+            if asked != number:
+                raise ValueError
+            answer = protocol.answer(request, error, message, start)
+            if isinstance(answer, AuthFailedError):
+                raise NotAccepted(self._place)
+            self._answers.append(answer)
 
-    def _read_socket(self, read_timeout: float) -> Any:
-        pinged = self.ping_outstanding.is_set()
-        try:
-            response = super()._read_socket(read_timeout)
-        except (ConnectionDropped, SessionExpiredError, AuthFailedError, KazooTimeoutError):
-            raise
-        except Exception as garbage:
-            # kazoo would end its thread, and with it the session
-            raise ConnectionDropped("not an answer of ZooKeeper") from garbage
-        if pinged and not self.ping_outstanding.is_set():
-            self.note_answer(self._pinged)
-        return response
-
-    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
-        if header.err == SESSION_REQUIRES_AUTH:
-            header = header._replace(err=AuthFailedError.code)
-        elif header.err and header.err not in EXCEPTIONS:
-            header = header._replace(err=SystemZookeeperError.code)
-        return super()._read_response(header, buffer, offset)
-
-    def note_answer(self, sent: float) -> None:
-        """Know that a request that was sent at *sent* on this connection has been answered."""
-        if boottime() - self.heard > self.session_timeout / GAP_PART:
-            self.had_gap = True
-        self.heard = max(self.heard, sent)
-
-    def _send_ping(self, connect_timeout: float) -> None:
-        if self.pinging:
-            if not self.ping_outstanding.is_set():
-                self._pinged = boottime()
-            super()._send_ping(connect_timeout)
-
-    def _read(self, length: int, timeout: float) -> bytes:
-        if not 0 <= length <= LARGEST_ANSWER:
-            raise ConnectionDropped("not an answer of ZooKeeper")
-        data: bytes = super()._read(length, timeout)
-        return data
+    def _rubbish(self) -> Closed:
+        return Closed(f"{self._stream.where}: not an answer of ZooKeeper")

@@ -1,15 +1,15 @@
-"""What would break locks in ZooKeeper, asked by kazoo, and each server by its four letter words."""
+"""What would break locks in ZooKeeper, asked in a session, and each server by its four letter words."""
 
 from __future__ import annotations
 
 import socket
 
 from lockctl.durations import format_duration
-from lockctl.errors import BackendUnavailable
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.finding import Check
 from lockctl.names import printable
 from lockctl.stores.zookeeper.address import read_url
-from lockctl.stores.zookeeper.session import Session
+from lockctl.stores.zookeeper.session import Session, library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,19 +61,19 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     place = read_url(url)
     found.words["root"] = place.root
     try:
-        import kazoo.client  # noqa: F401 - only whether it is there
-    except ImportError:
+        library()
+    except ConfigError:
         found.lacks("zookeeper", needed=True)
         return
     wanted = SESSION_PER_TTL * found.ttl
     session = Session(place, wanted)
     try:
-        _ask(session, deadline, "exists_async", "/")
-        found.measure(lambda: _ask(session, deadline, "exists_async", place.root) and None)
+        _ask(session, deadline, "exists", "/")
+        found.measure(lambda: _ask(session, deadline, "exists", place.root) and None)
         granted = session.timeout
         seen = f"{format_duration(granted)}, for a lease of {format_duration(granted / SESSION_PER_TTL)}"
         found.judge(SESSION, seen, warns=granted != wanted)
-        config = _ask(session, deadline, "get_async", CONFIG)
+        config = _ask(session, deadline, "get", CONFIG)
         listed = config[0].count(b"server.") if isinstance(config, tuple) else 0
         _judge_servers(place, max(1, listed), found, deadline)
         _judge_rights(session, place, found, deadline)
@@ -82,7 +82,7 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
 
 
 def _ask(session: Session, deadline: Deadline, method: str, *words: object) -> Any:
-    """The answer to one request of kazoo's; it may be an exception."""
+    """The answer to one request; it may be an exception."""
     return session.ask(deadline.sooner(PATIENCE), lambda client: getattr(client, method)(*words))[0]
 
 
@@ -136,26 +136,23 @@ def _judge_rights(session: Session, place: Place, found: Examination, deadline: 
     from kazoo.exceptions import NoAuthError, NoNodeError
 
     parent = place.root
-    while (seen := _ask(session, deadline, "exists_async", parent)) is None and parent.rpartition("/")[0]:
+    while isinstance(seen := _ask(session, deadline, "exists", parent), NoNodeError) and parent.rpartition("/")[0]:
         parent = parent.rpartition("/")[0]
-    if seen is None:
+    if isinstance(seen, NoNodeError):
         parent = ""
     # in a transaction with a step that must fail: nothing is made
-    made: list[Any] = session.ask(deadline.sooner(PATIENCE), lambda client: _impossible(client, f"{parent}/{NAME}"))[0]
+    path = f"{parent}/{NAME}"
+    (made,) = session.ask(
+        deadline.sooner(PATIENCE),
+        lambda client: client.transaction(client.create(path), client.check("/", IMPOSSIBLE)),
+    )
     if not isinstance(made, list):
         raise BackendUnavailable(f"{place}: {printable(str(made))}")
     refused = isinstance(made[0], NoAuthError)
     found.judge(RIGHTS, f"no node may be made below {parent or '/'}" if refused else "nodes may be made", fails=refused)
-    acl = _ask(session, deadline, "get_acls_async", parent or "/")
+    acl = _ask(session, deadline, "rights", parent or "/")
     anyone = isinstance(acl, tuple) and any(each.id.scheme == "world" and each.perms & 8 for each in acl[0])
     if isinstance(acl, NoNodeError):
         anyone = False
     is_open = place.user is None or (anyone and parent == place.root)
     found.judge(OPEN, "everybody may delete nodes" if is_open else "nodes belong to their user", warns=is_open)
-
-
-def _impossible(client: Any, path: str) -> Any:
-    transaction = client.transaction()
-    transaction.create(path)
-    transaction.check("/", IMPOSSIBLE)
-    return transaction.commit_async()

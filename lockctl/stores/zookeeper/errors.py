@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import errno
+import os
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
+from lockctl.wire.stream import Closed, Nobody
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from lockctl.stores.zookeeper.address import Place
+    from lockctl.wire.deadline import Deadline
 
-NOBODY_THERE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOENT}  # said at once by our own host
+    Server = tuple[str, int]
+
 FULL = "more connections from this host than maxClientCnxns in zoo.cfg (60 unless changed)"
 CLOSES = f"it closes the connection: no quorum, {FULL}, not ZooKeeper, or a port for TLS (zookeepers://)"
 CLOSES_KNOWN = f"it closes the connection: no quorum, {FULL}, or its data are older than what this session has seen"
+
+
+class SessionLost(Exception):
+    """The server has ended the session, and with it all its nodes."""
 
 
 def refusal(place: Place, failure: Exception, path: str) -> BackendUnavailable:
@@ -29,67 +34,63 @@ def forbidden(place: Place) -> ConfigError:
     return ConfigError(f"{place}: no permission below {place.root}: check user, password and the ACLs there")
 
 
-def not_accepted(place: Place) -> ConfigError:
-    """The error that says that the servers do not accept who we are."""
-    if place.user is None:
-        return ConfigError(f"{place}: the server wants a user name and a password")
-    return ConfigError(f"{place}: the server does not accept the user name or password")
+class NotAccepted(ConfigError):
+    """The servers do not accept who we are."""
+
+    def __init__(self, place: Place) -> None:
+        """*place* says as whom we come."""
+        wants = (
+            "wants a user name and a password" if place.user is None else "does not accept the user name or password"
+        )
+        super().__init__(f"{place}: the server {wants}")
 
 
-def are_final(failures: Iterable[BaseException]) -> bool:
-    """Whether all these attempts to connect failed for reasons that only a person can change."""
-    return all(_is_final(failure) for failure in failures)
+class Servers:
+    """The servers of an ensemble, and how attempts to connect to them have failed."""
 
+    def __init__(self, place: Place, last: Server | None) -> None:
+        """Nothing has failed yet."""
+        self.place = place
+        self.failures: dict[Server, Exception] = {}  # of the last attempt at each server
+        self.last = last  # the one that answered last
+        self.avoided: Server | None = None  # the one that failed last
 
-def find_nobody(failures: Iterable[BaseException]) -> bool:
-    """Whether all these attempts to connect found no server."""
-    return all(getattr(failure, "errno", None) in NOBODY_THERE for failure in failures)
+    @property
+    def all_failed(self) -> bool:
+        """Whether an attempt to connect to each of the servers was the last one, and failed."""
+        return len(self.failures) == len(self.place.hosts)
 
+    def in_turn(self) -> list[Server]:
+        """All by chance, but first the one that answered last, and at the end the one that failed last."""
+        chance = {server: os.urandom(4) for server in self.place.hosts}
+        return sorted(chance, key=lambda each: (each == self.avoided, each != self.last, chance[each]))
 
-def say_nothing(failures: Iterable[BaseException]) -> bool:
-    """Whether in all these attempts to connect the server closed the connection and said nothing."""
-    return not any(map(_reason, failures))
+    def note(self, server: Server, failure: Exception, deadline: Deadline) -> None:
+        """An attempt has failed; if the time was too short for it, an earlier one tells more."""
+        self.avoided = server
+        if deadline.left() > 0 or server not in self.failures:
+            self.failures[server] = failure
 
+    def say_nothing(self) -> bool:
+        """Whether at the last attempt each of them has closed the connection, and said nothing."""
+        return self.all_failed and all(isinstance(failure, Closed) for failure in self.failures.values())
 
-def in_words(failures: dict[str, BaseException], *, known: bool) -> str:
-    """One reason of each server on one line, equal ones together; *known*: the session has seen data of theirs."""
-    closes = CLOSES_KNOWN if known else CLOSES
-    reasons: dict[str, list[str]] = {}
-    for server, failure in sorted(failures.items()):
-        reasons.setdefault(_reason(failure) or closes, []).append(server)
-    if len(reasons) == 1:
-        return next(iter(reasons))
-    return "; ".join(f"{', '.join(servers)}: {reason}" for reason, servers in reasons.items())
+    def check(self, *, known: bool, begun: bool) -> None:
+        """Raise if all servers refuse us for good, or if it has *begun* in vain: no server is there."""
+        failures = self.failures.values()
+        if self.all_failed and all(isinstance(failure, ConfigError) for failure in failures):
+            raise ConfigError(f"{self.place}: {self.in_words(known=known)}")
+        if self.all_failed and begun and all(isinstance(failure, Nobody) for failure in failures):
+            message = f"{self.place}: {self.in_words(known=known)}"
+            raise BackendUnavailable(message)
 
-
-def _is_final(failure: BaseException) -> bool:
-    """Whether an attempt to connect failed for a reason that only a person can change."""
-    if "ssl" not in type(failure).__module__:
-        return False
-    import ssl
-
-    # TLS 1.3 tells with an alert, after the handshake, that our certificate is missing or refused
-    return isinstance(failure, ssl.SSLCertVerificationError) or "ALERT" in (getattr(failure, "reason", "") or "")
-
-
-def _reason(failure: BaseException) -> str:
-    """Why an attempt to connect failed; empty when the server closed the connection and said nothing."""
-    verify = getattr(failure, "verify_message", "")
-    if verify:
-        remedy = "ca= names the file of its authority, tls_name= the name in it"
-        return f"the server's certificate is not accepted: {verify} ({remedy})"
-    reason = getattr(failure, "reason", None)
-    if isinstance(reason, str):
-        words = reason.replace("_", " ").lower()
-        if "ALERT" in reason:
-            return f"the server refuses TLS with us: {words} (cert= and key= name our certificate)"
-        return f"TLS: {words}"
-    if isinstance(failure, ConfigError):
-        return str(failure)
-    if isinstance(failure, (BrokenPipeError, ConnectionResetError)):
-        return ""  # it was closed before all was sent: sooner than the server that closes it is usually seen to
-    if isinstance(failure, OSError):
-        return printable(failure.strerror or str(failure) or "failed")
-    if type(failure).__name__ == "KazooTimeoutError":
-        return "no answer"
-    return ""
+    def in_words(self, *, known: bool) -> str:
+        """One reason of each server on one line, equal ones together; *known*: the session has seen data of theirs."""
+        closes = CLOSES_KNOWN if known else CLOSES
+        reasons: dict[str, list[str]] = {}
+        for server, failure in sorted((self.place.shown(server), failure) for server, failure in self.failures.items()):
+            reason = str(failure).removeprefix(f"{server}: ").removeprefix("cannot connect: ")
+            reasons.setdefault(closes if isinstance(failure, Closed) else reason, []).append(server)
+        if len(reasons) == 1:
+            return next(iter(reasons))
+        return "; ".join(f"{', '.join(servers)}: {reason}" for reason, servers in reasons.items())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.zookeeper.node import Node
+    from lockctl.stores.zookeeper.protocol import Requests
     from lockctl.stores.zookeeper.session import Call, Session
     from lockctl.stores.zookeeper.tokens import Record
     from lockctl.wire.deadline import Deadline
@@ -70,6 +71,10 @@ def replace(node: Node, session: Session, stem: str, deadline: Deadline, record:
     """
     name = stem + (node.name or "")[len(node.stem) :]
     waiting, path = node.data, f"{node.parent}/{name}"
+
+    def ask_node(client: Requests) -> Any:
+        return client.get(path)
+
     while True:
         _read_floor(node, session, deadline, record)
         token = record.next_token(wall())
@@ -77,19 +82,22 @@ def replace(node: Node, session: Session, stem: str, deadline: Deadline, record:
         if node.asked is not None:
             node.data = queue.with_revocation(node.data, node.claim.owner, *node.asked)
         session.refresh(deadline)
-        said, found, names, node.root, seen = session.ask(
-            deadline,
-            _granting(node, record, token, name, node.data),
-            lambda client: client.get_async(path),
-            # the server has seen our transaction when it answers: who is before us now, nobody can join
-            node.ask_line,
-            node.ask_root,
-            node.ask_record,
-        )
+        # the server has seen our transaction when it answers the next one: who is before us now, nobody can join
+        calls = [_granting(node, record, token, name, node.data), node.ask_line]
+        if record.version == MISSING:
+            calls.append(ask_node)  # else the record shows the time
+        said, names, *made = session.ask(deadline, *calls)
         answers = _of_nodes(record, said)
-        line = [] if isinstance(names, Exception) else queue.in_order(names)
-        if _is_replaced(session, path, answers, found):
+        if not (isinstance(answers, Exception) or any(isinstance(answer, Exception) for answer in answers)):
+            stat = made[0][1] if made and not isinstance(made[0], Exception) else answers[0]
+            node.issued, node.leader_time = token, getattr(stat, "mtime", 0)
             break
+        found, names, seen = session.ask(deadline, ask_node, node.ask_line, node.ask_record)
+        if _is_replaced(session, path, answers, found):
+            # by an earlier attempt
+            node.issued, node.data, node.leader_time = tokens.token_in(found[0]), found[0], found[1].ctime
+            break
+        line = _in_order(names)
         if not tokens.is_other(answers[0]):
             _judge_refusal(node, session, deadline, answers, path)
             continue
@@ -97,11 +105,8 @@ def replace(node: Node, session: Session, stem: str, deadline: Deadline, record:
         if node.name not in line or record.until > node.leader_time or not node.is_open(node.ahead(line)):
             node.data, node.acquired_at = waiting, None
             return False
-    node.issued, node.raised, node.leader_time = token, record.after(token), found[1].ctime
-    if isinstance(answers[0], Exception):
-        node.issued, node.data = tokens.token_in(found[0]), found[0]  # by an earlier attempt
-    node.name, node.version = name, 0  # not that of a revocation: it is to be noticed
-    _check_turn(node, session, deadline, line)
+    node.raised, node.name, node.version = record.after(token), name, 0  # not that of a revocation: it is noticed
+    _check_turn(node, session, deadline, _in_order(names))
     return True
 
 
@@ -111,24 +116,28 @@ def _granting(node: Node, record: Record, token: int, name: str, data: bytes) ->
     It replaces the node of a waiter, whose number is in *name*; if we have none, the server adds a number.
     """
 
-    def commit(client: Any) -> Any:
-        transaction = client.transaction()
-        record.write(transaction, node.record, record.raised(token, node.leader_time))
+    def commit(client: Requests) -> Any:
+        parts = [record.write(client, node.record, record.raised(token, node.leader_time))]
         if node.name is not None:
-            transaction.delete(node.path, node.version)
-        transaction.create(f"{node.parent}/{name}", data, ephemeral=True, sequence=node.name is None)
+            parts.append(client.delete(node.path, node.version))
+        parts.append(client.create(f"{node.parent}/{name}", data, ephemeral=True, sequence=node.name is None))
         if record.floor is not None:
             unchanged = max(record.floor.version, 0)  # 0: also of a node that was made since and that nobody raised
-            transaction.check(node.place.records, unchanged)
-        return transaction.commit_async()
+            parts.append(client.check(node.place.records, unchanged))
+        return client.transaction(*parts)
 
     return commit
+
+
+def _in_order(names: Any) -> list[str]:
+    """The queue in an answer to ``Node.ask_line``."""
+    return [] if isinstance(names, Exception) else queue.in_order(names)
 
 
 def _read_floor(node: Node, session: Session, deadline: Deadline, record: Record) -> None:
     """Have the floor in a record that there is not yet."""
     if record.version == MISSING and record.floor is None:
-        (answer,) = session.ask(deadline, lambda client: client.get_async(node.place.records))
+        (answer,) = session.ask(deadline, lambda client: client.get(node.place.records))
         record.floor = tokens.read(answer)
         if record.floor is None:
             _check_rights(session, [answer])

@@ -12,14 +12,14 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.clock import wall
 from lockctl.stores.zookeeper import tokens
-from lockctl.stores.zookeeper.session import SessionLost
+from lockctl.stores.zookeeper.errors import SessionLost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.model import Grant, Holder
-    from lockctl.stores.zookeeper.protocol import Client
+    from lockctl.stores.zookeeper.protocol import Requests
     from lockctl.stores.zookeeper.session import Session
     from lockctl.stores.zookeeper.tokens import Record
     from lockctl.wire.deadline import Deadline
@@ -42,15 +42,13 @@ def begin(session: Session, grant: Grant, node: str, hold: float, seen: Record, 
         "hold": hold,
     }
 
-    def commit(client: Client) -> Any:
-        transaction = client.transaction()
-        transaction.delete(node)
-        seen.write(transaction, record, documents.describe(grant.claim, {**extra, "last": max(seen.last, grant.token)}))
-        return transaction.commit_async()
+    def commit(client: Requests) -> Any:
+        data = documents.describe(grant.claim, {**extra, "last": max(seen.last, grant.token)})
+        return client.transaction(client.delete(node), seen.write(client, record, data))
 
     try:
         while True:
-            answers, found = session.ask(deadline, commit, lambda client: client.get_async(record))
+            answers, found = session.ask(deadline, commit, lambda client: client.get(record))
             if isinstance(answers, Exception):
                 raise session.strange(answers, record)
             # of a transaction that was refused, only one answer says why
@@ -84,7 +82,7 @@ def end(session: Session, path: str, record: tuple[bytes, Any], deadline: Deadli
     from kazoo.exceptions import BadVersionError, NoNodeError
 
     seen = tokens.Record(*record)
-    (answer,) = session.ask(deadline, lambda client: client.set_async(path, tokens.plain(seen.last), seen.version))
+    (answer,) = session.ask(deadline, lambda client: client.put(path, tokens.plain(seen.last), seen.version))
     if isinstance(answer, (BadVersionError, NoNodeError)):
         return False
     if isinstance(answer, Exception):

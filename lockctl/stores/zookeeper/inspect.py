@@ -33,7 +33,7 @@ def inspect(session: Session, name: str, deadline: Deadline) -> LockInfo:
     started = records.in_order(names, records.STARTED)
     for node in reversed(started[-2:]):  # the second if somebody removed the newest meanwhile, or spoilt it
         path = f"{runs}/{node}"
-        (found,) = session.ask(deadline, lambda client: client.get_async(path))  # noqa: B023
+        (found,) = session.ask(deadline, lambda client: client.get(path))  # noqa: B023
         last = records.read(found)
         if last is not None:
             return replace(lock, last_run=last)
@@ -54,9 +54,7 @@ def list_locks(session: Session, pattern: str, deadline: Deadline) -> Iterator[L
 def children(session: Session, deadline: Deadline) -> list[str]:
     """The nodes below the root: those of locks, and what else is there."""
     root = session.place.root
-    _, found = session.ask(
-        deadline, lambda client: client.sync_async(root), lambda client: client.get_children_async(root)
-    )
+    _, found = session.ask(deadline, lambda client: client.sync(root), lambda client: client.children(root))
     return [] if isinstance(found, Exception) else found
 
 

@@ -11,7 +11,8 @@ from lockctl.locks.native import NativeBackend
 from lockctl.model import Capabilities, Grant
 from lockctl.stores.zookeeper.address import USUAL, Place, read_url
 from lockctl.stores.zookeeper.claim import Attempt
-from lockctl.stores.zookeeper.session import Session, SessionLost, client_class
+from lockctl.stores.zookeeper.errors import SessionLost
+from lockctl.stores.zookeeper.session import Session, library
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -64,7 +65,7 @@ class ZooKeeperBackend(NativeBackend):
     def from_url(cls, url: Url) -> ZooKeeperBackend:
         """``zookeeper://H1:2181,H2:2181/ROOT?layout=kazoo|curator|curator-rw``; raises ``ConfigError``."""
         place = read_url(url)
-        client_class()  # now: loading it takes a part of a short lease that would else be counted
+        library()  # now: loading it takes a part of a short lease that would else be counted
         return cls(place)
 
     def _take(self, claim: Claim, deadline: Deadline) -> Grant | None:

@@ -1,6 +1,6 @@
-"""Many reads in one request, which ZooKeeper has since 3.6: a request for each takes kazoo longer than the server.
+"""Many reads in one request, which ZooKeeper has since 3.6: a request for each takes longer than all of them.
 
-kazoo does not have it. Servers that do not know it either are asked for one thing after the other.
+kazoo does not know it. Servers that do not know it either are asked for one thing after the other.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from kazoo.protocol.serialization import (
 from lockctl.errors import BackendUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lockctl.stores.zookeeper.protocol import Client
-    from lockctl.stores.zookeeper.session import Session
+    from lockctl.stores.zookeeper.session import Call, Session
     from lockctl.wire.deadline import Deadline
 
 AT_ONCE = 200  # reads in one request, or requests under way at a time
@@ -90,7 +87,7 @@ def read(
 
 def _ask(session: Session, before: list[Any], reads: list[Any], deadline: Deadline) -> list[Any]:
     try:
-        answers = session.ask(deadline, *map(_call, [*before, MultiRead(reads)]))[-1]
+        answers = session.ask(deadline, *_calls([*before, MultiRead(reads)]))[-1]
     except BackendUnavailable:
         # an answer that is too large ends the connection
         if len(reads) == 1 or deadline.left() <= 0:
@@ -98,16 +95,11 @@ def _ask(session: Session, before: list[Any], reads: list[Any], deadline: Deadli
         middle = len(reads) // 2
         return [part for some in (reads[:middle], reads[middle:]) for part in _ask(session, before, some, deadline)]
     if isinstance(answers, UnimplementedError):
-        return session.ask(deadline, *map(_call, [*before, *reads]))[len(before) :]
+        return session.ask(deadline, *_calls([*before, *reads]))[len(before) :]
     if isinstance(answers, Exception):
         raise session.strange(answers, reads[0].path)
     return list(answers)
 
 
-def _call(request: Any) -> Callable[[Client], Any]:
-    def call(client: Client) -> Any:
-        answer = client.handler.async_result()
-        client._call(request, answer)  # noqa: SLF001 - as kazoo's own methods do
-        return answer
-
-    return call
+def _calls(requests: list[Any]) -> list[Call]:
+    return [lambda _, request=request: request for request in requests]  # type: ignore[misc]

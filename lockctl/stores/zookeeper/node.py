@@ -10,7 +10,7 @@ import os
 
 from lockctl import documents
 from lockctl.clock import wall
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import ConfigError
 from lockctl.model import EXCLUSIVE
 from lockctl.stores.zookeeper import queue, tokens
 from lockctl.stores.zookeeper.queue import Vanished
@@ -86,7 +86,7 @@ class Node:
         data = None
         if self.claim.slots > 1:
             path = f"{self.parent}/{ahead[0]}"
-            (found,) = session.ask(deadline, lambda client: client.get_async(path))
+            (found,) = session.ask(deadline, lambda client: client.get(path))
             data = None if isinstance(found, Exception) else found[0]
         wrong = share.disagreement(self.parent, ahead[0], data, self.claim)
         if wrong:
@@ -94,27 +94,29 @@ class Node:
 
     def ask_line(self, client: Any) -> Any:
         """Ask for the queue, for ``Session.ask``."""
-        return client.get_children_async(self.parent)
+        return client.children(self.parent)
 
     def ask_root(self, client: Any) -> Any:
         """Ask for the node above all locks, for ``Session.ask``."""
-        return client.get_async(self.place.root)
+        return client.get(self.place.root)
 
     def ask_record(self, client: Any) -> Any:
         """Ask for what is kept of the lock, for ``Session.ask``."""
-        return client.get_async(self.record)
+        return client.get(self.record)
 
     def look(self, session: Session, deadline: Deadline) -> tuple[list[str], Any]:
-        """The queue as the leader knows it, and the answer to :meth:`ask_record`, which is not older."""
-        from kazoo.exceptions import NoNodeError
+        """The queue as the leader knows it, and the answer to :meth:`ask_record`, which is not older.
 
-        _, names, record = session.ask(
+        While we have a node, the node above all locks is the one that is seen here, too.
+        """
+        _, names, record, self.root = session.ask(
             deadline,
-            lambda client: client.sync_async(self.parent),
+            lambda client: client.sync(self.parent),
             self.ask_line,
             self.ask_record,
+            self.ask_root,
         )
-        return [] if isinstance(names, NoNodeError) else queue.in_order(names), record
+        return [] if isinstance(names, Exception) else queue.in_order(names), record
 
     def seen(self, session: Session, answer: Any) -> Record:
         """The record in an answer to :meth:`ask_record`; raises ``BackendUnavailable``."""
@@ -145,11 +147,11 @@ class Node:
         from kazoo.exceptions import BadVersionError, NoNodeError
 
         path, version, self.data = self.path, self.version, data
-        (stat,) = session.ask(deadline, lambda client: client.set_async(path, data, version))
+        (stat,) = session.ask(deadline, lambda client: client.put(path, data, version))
         written = not isinstance(stat, BadVersionError)
         if not written:
             # a write of ours whose answer was lost, or a revocation: the refusal renewed the session all the same
-            (found,) = session.ask(deadline, lambda client: client.get_async(path))
+            (found,) = session.ask(deadline, lambda client: client.get(path))
             if isinstance(found, NoNodeError):
                 raise Vanished
             if isinstance(found, Exception):
@@ -171,7 +173,7 @@ class Node:
     def remove(self, session: Session, deadline: Deadline) -> None:
         """Delete the node, if it is still there."""
         path = self.path
-        session.ask(deadline, lambda client: client.delete_async(path))
+        session.ask(deadline, lambda client: client.delete(path))
 
     def describe(self, token: int | None) -> bytes:
         """The document of a holder with this token; without one, of a waiter."""
@@ -192,27 +194,17 @@ class NextSession:
         self._timeout = timeout
         self._made: tuple[Session, str] | None = None
 
-    def get(self) -> tuple[Session, str]:
-        """That of an earlier attempt if it is still alive. Raises ``BackendUnavailable``: there are no threads."""
+    def get(self, beside: Session | None = None) -> tuple[Session, str]:
+        """That of an earlier attempt if it is still alive, as far as is known; see ``Session`` for *beside*."""
         if self._made is None or self._made[0].expired:
             self.abandon()
-            self._made = Session(self._place, self._timeout), stem(self._place, self._claim)
+            self._made = Session(self._place, self._timeout, beside), stem(self._place, self._claim)
         return self._made
 
     def take(self) -> tuple[Session, str]:
         """As :meth:`get`; the next time it is another one."""
         made, self._made = self.get(), None
         return made
-
-    def stand_by(self, *, wanted: bool) -> None:
-        """Whether it is kept ready: connected, and alive while nothing is asked."""
-        try:
-            if wanted:
-                self.get()
-        except BackendUnavailable:
-            pass  # no threads for it now: it is made when it is needed
-        if self._made is not None:
-            self._made[0].keep_alive(wanted)
 
     @property
     def connected(self) -> bool:

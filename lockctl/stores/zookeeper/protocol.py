@@ -1,44 +1,52 @@
-"""kazoo's client with the parts replaced that have no time limit, hide what is needed, or talk.
+"""Requests of ZooKeeper, as kazoo writes and reads them on the wire.
 
-- Connecting: kazoo waits as long as a session for a server that does not answer, and verifies certificates
-  but not names. Here every attempt is short, and TLS is that of all backends.
-- The session timeout that the server granted: kazoo keeps it to itself.
-- Pings: kazoo keeps a session alive as long as the process runs. Here only a waiter's is; a holder's
-  session lives by its renewals, or a lease would not end with them.
-- A dead server: kazoo notices one only when it sends nothing itself. Here a request without an answer
-  ends the connection (:meth:`Connection.drop`), and the next attempt goes to another server first.
-- Threads die silently, nothing is logged, and nothing waits for them at exit.
-
-Uses what kazoo keeps to itself (checked with 2.10 and 2.11); tests against real servers hold it to that.
+Of kazoo, its records, errors and rights are used, and not its client: that has threads, each answer passes through
+three of them, and none of its waits has a time limit. Checked with kazoo 2.10 and 2.11.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kazoo.client import KazooClient
-from kazoo.protocol.serialization import Close
-from kazoo.protocol.states import KeeperState
-from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL
-
-from lockctl.stores.zookeeper.connection import Connection, Silence
-from lockctl.stores.zookeeper.handler import Handler
+from kazoo.exceptions import EXCEPTIONS, AuthFailedError, SystemZookeeperError
+from kazoo.protocol.serialization import Auth as Login
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Close,
+    Connect,
+    Create,
+    Create2,
+    Delete,
+    Exists,
+    GetACL,
+    GetChildren,
+    GetData,
+    Ping,
+    SetData,
+    Sync,
+    Transaction,
+    Watch,
+    int_int_struct,
+    reply_header_struct,
+)
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from ssl import SSLContext
-
     from lockctl.stores.zookeeper.address import Place
 
-RECONNECT = {"delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 0.25}  # seconds between two rounds
+ANY = -1  # the version of a node that is not compared
+EPHEMERAL, SEQUENCE = 1, 2
+PING, TOLD, LOGIN = -2, -1, -4  # numbers of what is no answer to a request
+DELETED = 2  # the event of a watch
+SESSION_REQUIRES_AUTH = -124  # an error that kazoo does not know
+QUOTA_EXCEEDED = -125  # one that older kazoos do not know, and that may be inside of an answer
+PASSWORD = bytes(16)  # of a session that there is not yet
+
+EXCEPTIONS.setdefault(QUOTA_EXCEEDED, SystemZookeeperError)
 
 
 class CloseSession(Close):  # type: ignore[misc]
-    """The end of a session, with an answer that can be waited for."""
-
-    def __bool__(self) -> bool:
-        return True  # kazoo gives no answer to a request that is an empty tuple
+    """The end of a session, with an answer."""
 
     @classmethod
     def deserialize(cls, _data: bytes, _offset: int) -> bool:
@@ -46,78 +54,103 @@ class CloseSession(Close):  # type: ignore[misc]
         return True
 
 
-class Client(KazooClient):  # type: ignore[misc]
-    """One session, connected and reconnected in the background until :meth:`abandon`."""
+class Requests:
+    """What can be asked of a server. Each method makes a request; those for writing are good for transactions, too."""
 
-    def __init__(
-        self,
-        place: Place,
-        session_timeout: float,
-        tell: Callable[[], None],
-        *,
-        context: Callable[[], SSLContext] | None,
-    ) -> None:
-        """*context* is asked for at each connection. *tell* is called from other threads whenever something changed.
+    def __init__(self, place: Place) -> None:
+        """New nodes belong to the user of the *place*, if it has one."""
+        self._acl = OPEN_ACL_UNSAFE if place.user is None else CREATOR_ALL_ACL
+        self.login = None if place.user is None else Login(0, "digest", f"{place.user}:{place.password}")
 
-        Nothing is sent before ``start_async``.
-        """
-        self.tell = tell
-        self.expired = False
-        self.refused = False
-        self.dismissed = False  # nobody waits for its end
-        handler = Handler(context, place.tls.tls_name if place.tls is not None else None)
-        retry = KazooRetry(max_tries=-1, sleep_func=handler.sleep_func, **RECONNECT)
-        auth = [("digest", f"{place.user}:{place.password}")] if place.user is not None else None
-        super().__init__(
-            hosts=place.addresses,
-            timeout=session_timeout,
-            handler=handler,
-            default_acl=CREATOR_ALL_ACL if auth else None,
-            auth_data=auth,
-            connection_retry=retry,
-            command_retry=retry,
-            logger=Silence(),
-        )
-        self._connection = Connection(self, self._conn_retry.copy())
+    def hello(self, last_zxid: int, timeout: float, session: int, password: bytes) -> Any:
+        """The first thing to be said on a connection; *session* 0 is a new one."""
+        return Connect(0, last_zxid, round(timeout * 1000), session, password, False)
 
-    @property
-    def link(self) -> Connection:
-        """The connection, for what only it knows."""
-        found: Connection = self._connection
-        return found
+    def close(self) -> Any:
+        """End the session with all that belongs to it."""
+        return CloseSession()
 
-    @property
-    def connected(self) -> bool:
-        """Whether a request may be sent now: one on a connection that was dropped would be lost with it."""
-        return bool(super().connected) and not self.link.dropped
+    def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, with_stat: bool = False
+    ) -> Any:
+        """Make a node; the answer is its path, *with_stat* beside its stat."""
+        kind = Create2 if with_stat else Create
+        return kind(path, data, self._acl, EPHEMERAL * ephemeral + SEQUENCE * sequence)
 
-    def _session_callback(self, state: Any) -> None:
-        if state == KeeperState.EXPIRED_SESSION:
-            self.expired = True
-            self._stopped.set()  # kazoo would go on with a new session, of which nobody here knows
-        if state == KeeperState.AUTH_FAILED:
-            self.refused = True
-        super()._session_callback(state)
-        self.tell()
+    def delete(self, path: str, version: int = ANY) -> Any:
+        """Remove a node."""
+        return Delete(path, version)
 
-    def close_session_async(self) -> Any:
-        """Ask the server to end the session with all that belongs to it."""
-        result = self.handler.async_result()
-        self._call(CloseSession(), result)
-        return result
+    def put(self, path: str, data: bytes, version: Any = ANY) -> Any:
+        """Write the data of a node; the answer is its stat."""
+        return SetData(path, data, version)
 
-    def dismiss(self) -> None:
-        """Have the session ended in the background, if the server is in reach; then close the connection."""
-        self.dismissed = True
-        if self.connected:
-            self.link.pinging = True  # shows it when the server does not answer any more
-            self.close_session_async()
-            self._stopped.set()  # without a connection it is given up
-        else:
-            self.abandon()
+    def check(self, path: str, version: Any) -> Any:
+        """Whether a node has this version, in a transaction."""
+        return CheckVersion(path, version)
 
-    def abandon(self) -> None:
-        """Connect no more, and tell the server nothing: as if the process had died. Does not wait."""
-        self._stopped.set()
-        self.link.drop()
-        self.handler.stop()
+    def transaction(self, *parts: Any) -> Any:
+        """All or nothing. The answer is one for each part, of which some are exceptions if nothing was done."""
+        return Transaction(parts)
+
+    def get(self, path: str, *, watch: bool = False) -> Any:
+        """Data and stat of a node; *watch* tells of their next change."""
+        return GetData(path, watch)
+
+    def children(self, path: str, *, watch: bool = False) -> Any:
+        """The names of the nodes below one; *watch* tells of their next change, and of the end of that one."""
+        return GetChildren(path, watch)
+
+    def exists(self, path: str) -> Any:
+        """The stat of a node."""
+        return Exists(path, False)
+
+    def rights(self, path: str) -> Any:
+        """The ACL of a node, and its stat."""
+        return GetACL(path)
+
+    def sync(self, path: str) -> Any:
+        """Have the server know all that the leader knows now."""
+        return Sync(path)
+
+
+def framed(content: bytes) -> bytes:
+    """What goes on the wire for one message."""
+    return len(content).to_bytes(4, "big") + content
+
+
+def numbered(number: int, request: Any) -> bytes:
+    """The message of a request."""
+    return framed(int_int_struct.pack(number, request.type) + request.serialize())
+
+
+def ping() -> bytes:
+    """The message that keeps a session alive."""
+    return framed(int_int_struct.pack(PING, Ping.type))
+
+
+def answer(request: Any, error: int, content: bytes, offset: int) -> Any:
+    """What became of a request: an exception if there was an *error*. Raises for what is no answer."""
+    if error == SESSION_REQUIRES_AUTH:
+        return AuthFailedError()
+    if error:
+        return EXCEPTIONS[error]() if error in EXCEPTIONS else SystemZookeeperError()
+    return request.deserialize(content, offset)
+
+
+def header(content: bytes) -> tuple[int, int, int, int]:
+    """Number, transaction and error of a message that came, and where its content begins."""
+    number, zxid, error = reply_header_struct.unpack_from(content)
+    return number, zxid, error, reply_header_struct.size
+
+
+def event(content: bytes, offset: int) -> tuple[int, str]:
+    """What has happened to a node that is watched."""
+    told, _ = Watch.deserialize(content, offset)
+    return told.type, told.path
+
+
+def welcome(content: bytes) -> tuple[int, int, bytes]:
+    """Milliseconds of the session, its number and password; no milliseconds: it has ended."""
+    said, _ = Connect.deserialize(content, 0)
+    return said.time_out, said.session_id, said.passwd

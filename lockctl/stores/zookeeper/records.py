@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 from lockctl import clock, documents, history
-from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.zookeeper import queue
-from lockctl.stores.zookeeper.session import SessionLost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ def last_success(session: Session, name: str, deadline: Deadline) -> float | Non
     from kazoo.exceptions import NoNodeError
 
     path = f"{session.place.kept(name)}/success"
-    _, found = session.ask(deadline, lambda client: client.sync_async(path), lambda client: client.get_async(path))
+    _, found = session.ask(deadline, lambda client: client.sync(path), lambda client: client.get(path))
     if isinstance(found, NoNodeError):
         return None
     if isinstance(found, Exception):
@@ -49,7 +47,7 @@ def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
     path = f"{session.place.kept(grant.claim.name)}/success"
     data = history.describe_success(grant)
     while True:
-        (found,) = session.ask(deadline, lambda client: client.get_async(path))
+        (found,) = session.ask(deadline, lambda client: client.get(path))
         if isinstance(found, NoNodeError):
             session.make(path, deadline)
             continue
@@ -67,7 +65,7 @@ def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
 
 def _put(session: Session, path: str, data: bytes, version: int, deadline: Deadline) -> Any:
     """The answer to writing a node that is still in this version."""
-    return session.ask(deadline, lambda client: client.set_async(path, data, version))[0]
+    return session.ask(deadline, lambda client: client.put(path, data, version))[0]
 
 
 def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
@@ -76,54 +74,46 @@ def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
 
     runs = container(session, name)
     while True:
-        made, names = session.ask(deadline, *_adding(runs, run))
+        made, names = session.ask(deadline, _adding(runs, run), lambda client: client.children(runs))
         if not isinstance(made, NoNodeError):
             break
         session.make(runs, deadline)
     if isinstance(made, Exception):
         raise session.strange(made, runs)
-    _remove_surplus(session, runs, run, names, deadline)
+    if not isinstance(names, Exception) and (old := _surplus(runs, run, names)):
+        session.ask(deadline, *map(_removing, old))
 
 
-def add_after_release(session: Session, node: str, name: str, run: Run, deadline: Deadline) -> bool:
-    """Remove the *node* of a holder, and add a run to the history in the same round trip; whether it was added.
+def add_at_the_end(session: Session, name: str, names: Any, run: Run, deadline: Deadline) -> bool:
+    """Add a run to the history and end the session in one round trip; whether it was added.
 
-    It is not where nothing was kept of the lock yet. Raises as ``Session.ask``: then neither is known.
+    *names* is the answer to a request for the runs that there are. Raises as ``Session.ask``: then neither is known.
     """
-    from kazoo.exceptions import NoNodeError
-
     runs = container(session, name)
-    removed, made, names = session.ask(deadline, lambda client: client.delete_async(node), *_adding(runs, run))
-    if isinstance(removed, Exception) and not isinstance(removed, NoNodeError):
-        raise session.strange(removed, node)
-    if isinstance(made, Exception):
-        return False
-    try:
-        _remove_surplus(session, runs, run, names, deadline)
-    except (SessionLost, BackendUnavailable, ConfigError):
-        pass  # the next one does
-    return True
+    old = () if isinstance(names, Exception) else _surplus(runs, run, names)
+    made, *_ = session.ask(deadline, _adding(runs, run), *map(_removing, old), lambda client: client.close())
+    session.abandon()
+    return not isinstance(made, Exception)
 
 
-def _adding(runs: str, run: Run) -> tuple[Call, Call]:
-    """The requests that add a run to its container, and read which there are."""
+def _adding(runs: str, run: Run) -> Call:
+    """The request that adds a run to its container."""
     path, data = f"{runs}/{_stem(run)}", history.describe(run)
-    return (
-        lambda client: client.create_async(path, data, sequence=True),
-        lambda client: client.get_children_async(runs),
-    )
+    return lambda client: client.create(path, data, sequence=True)
+
+
+def _removing(path: str) -> Call:
+    return lambda client: client.delete(path)
 
 
 def _stem(run: Run) -> str:
     return STARTED if run.started else OTHER
 
 
-def _remove_surplus(session: Session, runs: str, run: Run, names: Any, deadline: Deadline) -> None:
-    surplus = [] if isinstance(names, Exception) else in_order(names, _stem(run))[: -history.KEPT]
-    if len(surplus) > SURPLUS:
-        old = [f"{runs}/{node}" for node in surplus[:MOST_REMOVED]]
-        # another may remove them at the same time
-        session.ask(deadline, *[lambda client, path=path: client.delete_async(path) for path in old])
+def _surplus(runs: str, run: Run, names: list[str]) -> list[str]:
+    """The nodes of runs that are to be removed, among those of a container; another may do it at the same time."""
+    surplus = in_order(names, _stem(run))[: -history.KEPT]
+    return [f"{runs}/{node}" for node in surplus[:MOST_REMOVED]] if len(surplus) > SURPLUS else []
 
 
 def in_order(names: list[str], stem: str) -> list[str]:
@@ -136,9 +126,7 @@ def read_history(session: Session, name: str, deadline: Deadline) -> tuple[Run, 
     from kazoo.exceptions import NoNodeError
 
     runs = container(session, name)
-    _, names = session.ask(
-        deadline, lambda client: client.sync_async(runs), lambda client: client.get_children_async(runs)
-    )
+    _, names = session.ask(deadline, lambda client: client.sync(runs), lambda client: client.children(runs))
     if isinstance(names, NoNodeError):
         return ()
     if isinstance(names, Exception):
@@ -147,7 +135,7 @@ def read_history(session: Session, name: str, deadline: Deadline) -> tuple[Run, 
     if not wanted:
         return ()
     paths = [f"{runs}/{node}" for node in wanted]
-    found = session.ask(deadline, *[lambda client, path=path: client.get_async(path) for path in paths])
+    found = session.ask(deadline, *[lambda client, path=path: client.get(path) for path in paths])
     return history.in_order(filter(None, map(read, found)))
 
 

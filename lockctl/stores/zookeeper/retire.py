@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.zookeeper.address import Place
+    from lockctl.stores.zookeeper.protocol import Requests
     from lockctl.stores.zookeeper.session import Session
     from lockctl.wire.deadline import Deadline
 
@@ -61,7 +62,7 @@ class _Traces(Value):
 def unused(session: Session, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
     """See ``Backend``; a look tells no time, so it is by our clock which the leader's is taken for."""
     place, names = session.place, inspect.children(session, deadline)
-    (kept,) = session.ask(deadline, lambda client: client.get_children_async(place.records))
+    (kept,) = session.ask(deadline, lambda client: client.children(place.records))
     wanted = matching(names if isinstance(kept, Exception) else [*names, *kept], pattern)
     now, found = wall(), list[tuple[str, float]]()
     for start in range(0, len(wanted), NAMES_AT_ONCE):
@@ -86,14 +87,14 @@ def forget(session: Session, name: str, older_than: float, deadline: Deadline) -
 
     place = session.place
     path = f"{place.root}/{CLOCK}"
-    session.ask(deadline, lambda client: client.sync_async(place.root))
+    session.ask(deadline, lambda client: client.sync(place.root))
     (seen,) = _traces(session, place, [name], deadline)
     if not seen.is_unused(older_than, float("inf")):
         return False
     made, answer = session.ask(
         deadline,
-        lambda client: client.create_async(path, ephemeral=True, sequence=True, include_data=True),
-        lambda client: client.get_async(place.records),
+        lambda client: client.create(path, ephemeral=True, sequence=True, with_stat=True),
+        lambda client: client.get(place.records),
     )
     if isinstance(made, Exception):
         raise session.strange(made, path)
@@ -114,27 +115,25 @@ def forget(session: Session, name: str, older_than: float, deadline: Deadline) -
     return True
 
 
-def _removal(client: Any, place: Place, name: str, seen: _Traces, floor: Any) -> Any:
+def _removal(client: Requests, place: Place, name: str, seen: _Traces, floor: Any) -> Any:
     """The transaction that removes what was seen of a name, for ``Session.ask``; *floor*, data and stat, is raised."""
     lock, record = place.key(name), place.kept(name)
-    transaction = client.transaction()
+    parts = []
     if seen.lock is None:
-        transaction.create(lock)  # nobody has made it meanwhile, to take the lock
-        transaction.delete(lock)
+        parts += [client.create(lock), client.delete(lock)]  # nobody has made it meanwhile, to take the lock
     elif seen.is_our_lock:
-        transaction.delete(lock, seen.lock[1].version)
+        parts.append(client.delete(lock, seen.lock[1].version))
     if seen.success is not None:
-        transaction.delete(f"{record}/success", seen.success[1].version)
-    for run in seen.runs or ():
-        transaction.delete(f"{record}/runs/{run}")
+        parts.append(client.delete(f"{record}/success", seen.success[1].version))
+    parts += [client.delete(f"{record}/runs/{run}") for run in seen.runs or ()]
     if seen.runs is not None:
-        transaction.delete(f"{record}/runs")
+        parts.append(client.delete(f"{record}/runs"))
     if seen.record is not None:
-        transaction.delete(record, seen.record[1].version)
+        parts.append(client.delete(record, seen.record[1].version))
         if floor is not None and Record(*seen.record).last > Record(*floor).last:
             now = int(wall() * MICROSECONDS)  # so that it is raised once for many names
-            transaction.set_data(place.records, tokens.plain(now), floor[1].version)
-    return transaction.commit_async()
+            parts.append(client.put(place.records, tokens.plain(now), floor[1].version))
+    return client.transaction(*parts)
 
 
 def _traces(session: Session, place: Place, names: list[str], deadline: Deadline) -> list[_Traces]:
@@ -143,10 +142,10 @@ def _traces(session: Session, place: Place, names: list[str], deadline: Deadline
     for name in names:
         lock, record, runs = place.key(name), place.kept(name), records.container(session, name)
         calls += [
-            lambda client, path=lock: client.get_async(path),
-            lambda client, path=record: client.get_async(path),
-            lambda client, path=f"{record}/success": client.get_async(path),
-            lambda client, path=runs: client.get_children_async(path),
+            lambda client, path=lock: client.get(path),
+            lambda client, path=record: client.get(path),
+            lambda client, path=f"{record}/success": client.get(path),
+            lambda client, path=runs: client.children(path),
         ]
     answers = [_or_none(session, answer, place.root) for answer in session.ask(deadline, *calls)]
     rows = [answers[start : start + STEPS] for start in range(0, len(answers), STEPS)]
@@ -156,7 +155,7 @@ def _traces(session: Session, place: Place, names: list[str], deadline: Deadline
         for stem in (records.STARTED, records.OTHER)
         for run in records.in_order(row[-1] or [], stem)[-1:]
     ]
-    stats = session.ask(deadline, *[lambda client, path=path: client.exists_async(path) for path in newest])
+    stats = session.ask(deadline, *[lambda client, path=path: client.exists(path) for path in newest])
     times: dict[str, float] = {}
     for path, answer in zip(newest, stats, strict=True):
         stat = _or_none(session, answer, path)
@@ -179,7 +178,7 @@ def _without_surplus(session: Session, name: str, runs: list[str] | None, deadli
     surplus = [f"{records.container(session, name)}/{run}" for run in runs if run not in kept]
     for start in range(0, len(surplus), inspect.AT_ONCE):
         some = surplus[start : start + inspect.AT_ONCE]
-        session.ask(deadline, *[lambda client, path=path: client.delete_async(path) for path in some])
+        session.ask(deadline, *[lambda client, path=path: client.delete(path) for path in some])
     return sorted(kept)
 
 

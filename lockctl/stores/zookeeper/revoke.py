@@ -41,7 +41,7 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
         path, current = f"{place.key(name)}/{node}", holder(*held)
         if wanted.now:
             # the path is of this holder alone, so this compares and deletes; its renewals change the version
-            (answer,) = session.ask(deadline, lambda client: client.delete_async(path))  # noqa: B023
+            (answer,) = session.ask(deadline, lambda client: client.delete(path))  # noqa: B023
         elif current.owner is None:
             raise another_program(name)
         else:
@@ -64,10 +64,10 @@ def _request(session: Session, path: str, found: Any, owner: str, wanted: Revoca
     while not isinstance(found, Exception):
         data, stat = found
         asked, version = with_revocation(data, owner, wanted.by, wanted.reason), stat.version
-        (answer,) = session.ask(deadline, lambda client: client.set_async(path, asked, version))  # noqa: B023
+        (answer,) = session.ask(deadline, lambda client: client.put(path, asked, version))  # noqa: B023
         if not isinstance(answer, BadVersionError):
             return answer
-        (found,) = session.ask(deadline, lambda client: client.get_async(path))
+        (found,) = session.ask(deadline, lambda client: client.get(path))
     return found
 
 

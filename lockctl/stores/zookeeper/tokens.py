@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from lockctl.stores.zookeeper.protocol import Requests
+
 MISSING = -1  # the version of a record that there is not
 HEAD, TAIL = b'{"last":', b"}"
 DIGITS = 19  # at most, of a token
@@ -69,12 +71,11 @@ class Record:
         raised.last, raised.version = token, self.version + 1
         return raised
 
-    def write(self, transaction: Any, path: str, data: bytes) -> None:
-        """Add to a transaction that the record at *path* gets these data, if it is still as it was seen."""
+    def write(self, client: Requests, path: str, data: bytes) -> Any:
+        """The part of a transaction by which the record at *path* gets these data, if it is still as it was seen."""
         if self.version == MISSING:
-            transaction.create(path, data)
-        else:
-            transaction.set_data(path, data, self.version)
+            return client.create(path, data)
+        return client.put(path, data, self.version)
 
 
 def plain(token: int) -> bytes:

@@ -15,47 +15,42 @@ Whoever is to have the lock next looks for a hold (see :mod:`lockctl.stores.zook
 
 from __future__ import annotations
 
+import select
+
+from lockctl import clock
 from lockctl.errors import BackendUnavailable
 from lockctl.model import EXCLUSIVE
 from lockctl.stores.zookeeper.address import MADE_BY_US
+from lockctl.stores.zookeeper.errors import SessionLost
 from lockctl.stores.zookeeper.grant import cannot_make
 from lockctl.stores.zookeeper.queue import Vanished
-from lockctl.stores.zookeeper.session import SessionLost
+from lockctl.stores.zookeeper.session import Turn
+from lockctl.wire.deadline import NAP, READABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from lockctl.stores.zookeeper.claim import Attempt
     from lockctl.stores.zookeeper.node import Node
-    from lockctl.stores.zookeeper.session import Call, Notifier, Session
+    from lockctl.stores.zookeeper.session import Call, Session
     from lockctl.wire.deadline import Deadline
 
+PAUSE = 0.1  # seconds between two attempts to connect to all servers
 TICK = 0.002  # seconds: more than what is lost when the end of a hold is rounded to milliseconds
 
 
 def wait(attempt: Attempt, deadline: Deadline) -> None:
     """See ``Backend.wait``; returns early, or when the deadline has passed."""
     try:
-        session = attempt.queue_up(deadline)
-    except SessionLost:
-        return
-    session.keep_alive(wanted=True)
-    notifier = session.notifier()
-    try:
-        _until_turn(attempt, session, deadline, notifier)
+        _until_turn(attempt, attempt.queue_up(deadline), deadline)
     except (SessionLost, Vanished):
         pass  # a new position in the queue is needed: the next attempt sees to it
-    finally:
-        session.remove(notifier)
-        session.keep_alive(wanted=False)
-        attempt.next.stand_by(wanted=False)
 
 
-def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier: Notifier) -> None:
+def _until_turn(attempt: Attempt, session: Session, deadline: Deadline) -> None:
     """Return when it may be our turn, which the attempt finds out; raises as ``Session.ask``, and ``Vanished``."""
-    where, ends, entered, attempt.turn = str(attempt.place), _Ends(notifier), False, None
+    entered, attempt.turn = False, None
     while True:
+        session.told.clear()
         line, record = attempt.node.look(session, deadline)
         if not attempt.node.find(line):
             if entered:
@@ -69,20 +64,17 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline, notifier
             if free is not None:
                 attempt.turn = free
                 return
-            attempt.next.stand_by(wanted=True)
-            _outlast_hold(attempt, session, deadline, notifier)
+            _outlast_hold(attempt, session, deadline)
         else:
             last = _last(attempt, ahead)
-            if not _watch(attempt, ahead, last, session, deadline, ends):
+            if not _watch(attempt, ahead, last, session, deadline):
                 continue
             is_next = last is not None and attempt.node.is_open([name for name in ahead if name != last])
-            if is_next:
-                attempt.next.stand_by(wanted=True)
-            notifier.wait(deadline, where)
-            if is_next and ends.last == last and free is not None:
+            _listen(session, attempt.next.get(session)[0] if is_next else None, deadline)
+            if is_next and free is not None and (f"{attempt.node.parent}/{last}", True) in session.told:
                 attempt.turn = free
                 return
-        _outlast(session, deadline, notifier, where)
+        _outlast(session, deadline)
 
 
 def _enter(node: Node, session: Session, deadline: Deadline) -> None:
@@ -95,7 +87,7 @@ def _enter(node: Node, session: Session, deadline: Deadline) -> None:
     while True:
         (made,) = session.ask(
             deadline,
-            lambda client: client.create_async(path, data, ephemeral=True, sequence=True, include_data=True),
+            lambda client: client.create(path, data, ephemeral=True, sequence=True, with_stat=True),
         )
         if not isinstance(made, NoNodeError):
             break
@@ -107,20 +99,6 @@ def _enter(node: Node, session: Session, deadline: Deadline) -> None:
     node.data, node.version, node.leader_time = data, stat.version, stat.ctime
 
 
-class _Ends:
-    """The node whose end was told last."""
-
-    def __init__(self, notifier: Notifier) -> None:
-        self.last: str | None = None
-        self.notifier = notifier
-
-    def tell(self, event: Any) -> None:
-        """What kazoo calls, from a thread of its own; also when the connection is lost."""
-        if event.type == "DELETED":
-            self.last = event.path.rpartition("/")[2]
-        self.notifier.notify()
-
-
 def _last(attempt: Attempt, ahead: list[str]) -> str | None:
     """The last one before us whose end changes something; ``None``: it may be any of those who have a slot."""
     if attempt.claim.mode == EXCLUSIVE:
@@ -130,29 +108,26 @@ def _last(attempt: Attempt, ahead: list[str]) -> str | None:
     return share.last_of_others(ahead, attempt.claim)
 
 
-def _watch(
-    attempt: Attempt, ahead: list[str], last: str | None, session: Session, deadline: Deadline, ends: _Ends
-) -> bool:
-    """Be notified when something changes for us; false: it has changed already."""
+def _watch(attempt: Attempt, ahead: list[str], last: str | None, session: Session, deadline: Deadline) -> bool:
+    """Be told when something changes for us; false: it has changed already."""
     if last is None:
-        return _watch_slots(attempt, ahead, session, deadline, ends.notifier)
-    ends.last = None
+        return _watch_slots(attempt, ahead, session, deadline)
     # nobody has children here: such a watch shows the end of the node, and is silent at each renewal of a holder
     path = f"{attempt.node.parent}/{last}"
-    (found,) = session.ask(deadline, lambda client: client.get_children_async(path, watch=ends.tell))
+    (found,) = session.ask(deadline, lambda client: client.children(path, watch=True))
     return not isinstance(found, Exception)
 
 
-def _watch_slots(attempt: Attempt, ahead: list[str], session: Session, deadline: Deadline, notifier: Notifier) -> bool:
+def _watch_slots(attempt: Attempt, ahead: list[str], session: Session, deadline: Deadline) -> bool:
     """As :func:`_watch`, when only others who want a slot are before us."""
     from lockctl.stores.zookeeper import queue
 
     before = f"{attempt.node.parent}/{ahead[-1]}"
-    calls: list[Call] = [lambda client: client.get_children_async(attempt.node.parent, watch=notifier.notify)]
+    calls: list[Call] = [lambda client: client.children(attempt.node.parent, watch=True)]
     if len(ahead) > attempt.claim.slots:
         calls = [
-            lambda client: client.get_async(before, watch=notifier.notify),
-            lambda client: client.get_children_async(attempt.node.parent),
+            lambda client: client.get(before, watch=True),
+            lambda client: client.children(attempt.node.parent),
         ]
     answers = session.ask(deadline, *calls)
     if any(isinstance(answer, Exception) for answer in answers):
@@ -162,25 +137,52 @@ def _watch_slots(attempt: Attempt, ahead: list[str], session: Session, deadline:
     return attempt.node.find(line) and attempt.node.ahead(line) == ahead
 
 
-def _outlast_hold(attempt: Attempt, session: Session, deadline: Deadline, notifier: Notifier) -> None:
-    """Return when the hold that keeps us out may have ended, or at a notification."""
-    (record,) = session.ask(deadline, lambda client: client.get_async(attempt.node.record, watch=notifier.notify))
+def _outlast_hold(attempt: Attempt, session: Session, deadline: Deadline) -> None:
+    """Return when the hold that keeps us out may have ended, or when something is told."""
+    (record,) = session.ask(deadline, lambda client: client.get(attempt.node.record, watch=True))
     left = attempt.node.kept_out(session, deadline, record)
     if not left:
         return
     try:
-        notifier.wait(deadline.sooner(left + TICK), str(attempt.place))
+        _listen(session, attempt.next.get(session)[0], deadline.sooner(left + TICK))
     except BackendUnavailable:
         if deadline.left() <= 0:
             raise
 
 
-def _outlast(session: Session, deadline: Deadline, notifier: Notifier, where: str) -> None:
+def _outlast(session: Session, deadline: Deadline) -> None:
     """Wait until there is a connection again, for as long as the session may still be there."""
-    if session.connected or session.expired:
-        return
     patience = deadline.sooner(session.timeout)
-    while not session.connected and not session.expired:
-        notifier.wait(patience, where)
-        if session.is_outlived(patience):
-            raise SessionLost
+    while not session.connected:
+        try:
+            session.connect(patience)
+        except BackendUnavailable:
+            if patience.left() <= 0:
+                raise
+            if session.is_outlived(patience):
+                raise SessionLost from None
+            clock.pause(PAUSE, patience.interrupt)
+
+
+def _listen(session: Session, beside: Session | None, deadline: Deadline) -> None:
+    """Return when a watch of *session* has told something, or its connection was lost; raises as ``Deadline.wait``.
+
+    Meanwhile both sessions live on.
+    """
+    both = [session] if beside is None else [session, beside]
+    while session.connected and not session.told:
+        poll, wake = select.poll(), NAP
+        if deadline.interrupt is not None:
+            poll.register(deadline.interrupt, READABLE)
+        for each in both:
+            with Turn(each, deadline):
+                wake = min(wake, each.link.keep_alive(deadline))
+                if each.link.descriptor is not None:
+                    poll.register(each.link.descriptor, READABLE)
+        ready = [number for number, _ in poll.poll(min(wake, deadline.left()) * 1000 + 1)]
+        for each in both:
+            if each.link.descriptor in ready:
+                with Turn(each, deadline):
+                    each.link.read()
+        if not session.told:
+            deadline.check(str(session.place))

@@ -43,19 +43,7 @@ def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harnes
         assert harness.line("nightly") == []
 
 
-def test_a_request_after_one_without_an_answer_waits_for_the_next_connection(
-    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from lockctl.stores.zookeeper.connection import Connection
-
-    original = Connection._read_socket
-
-    def notice_late(self: Connection, read_timeout: float) -> Any:
-        if self.dropped:
-            time.sleep(0.3)
-        return original(self, read_timeout)
-
-    monkeypatch.setattr(Connection, "_read_socket", notice_late)
+def test_a_request_after_one_without_an_answer_is_sent_on_another_connection(harness: ZooKeeperHarness) -> None:
     client = harness.client()
     grant = take(client, harness.claim(ttl=20.0))
     harness.proxies[id(client)].mode = "drop_replies"
@@ -206,7 +194,7 @@ def test_what_is_not_zookeeper_is_unavailable_in_time(answer: bytes, opened: Cal
 def test_a_server_that_cannot_be_found_is_named_with_the_reason(opened: Callable[[str], ZooKeeperBackend]) -> None:
     with pytest.raises(BackendUnavailable, match=r"zookeeper at 127.0.0.1:1: (no answer .*: )?Connection refused"):
         opened("zookeeper://127.0.0.1:1").inspect("nightly", timeout=0.3)
-    with pytest.raises(BackendUnavailable, match=r"no address"):
+    with pytest.raises(BackendUnavailable, match=r"cannot resolve nowhere.invalid"):
         opened("zookeeper://nowhere.invalid").inspect("nightly", timeout=LIMIT)
 
 
@@ -267,7 +255,7 @@ def test_two_thousand_locks_are_listed_in_little_time(harness: ZooKeeperHarness)
     assert len(list(client.list("job-001?", timeout=LIMIT))) == 10
 
 
-def test_kazoo_says_nothing_and_leaves_the_process_free_to_end(
+def test_a_connection_that_was_reset_is_made_anew_without_a_word(
     harness: ZooKeeperHarness, capfd: pytest.CaptureFixture[str]
 ) -> None:
     client = harness.client()
@@ -279,7 +267,6 @@ def test_kazoo_says_nothing_and_leaves_the_process_free_to_end(
     client.renew(grant, timeout=LIMIT)
     client.close()
     assert capfd.readouterr() == ("", "")
-    assert isinstance(harness.admin, KazooClient)
 
 
 class Separable(ZooKeeper):

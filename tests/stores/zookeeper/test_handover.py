@@ -37,7 +37,7 @@ def session_of(client: ZooKeeperBackend, claim: Claim) -> Session:
 
 def identity(session: Session) -> str:
     """As the server lists it, for as long as it has it."""
-    return f"{session._client._session_id:#x}"
+    return f"{session.link.identity[0]:#x}"
 
 
 def listed(harness: ZooKeeperHarness) -> str:

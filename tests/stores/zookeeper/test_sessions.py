@@ -1,4 +1,4 @@
-"""Sessions of ZooKeeper: how long they last, what ends them, and what kazoo leaves behind."""
+"""Sessions of ZooKeeper: how long they last, what ends them, and what is left of them."""
 
 from __future__ import annotations
 

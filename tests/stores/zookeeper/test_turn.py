@@ -11,6 +11,7 @@ from tests.contract.harness import LIMIT, Background, refused, take
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
 from tests.stores.zookeeper.test_handover import session_of
+from tests.stores.zookeeper.test_waiting import watches
 
 if TYPE_CHECKING:
     from lockctl.model import Claim, Grant
@@ -25,9 +26,9 @@ def wait_behind(
     """A client that waits as the last of so many, with its watch, for the claim beside it."""
     client, claim = harness.client(), harness.claim(ttl=5.0, **mode)
     assert refused(client, claim)
+    before = watches(harness.server)
     waiting = start_waiting(client, claim, holder, count=count)
-    before = harness.line("nightly")[-2]
-    eventually(lambda: before in session_of(client, claim)._client._child_watchers)
+    eventually(lambda: watches(harness.server) > before)
     return client, claim, waiting
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import _thread
-import os
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl import stores
+from lockctl.errors import ConfigError
 from lockctl.stores.zookeeper import queue
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.url import parse_url
@@ -68,25 +67,12 @@ def test_files_for_tls_that_cannot_be_used_are_named(opened: Callable[[str], Zoo
         opened("zookeepers://127.0.0.1:1/?ca=/does/not/exist").try_acquire(claim(), timeout=1.0)
 
 
-def test_without_a_thread_for_the_connection_the_backend_is_out_of_reach(
-    opened: Callable[[str], ZooKeeperBackend],
-) -> None:
-    backend = opened("zookeeper://127.0.0.1:1/locks")
-    descriptors = len(os.listdir("/proc/self/fd"))
-    before = _thread.stack_size(1 << 47)  # bytes: more than the addresses of a process
-    try:
-        with pytest.raises(BackendUnavailable, match="no threads for it"):
-            backend.inspect("nightly", timeout=1.0)
-    finally:
-        _thread.stack_size(before)
-    assert len(os.listdir("/proc/self/fd")) <= descriptors
-
-
 def test_without_kazoo_one_line_says_how_to_get_it(
     opened: Callable[[str], ZooKeeperBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "lockctl.stores.zookeeper.protocol", raising=False)
-    monkeypatch.setitem(sys.modules, "kazoo.client", None)
+    monkeypatch.delitem(sys.modules, "lockctl.stores.zookeeper.connection", raising=False)
+    monkeypatch.delattr(stores.zookeeper, "connection", raising=False)
+    monkeypatch.setitem(sys.modules, "kazoo.exceptions", None)
     with pytest.raises(
         ConfigError, match=r"^the zookeeper backend needs kazoo: \S*pip install 'lockctl\[zookeeper\]'$"
     ):
