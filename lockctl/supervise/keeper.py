@@ -226,9 +226,11 @@ class Keeper:
         return sender != 0 and sender in tree.descendants(self._guard.pid)
 
     def _take_reports(self) -> None:
-        if self._renewer is not None:
-            for report in self._renewer.take():
-                self._do(self._live.report(self._clock(), report))
+        reports = [] if self._renewer is None else self._renewer.take()
+        if reports:
+            self._take_frames()  # the job may be over, and its lock given back by the guard: that is no loss
+        for report in () if self._finished else reports:
+            self._do(self._live.report(self._clock(), report))
 
     def _due(self) -> None:
         if self._finished:
