@@ -71,6 +71,10 @@ class Place(Value):
         """The node for what is kept of a lock without a holder: outside of the lock, where no tool looks for one."""
         return f"{self.records}/{name}"
 
+    def runs(self, name: str) -> str:
+        """The node whose children are the runs of a lock."""
+        return f"{self.kept(name)}/runs"
+
 
 def token_domain(data: bytes, stat: Any) -> str:
     """The domain of the tokens below a root with these *data* and *stat*.

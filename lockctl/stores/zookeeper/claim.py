@@ -117,7 +117,7 @@ class Attempt:
         if session is not None and session.connected:
             from lockctl.stores.zookeeper import records
 
-            path, runs = self.node.path, records.container(session, self.claim.name)
+            path, runs = self.node.path, session.place.runs(self.claim.name)
             try:
                 _, names = session.ask(
                     deadline, lambda client: client.delete(path), lambda client: client.children(runs)

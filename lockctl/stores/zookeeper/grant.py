@@ -123,7 +123,8 @@ def _granting(node: Node, record: Record, token: int, name: str, data: bytes) ->
         parts.append(client.create(f"{node.parent}/{name}", data, ephemeral=True, sequence=node.name is None))
         if record.floor is not None:
             unchanged = max(record.floor.version, 0)  # 0: also of a node that was made since and that nobody raised
-            parts.append(client.check(node.place.records, unchanged))
+            runs = client.create(node.place.runs(node.claim.name))  # so that the first run finds where to be added
+            parts += [runs, client.check(node.place.records, unchanged)]
         return client.transaction(*parts)
 
     return commit
@@ -145,14 +146,15 @@ def _read_floor(node: Node, session: Session, deadline: Deadline, record: Record
 
 
 def _of_nodes(record: Record, answers: Any) -> Any:
-    """The answers to a transaction of :func:`_granting` without that about the floor.
+    """The answers to a transaction of :func:`_granting` without those about the runs and the floor.
 
-    That it has changed is said as if the record had: both are read anew then.
+    That the floor has changed is said as if the record had: both are read anew then.
     """
     if record.floor is None or isinstance(answers, Exception):
         return answers
-    *others, floor = answers
-    return [floor, *others[1:]] if tokens.is_reason(floor) else others
+    *others, runs, floor = answers
+    reasons = [answer for answer in (runs, floor) if tokens.is_reason(answer)]
+    return [*reasons, *others[1:]] if reasons else others
 
 
 def _is_replaced(session: Session, path: str, answers: Any, found: Any) -> bool:

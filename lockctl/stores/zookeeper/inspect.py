@@ -27,7 +27,7 @@ LONGEST_IDENTIFIER = 128  # characters of what another tool says about itself
 
 def inspect(session: Session, name: str, deadline: Deadline) -> LockInfo:
     """One lock as it is now, with its last run."""
-    runs = records.container(session, name)
+    runs = session.place.runs(name)
     (sight,), (names,) = see(session, [name], deadline, beside=(runs,))
     lock = sight.lock(name, session.place)
     started = records.in_order(names, records.STARTED)

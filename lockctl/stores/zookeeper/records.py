@@ -22,11 +22,6 @@ SURPLUS = 10  # runs beyond those that are kept, before some are removed: then w
 MOST_REMOVED = 200  # at a time
 
 
-def container(session: Session, name: str) -> str:
-    """The node whose children are the runs of a lock."""
-    return f"{session.place.kept(name)}/runs"
-
-
 def last_success(session: Session, name: str, deadline: Deadline) -> float | None:
     """See ``Backend.last_success``; raises as ``Session.ask``."""
     from kazoo.exceptions import NoNodeError
@@ -72,7 +67,7 @@ def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
     """See ``Backend.remember``; raises as ``Session.ask``."""
     from kazoo.exceptions import NoNodeError
 
-    runs = container(session, name)
+    runs = session.place.runs(name)
     while True:
         made, names = session.ask(deadline, _adding(runs, run), lambda client: client.children(runs))
         if not isinstance(made, NoNodeError):
@@ -85,12 +80,15 @@ def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
 
 
 def add_at_the_end(session: Session, name: str, names: Any, run: Run, deadline: Deadline) -> bool:
-    """Add a run to the history and end the session in one round trip; whether it was added.
+    """Add a run to the history and end the session, as a rule in one round trip; whether it was added.
 
     *names* is the answer to a request for the runs that there are. Raises as ``Session.ask``: then neither is known.
     """
-    runs = container(session, name)
-    old = () if isinstance(names, Exception) else _surplus(runs, run, names)
+    runs, old = session.place.runs(name), list[str]()
+    if isinstance(names, Exception):
+        session.make(runs, deadline)
+    else:
+        old = _surplus(runs, run, names)
     made, *_ = session.ask(deadline, _adding(runs, run), *map(_removing, old), lambda client: client.close())
     session.abandon()
     return not isinstance(made, Exception)
@@ -125,7 +123,7 @@ def read_history(session: Session, name: str, deadline: Deadline) -> tuple[Run, 
     """See ``Backend.history``; raises as ``Session.ask``."""
     from kazoo.exceptions import NoNodeError
 
-    runs = container(session, name)
+    runs = session.place.runs(name)
     _, names = session.ask(deadline, lambda client: client.sync(runs), lambda client: client.children(runs))
     if isinstance(names, NoNodeError):
         return ()

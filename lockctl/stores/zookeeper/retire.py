@@ -140,7 +140,7 @@ def _traces(session: Session, place: Place, names: list[str], deadline: Deadline
     """What there is of some names, in two round trips."""
     calls = []
     for name in names:
-        lock, record, runs = place.key(name), place.kept(name), records.container(session, name)
+        lock, record, runs = place.key(name), place.kept(name), session.place.runs(name)
         calls += [
             lambda client, path=lock: client.get(path),
             lambda client, path=record: client.get(path),
@@ -150,7 +150,7 @@ def _traces(session: Session, place: Place, names: list[str], deadline: Deadline
     answers = [_or_none(session, answer, place.root) for answer in session.ask(deadline, *calls)]
     rows = [answers[start : start + STEPS] for start in range(0, len(answers), STEPS)]
     newest = [
-        f"{records.container(session, name)}/{run}"
+        f"{session.place.runs(name)}/{run}"
         for name, row in zip(names, rows, strict=True)
         for stem in (records.STARTED, records.OTHER)
         for run in records.in_order(row[-1] or [], stem)[-1:]
@@ -165,7 +165,7 @@ def _traces(session: Session, place: Place, names: list[str], deadline: Deadline
     for name, (lock, record, success, runs) in zip(names, rows, strict=True):
         ours = lock if lock is not None and lock[0] == MADE_BY_US else None
         nodes = [node[1].mtime / 1000 for node in (ours, record, success) if node is not None]
-        used_at = max([times.get(records.container(session, name), 0.0), *nodes])
+        used_at = max([times.get(session.place.runs(name), 0.0), *nodes])
         found.append(_Traces(lock, record, success, runs, used_at))
     return found
 
@@ -175,7 +175,7 @@ def _without_surplus(session: Session, name: str, runs: list[str] | None, deadli
     if runs is None or len(runs) <= 2 * (RUNS_KEPT + records.SURPLUS + 1):
         return runs
     kept = {run for stem in (records.STARTED, records.OTHER) for run in records.in_order(runs, stem)[-RUNS_KEPT:]}
-    surplus = [f"{records.container(session, name)}/{run}" for run in runs if run not in kept]
+    surplus = [f"{session.place.runs(name)}/{run}" for run in runs if run not in kept]
     for start in range(0, len(surplus), inspect.AT_ONCE):
         some = surplus[start : start + inspect.AT_ONCE]
         session.ask(deadline, *[lambda client, path=path: client.delete(path) for path in some])

@@ -143,7 +143,8 @@ def test_holds_leave_one_node_however_many_there_were(harness: ZooKeeperHarness)
         end_with_a_hold(client, harness.claim(), 0.001)
         time.sleep(0.01)
     assert harness.admin.get_children(f"{harness.root}/.kept") == ["nightly"]
-    assert harness.admin.get_children(kept(harness)) == []
+    assert harness.admin.get_children(kept(harness)) == ["runs"]
+    assert harness.admin.get_children(f"{kept(harness)}/runs") == []
     assert harness.line("nightly") == []
 
 
