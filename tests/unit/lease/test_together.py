@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
 from lockctl.lease.together import Together
 from lockctl.model import Claim, Revocation
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
+from lockctl.value import replace
 
 if TYPE_CHECKING:
     from lockctl.model import Grant
@@ -63,6 +64,20 @@ def test_the_grant_is_that_of_the_first_lock_with_all_as_its_parts(store: Store)
     assert (grant.token, grant.key, grant.claim) == (first.token, first.key, first.claim)
     assert len({part.claim.owner for part in grant.parts}) == 3
     assert store.holders() == sorted(NAMES)
+
+
+def test_the_lease_of_all_is_as_old_as_the_oldest_of_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ages, try_acquire = {"tape": 1.0, "disk": 3.0, "belt": 2.0}, MemoryBackend.try_acquire
+
+    def asked_before(self: MemoryBackend, wanted: Claim, **more: Any) -> Grant | None:
+        grant = try_acquire(self, wanted, **more)
+        return grant and replace(grant, age=ages[wanted.name])
+
+    monkeypatch.setattr(MemoryBackend, "try_acquire", asked_before)
+    together = store.together()
+    grant = take(together)
+    assert grant.age == 3.0
+    assert together.renew(grant, timeout=LIMIT).ttl == grant.ttl
 
 
 def test_they_are_taken_in_the_order_of_their_names_and_kept_until_they_are_withdrawn(store: Store) -> None:
