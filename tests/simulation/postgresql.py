@@ -66,7 +66,7 @@ class Connection:
 
     def __init__(self, parameters: dict[str, Any]) -> None:
         self.closed = 0
-        self.notifies: list[str] = []
+        self.notifies: list[SimpleNamespace] = []
         self.server_version = 0
         self.info = SimpleNamespace(backend_pid=0)
         self._process = Here.world.thread.process if Here.world.thread else None
@@ -132,7 +132,7 @@ class Connection:
             self.info.backend_pid, self.server_version = content
             self._is_open = True
         elif kind == "note":
-            self.notifies += content
+            self.notifies += [SimpleNamespace(payload=word) for word in content]
         elif kind == "rows":
             assert self._cursor is not None
             self._cursor.description, self._cursor.rows = content

@@ -19,10 +19,10 @@ DEFAULTS = {"synchronous_commit": "on"}
 def functions(server: PostgresServer) -> dict[str, Callable[..., Any]]:
     """Those of a server, by their names there."""
 
-    def notify(channel: str, _: str) -> None:
+    def notify(channel: str, payload: str) -> None:
         for session in server.sessions.values():
             if channel in session.listens:
-                session.client.say(("note", channel))
+                session.client.say(("note", payload))
 
     def set_config(name: str, content: str, is_local: int) -> str:
         (server.session.local if is_local else server.session.settings)[name] = content

@@ -65,7 +65,7 @@ class Session:
     def command(self, sql: str, locks: Locks) -> None:
         """A statement that is no query."""
         word = sql.partition(" ")[0]
-        if word == "SET" and sql.startswith("SET TRANSACTION "):
+        if word == "EXPLAIN" or sql.startswith("SET TRANSACTION "):
             return
         if word == "SET":
             found = SET.fullmatch(sql)
@@ -80,7 +80,7 @@ class Session:
         elif sql.startswith("ROLLBACK TO "):
             locks.back_to(self.pid, self.saved[-1].locks)
             self.local, self.has_failed = dict(self.saved[-1].settings), False
-        elif sql == "ROLLBACK":
+        elif sql in ("ROLLBACK", "COMMIT"):
             self.in_block = self.has_failed = False
             self.local, self.saved = {}, []
             locks.back_to(self.pid, {})

@@ -9,7 +9,7 @@ from lockctl.model import SHARED
 from lockctl.stores.postgresql import pooler, scope
 from lockctl.stores.postgresql.connection import Connections, bounded
 from lockctl.stores.postgresql.session import SessionGone, SqlError
-from lockctl.stores.postgresql.tokens import OnHold
+from lockctl.stores.postgresql.tokens import Drawn, OnHold
 from lockctl.wire.deadline import READABLE, Deadline
 
 TYPE_CHECKING = False
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from lockctl.stores.postgresql.address import Address
     from lockctl.stores.postgresql.protocol import Opened
     from lockctl.stores.postgresql.scope import Ways
-    from lockctl.stores.postgresql.session import Row
-    from lockctl.stores.postgresql.tokens import Drawn, Fence
+    from lockctl.stores.postgresql.session import Request, Row
+    from lockctl.stores.postgresql.tokens import Fence
     from lockctl.stores.postgresql.wait import Position
 
 LOCK_TIMEOUT = "55P03"
+LAZY = "SELECT pg_catalog.set_config('synchronous_commit', 'off', true); "
 LOOK = 1.0  # seconds between two looks whether an operator ended the hold of a lock
 
 
@@ -51,6 +52,7 @@ class Attempt:
         self._hold: Deadline | None = None  # until when the lock is on hold that we were given
         self._position: Position | None = None  # in the queue of those who wait
         self._slot: object = None  # which one, if the lock has several
+        self._drawn_at_once: Drawn | None = None  # when the lock was taken, in this very request
         self._table_is_locked = False  # as the last renewal found
         self._queue = address.queue_of(claim.name)
         self._ways: Ways
@@ -79,7 +81,11 @@ class Attempt:
         """
         if not self.locked and self._position is not None:
             self._collect_looks(deadline)
-            self._granted(self._position.look(deadline))
+            is_late = self.session.pending  # asked before this request: the lease would count from too late
+            rows = self._position.look(deadline)
+            self._granted(rows)
+            if rows and not is_late and rows[0][2:] and rows[0][2] is not None:
+                self._drawn_at_once = Drawn(token=int(rows[0][2]), pid=int(rows[0][0]), at=float(rows[0][3]))
             self._leave_no_key(deadline)
         elif not self.locked:
             rows = self.session.ask(self._ways.take, deadline)
@@ -97,6 +103,8 @@ class Attempt:
 
         if self._position is None:
             self._position = Position(self.session, self._scope, self._ways, (self.key, self._queue), self._claim)
+            if self._ways.try_and_draw:
+                self._position.drawing = self._drawing
         if self.held_for() > 0:
             self._position.join(deadline)
             self._sit_out(deadline)
@@ -135,8 +143,9 @@ class Attempt:
         if self.token is not None:
             self._check(deadline)
             return True
+        drawn, self._drawn_at_once = self._drawn_at_once, None
         try:
-            drawn = self._drawn(deadline)
+            drawn = drawn or self._drawn(deadline)
         except OnHold as found:
             self._hold = Deadline(found.seconds)
             self._give_back(deadline)
@@ -219,24 +228,43 @@ class Attempt:
             self._check(deadline)
             return None
 
-    def free(self, deadline: Deadline) -> None:
-        """Give the lock back if it is ours. Raises ``BackendUnavailable`` if that is not known, or may change."""
+    def free(self, deadline: Deadline, run: Request | None = None) -> bool:
+        """Give the lock back if it is ours; whether the request to add a *run* was executed, too.
+
+        Raises ``BackendUnavailable`` if it is not known whether the lock is free, or may change.
+        """
         if self._position is not None and self._position.in_line:
             raise BackendUnavailable(f"{self.session.where}: the lock may be granted at any moment")
         self._collect(deadline)
         if self._position is not None:
             self.session.ask(self._position.leaving(), deadline)
             self._position = None
-        free = self._ways.free
+        free, added = self._ways.free, False
         if self._scope is scope.SESSION:
-            free = f"{free}; {scope.wake(self._queue)}"
+            free = f"{free}; {scope.wake(self._queue, scope.FREED)}"
         if self.locked and self._shares and self.token is not None:
             from lockctl.stores.postgresql import share
 
             share.leave(self._fence, self.session, free, self._mine, deadline)
+        elif self.locked and run is not None and self._scope is scope.SESSION:
+            added = self._free_and_add(free, run, deadline)
         elif self.locked:
             self.session.ask(free, deadline)
         self.locked, self.token = False, None
+        return added
+
+    def _free_and_add(self, free: str, run: Request, deadline: Deadline) -> bool:
+        """Give the lock back, and add a *run* in a transaction of its own: who waits is told before.
+
+        That transaction does not wait for the disk, nor has the next holder, whose token does, wait for it.
+        """
+        sql, values = run
+        try:
+            self.session.ask(f"BEGIN; {free}; COMMIT; {bounded(deadline)}{LAZY}{sql}", deadline, values)
+        except SqlError:
+            self.session.ask(f"ROLLBACK; {free}", deadline)  # it may have been done, and does no harm then
+            return False
+        return True
 
     def spare(self) -> Opened | None:
         """A connection that holds nothing any more and can be of use to others, once everything was given back."""
@@ -258,6 +286,10 @@ class Attempt:
         from lockctl.stores.postgresql import share
 
         return share.join(self._fence, session, self.key, name, claim, wall(), deadline)
+
+    def _drawing(self, before: str) -> Request:
+        claim = self._claim
+        return self._fence.drawing(before, self.key, self._address.full_name(claim.name), claim, wall())
 
     def _give_back(self, deadline: Deadline) -> None:
         """Hold the lock no more; a position in the queue is kept."""

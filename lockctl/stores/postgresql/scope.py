@@ -29,7 +29,11 @@ DEAD_CLIENT = 500  # milliseconds in which the server notices, within a statemen
 IDLE_SESSION = (
     140000  # the server version that can end an idle session, and looks after the connection within a statement
 )
+FREED = "freed"
 LOCKS = "pg_catalog.pg_lock_status()"  # what the view pg_locks shows; a view is locked itself by who reads it
+# takes the lock by an expression, and whether that got it, for the statements that follow in the same request
+TRY = "SELECT pg_catalog.set_config('lockctl.turn', CASE WHEN {} THEN 'yes' ELSE 'no' END, true); "
+HAS_GOT = "pg_catalog.current_setting('lockctl.turn', true) = 'yes'"
 TRANSACTION_LIMIT = 170000  # the server version that can end a long transaction
 
 
@@ -66,6 +70,7 @@ class Ways(Value):
         str  # the same condition as *holds* from then on, whatever others hold; a slot's number takes the place of {}
     )
     room: str = "1"  # how many more can have the lock now, a number
+    try_and_draw: str = ""  # the turn, after which the same request draws the token; empty: not possible
 
 
 SESSION = Scope(
@@ -168,6 +173,8 @@ def alone(scope: Scope, key: Key, queue: Key) -> Ways:
         f" FROM (SELECT CASE WHEN {nobody_waits(queue)} THEN {scope.take}({number}) ELSE false END AS taken"
         " OFFSET 0) t",
         turn=f"SELECT pg_catalog.pg_backend_pid(), {scope.take}({number})",
+        # what the transaction of a lock writes nobody would see before its end
+        try_and_draw=TRY.format(f"{scope.take}({number})") if scope is SESSION else "",
         line=f"SELECT pg_catalog.pg_backend_pid(), {scope.wait}({number}) IS NOT NULL",
         undo=scope.undo.format("", number),
         free=scope.free,
@@ -182,10 +189,10 @@ def nobody_waits(queue: Key) -> str:
     return f"NOT EXISTS (SELECT FROM {LOCKS} l WHERE l.granted AND {is_key(queue)})"
 
 
-def wake(queue: Key) -> str:
-    """The statement that tells the first who waits to look."""
+def wake(queue: Key, word: str = "") -> str:
+    """The statement that tells the first who waits to look; ``FREED``: that the lock was given back."""
     return (
-        "SELECT pg_catalog.pg_notify('lockctl_' || q.pid, '') FROM"
+        f"SELECT pg_catalog.pg_notify('lockctl_' || q.pid, '{word}') FROM"
         f" (SELECT l.pid FROM {LOCKS} l WHERE l.granted AND {is_key(queue)} ORDER BY l.objid::bigint LIMIT 1) q"
     )
 

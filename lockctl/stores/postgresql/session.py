@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _socket
 import _thread
+import os
 import resource
 import sys
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
     Row = tuple[Any, ...]
+    Request = tuple[str, tuple[Any, ...] | None]  # statements, and their values
 
 LONGEST_MESSAGE = 500  # characters of what a server says
 # bytes of the answer to one statement: those about all locks have up to 200 for each session
@@ -55,7 +57,7 @@ class Session:
         self.where = where
         self.pid = 0  # of the server process, as it says itself
         self.pending = False  # a statement was sent and not answered
-        self._before = 0  # bytes that had come before the statement was sent
+        self._before: int | None = None  # bytes that had come when the answer was first waited for
 
     @property
     def announced_pid(self) -> int:
@@ -74,7 +76,7 @@ class Session:
 
     def send(self, sql: str, args: tuple[Any, ...] | None = None) -> None:
         """Send statements; :meth:`finish` waits for their answer. Raises ``SessionGone``, ``SqlError``."""
-        self._before = self._received()
+        self._before = None
         self._cursor = self._translated(self._start, sql, args)
         self.pending = True
 
@@ -90,11 +92,11 @@ class Session:
         self._cursor = None
         return rows
 
-    def was_notified(self) -> bool:
-        """Whether a notification has come; each is told once. Only between two statements. Raises ``SessionGone``."""
+    def notifications(self) -> list[str]:
+        """What those say that have come; each is told once. Only between two statements. Raises ``SessionGone``."""
         self._translated(self._connection.poll)
         notes = self._connection.notifies
-        found = bool(notes)
+        found = [note.payload for note in notes]
         notes.clear()
         return found
 
@@ -102,12 +104,15 @@ class Session:
         """Wait until the connection is established or the statement under way is done."""
         most = _memory() + MOST_MEMORY
         while True:
-            if self._received() - self._before > LARGEST_ANSWER:
-                self.close()  # the driver keeps all of it in memory
-                raise SessionGone(f"{self.where}: the answer is larger than {LARGEST_ANSWER >> 20} MiB")
             state = self._translated(self._polled, most)
             if state == 0:  # psycopg2.extensions.POLL_OK, POLL_READ, POLL_WRITE
                 return
+            received = self._received()
+            if self._before is None:
+                self._before = received  # what had come by then had room in the kernel
+            elif received - self._before > LARGEST_ANSWER:
+                self.close()  # the driver keeps all of it in memory
+                raise SessionGone(f"{self.where}: the answer is larger than {LARGEST_ANSWER >> 20} MiB")
             deadline.wait(self._connection.fileno(), READABLE if state == 1 else WRITABLE, self.where)
 
     def _polled(self, most: int) -> int:
@@ -140,7 +145,8 @@ class Session:
         """Bytes that have come so far, as the kernel counts them; 0 where it does not, as for a Unix socket."""
         try:
             descriptor = self._connection.fileno()
-            connection = _socket.socket(fileno=descriptor)
+            # which kind it is need not be asked for what follows
+            connection = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM, 0, descriptor)
         except Exception:  # noqa: BLE001 - no connection (yet): the driver says more
             return 0
         try:
@@ -179,8 +185,11 @@ class Session:
 
 def _memory() -> int:
     """Bytes of data that this process has, as ``RLIMIT_DATA`` counts them."""
-    with open("/proc/self/statm", "rb", buffering=0) as file:
-        return int(file.read(128).split()[5]) * resource.getpagesize()
+    file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(file, 128).split()[5]) * resource.getpagesize()
+    finally:
+        os.close(file)
 
 
 def first_line(error: Exception) -> str:

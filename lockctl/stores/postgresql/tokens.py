@@ -13,6 +13,7 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.errors import ConfigError
 from lockctl.stores.postgresql.layout import NO_COLUMN, NO_TABLE, Names, text
+from lockctl.stores.postgresql.scope import HAS_GOT
 from lockctl.stores.postgresql.session import SqlError
 from lockctl.value import Value
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from lockctl.errors import BackendUnavailable
     from lockctl.model import Claim
     from lockctl.stores.postgresql.layout import Key
-    from lockctl.stores.postgresql.session import Row, Session
+    from lockctl.stores.postgresql.session import Request, Row, Session
     from lockctl.wire.deadline import Deadline
 
 CLOCK = "floor(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint"
@@ -36,18 +37,25 @@ DURABLE = (
 )
 # each statement of several sees what was committed before it, whatever is usual here
 FRESH = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; "
+INTO = "INSERT INTO {0} AS fence (key, name, token, owner, document, taken_at)"
+ROW = f"%s, %s, {FIRST}, %s, %s, pg_catalog.clock_timestamp()"
 # a name that has the key of another would exclude it, and nobody gets a lock that is on hold: no row comes back then
-UPSERT = (
-    DURABLE
-    + "INSERT INTO {0} AS fence (key, name, token, owner, document, taken_at)"
-    + f" VALUES (%s, %s, {FIRST}, %s, %s, pg_catalog.clock_timestamp()) ON CONFLICT (key) DO UPDATE SET"
-    + f" token = GREATEST(fence.token + 1, {CLOCK}), name = COALESCE(EXCLUDED.name, fence.name),"
-    + " owner = EXCLUDED.owner, document = EXCLUDED.document, revocation = NULL, taken_at = EXCLUDED.taken_at,"
-    + " rests_until = NULL WHERE (fence.name IS NULL OR EXCLUDED.name IS NULL OR fence.name = EXCLUDED.name)"
-    + " AND (fence.rests_until IS NULL OR fence.rests_until <= pg_catalog.clock_timestamp())"
+RAISE = (
+    " ON CONFLICT (key) DO UPDATE SET"
+    f" token = GREATEST(fence.token + 1, {CLOCK}), name = COALESCE(EXCLUDED.name, fence.name),"
+    " owner = EXCLUDED.owner, document = EXCLUDED.document, revocation = NULL, taken_at = EXCLUDED.taken_at,"
+    " rests_until = NULL WHERE (fence.name IS NULL OR EXCLUDED.name IS NULL OR fence.name = EXCLUDED.name)"
+    " AND (fence.rests_until IS NULL OR fence.rests_until <= pg_catalog.clock_timestamp())"
 )
+UPSERT = f"{DURABLE}{INTO} VALUES ({ROW}){RAISE}"
 SINCE_EPOCH = "extract(epoch FROM {})::float8"
 TAKE = f"{UPSERT} RETURNING token, pg_catalog.pg_backend_pid(), {SINCE_EPOCH.format('taken_at')}"
+# the same if a statement before has got the lock: another one than that, so it sees what was committed until then
+DRAW = (
+    f"WITH drawn AS ({INTO} SELECT {ROW} WHERE {HAS_GOT}{RAISE} RETURNING token, taken_at)"
+    f" SELECT pg_catalog.pg_backend_pid(), {HAS_GOT}, (SELECT token FROM drawn),"
+    f" (SELECT {SINCE_EPOCH.format('taken_at')} FROM drawn)"
+)
 SHORT = f"CASE WHEN octet_length({{0}}) <= {documents.LARGEST} THEN {{0}} END"
 # seconds for which a lock is still on hold, or NULL
 RESTS_FOR = (
@@ -102,13 +110,20 @@ class Fence(Names):
 
         Raises ``OnHold``, ``ConfigError``, and as ``Session.ask``.
         """
-        document = documents.describe(claim, {"name": claim.name, "acquired_at": wall}).decode()
+        values = _row(key, name, claim, wall)
         while True:
-            rows = self.ask(session, TAKE.format(self.quoted), deadline, (key.text, name, claim.owner, document))
+            rows = self.ask(session, TAKE.format(self.quoted), deadline, values)
             if rows:
                 ((token, pid, at),) = rows
                 return Drawn(int(token), int(pid), float(at))
             self.check_open(session, key, name, claim, deadline)
+
+    def drawing(self, before: str, key: Key, name: str | None, claim: Claim, wall: float) -> Request:
+        """A request that draws a token, durable as by :meth:`take`, if the statements *before* have got the lock.
+
+        One row: the server process, whether the lock is ours, the token if there is one, and when it was drawn.
+        """
+        return DURABLE + before + DRAW.format(self.quoted), _row(key, name, claim, wall)
 
     def check_open(self, session: Session, key: Key, name: str | None, claim: Claim, deadline: Deadline) -> None:
         """Raise ``OnHold`` or ``ConfigError`` if *claim* cannot have a token; after a refusal it may, by now."""
@@ -209,6 +224,12 @@ class Fence(Names):
                 raise self.explained(error, session, self.quoted) from None
         # a table from before locks could be on hold
         return self.select(session, f"SELECT {OLD_COLUMNS}, NULL FROM {self.quoted} {which}", values, deadline)
+
+
+def _row(key: Key, name: str | None, claim: Claim, wall: float) -> tuple[Any, ...]:
+    """The values of a row about who has the lock since then."""
+    document = documents.describe(claim, {"name": claim.name, "acquired_at": wall}).decode()
+    return key.text, name, claim.owner, document
 
 
 def _entry(row: Row) -> Entry:

@@ -6,6 +6,9 @@ which goes with the session. Between short statements it sleeps. Only the one wi
 lock; it is told by who gives it back, and looks four times a second in case nobody does. Of the slots of a
 lock, as many may try as are free.
 
+Who is told takes the lock and draws its token in one request. The wait ends for that, since a lease counts from before
+its request is sent. What the server needs to execute it has been read before.
+
 Programs that wait in the server's own queue would always be given the lock before one that tries. So while there is
 one, the first who waits takes its place in that queue, behind those who are there.
 """
@@ -18,16 +21,18 @@ from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable
 from lockctl.model import SHARED
 from lockctl.stores.postgresql import queue
-from lockctl.stores.postgresql.scope import LOCKS, SESSION, is_key, wake
+from lockctl.stores.postgresql.scope import FREED, LOCKS, SESSION, is_key, wake
 from lockctl.stores.postgresql.session import SqlError
 from lockctl.wire.deadline import READABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lockctl.model import Claim
     from lockctl.stores.postgresql.layout import Key
     from lockctl.stores.postgresql.scope import Scope, Ways
-    from lockctl.stores.postgresql.session import Row, Session
+    from lockctl.stores.postgresql.session import Request, Row, Session
     from lockctl.wire.deadline import Deadline
 
 SHORTEST_PAUSE = 0.01  # seconds between two looks of one who has just come; they grow with the time that it waits
@@ -40,7 +45,9 @@ ANSWER_LIMIT = 15.0  # seconds for an answer, after which the connection is take
 LARGEST = 2_000_000_000  # tickets above are not ours
 AT_ONCE = 1000  # tickets that are tried: as many may come at the same moment
 LOCK_TIMEOUT = "55P03"
-JOIN, PLACE, TURN, CONTEST, LINE = "join", "place", "turn", "contest", "line"
+JOIN, PLACE, TURN, CONTEST, LINE, PLAN, DRAW = "join", "place", "turn", "contest", "line", "plan", "draw"
+# has the server read about tables what a statement needs, unless somebody locked them
+EXPLAIN = "SELECT pg_catalog.set_config('lock_timeout', '100', true); EXPLAIN "
 
 
 class Position:
@@ -52,6 +59,7 @@ class Position:
     def __init__(self, session: Session, kind: Scope, ways: Ways, keys: tuple[Key, Key], claim: Claim) -> None:
         """Nothing is asked yet. *keys* are the lock's, and that of its queue."""
         self.who = queue.comment(claim, wall())  # before every statement: who looks at the lock sees it
+        self.drawing: Callable[[str], Request] | None = None  # a request that draws a token, after other statements
         self._session = session
         self._is_session = kind is SESSION
         self._ways = ways
@@ -61,8 +69,8 @@ class Position:
         self._before = 0  # of those with smaller numbers, how many must have been inside first
         self._rank = 1  # among those with smaller numbers
         self._asked = ""  # what the statement under way is for
-        self._line_next = False
-        self._after_line = ""  # how the turn is asked for when the time in the server's queue is over
+        self._next_step: tuple[str, Request] | None = None  # instead of what would be next
+        self._is_planned = False
         self._contest_at = 0.0
         self._since = boottime()
         self._longest = min(OTHERS_PAUSE, claim.ttl / 3)  # the server ends a session that is silent for a lease
@@ -83,13 +91,13 @@ class Position:
             self._step(deadline)
 
     def look(self, deadline: Deadline) -> list[Row] | None:
-        """Try once to take the lock; the row of the answer if it is ours now."""
+        """Try once to take the lock; the row of the answer if it is ours now, with its token if that was drawn."""
         try:
             while True:
                 asked, rows = self._step(deadline if not self.in_line else deadline.sooner(0))
                 if _is_ours(asked, rows):
                     return rows
-                if asked == TURN or (asked in (JOIN, PLACE) and self._before):
+                if self._is_over(asked):
                     return None
         except BackendUnavailable:
             if self.in_line and self._session.pending:
@@ -97,15 +105,22 @@ class Position:
             raise
 
     def stand(self, deadline: Deadline) -> list[Row] | None:
-        """Wait until the lock is ours; the row of the answer, ``None`` if it is not by the *deadline*."""
+        """Wait until the lock is ours; the row of the answer.
+
+        ``None`` if it is not by the *deadline*, or if it was given back: :meth:`look` then takes it with its token.
+        """
         while True:
             asked, rows = self._step(deadline)
             if _is_ours(asked, rows):
                 return rows
-            if asked == TURN or (asked in (JOIN, PLACE) and self._before):
+            if asked == TURN and self.drawing is not None and not self._is_planned:
+                self._next_step, self._is_planned = (PLAN, self.drawing(EXPLAIN)), True
+            elif asked == PLAN or self._is_over(asked):
                 if deadline.left() <= 0:
                     return None
-                self._sleep(deadline)
+                if self._sleep(deadline) and self.drawing is not None and not self._before:
+                    self._next_step = DRAW, self.drawing(self._ways.try_and_draw)
+                    return None
 
     def settle(self, deadline: Deadline) -> list[Row] | None:
         """Wait for the answer to what was asked, if anything was; the row of the answer if the lock is ours by it."""
@@ -129,19 +144,22 @@ class Position:
     def _step(self, deadline: Deadline) -> tuple[str, list[Row]]:
         """Ask what is to be asked next, or go on waiting for the answer to what was; and that answer."""
         if not self._asked:
-            asked, sql = self._next()
-            self._session.send(self.who + sql)
+            asked, (sql, values) = self._next()
+            who = self.who if values is None else self.who.replace("%", "%%")
+            self._session.send(who + sql, values)
             self._asked = asked
         try:
             rows = self._session.finish(deadline.sooner(ANSWER_LIMIT + (LINE_LIMIT if self.in_line else 0)))
         except SqlError as error:
             asked, self._asked = self._asked, ""
-            if asked != LINE or error.code != LOCK_TIMEOUT:
+            if asked == PLAN:
+                return PLAN, []  # what is wrong is told when the token is drawn
+            if asked != DRAW and (asked != LINE or error.code != LOCK_TIMEOUT):
                 raise
-            # it may have been granted at the last moment: a session's lock outlives the statement
+            # it may have been granted before, or at the last moment: a session's lock outlives the statement
             held = f"SELECT pg_catalog.pg_backend_pid(), {self._ways.holds}"
-            self._after_line = held if self._is_session else f"{self._ways.undo}; {self._ways.turn}"
-            return LINE, []
+            self._next_step = TURN, (held if self._is_session else f"{self._ways.undo}; {self._ways.turn}", None)
+            return self._step(deadline) if asked == DRAW else (LINE, [])
         asked, self._asked = self._asked, ""
         if asked == JOIN and rows:
             self._ticket = int(rows[0][4])
@@ -150,51 +168,55 @@ class Position:
             # where there is room for several, so many are the first
             self._before = max(0, first - max(0, room - 1))
             self._rank = (ahead if self._is_reader else self._before) + 1
-        elif asked == CONTEST:
-            self._line_next = bool(rows[0][1])
+        elif asked == CONTEST and rows[0][1]:
+            limit = f"SELECT pg_catalog.set_config('lock_timeout', '{LINE_LIMIT * 1000:.0f}', true)"
+            self._next_step = LINE, (f"{limit}; {self._ways.line}", None)
         return asked, rows
 
-    def _next(self) -> tuple[str, str]:
+    def _next(self) -> tuple[str, Request]:
+        step, self._next_step = self._next_step, None
+        if step is not None:
+            return step
         pid = "SELECT pg_catalog.pg_backend_pid()"
         count = "count(*) AS ahead, count(*)" + (" FILTER (WHERE l.mode = 'ExclusiveLock')" if self._is_reader else "")
         tickets = f"{LOCKS} l WHERE l.granted AND {is_key(self._queue)} AND l.objid::bigint < {LARGEST}"
         if self._ticket is None:
             listen = f'LISTEN "lockctl_{self._session.pid}"; ' if self._is_session else ""
-            return JOIN, (
+            sql = (
                 f"{listen}{pid}, q.ahead, q.before, {self._ways.room}, t.n FROM"
                 f" (SELECT COALESCE(max(l.objid::bigint), 0) AS last, {count} AS before FROM {tickets}) q,"
                 f" LATERAL generate_series(q.last + 1, q.last + {AT_ONCE}) AS t(n)"
                 f" WHERE pg_catalog.pg_try_advisory_lock{self._kind}({self._queue.text}, t.n::int) LIMIT 1"
             )
-        if self._after_line:
-            sql, self._after_line = self._after_line, ""
-            return TURN, sql
+            return JOIN, (sql, None)
         if self._before:
             ahead = f"(SELECT {count} AS before FROM {tickets} AND l.objid::bigint < {self._ticket}) q"
-            return PLACE, f"{pid}, q.ahead, q.before, {self._ways.room} FROM {ahead}"
-        if self._line_next:
-            self._line_next = False
-            limit = f"SELECT pg_catalog.set_config('lock_timeout', '{LINE_LIMIT * 1000:.0f}', true)"
-            return LINE, f"{limit}; {self._ways.line}"
+            return PLACE, (f"{pid}, q.ahead, q.before, {self._ways.room} FROM {ahead}", None)
         now = boottime()
         if self._ways.line and now >= self._contest_at:
             self._contest_at = now + CONTEST_PAUSE
-            return CONTEST, f"{pid}, EXISTS (SELECT FROM {LOCKS} l WHERE NOT l.granted AND {is_key(self._key)})"
-        return TURN, self._ways.turn
+            contest = f"EXISTS (SELECT FROM {LOCKS} l WHERE NOT l.granted AND {is_key(self._key)})"
+            return CONTEST, (f"{pid}, {contest}", None)
+        return TURN, (self._ways.turn, None)
 
-    def _sleep(self, deadline: Deadline) -> None:
-        """Return when it may be our turn; the server says so, or it is time to look."""
-        if self._session.was_notified():
-            return
+    def _is_over(self, asked: str) -> bool:
+        """Whether there is nothing more to ask at once, after an answer by which the lock is not ours."""
+        return asked in (TURN, DRAW) or (asked in (JOIN, PLACE) and bool(self._before))
+
+    def _sleep(self, deadline: Deadline) -> bool:
+        """Return when it may be our turn; whether that is because the lock was given back."""
+        told = self._session.notifications()
+        if told:
+            return FREED in told
         # a session is told when it is the first; a transaction that is open hears nothing
         most = OTHERS_PAUSE if self._before and self._is_session else FIRST_PAUSE * self._rank
         pause = max(SHORTEST_PAUSE * self._rank, GROWTH * (boottime() - self._since))
         try:
             deadline.sooner(min(pause, most, self._longest)).wait(self._session.fileno(), READABLE, self._session.where)
         except BackendUnavailable:
-            return  # the time is over
-        self._session.was_notified()
+            return False  # the time is over
+        return FREED in self._session.notifications()
 
 
 def _is_ours(asked: str, rows: list[Row]) -> bool:
-    return asked in (TURN, LINE) and bool(rows) and bool(rows[0][1])
+    return asked in (TURN, LINE, DRAW) and bool(rows) and bool(rows[0][1])

@@ -1,4 +1,4 @@
-"""Waiters of PostgreSQL that are killed: their sessions end with them, not with their leases."""
+"""Waiters of PostgreSQL: what they ask for when they are told, and sessions that end with them, not with their leases."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.registry import open_backend
+from lockctl.stores.postgresql import wait
+from lockctl.stores.postgresql.session import Session
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, claim, take, waiters
+from tests.contract.harness import LIMIT, Background, claim, take, waiters
 from tests.jobs import eventually
+from tests.stores.postgresql.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockctl.backend import Backend
+    from lockctl.model import Claim
+    from lockctl.stores.postgresql.lock import PostgresqlBackend
     from tests.jobs import Lockctl
     from tests.servers.postgres import Postgres
 
@@ -31,6 +36,79 @@ def holder(lockctl: Lockctl, postgres_server: Postgres) -> Iterator[Backend]:
     made = open_backend(parse_url(lockctl.url))
     yield made
     made.close()
+
+
+@pytest.fixture
+def place(postgres_server: Postgres) -> Iterator[Place]:
+    made = Place(postgres_server)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that are sent, while who waits looks only when it is told."""
+    found: list[str] = []
+    send = Session.send
+
+    def noted(session: Session, sql: str, args: tuple[object, ...] | None = None) -> None:
+        found.append(sql)
+        send(session, sql, args)
+
+    monkeypatch.setattr(Session, "send", noted)
+    monkeypatch.setattr(wait, "SHORTEST_PAUSE", LIMIT)
+    monkeypatch.setattr(wait, "FIRST_PAUSE", LIMIT)
+    return found
+
+
+def asleep(client: PostgresqlBackend, mine: Claim, sent: list[str]) -> Background:
+    """Wait for a lock that is held; only for what it is told by now."""
+    assert client.try_acquire(mine, timeout=LIMIT) is None
+    waiting = Background(lambda: client.wait(mine, timeout=LIMIT, interrupt=None))
+    eventually(lambda: any("EXPLAIN" in sql for sql in sent) and not client._attempts[mine.owner].session.pending)
+    return waiting
+
+
+def test_who_is_told_takes_the_lock_with_its_token_in_one_request(place: Place, sent: list[str]) -> None:
+    holder, waiter, mine = place.client(), place.client(), claim()
+    grant = take(holder, claim())
+    waiting = asleep(waiter, mine, sent)
+    asked = len(sent)
+    holder.release(grant, timeout=LIMIT)
+    waiting.result()
+    later = take(waiter, mine)
+    assert later.token > grant.token
+    assert len(sent) == asked + 3, "the release; the lock with its token; the position in the queue is given back"
+    assert place.command(f"select token from {place.fence}") == str(later.token)
+    assert waiter.renew(later, timeout=LIMIT).token == later.token
+
+
+def test_who_is_told_and_finds_no_table_makes_it_anew(place: Place, sent: list[str]) -> None:
+    holder, waiter, mine = place.client(), place.client(), claim()
+    grant = take(holder, claim())
+    waiting = asleep(waiter, mine, sent)
+    place.command(f"drop table {place.fence}")
+    holder.release(grant, timeout=LIMIT)
+    waiting.result()
+    assert take(waiter, mine).token > grant.token
+    assert place.client().try_acquire(claim(), timeout=LIMIT) is None
+
+
+def test_a_token_that_came_late_is_drawn_anew_as_the_lease_counts_from_the_request(
+    place: Place, sent: list[str]
+) -> None:
+    holder, waiter, mine = place.client(), place.client(), claim()
+    grant = take(holder, claim())
+    waiting = asleep(waiter, mine, sent)
+    with place.session() as other:
+        other.execute(f"begin; select * from {place.fence} for update")
+        holder.release(grant, timeout=LIMIT)
+        waiting.result()
+        waiter.wait(mine, timeout=0.2, interrupt=None)  # it asks, and there is no answer in time
+        other.execute("commit")
+    eventually(lambda: place.command(f"select token from {place.fence}") != str(grant.token))
+    late = int(place.command(f"select token from {place.fence}"))
+    assert take(waiter, mine).token > late > grant.token
 
 
 def test_a_waiter_that_is_killed_leaves_nothing_to_those_behind_it(lockctl: Lockctl, holder: Backend) -> None:
