@@ -205,6 +205,19 @@ def _ended(chance: random.Random, plan: Plan) -> Plan:
     )
 
 
+def _rows_locked(chance: random.Random, plan: Plan) -> Plan:
+    """Another program that has the rows locked while locks are taken or given back, and connections that end meanwhile."""
+    ttl, start = chance.choice((20.0, 40.0)), 2.0  # of the longer one, a late answer does not need a renewal
+    first = RunPlan(0, 0.0, ttl, 90.0, chance.choice((0.5, 0.5, start)) + chance.random())
+    later = [first._replace(host=1, start=start + each * chance.random()) for each in (0.5, 1.0)]
+    # the longest wait for a row is 5 s
+    span = chance.choice((5.0 + chance.random(), 5.0 + chance.random(), 12.0 * chance.random()))
+    faults = [Fault("other", 0, start + chance.uniform(-0.2, 0.2), span)]
+    if chance.random() < 0.3:
+        faults.append(Fault("ended", chance.randrange(2), start + span * chance.random()))
+    return plan._replace(runs=(first, *later[: chance.choice((1, 2, 2))]), faults=tuple(faults))
+
+
 def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who wants the lock in the moment when the next one gets it."""
     ttl = chance.choice(TTLS)
