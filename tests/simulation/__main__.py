@@ -72,7 +72,7 @@ def prepare() -> None:
     modules.install()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(5_000, 10, 10)
+    gc.set_threshold(50_000, 10, 10)
 
 
 def search(task: Task) -> Found:

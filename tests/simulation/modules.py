@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, stores
 from lockctl.lease import acquire, admission, afterwards, attempts, period, renew, together  # noqa: F401
-from lockctl.locks import cell, inspect, lock_cells, machine, objects, records, retire, revoke  # noqa: F401
+from lockctl.locks import cell, driver, inspect, lock_cells, machine, objects, records, retire, revoke  # noqa: F401
 from lockctl.stores.file import address as file_address
 from lockctl.stores.file import inspect as file_inspect
 from lockctl.stores.file import layout, queue, share, wait
@@ -41,7 +41,7 @@ from tests.simulation import files, flock, mysql, postgresql, values
 from tests.simulation.files import nothing
 from tests.simulation.processes import me
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
-from tests.simulation.world import Here, Mutex
+from tests.simulation.world import INFINITE, Here, Mutex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,15 +53,21 @@ FOLDERS = ("consul", "etcd", "file", "postgresql", "redis", "redlock", "zookeepe
 NOT_OF_RUNS = ("cell", "doctor", "driver")  # files there
 REPLACED = ("lease", "locks", "supervise", "wire", "stores", "runner", "request")
 MONOTONIC = 1
+# of who looks at a cell again and again, which shows nothing most of the time; others are told of each change there
+LOOK = 0.1  # seconds between two looks of one who has just come
+GROWTH = 0.15  # seconds for each second of waiting
 ALL_SIGNALS = frozenset(range(1, 65))
 
 
 def _now(_: object = None) -> float:
     """What any clock of the kernel shows."""
     world = Here.world
-    clock = world.step().clock
-    now: float = clock.base + clock.rate * world.now
-    return now
+    process: Process = world.thread.process  # type: ignore[union-attr]
+    process.steps = steps = process.steps + 1  # as `World.step`, without a call: nothing else is done as often
+    if steps >= process.heeds:
+        world.heed(process)
+    clock = process.clock
+    return clock.base + clock.rate * world.now
 
 
 def _wall() -> float:
@@ -391,6 +397,9 @@ def install() -> None:
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)
     put(stream.Endpoint, "connect", _connect)
+    put(driver, "FIRST_LOOK", LOOK)
+    put(driver, "GROWTH", GROWTH)
+    put(deadline, "NAP", INFINITE)  # nothing is ever suspended here without its processes
     put(starting, "Child", Child)
     put(keeper, "gc", GC)
     put(fork, "monotonic", _now)

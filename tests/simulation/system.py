@@ -223,21 +223,21 @@ class Poll:
 
     def __init__(self) -> None:
         self._watched: dict[int, Descriptor] = {}
-        self._ends: dict[int, Descriptor] = {}
-        self._writable: list[tuple[int, int]] = []
+        self._ends: dict[int, Descriptor] | None = None
+        self._writable: list[tuple[int, int]] | None = None
 
     def register(self, descriptor: int, events: int = READABLE) -> None:
         """As the real one; what can be written is always ready."""
         if events & READABLE:
             self._watched[descriptor] = Here.world.descriptors[descriptor]
         elif events == WRITABLE:
-            self._writable.append((descriptor, WRITABLE))
+            self._writable = [*(self._writable or ()), (descriptor, WRITABLE)]
         else:
-            self._ends[descriptor] = Here.world.descriptors[descriptor]
+            self._ends = {**(self._ends or {}), descriptor: Here.world.descriptors[descriptor]}
 
     def unregister(self, descriptor: int) -> None:
         """As the real one."""
-        del (self._ends if descriptor in self._ends else self._watched)[descriptor]
+        del (self._ends if self._ends and descriptor in self._ends else self._watched)[descriptor]
 
     def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
         """As the real one; *timeout* in milliseconds of the host's clock."""
@@ -247,22 +247,27 @@ class Poll:
         assert thread is not None
         if self._writable:
             return self._writable
+        ready = self._ready()
+        if ready or timeout == 0:
+            return ready
         until = INFINITE if timeout is None or timeout < 0 else world.now + timeout / 1000 / process.clock.rate
-        watched, ends = self._watched, self._ends
+        watched = [*self._watched.values(), *(self._ends or {}).values()]
         while True:
-            ready = []
-            for number, each in watched.items():
-                if each.content or each.over:
-                    ready.append((number, READABLE))
-            if ends:
-                ready += [(number, HUNG_UP) for number, each in ends.items() if each.over]
-            if ready or world.now >= until:
-                return ready
             wait = thread, thread.number + 1
-            for each in watched.values():
+            for each in watched:
                 each.waits.append(wait)
                 if each.has_alarm:
                     each.arm()
-            for each in ends.values():
-                each.waits.append(wait)
             world.block(until)
+            ready = self._ready()
+            if ready or world.now >= until:
+                return ready
+
+    def _ready(self) -> list[tuple[int, int]]:
+        ready = []
+        for number, each in self._watched.items():
+            if each.content or each.over:
+                ready.append((number, READABLE))
+        if self._ends:
+            ready += [(number, HUNG_UP) for number, each in self._ends.items() if each.over]
+        return ready

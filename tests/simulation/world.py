@@ -59,7 +59,7 @@ class Clock:
 class Thread:
     """One thread of a program."""
 
-    __slots__ = ("blocked", "body", "green", "number", "process")
+    __slots__ = ("alarm", "blocked", "body", "green", "number", "process", "until")
 
     def __init__(self, process: Any, body: Callable[[], None]) -> None:
         self.process = process
@@ -67,6 +67,8 @@ class Thread:
         self.green: greenlet | None = None  # from its first step to its last one
         self.number = 0  # of the present wait: an event for an earlier one does nothing
         self.blocked = False
+        self.until = INFINITE  # when the present wait ends at the latest
+        self.alarm = INFINITE  # when the one event comes that looks whether this time is over
 
 
 class World:
@@ -157,18 +159,20 @@ class World:
         process = thread.process
         process.steps = steps = process.steps + 1
         if steps >= process.heeds:
-            self._heed(thread, process)
+            self.heed(process)
         return process
 
-    def _heed(self, thread: Thread, process: Any) -> None:
-        """This step is not like most."""
+    def heed(self, process: Any) -> None:
+        """This step of the present thread is not like most."""
+        thread = self.thread
+        assert thread is not None
         if process.steps in process.faults and not self.over:
             fault = process.faults.pop(process.steps)
             process.heeds = min(process.faults, default=MOST_EVENTS)
             process.meet(fault)
             if process.stopped and not process.dead:
                 thread.number += 1
-                thread.blocked = True
+                thread.blocked, thread.until = True, INFINITE
                 process.pending.append((thread, thread.number))
                 self._leave()
         if process.steps == MOST_EVENTS:
@@ -182,14 +186,31 @@ class World:
             raise GreenletExit
         thread = self.thread
         assert thread is not None
-        thread.number = number = thread.number + 1
+        thread.number += 1
         thread.blocked = True
-        if until < INFINITE:
-            self._count = count = self._count + 1
-            heappush(self._queue, (until + TIMER_LATENESS, count, self._resume, (thread, number)))
+        thread.until = until
+        if until < thread.alarm:
+            self._set_alarm(thread)
         self._leave()
         if thread.process.dead or self.over:
             raise GreenletExit
+
+    def _set_alarm(self, thread: Thread) -> None:
+        """Look whether a wait is over when it may be. Most end before: one alarm serves many of them."""
+        thread.alarm = until = thread.until
+        self._count = count = self._count + 1
+        heappush(self._queue, (until + TIMER_LATENESS, count, self._ring, (thread, until)))
+
+    def _ring(self, thread: Thread, at: float) -> None:
+        if thread.alarm != at:
+            return  # an earlier one was set later
+        thread.alarm = INFINITE
+        if not thread.blocked:
+            return
+        if thread.until <= at:
+            self._resume(thread, thread.number)
+        elif thread.until < INFINITE:
+            self._set_alarm(thread)
 
     def wake(self, thread: Thread, *, force: bool = False) -> None:
         """Something has happened for which a thread may wait."""
