@@ -168,15 +168,16 @@ def main() -> int:
     parser.add_argument("--store", default=",".join(STORES), help="which stores, with commas between them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
     parser.add_argument("--quiet", action="store_true", help="only say which history is wrong")
-    parser.add_argument("--tell", metavar="STORE:SEED", help="print what happens in one history")
+    parser.add_argument("--tell", metavar="STORE:SEED", nargs="+", help="print what happens in histories")
     parser.add_argument("--plans", nargs="+", metavar="FILE", help="try the plans in files")
     options = parser.parse_args()
     prepare()
     if options.plans:
         return try_plans(options.plans, options.histories)
     if options.tell:
-        store, _, seed = options.tell.partition(":")
-        return 1 if tell(drawn(int(seed), store)) else 0
+        parts = [each.partition(":") for each in options.tell]
+        wrong = [tell(drawn(int(seed), store)) for store, _, seed in parts]
+        return 1 if any(wrong) else 0
     return run_all(options)
 
 

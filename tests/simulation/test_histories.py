@@ -49,6 +49,15 @@ def test_a_fault_is_found_in_its_history(patch: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_seed_is_one_history_whatever_was_before_it() -> None:
+    seeds = ("exact:1", "seconds:2", "etcd:3", "zookeeper:4", "transaction:5", "redlock:6", "file:7", "exact:8")
+    told = [simulation("--tell", *order).stdout.removeprefix("store ") for order in (seeds, seeds[::-1])]
+    first, second = (sorted(story.strip() for story in each.split("\nstore ")) for each in told)
+    assert first == second
+    assert len(first) == len(seeds)
+
+
+@pytest.mark.slow
 def test_a_fault_is_found_and_its_smallest_history_is_told_always_in_the_same_way() -> None:
     patch = next(each for each in FAULTS if each.stem.startswith("place-in-the-queue"))
     words = ("--seed", "1", "--histories", "400", "--jobs", "1", "--store", "exact")
