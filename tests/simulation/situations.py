@@ -24,7 +24,7 @@ from tests.simulation.plan import (
 )
 
 NAMES = ("hourly", LOCK, "weekly")
-TTLS = (6.0, 10.0, 10.0, 20.0)
+TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
 WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
 
 
@@ -98,7 +98,7 @@ def _mess(chance: random.Random, plan: Plan) -> Plan:
     if mode in WITHOUT.get(plan.store, ()):
         mode, slots = "exclusive", 1
     runs = [
-        _run(chance, number % hosts, ttl, once_per, mode, slots) for number in range(chance.choice((2, 2, 3, 3, 4)))
+        _run(chance, number % hosts, ttl, once_per, mode, slots) for number in range(chance.choice((2, 2, 2, 3, 3)))
     ]
     if mode == "slot" and chance.random() < 0.3:
         runs[-1] = runs[-1]._replace(slots=3)  # it is wrong about how many there are
@@ -111,21 +111,22 @@ def _mess(chance: random.Random, plan: Plan) -> Plan:
 def _one_after_another(chance: random.Random) -> list[RunPlan]:
     """A long job that does not heed TERM, and who waits for its lock."""
     ttl = chance.choice(TTLS)
-    length = chance.choice((2.5 * ttl, 2.5 * ttl, ttl))
+    length = chance.choice((1.5 * ttl, 1.5 * ttl, ttl))
     holder = RunPlan(
         0, 0.0, ttl, 30.0, length, chance.choice((0.05, INFINITE, INFINITE)), chance.choice((0.0, INFINITE))
     )
     waiters = [RunPlan(1, chance.uniform(0.1, ttl), ttl, 90.0, 1.0), RunPlan(1, chance.uniform(1, ttl), ttl, 90.0, 1.0)]
-    return [holder, *waiters[: chance.choice((1, 1, 2))]]
+    return [holder, *waiters[: chance.choice((1, 1, 1, 2))]]
 
 
 def _silence(chance: random.Random, plan: Plan) -> Plan:
     """Slow answers, then none: the deadline is all that the holder has."""
     runs = _one_after_another(chance)
     ttl = runs[0].ttl
-    time = chance.choice((0.0, 0.0, chance.uniform(0, 1.2 * ttl)))
+    time = chance.choice((0.0, 0.0, chance.uniform(0, 0.8 * ttl)))
     faults = [Fault("slow", 0, time, chance.uniform(0, 0.2) * ttl, chance.choice((REQUEST, ANSWER, ANSWER)))]
     cut = time + chance.uniform(0.2, 4.0)
+    runs[0] = runs[0]._replace(length=cut + 1.3 * ttl)  # until its lease is over
     faults.append(Fault("cut", 0, cut, 3 * ttl, chance.choice((REQUEST, ANSWER, BOTH))))
     if chance.random() < 0.3:
         faults += _fault(chance, runs, 2, ttl)
@@ -175,7 +176,7 @@ def _few_left(chance: random.Random, plan: Plan) -> Plan:
 
 def _one_at_a_time(chance: random.Random, plan: Plan) -> Plan:
     """Servers of several that are away until the lease is over there, one after the other."""
-    ttl = chance.choice(TTLS)
+    ttl = chance.choice((4.0, 6.0, 10.0))
     faults, time = [], chance.uniform(0.3, ttl)
     for number in chance.sample(range(NODES), chance.choice((3, 4))):
         faults.append(Fault("down", number, time, chance.uniform(1.05, 1.2) * ttl, KEPT))
@@ -186,10 +187,10 @@ def _one_at_a_time(chance: random.Random, plan: Plan) -> Plan:
 
 def _removed(chance: random.Random, plan: Plan) -> Plan:
     """A server that fails together with the host of a holder: Autopilot ends the session long before its ttl."""
-    ttl = chance.choice((10.0, 20.0, 30.0, 40.0))
+    ttl = chance.choice((10.0, 20.0, 30.0))
     holder = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, INFINITE)
     waiter = holder._replace(host=1, start=chance.uniform(0.1, 3.0), wait=120.0, length=1.0)
-    cut = chance.uniform(0.3, ttl)
+    cut = chance.uniform(0.3, 5.0)
     faults = (Fault("cut", 0, cut, 4 * ttl, BOTH), Fault("removed", 0, cut + chance.uniform(7.0, 15.0)))
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=(holder, waiter), faults=faults)
 
@@ -222,9 +223,9 @@ def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who wants the lock in the moment when the next one gets it."""
     ttl = chance.choice(TTLS)
     slowest = chance.choice((0.002, 0.02, 0.1, 0.2))
-    length = chance.uniform(1.0, 4.0)
+    length = chance.uniform(1.0, 3.0)
     first = RunPlan(0, 0.0, ttl, 60.0, length)
-    runs = (first, first._replace(host=1, start=chance.uniform(0.1, 1.0), length=4 * ttl))
+    runs = (first, first._replace(host=1, start=chance.uniform(0.1, 1.0), length=8.0 + ttl / 2))
     asked = length + chance.uniform(0.0, 2.0) + 10 * slowest * chance.random()
     return plan._replace(
         fastest=slowest / 4,
@@ -243,11 +244,11 @@ def _freed_in_turn(chance: random.Random, plan: Plan) -> Plan:
 def _newcomer(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who comes in the moment when another one, who has waited, is to get the lock."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02, 0.05))
-    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(5.0, 8.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(3.0, 5.0))
     runs = (
         first,
-        first._replace(host=1, start=1.0),
-        first._replace(start=first.length + 8 * slowest * chance.random()),
+        first._replace(host=1, start=0.5, length=1.0),
+        first._replace(start=first.length + 8 * slowest * chance.random(), length=1.0),
     )
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs)
 
@@ -275,34 +276,34 @@ def _at_once(chance: random.Random, plan: Plan) -> Plan:
     """Several who may be inside together, and come together."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.02, 0.1, 0.2))
     mode = chance.choice([each for each in ("shared", "slot") if each not in WITHOUT.get(plan.store, ())])
-    first = RunPlan(0, 0.0, ttl, 60.0, ttl / 2, mode=mode)
+    first = RunPlan(0, 0.0, ttl, 60.0, 1.0 + 15 * slowest, mode=mode)
     if first.mode == "slot":
         first = first._replace(slots=chance.choice((2, 3)))
     apart = 0.01 if plan.store == "file" else 8 * slowest
     runs = [first._replace(host=number % 2, start=apart * chance.random()) for number in range(3)]
     if chance.random() < 0.3:
-        runs = [each._replace(ttl=chance.choice(TTLS), length=1.5 * ttl) for each in runs]
+        runs = [each._replace(ttl=chance.choice(TTLS), length=1.2 * ttl) for each in runs]
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs))
 
 
 def _slot_of_the_dead(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who is killed with one of two slots, while another one keeps the lock and a third one waits."""
     ttl = chance.choice((6.0, 10.0))
-    first = RunPlan(0, 0.0, ttl, 90.0, 4 * ttl, mode="slot", slots=2)
+    first = RunPlan(0, 0.0, ttl, 90.0, 2.0 * ttl, mode="slot", slots=2)
     runs = (first, first._replace(host=1), first._replace(host=1, start=1.0, length=1.0))
-    at, killed = chance.uniform(1.5, ttl), chance.choice(((KEEPER,), (KEEPER, GUARD)))
+    at, killed = chance.uniform(1.2, 0.7 * ttl), chance.choice(((KEEPER,), (KEEPER, GUARD)))
     return plan._replace(runs=runs, faults=tuple(Fault("pause", 0, at, INFINITE, who) for who in killed))
 
 
 def _queued(chance: random.Random, plan: Plan) -> Plan:
     """Several who wait, and something happens to the one in front, or to its helper."""
-    ttl, length = chance.choice(TTLS), chance.uniform(2.0, 8.0)
+    ttl, length = chance.choice(TTLS), chance.uniform(1.5, 4.0)
     modes = chance.choice((("exclusive",), ("exclusive",), ("shared", "exclusive"), ("slot",)))
     if not set(modes).isdisjoint(WITHOUT.get(plan.store, ())):
         modes = ("exclusive",)
     runs = [
         RunPlan(number % 2, 0.3 * number + chance.uniform(0, 0.2), ttl, 120.0, length, mode=chance.choice(modes))
-        for number in range(chance.choice((3, 4, 5)))
+        for number in range(chance.choice((3, 3, 4)))
     ]
     runs = [each._replace(slots=2 if each.mode == "slot" else 1) for each in runs]
     faults = []
@@ -324,12 +325,12 @@ def _several(chance: random.Random, plan: Plan) -> Plan:
             chance.choice((0.0, 0.01, 1.0, ttl)) * chance.random(),
             ttl,
             chance.choice((0.0, 30.0, 120.0, 120.0)),
-            chance.choice((0.1, 3.0, 2 * ttl)) * chance.random(),
+            chance.choice((0.1, 3.0, 1.5 * ttl)) * chance.random(),
             once_per=chance.choice((None, None, 60.0)),
             min_hold=chance.choice((0.0, 0.0, 0.0, ttl / 2)),
             locks=tuple(chance.sample(NAMES, chance.choice((1, 2, 2, 3)))),
         )
-        for number in range(chance.choice((2, 2, 3, 4)))
+        for number in range(chance.choice((2, 2, 3)))
     ]
     faults: list[Fault] = []
     for _ in range(chance.choice((0, 0, 1, 1, 2))):
@@ -360,12 +361,12 @@ def _impatient(chance: random.Random, plan: Plan) -> Plan:
     """Readers and writers, some of whom give up their place in the queue before it is their turn."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02))
     mode, other = chance.sample(("shared", "exclusive"), 2)
-    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(5.0, 2 * ttl), mode=chance.choice((mode, "shared")))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(4.0, 7.0), mode=chance.choice((mode, "shared")))
     leaving = first._replace(
         host=1, start=chance.uniform(0.5, 1.0), wait=chance.choice((60.0, chance.uniform(0.5, 3.0))), mode=other
     )
     behind = [
-        first._replace(start=chance.uniform(1.0, 5.0), length=1.0, mode=chance.choice(("shared", mode)))
+        first._replace(start=chance.uniform(2.0, 5.0), length=1.0, mode=chance.choice(("shared", mode)))
         for _ in range(chance.choice((1, 2)))
     ]
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, leaving, *behind))
@@ -375,7 +376,7 @@ def _stopped_in_line(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who is first in line and does not use it."""
     ttl, slots = chance.choice(TTLS), chance.choice((1, 2, 2))
     first = RunPlan(
-        0, 0.0, ttl, 120.0, chance.uniform(2.5, 6.0), mode="slot" if slots > 1 else "exclusive", slots=slots
+        0, 0.0, ttl, 120.0, chance.uniform(2.0, 4.0), mode="slot" if slots > 1 else "exclusive", slots=slots
     )
     runs = [first._replace(start=0.3 * number) for number in range(slots + 2)]
     at, who = chance.uniform(1.0, first.length), chance.choice((KEEPER, HELPER, HELPER))
@@ -386,7 +387,7 @@ def _left_behind(chance: random.Random, plan: Plan) -> Plan:
     """A keeper that is stopped while its job ends, and goes on when another one has the lock."""
     ttl = chance.choice(TTLS)
     first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 3.0))
-    runs = (first, first._replace(start=0.3, length=4 * ttl))
+    runs = (first, first._replace(start=0.3, length=2 * ttl))
     stopped = Fault("pause", 0, chance.uniform(0.5, first.length), chance.uniform(1.2, 3.0) * ttl, KEEPER)
     return plan._replace(runs=runs, faults=(stopped,))
 
@@ -404,6 +405,7 @@ def _stuck(chance: random.Random, plan: Plan) -> Plan:
     runs = _one_after_another(chance)
     ttl = runs[0].ttl
     time, who = chance.uniform(0.02, ttl), chance.randrange(2)
+    runs[0] = runs[0]._replace(length=time + 1.3 * ttl)
     still = [Fault("pause", 0, time, chance.choice((3 * ttl, 3 * ttl, INFINITE, chance.uniform(0, ttl))), who)]
     if chance.random() < 0.5:
         still = [Fault("stop", 0, int(2 ** chance.uniform(1, 8)), still[0].value, who)]
@@ -439,7 +441,7 @@ def _granted_twice(chance: random.Random, plan: Plan) -> Plan:
 def _kept_late(chance: random.Random, plan: Plan) -> Plan:
     """A request to keep a lock closed after its job that comes when another one has the lock already."""
     first = RunPlan(0, 0.0, 20.0, 60.0, chance.uniform(0.1, 1.0), min_hold=chance.uniform(1.5, 3.0))
-    second = first._replace(host=1, start=0.5, wait=90.0, length=20.0, min_hold=0.0)
+    second = first._replace(host=1, start=0.5, wait=90.0, length=13.0, min_hold=0.0)
     late = Fault("late", 0, chance.randrange(2, 14), chance.uniform(4.0, 12.0), REQUEST)
     return plan._replace(runs=(first, second), faults=(late,))
 
@@ -470,7 +472,7 @@ def _far(chance: random.Random, plan: Plan) -> Plan:
     """A server that is far away."""
     ttl = chance.choice((10.0, 20.0, 30.0))
     slowest = ttl / chance.uniform(26, 50)
-    run = RunPlan(0, 0.0, ttl, 60.0, 2 * ttl)
+    run = RunPlan(0, 0.0, ttl, 60.0, 1.3 * ttl)
     return plan._replace(fastest=0.8 * slowest, slowest=slowest, runs=(run,))
 
 
@@ -519,7 +521,9 @@ def _run(chance: random.Random, host: int, ttl: float, once_per: float | None, m
         start=chance.choice((0.0, chance.uniform(0, 3), chance.uniform(0, ttl))),
         ttl=ttl,
         wait=chance.choice((0.0, 30.0, 60.0, 60.0)),
-        length=chance.choice((0.05, chance.uniform(0, 3), chance.uniform(0, ttl), chance.uniform(ttl, 2 * ttl))),
+        length=chance.choice(
+            (0.05, chance.uniform(0, 3), chance.uniform(0, ttl), chance.uniform(0.5 * ttl, 1.3 * ttl))
+        ),
         stubborn=chance.choice((0.05, 0.05, 1.0, INFINITE)),
         outlived=outlived,
         succeeds=chance.random() < 0.8,
