@@ -37,7 +37,7 @@ def functions(server: PostgresServer) -> dict[str, Callable[..., Any]]:
         "clock_timestamp": lambda: round(server.clock.wall(), 6),
         "to_regclass": lambda name: 1 if name in server.tables.there() else None,
         "pg_advisory_unlock_all": lambda: server.locks.give_back_all(server.session.pid),
-        "pg_terminate_backend": server.terminate,
+        "pg_terminate_backend": lambda pid: server.terminate(pid),  # noqa: PLW0108 - a method would keep the server
         "pg_notify": notify,
         "pg_sleep": lambda seconds: wait(WaitsError(None, seconds)),
         "set_config": set_config,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.postgresql_functions import functions
@@ -36,7 +37,7 @@ class PostgresServer(SessionServer):
         self.locks = Locks()
         self.session: Session
         self.problem: Exception | None = None
-        self.tables = Tables(functions(self))
+        self.tables = Tables(functions(weakref.proxy(self)))  # SQLite keeps them where no rubbish is looked for
 
     def memory(self) -> Any:
         """See ``Server``."""

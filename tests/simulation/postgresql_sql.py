@@ -10,6 +10,7 @@ import json
 import math
 import re
 from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl.stores.postgresql.queue import SESSION
@@ -148,13 +149,8 @@ class Tables(SqliteTables):
     """What is in a database, and the functions of the server as SQLite calls them."""
 
     def __init__(self, functions: dict[str, Callable[..., Any]]) -> None:
-        super().__init__({**FUNCTIONS, **functions, "next_id": self._next_id})
+        super().__init__({**FUNCTIONS, **functions, "next_id": count(1).__next__})
         self.sqlite.executescript(SYSTEM)
-        self._ids = 0
-
-    def _next_id(self) -> int:
-        self._ids += 1
-        return self._ids
 
     def show(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Have a view show these rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lupa import lua51
 
@@ -22,12 +22,13 @@ NESTING = 8
 class RedisServer(StreamServer):
     """One server."""
 
+    running: ClassVar[RedisServer]  # whose script runs: Lua would keep what it is given, and with it each history
+
     def __init__(self, number: int, rate: float) -> None:
         super().__init__(number, rate)
         self.data = Data(self.clock)
         self.scripts: dict[bytes, Any] = {}  # by their sha
         self.listeners: dict[bytes, list[Link]] = {}
-        self._redis = LUA.table_from({b"call": self._call, b"pcall": self._call})
 
     def memory(self) -> Any:
         """See ``Server``."""
@@ -71,7 +72,8 @@ class RedisServer(StreamServer):
             return Error(b"NOSCRIPT No matching script. Please use EVAL.")
         count = int(words[0])
         keys, arguments = words[1 : count + 1], words[count + 1 :]
-        return _from_lua(body(TABLE(*keys), TABLE(*arguments), self._redis), NESTING)
+        RedisServer.running = self
+        return _from_lua(body(TABLE(*keys), TABLE(*arguments), REDIS), NESTING)
 
     def _call(self, name: bytes, *words: Any) -> Any:
         if name == b"PUBLISH":
@@ -85,6 +87,13 @@ class RedisServer(StreamServer):
         if isinstance(reply, Status):
             return LUA.table_from({b"ok": reply.text})
         return False if reply is None else TABLE(*reply)
+
+
+def _call(*words: Any) -> Any:
+    return RedisServer.running._call(*words)
+
+
+REDIS = LUA.table_from({b"call": _call, b"pcall": _call})
 
 
 def _from_lua(given: Any, nesting: int) -> Any:
