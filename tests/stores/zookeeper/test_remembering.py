@@ -17,6 +17,7 @@ from tests.stores.zookeeper.test_kept import GARBAGE, kept
 
 if TYPE_CHECKING:
     from tests.contract.test_zookeeper import ZooKeeperHarness
+    from tests.stores.zookeeper.conftest import Asked
 
 
 @pytest.mark.parametrize("data", [*GARBAGE, b"", b'{"at":"now"}', b'{"at":-1}', b'{"at":1e300}', b'{"at":NaN}'])
@@ -82,3 +83,18 @@ def test_looking_writes_nothing_and_nobody_looking_makes_a_node(harness: ZooKeep
     assert client.last_success("nightly", timeout=LIMIT) is None
     assert client.inspect("nightly", timeout=LIMIT).last_run is None
     assert harness.admin.exists(harness.root) is None
+
+
+@pytest.mark.parametrize(("place", "trips"), [("as it was made", 2), ("deleted meanwhile", 3)])
+def test_the_first_run_of_a_lock_is_added_in_the_session_that_had_it(
+    harness: ZooKeeperHarness, asked: list[Asked], place: str, trips: int
+) -> None:
+    client = harness.client()
+    grant = take(client, harness.claim())
+    if "deleted" in place:
+        harness.admin.delete(f"{kept(harness)}/runs")
+    before = len(asked)
+    assert client.release_with_run(grant, a_run(1), timeout=LIMIT)
+    assert len(asked) - before == trips
+    assert harness.line("nightly") == []
+    assert harness.client().history("nightly", timeout=LIMIT) == (a_run(1),)

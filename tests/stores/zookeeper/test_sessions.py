@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import LeaseLost
-from tests.contract.harness import LIMIT, Background, take
+from tests.contract.harness import LIMIT, Background, queue_up, refused, take
+from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -76,3 +77,31 @@ def test_a_release_leaves_no_session_no_thread_and_no_descriptor(harness: ZooKee
         return all(is_now <= was for is_now, was in zip(now, before, strict=True))
 
     eventually(after, limit=3.0)
+
+
+def test_neither_a_holder_nor_a_waiter_has_threads(harness: ZooKeeperHarness) -> None:
+    client, other, mine = harness.client(), harness.client(), harness.claim(ttl=5.0)
+    before = threading.active_count()
+    grant = take(client, harness.claim(ttl=5.0))
+    assert refused(other, mine)
+    queue_up(other, mine, client)
+    assert threading.active_count() == before
+    client.release(grant, timeout=LIMIT)
+    assert other.renew(take(other, mine), timeout=LIMIT)
+    assert threading.active_count() == before
+
+
+def test_who_is_next_has_its_second_session_ready_and_leaves_none_behind(harness: ZooKeeperHarness) -> None:
+    client, other, mine = harness.client(), harness.client(), harness.claim(ttl=5.0)
+    take(client, harness.claim(ttl=5.0))
+    assert refused(other, mine)
+    waiting = start_waiting(other, mine, client)
+    ready, _ = eventually(lambda: other._attempts[mine.owner].next._made)
+    eventually(lambda: ready.connected)
+    name = f"{ready.link.identity[0]:#x}"
+    assert name in harness.server.four_letters("dump")
+    harness.admin.delete(harness.line("nightly")[1])
+    harness.usurp("nightly")
+    waiting.result()
+    other.withdraw(mine, timeout=LIMIT)
+    assert name not in harness.server.four_letters("dump")
