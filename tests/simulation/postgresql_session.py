@@ -80,7 +80,7 @@ class Session:
         elif sql.startswith("ROLLBACK TO "):
             locks.back_to(self.pid, self.saved[-1].locks)
             self.local, self.has_failed = dict(self.saved[-1].settings), False
-        elif sql in ("ROLLBACK", "COMMIT"):
+        elif sql == "ROLLBACK":
             self.in_block = self.has_failed = False
             self.local, self.saved = {}, []
             locks.back_to(self.pid, {})

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lockctl.stores.postgresql.wait import Position
 
 LOCK_TIMEOUT = "55P03"
-LAZY = "SELECT pg_catalog.set_config('synchronous_commit', 'off', true); "
 LOOK = 1.0  # seconds between two looks whether an operator ended the hold of a lock
 
 
@@ -228,43 +227,24 @@ class Attempt:
             self._check(deadline)
             return None
 
-    def free(self, deadline: Deadline, run: Request | None = None) -> bool:
-        """Give the lock back if it is ours; whether the request to add a *run* was executed, too.
-
-        Raises ``BackendUnavailable`` if it is not known whether the lock is free, or may change.
-        """
+    def free(self, deadline: Deadline) -> None:
+        """Give the lock back if it is ours. Raises ``BackendUnavailable`` if that is not known, or may change."""
         if self._position is not None and self._position.in_line:
             raise BackendUnavailable(f"{self.session.where}: the lock may be granted at any moment")
         self._collect(deadline)
         if self._position is not None:
             self.session.ask(self._position.leaving(), deadline)
             self._position = None
-        free, added = self._ways.free, False
+        free = self._ways.free
         if self._scope is scope.SESSION:
             free = f"{free}; {scope.wake(self._queue, scope.FREED)}"
         if self.locked and self._shares and self.token is not None:
             from lockctl.stores.postgresql import share
 
             share.leave(self._fence, self.session, free, self._mine, deadline)
-        elif self.locked and run is not None and self._scope is scope.SESSION:
-            added = self._free_and_add(free, run, deadline)
         elif self.locked:
             self.session.ask(free, deadline)
         self.locked, self.token = False, None
-        return added
-
-    def _free_and_add(self, free: str, run: Request, deadline: Deadline) -> bool:
-        """Give the lock back, and add a *run* in a transaction of its own: who waits is told before.
-
-        That transaction does not wait for the disk, nor has the next holder, whose token does, wait for it.
-        """
-        sql, values = run
-        try:
-            self.session.ask(f"BEGIN; {free}; COMMIT; {bounded(deadline)}{LAZY}{sql}", deadline, values)
-        except SqlError:
-            self.session.ask(f"ROLLBACK; {free}", deadline)  # it may have been done, and does no harm then
-            return False
-        return True
 
     def spare(self) -> Opened | None:
         """A connection that holds nothing any more and can be of use to others, once everything was given back."""

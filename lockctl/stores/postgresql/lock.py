@@ -25,16 +25,14 @@ if TYPE_CHECKING:
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.files import Files
-    from lockctl.model import Claim, Run
+    from lockctl.model import Claim
     from lockctl.stores.postgresql import inspect, records, retire, revoke
     from lockctl.stores.postgresql.address import Address
-    from lockctl.stores.postgresql.session import Request
     from lockctl.url import Url
 
     T = TypeVar("T")
     FILES: Files[Observer] = (inspect, revoke, records, retire)
 
-HISTORY_LIMIT = 1.0  # seconds: a history is worth no more
 OPENING_LIMIT = 10.0  # seconds for a connection, inside a wait that may be longer
 
 
@@ -132,33 +130,14 @@ class PostgresqlBackend(NativeBackend):
             self._give_up(claim.owner)
             raise
 
-    def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
-        """See ``Backend.remember``."""
-        from lockctl.stores.postgresql import records
-
-        claim, deadline = grant.claim, Deadline(timeout)
-        if self._leave(claim, deadline, records.adding(self._fence, self._address.key_of(claim.name), run)):
-            return True
-        try:
-            records.remember(self._observer, claim.name, run, deadline.sooner(HISTORY_LIMIT))
-        except (BackendUnavailable, ConfigError):
-            return False
-        return True
-
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """See ``Backend``."""
-        self._leave(claim, Deadline(timeout))
-
-    def _leave(self, claim: Claim, deadline: Deadline, run: Request | None = None) -> bool:
-        """Leave nothing of *claim*; whether a *run* was added with it.
-
-        What the claim's own session cannot free is ended from another one.
-        """
-        attempt, added = self._attempts.pop(claim.owner, None), False
+        """See ``Backend``. What the claim's own session cannot free is ended from another one."""
+        deadline = Deadline(timeout)
+        attempt = self._attempts.pop(claim.owner, None)
         if attempt is not None:
             spare = None
             try:
-                added = attempt.free(deadline.sooner(deadline.left() / 2), run)
+                attempt.free(deadline.sooner(deadline.left() / 2))
                 spare = attempt.spare()
             except SessionGone:
                 pass  # and with it whatever it held
@@ -169,7 +148,6 @@ class PostgresqlBackend(NativeBackend):
             if spare is not None:
                 self._observer.adopt(spare)
         self._end_doubtful(claim, deadline)
-        return added
 
     def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
         return operation(self._observer, *arguments, Deadline(timeout))

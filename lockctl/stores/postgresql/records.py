@@ -14,8 +14,6 @@ from lockctl.stores.postgresql.tokens import DURABLE, FRESH, SHORT, SINCE_EPOCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from lockctl.model import Grant, Run
     from lockctl.stores.postgresql.layout import Key
     from lockctl.stores.postgresql.observer import Observer
@@ -63,34 +61,24 @@ def note_success(observer: Observer, grant: Grant, deadline: Deadline) -> None:
 
 
 def remember(observer: Observer, name: str, run: Run, deadline: Deadline) -> None:
-    """See ``Backend.remember``. Raises ``ConfigError`` and as ``Session.ask``."""
+    """Add a run, and remove what is too many; who removes at the same time passes by what another removes."""
     fence, key = observer.fence, observer.address.key_of(name)
-    sql, values = adding(fence, key, run)
-
-    def write(session: Session) -> None:
-        if not fence.ask(session, FRESH + sql, deadline, values):
-            fence.know(session, key, observer.address.full_name(name), deadline)
-
-    observer.with_session(write, deadline)
-
-
-def adding(fence: Fence, key: Key, run: Run) -> tuple[str, tuple[Any, ...]]:
-    """The statements that add a run, once however often they are sent, and remove what is too many; and their values.
-
-    Who removes at the same time passes by what another removes. One row, if the tables know the lock by its name.
-    """
     runs = table(fence)
     sql = (
-        f"INSERT INTO {runs} (key, started, document) SELECT %s, %s, %s"
-        f" WHERE NOT EXISTS (SELECT FROM {runs} WHERE key = %s AND started = %s AND document = %s);"
+        f"{FRESH}INSERT INTO {runs} (key, started, document) VALUES (%s, %s, %s);"
         f" DELETE FROM {runs} WHERE key = %s AND started = %s AND id IN (SELECT id FROM {runs}"
         " WHERE key = %s AND started = %s AND id <= (SELECT id FROM"
         f" {runs} WHERE key = %s AND started = %s ORDER BY id DESC OFFSET {history.KEPT} LIMIT 1)"
         f" FOR UPDATE SKIP LOCKED); SELECT 1 FROM {fence.quoted} WHERE key = %s"
     )
     which = (key.text, run.started)
-    this = (*which, history.describe(run).decode())
-    return sql, (*this, *this, *which, *which, *which, key.text)
+    values = (*which, history.describe(run).decode(), *which, *which, *which, key.text)
+
+    def write(session: Session) -> None:
+        if not fence.ask(session, sql, deadline, values):
+            fence.know(session, key, observer.address.full_name(name), deadline)
+
+    observer.with_session(write, deadline)
 
 
 def read_history(observer: Observer, name: str, deadline: Deadline) -> tuple[Run, ...]:
