@@ -220,11 +220,11 @@ def _too_soon(history: History) -> Iterator[str]:
     """Names that were forgotten although they had been used shortly before."""
     if any(each.kind in ("jump", "wrong") for each in history.plan.faults) or excuses.forgot(history):
         return
-    for asked, older_than in history.forgets:
+    for asked, answered, older_than in history.forgets:
         for record in history.records:
             for grant in record.granted:
-                if grant.name == LOCK and asked - MILD * older_than < grant.known < asked:
-                    yield f"too soon: {record.name} had the lock at {grant.known:.3f}, it is forgotten at {asked:.3f}"
+                if grant.name == LOCK and answered - MILD * older_than < grant.known < asked:
+                    yield f"too soon: {record.name} had the lock at {grant.known:.3f}, it is forgotten by {answered:.3f}"
 
 
 def _revoked(history: History) -> Iterator[str]:

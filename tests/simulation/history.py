@@ -73,7 +73,8 @@ class History:
         self.backend = RECORDED[plan.store]
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
         self.revoked: list[Revoked] = []
-        self.forgets: list[tuple[float, float]] = []  # when it was asked for, and for how long it was not to be used
+        # when it was asked for and answered, and for how long the name was not to be used
+        self.forgets: list[tuple[float, float, float]] = []
         self.sessions_left = 0  # of a server, or leases, soon after the last run
         self.remembered: dict[str, tuple[Run, ...]] = {}  # by lock: its history, where nothing went wrong
         self.programs: list[Program | Flock] = []  # that are not lockctl
@@ -326,7 +327,7 @@ class History:
         try:
             done = self._operators(host).forget(LOCK, older_than=fault.value, timeout=ASK_TIMEOUT)
             if done:
-                self.forgets.append((asked, fault.value))
+                self.forgets.append((asked, self.world.now, fault.value))
             self.world.tell("operator", f"forgets the lock: {done}")
         except LockctlError as failure:
             self.world.tell("operator", f"fails: {failure}")
