@@ -8,9 +8,9 @@ from itertools import pairwise
 from signal import SIG_SETMASK, SIGINT, SIGKILL, pthread_sigmask
 
 from lockctl import kernel, registry
-from lockctl.bench.worker import FAILURE, READ_SIZE, READY, REQUEST, alone, contend, start
+from lockctl.bench.worker import FAILURE, READ_SIZE, READY, REQUEST, TOLD, alone, contend, start
 from lockctl.clock import boottime, pause
-from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, LockctlError
+from lockctl.errors import BackendUnavailable, Interrupted, LockctlError
 from lockctl.supervise.signals import Signals
 from lockctl.value import Value
 
@@ -120,7 +120,7 @@ def _read(line: bytes) -> Pair:
 
 def _error(text: str) -> Exception:
     kind, _, said = text.partition(" ")
-    known = {each.__name__: each for each in (BackendUnavailable, ConfigError)}
+    known = {each.__name__: each for each in TOLD}
     return known[kind](said) if kind in known else RuntimeError(text)
 
 

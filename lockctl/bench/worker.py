@@ -12,7 +12,7 @@ from signal import SIGTERM
 
 from lockctl import kernel, registry
 from lockctl.clock import boottime
-from lockctl.errors import BackendUnavailable, Interrupted
+from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import acquire
 from lockctl.lease.schedule import plan
 from lockctl.model import Claim
@@ -33,6 +33,7 @@ REQUEST = 10.0  # seconds for one request
 READ_SIZE = 1 << 16
 READY = b"+"  # the line of a process that can begin
 FAILURE = b"!"  # begins the line of an error
+TOLD = (BackendUnavailable, ConfigError)  # the kinds of errors that are raised again as what they are
 
 
 class Bench(Value):
@@ -70,7 +71,8 @@ def start(bench: Bench, work: Callable[..., Iterator[Pair]]) -> tuple[int, socke
     except (Interrupted, BrokenPipeError):
         pass  # nobody wants to know any more
     except Exception as error:  # noqa: BLE001 - it is raised again where somebody waits for it
-        theirs.sendall(FAILURE + f"{type(error).__name__} {error}\n".encode("utf-8", "replace"))
+        kind = next((each for each in TOLD if isinstance(error, each)), type(error))
+        theirs.sendall(FAILURE + f"{kind.__name__} {error}\n".encode("utf-8", "replace"))
     finally:
         os._exit(status)
 

@@ -79,7 +79,7 @@ def test_a_server_that_is_something_else_is_a_finding(diagnose: Diagnose) -> Non
     [
         ("redis://127.0.0.1:1/0", "redis", "warn"),
         ("consul://127.0.0.1:1/", "consul", "warn"),
-        ("zookeeper://127.0.0.1:1/", "kazoo.client", "fail"),
+        ("zookeeper://127.0.0.1:1/", "kazoo.exceptions", "fail"),
         ("postgresql://u@127.0.0.1:1/d", "psycopg2", "fail"),
         ("mysql://u@127.0.0.1:1/d", "pymysql", "fail"),
     ],

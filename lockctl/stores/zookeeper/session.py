@@ -45,6 +45,8 @@ LONGEST_TURN = 60.0  # seconds; a wait for a mutex cannot be infinite
 def library() -> None:
     """Load what is needed of kazoo; raises ``ConfigError`` when there is none."""
     try:
+        import kazoo.exceptions  # noqa: F401
+
         from lockctl.stores.zookeeper import connection  # noqa: F401
     except ImportError:
         from lockctl.extras import missing
