@@ -165,7 +165,7 @@ def _connected(family: int, address: Any, deadline: Deadline, where: str) -> _so
             deadline.wait(sock.fileno(), WRITABLE, where)
             code = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
         if code:
-            failed = Closed if code == errno.ECONNRESET else Nobody
+            failed = Closed if code in (errno.ECONNRESET, errno.EPIPE) else Nobody
             raise failed(f"{where}: cannot connect: {os.strerror(code)}")
     except OSError as failure:
         sock.close()
