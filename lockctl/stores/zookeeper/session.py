@@ -1,9 +1,8 @@
 """One session of an ensemble, with deadlines. It has no thread: what comes is read by who asks or listens.
 
-A claim has sessions of its own, so that giving it back is one request that nothing can overtake: when
-the server has ended the session, its nodes are gone, and a request that was delayed in the network is
-refused. A holder's session counts as renewed when a *write* was answered. This is why half of its timeout
-T is safe, counted from the sending of that write:
+A claim has sessions of its own, so that giving it back is one request that nothing can overtake: when the session has
+ended, its nodes are gone, and a delayed request is refused. A holder's session counts as renewed when a *write* was
+answered. This is why half of its timeout T is safe, counted from the sending of that write:
 
     The leader ends a session T after it last heard of it. A follower reports at least every half tick, and T is at
     least two ticks: a quarter of T. So a write that was answered shows that the leader has heard what the follower had
