@@ -11,7 +11,7 @@ from lockctl import clock, kernel, loading  # noqa: F401 - what both processes n
 from lockctl.errors import ConfigError
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
-from lockctl.supervise.orders import Orders  # noqa: F401
+from lockctl.supervise.orders import JOB_VARIABLES, Orders  # noqa: F401
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from lockctl.supervise.channel import Channel
     from lockctl.supervise.guard import Guard
     from lockctl.supervise.signals import Signals
-
-
-JOB_VARIABLES = tuple(
-    "LOCKCTL_" + word for word in ("LOCK", "TOKEN", "FENCING", "TOKENS", "TOKEN_DOMAIN", "OWNER", "BACKEND", "TTL")
-)
 
 
 WAITING, RUNNING, OVER = range(3)  # a job, of which nothing is left in the end

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+JOB_VARIABLES = tuple(
+    "LOCKCTL_" + word for word in ("LOCK", "TOKEN", "FENCING", "TOKENS", "TOKEN_DOMAIN", "OWNER", "BACKEND", "TTL")
+)
+
+
 class Orders(Value):
     """What the guard must know when it starts the command. Spans in seconds."""
 
@@ -20,9 +25,7 @@ class Orders(Value):
     on_terminal: bool
     kill_on_loss: bool  # a certain loss leaves no time for the first signal
     contain: str  # whether the job gets a pid namespace: see contain.py
-    unlocks: bool = (
-        False  # whether it frees what the kernel holds itself, once nobody is left of a job that was not stopped
-    )
+    unlocks: bool = False  # the guard frees the kernel's locks when nobody is left of a job that was not stopped
 
     def encode(self, schedule: Schedule) -> tuple[tuple[object, ...], tuple[float, ...]]:
         """These and the spans of the lease as values of a frame, for :func:`decode_orders`."""

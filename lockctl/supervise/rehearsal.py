@@ -12,7 +12,7 @@ from _signal import SIGTERM
 
 from lockctl.lease.schedule import Schedule
 from lockctl.supervise import channel as wire
-from lockctl.supervise.orders import Orders
+from lockctl.supervise.orders import JOB_VARIABLES, Orders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from lockctl.supervise.channel import Channel
 
-NAMES = ("LOCK", "TOKEN", "FENCING", "TOKENS", "TOKEN_DOMAIN", "OWNER", "BACKEND", "TTL")
-VARIABLES = tuple([b"LOCKCTL_%b=0123456789" % name.encode() for name in NAMES])
+VARIABLES = tuple([b"%b=0123456789" % name.encode() for name in JOB_VARIABLES])
 ORDERS = Orders(int(SIGTERM), "kill", None, kernel_held=False, on_terminal=False, kill_on_loss=True, contain="no")
 SCHEDULE = Schedule(30.0, 5.0, 1.5, 0.9, 0.9, 0.002)
 

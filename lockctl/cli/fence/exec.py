@@ -19,8 +19,8 @@ from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
 from lockctl.fence.entrance import interruptible
 from lockctl.lease.schedule import Schedule
 from lockctl.names import command_line
-from lockctl.supervise.fork import JOB_VARIABLES, fork_guard
-from lockctl.supervise.orders import Orders
+from lockctl.supervise.fork import fork_guard
+from lockctl.supervise.orders import JOB_VARIABLES, Orders
 from lockctl.supervise.signals import NAMES
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lockctl.supervise import channel, child, rehearsal
+from lockctl.supervise.orders import JOB_VARIABLES
 from lockctl.supervise.starting import Starting
 
 
@@ -47,7 +48,7 @@ def test_the_process_of_the_command_goes_as_far_as_to_execute_it(monkeypatch: py
     assert open_descriptors() == before
     ((path, words, given, number),) = tried
     assert (path, words, number) == ("", ["true", "x"], errno.ENOENT)
-    assert given == {"PATH": "/bin", **{f"LOCKCTL_{name}": "0123456789" for name in rehearsal.NAMES}}
+    assert given == {"PATH": "/bin", **dict.fromkeys(JOB_VARIABLES, "0123456789")}
     assert environment == {"PATH": "/bin"}
 
 
