@@ -97,13 +97,13 @@ def parse_url(text: str) -> Url:
     params = []
     for pair in query.split("&") if query else ():
         key, _, content = pair.partition("=")
-        params.append((_unquote(key), _unquote(content)))
+        params.append((unquote(key), unquote(content)))
     url = Url(
         scheme=scheme.lower(),
-        user=_unquote(user) if at and user else None,
-        password=_unquote(password) if has_password else None,
+        user=unquote(user) if at and user else None,
+        password=unquote(password) if has_password else None,
         hosts=tuple(host for host in hosts.split(",") if host),
-        path=_unquote(path),
+        path=unquote(path),
         params=tuple(params),
     )
     parts = [url.user or "", url.password or "", "" if url.scheme in PATHS else url.path]
@@ -117,31 +117,12 @@ def _is_text(part: str) -> bool:
     return part.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in part)
 
 
-def without_secrets(text: str) -> str:
-    """A backend as it was written, without its password and where a password comes from; a profile as it is.
-
-    What looks like a password in a URL with a mistake is left out too.
-    """
-    rest, question, query = text.partition("?")
-    scheme, colon, place = rest.partition(":")
-    netloc = place[2:].partition("/")[0] if place.startswith("//") else ""
-    if "@" in (netloc if scheme.lower() in LOCAL else rest):
-        userinfo, _, place = place.rpartition("@")
-        user = userinfo.lstrip("/").partition(":")[0]
-        # what stands there alone is a token of Consul, or a key of Azure, in a URL without its colon
-        hidden = scheme.lower().startswith(("consul", "azblob"))
-        shown = f"{user}@" if user and userinfo.startswith("//") and not hidden else ""
-        rest = f"{scheme}://{shown}{place}" if colon else rest.rpartition("@")[2]
-    pairs = [pair for pair in query.split("&") if pair and _unquote(pair.partition("=")[0]) not in SECRETS]
-    return rest + (question + "&".join(pairs) if pairs else "")
-
-
 def endpoint(text: str, default_port: int) -> tuple[str, int]:
     """Host and port of one element of :attr:`Url.hosts`; IPv6 in brackets. Raises ``ConfigError``."""
     host, colon, port = text.rpartition(":")
     if not colon or "]" in port:
         host, port = text, str(default_port)
-    host = _unquote(host)
+    host = unquote(host)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
@@ -177,7 +158,8 @@ def take_params(url: Url, allowed: dict[str, str]) -> dict[str, str]:
     return taken
 
 
-def _unquote(text: str) -> str:
+def unquote(text: str) -> str:
+    """*text* without percent-encoding, in any bytes. Raises ``ConfigError``."""
     if "%" not in text:
         return text
     pieces = text.encode("utf-8", "surrogateescape").split(b"%")

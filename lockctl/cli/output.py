@@ -9,7 +9,7 @@ from lockctl.clock import utc, wall
 from lockctl.durations import format_age
 from lockctl.errors import BackendUnavailable, UsageError
 from lockctl.names import command_line, printable
-from lockctl.url import without_secrets
+from lockctl.url import LOCAL, SECRETS, unquote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,6 +100,25 @@ def where_options(given: Mapping[str, str | bool]) -> tuple[str, ...]:
     if given.get("backend"):
         options += ["-b", without_secrets(str(given["backend"]))]
     return tuple(options)
+
+
+def without_secrets(text: str) -> str:
+    """A backend as it was written, without its password and where a password comes from; a profile as it is.
+
+    What looks like a password in a URL with a mistake is left out too.
+    """
+    rest, question, query = text.partition("?")
+    scheme, colon, place = rest.partition(":")
+    netloc = place[2:].partition("/")[0] if place.startswith("//") else ""
+    if "@" in (netloc if scheme.lower() in LOCAL else rest):
+        userinfo, _, place = place.rpartition("@")
+        user = userinfo.lstrip("/").partition(":")[0]
+        # what stands there alone is a token of Consul, or a key of Azure, in a URL without its colon
+        hidden = scheme.lower().startswith(("consul", "azblob"))
+        shown = f"{user}@" if user and userinfo.startswith("//") and not hidden else ""
+        rest = f"{scheme}://{shown}{place}" if colon else rest.rpartition("@")[2]
+    pairs = [pair for pair in query.split("&") if pair and unquote(pair.partition("=")[0]) not in SECRETS]
+    return rest + (question + "&".join(pairs) if pairs else "")
 
 
 def _who(holder: Holder | Waiter) -> str:

@@ -14,7 +14,7 @@ from lockctl.cli.crontab import check_effective, line, unseen
 from lockctl.cli.group import CONTEXT, Command, Group
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
-from lockctl.cli.output import print_data
+from lockctl.cli.output import print_data, without_secrets
 from lockctl.cli.parameters import LockName
 from lockctl.config_file import at, mistakes, parse, readable_secrets
 from lockctl.errors import ConfigError, LockctlError
@@ -22,7 +22,7 @@ from lockctl.names import printable
 from lockctl.profiles import profile_url
 from lockctl.settings import BY_NAME
 from lockctl.settings_values import shown
-from lockctl.url import parse_url, without_secrets
+from lockctl.url import parse_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
