@@ -70,9 +70,22 @@ class GuardProcess:
             return
         self.kill()
         until, pause = monotonic() + MOST_TO_END, FIRST_LOOK
+        self._await_end()
         while not self._is_over() and monotonic() < until:
             sleep(pause)
             pause *= 2
+
+    def _await_end(self) -> None:
+        import select  # by now the keeper has loaded it
+
+        try:
+            descriptor = kernel.process_descriptor(self.pid)
+        except (OSError, ConfigError):
+            return  # gone, or it cannot be had here: then it is looked for
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(MOST_TO_END * 1000)
+        os.close(descriptor)
 
     def _is_over(self) -> bool:
         """Whether nothing of it is left: neither itself nor, if nothing ran, what waited to become the command."""

@@ -59,6 +59,7 @@ class Guard:
         self._poll = select.poll()
         self._cause: str | None = None  # what the keeper was told
         self._killed = False
+        self._unlocked = False  # the kernel's locks, by this process
         self._ended: int | None = None  # status of the command, which the keeper was not told yet
 
     def run(self, environment: dict[str, str]) -> None:
@@ -226,6 +227,7 @@ class Guard:
             self._link.send(wire.LEFTOVERS, len(left), tree.named(left))
         elif isinstance(action, events.Finish):
             if self._job.unlocks and self._cause is None:
+                self._unlocked = True
                 for descriptor in self._job.lock_descriptors:
                     kernel.free(descriptor)  # before the keeper is told, which would take as long again
             self._link.send(wire.FINISHED, self._ended)
@@ -233,15 +235,16 @@ class Guard:
 
     def _after(self) -> None:
         """The tree is gone. A keeper that is stopped cannot free a lock that lives in a descriptor."""
-        if not self._job.lock_descriptors or not self._job.kernel_held or not self._link.open:
+        job = self._job
+        if self._unlocked or not (job.lock_descriptors and job.kernel_held and self._link.open):
             return
         poll = select.poll()
         poll.register(self._link.fileno, select.POLLIN)
-        poll.register(self._job.timer, select.POLLIN)
-        kernel.set_timer(self._job.timer, max(self._job.deadline, self._job.clock() + AFTERWARDS))
+        poll.register(job.timer, select.POLLIN)
+        kernel.set_timer(job.timer, max(job.deadline, job.clock() + AFTERWARDS))
         while self._link.open:
-            if self._job.timer in {descriptor for descriptor, _ in poll.poll()}:
-                for descriptor in self._job.lock_descriptors:
+            if job.timer in {descriptor for descriptor, _ in poll.poll()}:
+                for descriptor in job.lock_descriptors:
                     kernel.unlock(descriptor)
                 return
             self._link.receive()

@@ -1,8 +1,9 @@
-"""lockctl.supervise.fork: where the guard runs."""
+"""lockctl.supervise.fork: where the guard runs, and how its end is waited for."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,12 @@ import pytest
 from lockctl import kernel
 from lockctl.supervise import tree
 from lockctl.supervise.fork import put_beside
+from tests.jobs import LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from tests.jobs import Lockctl
 
 FORKS = 20
@@ -51,3 +56,15 @@ def test_a_command_may_use_the_processors_that_lockctl_may_use(lockctl: Lockctl,
 
     done = lockctl("run", "-l", "a", "--", *tell, preexec_fn=limit)
     assert (done.returncode, done.stdout) == (0, f"{sorted(given)}\n")
+
+
+def test_a_run_that_has_ended_does_not_sleep_until_its_guard_has(
+    lockctl: Lockctl, tmp_path: Path, need_tool: Callable[[str], str]
+) -> None:
+    trace = tmp_path / "trace"
+    for _ in range(3):
+        traced = (need_tool("strace"), "-f", "-e", "trace=clock_nanosleep,pidfd_open", "-o", str(trace))
+        words = (*traced, lockctl.command, "run", "--", "true")
+        subprocess.run(words, env=lockctl.environment(), timeout=LIMIT, check=True)
+        assert "pidfd_open" in trace.read_text()
+        assert "clock_nanosleep" not in trace.read_text()
