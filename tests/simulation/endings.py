@@ -36,7 +36,10 @@ def violations(history: History) -> list[str]:
 
 
 def _holds(history: History) -> Iterator[str]:
-    """Grants while the end of another's job is not long enough ago for its --min-hold."""
+    """Grants while the end of another's job is not long enough ago for its --min-hold.
+
+    One that is known so late that its lease has ended was given before, and nobody starts a job with it.
+    """
     if excuses.forgot(history) or any(each.kind == "jump" for each in history.plan.faults):
         return
     if any(each.now for each in history.revoked):
@@ -48,7 +51,9 @@ def _holds(history: History) -> Iterator[str]:
             sent, until = hold.sent, hold.sent + hold.seconds * (1 - history.capabilities.rate_error) - HOLD_ERROR
             for other in history.records:
                 for grant in other.granted:
-                    if other is not record and grant.name == name and sent < grant.known < until:
+                    if other is record or grant.name != name or grant.known > grant.asked + other.plan.ttl:
+                        continue
+                    if sent < grant.known < until:
                         yield f"hold: {other.name} has the lock at {grant.known:.3f}, before {until:.3f}"
 
 

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class Granted(NamedTuple):
-    """A grant, and when it was asked for and known."""
+    """A grant, when its owner first asked for the lock, when this was asked for, and when it was known."""
 
     sent: float
+    asked: float
     known: float
     token: int
     owner: str
@@ -110,7 +111,7 @@ class Recording:
             self._fails(claim)
             raise
         if grant is not None:
-            record.granted.append(Granted(first, world.now, grant.token, claim.owner, grant.at, claim.name))
+            record.granted.append(Granted(first, sent, world.now, grant.token, claim.owner, grant.at, claim.name))
             record.kept[claim.name] = sent
             world.tell(record.name, f"is granted the lock with token {grant.token}")
         return grant
