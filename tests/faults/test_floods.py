@@ -38,6 +38,7 @@ GREETING = frame(b"R", bytes(4)) + b"".join(
 )
 READY = GREETING + frame(b"K", b"\0\0\0\x05\0\0\0\x06") + frame(b"Z", b"I")
 COLUMN = frame(b"T", b"\0\x01a\0" + bytes(6) + b"\0\0\0\x19\xff\xff" + bytes(6))
+DONE = frame(b"C", b"SELECT 1\0") + frame(b"Z", b"I")
 # a session of ZooKeeper, and an event for one path
 CONNECTED = b"\0\0\0\x25\0\0\0\0\0\0\x27\x10" + b"\0\0\0\0\0\0\0\x01\0\0\0\x10" + bytes(17)
 PATH = b"\0\x50\0\0" + b"/" * 0x500000
@@ -139,6 +140,17 @@ def test_a_backend_that_sends_without_end_costs_little_time_and_memory(lockctl: 
         where = ("-b", backend.format(f"{host}:{port}"))
         verbs = [("run", "-l", "x", *where, "--", "true"), ("list", *where), ("history", *where, "x")]
         assert [found for verb in verbs if (found := ends_well(lockctl, *verb))] == []
+
+
+@pytest.mark.parametrize("row", [b"\0\x01\xff\xff\xff\xff", b"\0\x01\0\0\0\x02\xff\xfe", b""])
+def test_a_server_that_speaks_as_postgresql_and_is_none_is_named_in_one_line(lockctl: Lockctl, row: bytes) -> None:
+    answer = COLUMN + (frame(b"D", row) if row else b"") + DONE
+    with serving(flooding(READY, *[answer] * 10, b"")) as (host, port):
+        where = ("-b", f"postgresql://u@{host}:{port}/d?tls=no")
+        for verb in (("run", "-l", "x", *where, "--", "true"), ("list", *where), ("inspect", *where, "x")):
+            done = lockctl(*verb)
+            assert (done.returncode, done.stderr.count("\n")) == (78, 1), done
+            assert "is not PostgreSQL as lockctl knows it: its answers are others" in done.stderr
 
 
 @pytest.mark.parametrize(("store", "flood"), MARKS)

@@ -146,9 +146,10 @@ def _identify(session: Opened, deadline: Deadline) -> None:
             raise Standby(
                 f"{session.where}: is a standby, whose locks exclude nobody elsewhere: name the primary in the URL"
             )
-    except SqlError as error:
+    except (SqlError, TypeError, ValueError) as error:  # refused, or other columns than were asked for
         session.close()
-        raise ConfigError(f"{session.where}: is not PostgreSQL as lockctl knows it: {error}") from None
+        said = error if isinstance(error, SqlError) else "its answers are others"
+        raise ConfigError(f"{session.where}: is not PostgreSQL as lockctl knows it: {said}") from None
     except BaseException:
         session.close()
         raise
