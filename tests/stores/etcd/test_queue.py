@@ -19,12 +19,33 @@ from tests.stores.etcd.claims import TTL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lockctl.model import Claim
     from lockctl.stores.etcd.connection import Requests
     from lockctl.stores.etcd.lock import EtcdBackend
     from tests.servers.etcd import Etcd
     from tests.servers.proxy import Proxy
 
     Open = Callable[..., EtcdBackend]
+
+
+def in_line(client: EtcdBackend, mine: Claim, monkeypatch: pytest.MonkeyPatch) -> Background:
+    """A wait whose claim is in the queue, and knows who is before it."""
+    watch, watched = client.cluster.watch, []
+
+    def noted(*words: Any) -> Any:
+        watched.append(words)
+        return watch(*words)
+
+    monkeypatch.setattr(client.cluster, "watch", noted)
+    waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
+    eventually(lambda: watched)
+    return waits
+
+
+def turn_of(client: EtcdBackend, mine: Claim) -> turn.Turn:
+    place = client.turns[mine.owner]
+    assert isinstance(place, turn.Turn)
+    return place
 
 
 class TestQueue:
@@ -63,10 +84,7 @@ class TestQueue:
     ) -> None:
         grant, mine, behind = take(backend, claim()), claim(ttl=60.0), claim(ttl=60.0)
         client, last = connect(etcd_server.address), connect(etcd_server.address)
-        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
-        eventually(lambda: len(backend.inspect("nightly", timeout=LIMIT).waiters or ()) == 1)
-        follows = Background(lambda: last.wait(behind, timeout=20.0, interrupt=None))
-        eventually(lambda: len(backend.inspect("nightly", timeout=LIMIT).waiters or ()) == 2)
+        waits, follows = in_line(client, mine, monkeypatch), in_line(last, behind, monkeypatch)
         asked = []
         send = client.cluster._connections._send
 
@@ -101,10 +119,7 @@ class TestQueue:
         prolonged: int,
     ) -> None:
         grant, mine, client = take(backend, claim()), claim(ttl=60.0), connect(etcd_server.address)
-        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
-        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
-        place = client.turns[mine.owner]
-        assert isinstance(place, turn.Turn)
+        waits, place = in_line(client, mine, monkeypatch), turn_of(client, mine)
         place.prolonged(place._since - over, place._ttl)
         since, begun = place._since, client.cluster.begin
 
@@ -124,17 +139,12 @@ class TestQueue:
         assert client.renew(granted, timeout=LIMIT).age == 0
 
     def test_who_is_next_has_a_lease_that_a_job_can_start_with(
-        self, backend: EtcdBackend, connect: Open, etcd_server: Etcd
+        self, backend: EtcdBackend, connect: Open, etcd_server: Etcd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         grant, mine, behind = take(backend, claim()), claim(ttl=TTL), claim(ttl=TTL)
         client, last = connect(etcd_server.address), connect(etcd_server.address)
-        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
-        eventually(lambda: len(backend.inspect("nightly", timeout=LIMIT).waiters or ()) == 1)
-        follows = Background(lambda: last.wait(behind, timeout=20.0, interrupt=None))
-        eventually(lambda: len(backend.inspect("nightly", timeout=LIMIT).waiters or ()) == 2)
-        place, next_place = client.turns[mine.owner], last.turns[behind.owner]
-        assert isinstance(place, turn.Turn)
-        assert isinstance(next_place, turn.Turn)
+        waits, follows = in_line(client, mine, monkeypatch), in_line(last, behind, monkeypatch)
+        place, next_place = turn_of(client, mine), turn_of(last, behind)
         first, often, seldom = place._since, set(), set()
         while boottime() < first + TTL:
             often.add(place._since)
@@ -159,10 +169,8 @@ class TestQueue:
         self, backend: EtcdBackend, connect: Open, etcd_server: Etcd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         grant, mine, client = take(backend, claim()), claim(ttl=TTL), connect(etcd_server.address)
-        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
-        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
-        place, call, asked = client.turns[mine.owner], client.cluster.call_in_turn, []
-        assert isinstance(place, turn.Turn)
+        waits, place = in_line(client, mine, monkeypatch), turn_of(client, mine)
+        call, asked = client.cluster.call_in_turn, []
 
         def deposed(requests: Requests, deadline: Deadline) -> list[dict[str, Any]]:
             kept, answer = call(requests, deadline)
