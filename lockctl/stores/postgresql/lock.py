@@ -105,14 +105,25 @@ class PostgresqlBackend(NativeBackend):
         attempt = self._attempts.get(grant.claim.owner)
         if hold > 0 and attempt is not None:
             try:
-                attempt.begin_hold(grant, hold, deadline.sooner(deadline.left() * 0.7))
-            except SessionGone:
-                pass  # the lock is not ours any more
+                self._begin_hold(attempt, grant, hold, deadline.sooner(deadline.left() * 0.7))
             except (SqlError, ConfigError) as failure:
                 refusal = failure
         self.withdraw(grant.claim, timeout=deadline.left())
         if refusal is not None:
             raise refusal
+
+    def _begin_hold(self, attempt: Attempt, grant: Grant, hold: float, deadline: Deadline) -> None:
+        """From another session if that of the lock has ended: it changes nothing if somebody has had the lock since."""
+        try:
+            attempt.begin_hold(grant, hold, deadline)
+        except SessionGone:
+            from lockctl.stores.postgresql.hold import begin
+
+            address, fence = self._address, self._fence
+            key, name = address.key_of(grant.claim.name), address.full_name(grant.claim.name)
+            self._observer.with_session(
+                lambda session: begin(fence, session, key, name, grant, hold, deadline), deadline
+            )
 
     def _wait(self, claim: Claim, deadline: Deadline) -> None:
         """The lock is taken when this returns because of it."""

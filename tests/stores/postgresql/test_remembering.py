@@ -13,6 +13,7 @@ import pytest
 from lockctl import history
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.model import Revocation
+from lockctl.stores.postgresql.queue import mark
 from lockctl.stores.postgresql.session import Session
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
@@ -542,3 +543,31 @@ def test_ten_thousand_names_are_found_in_seconds(place: Place) -> None:
     started = time.monotonic()
     assert len(names(client, 86400.0)) == 10_000
     assert time.monotonic() - started < 10.0, "a second, or two"
+
+
+def end_sessions(place: Place, owner: str) -> None:
+    its = f"from pg_stat_activity where application_name like '{mark(owner)}%'"
+    place.command(f"select pg_terminate_backend(pid) {its}")
+    eventually(lambda: place.command(f"select count(*) {its}") == "0")
+
+
+@SCOPES
+def test_a_lock_whose_session_ends_before_it_is_given_back_is_kept_closed_all_the_same(
+    place: Place, scope: str
+) -> None:
+    client, other = place.client(scope=scope), place.client()
+    grant = take(client, claim())
+    end_sessions(place, grant.claim.owner)
+    client.release(grant, timeout=LIMIT, hold=60.0)
+    assert other.try_acquire(claim(), timeout=LIMIT) is None
+    (holder,) = other.inspect("nightly", timeout=LIMIT).holders
+    assert (holder.owner, holder.ended_at is None) == (grant.claim.owner, False)
+
+
+def test_a_hold_that_comes_after_the_next_grant_closes_nothing(place: Place) -> None:
+    client, other = place.client(), place.client()
+    grant = take(client, claim())
+    end_sessions(place, grant.claim.owner)
+    other.release(take(other, claim()), timeout=LIMIT)
+    client.release(grant, timeout=LIMIT, hold=60.0)
+    other.release(take(other, claim()), timeout=LIMIT)
