@@ -114,8 +114,8 @@ def become_subreaper() -> None:
     _checked("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def signal_descriptor(signals: Iterable[int]) -> int:
-    """A descriptor from which the given signals, which must be blocked, are read as values.
+def signal_descriptor(signals: Iterable[int], descriptor: int = -1) -> int:
+    """A descriptor from which the given signals, which must be blocked, are read as values: a new one, or this one.
 
     Raises ``OSError``, ``ConfigError``.
     """
@@ -123,7 +123,7 @@ def signal_descriptor(signals: Iterable[int]) -> int:
     for signum in signals:
         word, bit = divmod(signum - 1, 8 * LONG)
         words[word] |= 1 << bit
-    return _checked("signalfd", -1, pack(words, LONG).ljust(SIGSET_SIZE, b"\0"), O_CLOEXEC_NONBLOCK)
+    return _checked("signalfd", descriptor, pack(words, LONG).ljust(SIGSET_SIZE, b"\0"), O_CLOEXEC_NONBLOCK)
 
 
 def process_descriptor(pid: int) -> int:

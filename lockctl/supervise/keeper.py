@@ -95,6 +95,7 @@ class Keeper:
         first renewal is due: most jobs end before; ``BackendUnavailable`` from it counts as a renewal that failed.
         The lock ends with any of *connections*; the guard watches them, too, but may be stopped just now.
         """
+        self._signals.watch_children()
         for descriptor in (self._signals.descriptor, self._link.fileno, self._timer):
             self._poll.register(descriptor, select.POLLIN)
         self._connections = connections

@@ -58,8 +58,13 @@ class Signals:
         if ignored:
             # else the kernel reaps children itself and their statuses are lost
             _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-        self.descriptor = kernel.signal_descriptor(int(signum) for signum in _signal.valid_signals())
+        # the end of a child is no reason to break off a request: a library may run programs to log in
+        self.descriptor = kernel.signal_descriptor(_all_but(_signal.SIGCHLD))
         self.ignored = frozenset(signum for signum in ENDS_A_WAIT if _signal.getsignal(signum) is _signal.SIG_IGN)
+
+    def watch_children(self) -> None:
+        """From here on tell the ends of children, too, also one that was not told until now."""
+        kernel.signal_descriptor(_all_but(), self.descriptor)
 
     def read(self) -> list[tuple[int, int, int]]:
         """What was sent since the last call, as (number, si_code, pid of the sender)."""
@@ -103,6 +108,10 @@ class Signals:
         if self.child_ignored:
             _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, self.original_mask)
+
+
+def _all_but(*signals: int) -> list[int]:
+    return [int(signum) for signum in _signal.valid_signals() if signum not in signals]
 
 
 def has_other_threads() -> bool:

@@ -18,6 +18,7 @@ import os
 import select
 import sys
 import time
+from _signal import SIGCHLD
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,7 +216,10 @@ TREE = SimpleNamespace(
 )
 
 
-def _signal_descriptor(wanted: Iterable[int]) -> int:
+def _signal_descriptor(wanted: Iterable[int], descriptor: int = -1) -> int:
+    if descriptor >= 0:
+        Here.world.descriptors[descriptor].wanted = frozenset(wanted)
+        return descriptor
     queue = Signalled(frozenset(wanted))
     me().signals.append(queue)
     return queue.number
@@ -305,7 +309,7 @@ class Signals(signals.Signals):
 
     def __init__(self) -> None:
         self.original_mask, self.child_ignored = frozenset(), False
-        self.descriptor = _signal_descriptor(ALL_SIGNALS)
+        self.descriptor = _signal_descriptor(ALL_SIGNALS - {int(SIGCHLD)})
         self.ignored = frozenset()
 
 

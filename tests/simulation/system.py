@@ -201,12 +201,12 @@ class Signalled(Descriptor):
 
     def __init__(self, wanted: frozenset[int]) -> None:
         super().__init__()
-        self._wanted = wanted
+        self.wanted = wanted
         self.content: list[tuple[int, int, int]] = []
 
     def put(self, signum: int, code: int, sender: int) -> None:
         """A signal was sent; the same one is kept once."""
-        if signum in self._wanted and not any(each[0] == signum for each in self.content):
+        if signum in self.wanted and not any(each[0] == signum for each in self.content):
             self.content.append((signum, code, sender))
             self.changed()
 

@@ -255,6 +255,16 @@ def test_a_token_is_used_to_its_end_while_there_is_no_other(
     assert "s3cret" not in str(told.value)
 
 
+def test_a_run_ends_although_the_programs_that_log_in_end_one_after_the_other(lockctl: Lockctl, tmp_path: Path) -> None:
+    for name in ("az", "azd", "pwsh"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    programs = {"AZURE_TOKEN_CREDENTIALS": "dev", "PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    backend = f"azblob://locks?account=a&endpoint=http://{NOWHERE}"
+    done = lockctl("run", "-b", backend, "-l", "nightly", "--", "true", env=programs)
+    assert (done.returncode, NO_CREDENTIALS in done.stderr) == (78, True), done.stderr
+
+
 def test_an_identity_that_does_not_answer_is_waited_for_as_long_as_for_a_request(
     url: str, identity: Identity, connect: Callable[[str], Backend]
 ) -> None:

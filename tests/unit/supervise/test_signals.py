@@ -84,6 +84,18 @@ for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
     other_sends(signum)
     assert signals.ending() == signum
 """,
+        # the end of a child, told when it is asked for
+        """
+signals = Signals()
+other_sends()
+assert select.select([signals.descriptor], [], [], 0)[0] == []
+assert signals.ending() is None
+signals.watch_children()
+assert select.select([signals.descriptor], [], [], 5)[0]
+assert [number for number, _, _ in signals.read()] == [signal.SIGCHLD]
+other_sends()
+assert select.select([signals.descriptor], [], [], 5)[0]
+""",
         # the command gets the mask and the dispositions that we were started with
         """
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
@@ -110,7 +122,7 @@ os.kill(child, signal.SIGCONT)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """,
     ],
-    ids=["values", "ending", "restore", "suspend"],
+    ids=["values", "ending", "children", "restore", "suspend"],
 )
 def test_signals_in_a_process_of_their_own(script: str) -> None:
     words = [sys.executable, "-c", BEGIN + script]
