@@ -32,17 +32,19 @@ def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
-    situations += [_asleep, _forgotten_as_it_begins]
+    situations += [_asleep, _forgotten_as_it_begins, _asked_from_afar]
     if store == "file":
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
     situations += (
-        [_few_left, _one_at_a_time] if store == "redlock" else [_slot_of_the_dead, _at_once, _newcomer, _queued]
+        [_few_left, _one_at_a_time]
+        if store == "redlock"
+        else [_slot_of_the_dead, _at_once, _newcomer, _queued, _cut_in_turn]
     )
     if "shared" not in WITHOUT.get(store, ()):
         situations.append(_impatient)
     if store == "zookeeper":
-        situations += [_apart, _apart, _asked_in_turn]
+        situations += [_apart, _apart, _asked_in_turn, _asked_from_afar, _asked_from_afar]
     else:
         situations += [_unanswered, _granted_twice, _kept_late]
     if store in ("etcd", "etcd-cluster"):
@@ -52,7 +54,7 @@ def drawn(seed: int, store: str) -> Plan:
     if store == "consul":
         situations += [_removed, _removed]
     if store in ("postgresql", "transaction"):
-        situations += [_beside_others, _asked_in_turn, _freed_in_turn, _restarted]
+        situations += [_beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends]
     if store == "mysql":
         situations += [
             _beside_others,
@@ -161,6 +163,29 @@ def _deposed(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(
         fastest=slowest / 4, slowest=slowest, rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults)
     )
+
+
+def _cut_in_turn(chance: random.Random, plan: Plan) -> Plan:
+    """Silence as soon as somebody who has waited gets the lock; a leader may have been deposed during the wait."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 30.0, chance.uniform(1.0, 0.5 * ttl))
+    second = first._replace(host=1, start=0.5, wait=90.0, length=3 * ttl, stubborn=INFINITE)
+    faults = [Fault("cut", 1, first.length + chance.uniform(0.01, 0.1), 4 * ttl, BOTH)]
+    if plan.store in ("etcd", "etcd-cluster") and chance.random() < 0.6:
+        time = chance.uniform(0.6, first.length)
+        faults.append(Fault("deposed", 1, time, (first.length - time) * chance.uniform(0.7, 1.0)))
+    return plan._replace(runs=(first, second, first._replace(start=1.0, wait=90.0, length=1.0)), faults=tuple(faults))
+
+
+def _wait_ends(chance: random.Random, plan: Plan) -> Plan:
+    """Some over a slow network who stop waiting for a lock that is kept closed after its job."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.02, 0.1, 0.2))
+    first = RunPlan(0, 0.0, ttl, 30.0, 0.0, min_hold=60.0)
+    others = [
+        first._replace(host=1, start=0.9 + 0.1 * number, wait=chance.uniform(1.0, 8.0), min_hold=0.0)
+        for number in range(4)
+    ]
+    return plan._replace(fastest=0.9 * slowest, slowest=slowest, runs=(first, *others))
 
 
 def _few_left(chance: random.Random, plan: Plan) -> Plan:
@@ -289,7 +314,7 @@ def _at_once(chance: random.Random, plan: Plan) -> Plan:
 def _slot_of_the_dead(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who is killed with one of two slots, while another one keeps the lock and a third one waits."""
     ttl = chance.choice((6.0, 10.0))
-    first = RunPlan(0, 0.0, ttl, 90.0, 2.0 * ttl, mode="slot", slots=2)
+    first = RunPlan(0, 0.0, ttl, 90.0, 4.0 * ttl, mode="slot", slots=2)
     runs = (first, first._replace(host=1), first._replace(host=1, start=1.0, length=1.0))
     at, killed = chance.uniform(1.2, 0.7 * ttl), chance.choice(((KEEPER,), (KEEPER, GUARD)))
     return plan._replace(runs=runs, faults=tuple(Fault("pause", 0, at, INFINITE, who) for who in killed))
@@ -474,6 +499,14 @@ def _far(chance: random.Random, plan: Plan) -> Plan:
     slowest = ttl / chance.uniform(26, 50)
     run = RunPlan(0, 0.0, ttl, 60.0, 1.3 * ttl)
     return plan._replace(fastest=0.8 * slowest, slowest=slowest, runs=(run,))
+
+
+def _asked_from_afar(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who wants the lock of a long job, over a slow network."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.1, 0.2, 0.3))
+    run = RunPlan(0, 0.0, ttl, 60.0, 4 * ttl)
+    asked = Fault("revoke", 0, chance.uniform(1.0, 2 * ttl), 0.0)
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(run,), faults=(asked,))
 
 
 def _early_signal(chance: random.Random, plan: Plan) -> Plan:
