@@ -503,7 +503,7 @@ def _far(chance: random.Random, plan: Plan) -> Plan:
 
 def _asked_from_afar(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who wants the lock of a long job, over a slow network."""
-    ttl, slowest = chance.choice(TTLS), chance.choice((0.1, 0.2, 0.3))
+    ttl, slowest = chance.choice((6.0, 6.0, 10.0)), chance.choice((0.1, 0.2, 0.3))
     run = RunPlan(0, 0.0, ttl, 60.0, 4 * ttl)
     asked = Fault("revoke", 0, chance.uniform(1.0, 2 * ttl), 0.0)
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(run,), faults=(asked,))

@@ -318,17 +318,10 @@ class Attempt:
     def _asked_back(self, deadline: Deadline) -> tuple[str, str] | None:
         """Whether somebody asked for the lock. What cannot be read now is read at the next renewal."""
         try:
-            session = self.connections.for_tables(deadline)
-            sql = f"{bounded(deadline)}SELECT {self._revocation_column()}"
-            rows = self._fence.select(session, sql, self._mine, deadline)
-            return read_revocation(rows[0][0], self._claim.owner) if rows else None
-        except SqlError as error:
-            if error.code != LOCK_TIMEOUT:
-                self.connections.close_side()
-            return None
+            rows = self.connections.look(f"{bounded(deadline)}SELECT {self._revocation_column()}", self._mine, deadline)
         except (BackendUnavailable, ConfigError):
-            self.connections.close_side()
             return None
+        return read_revocation(rows[0][0], self._claim.owner) if rows else None
 
 
 def _aborted(error: SqlError) -> SessionGone:

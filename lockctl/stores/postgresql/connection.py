@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from lockctl.errors import BackendUnavailable
 from lockctl.names import token_domain
 from lockctl.stores.postgresql import pooler, queue, scope
 from lockctl.stores.postgresql.protocol import connect
-from lockctl.stores.postgresql.session import SessionGone
+from lockctl.stores.postgresql.session import SessionGone, SqlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lockctl.stores.postgresql.address import Address
     from lockctl.stores.postgresql.protocol import Opened
     from lockctl.stores.postgresql.scope import Scope, Ways
+    from lockctl.stores.postgresql.session import Row
     from lockctl.wire.deadline import Deadline
 
 APPLICATION = "lockctl"  # what the server shows for a connection that holds no lock
@@ -81,7 +83,9 @@ class Connections:
             self._side = None
 
     def take_side(self) -> Opened | None:
-        """The connection for tables, if there is one, for somebody else."""
+        """The connection for tables, if there is one that is at rest, for somebody else."""
+        if self._side is not None and self._side.pending:
+            self.close_side()
         side, self._side = self._side, None
         return side
 
@@ -90,7 +94,29 @@ class Connections:
         if self.scope is scope.SESSION:
             return self.session
         self._side = self._side or open_side(self._address, deadline)
+        if self._side.pending:
+            try:
+                self._side.finish(deadline)
+            except SqlError:
+                pass  # nobody waits for that answer any more
         return self._side
+
+    def look(self, sql: str, values: tuple[str, ...], deadline: Deadline) -> list[Row]:
+        """The answer to one and the same statement on tables, of now, or of the last call if it came too late for that.
+
+        Over a slow network a connection could never be opened, and asked, in the time that a renewal leaves.
+        """
+        side = self._side if self._side is not None and self._side.pending else self.for_tables(deadline)
+        try:
+            if not side.pending:
+                side.send(sql, values)
+            return side.finish(deadline)
+        except SqlError:
+            raise  # the connection is as before
+        except BackendUnavailable:
+            if not side.pending:
+                self.close_side()
+            raise
 
     def expect(self, pid: int) -> None:
         """Refuse a pooler that lends server processes, and hid it from us till now. Raises ``ConfigError``."""

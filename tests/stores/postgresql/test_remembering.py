@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl import history
-from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseRevoked, LockctlError
 from lockctl.model import Revocation
 from lockctl.stores.postgresql.queue import mark
 from lockctl.stores.postgresql.session import Session
@@ -571,3 +571,25 @@ def test_a_hold_that_comes_after_the_next_grant_closes_nothing(place: Place) -> 
     other.release(take(other, claim()), timeout=LIMIT)
     client.release(grant, timeout=LIMIT, hold=60.0)
     other.release(take(other, claim()), timeout=LIMIT)
+
+
+def test_over_a_slow_network_a_transaction_is_told_that_its_lock_is_asked_for(
+    place: Place, start_proxy: Callable[..., Proxy]
+) -> None:
+    proxy = start_proxy(place.server)
+    client, other = place.client(proxy.address, scope="transaction"), place.client()
+    grant = take(client, claim())
+    (holder,) = other.inspect("nightly", timeout=LIMIT).holders
+    other.revoke("nightly", holder, Revocation(now=False, by="ops", reason="now"), timeout=LIMIT)
+    proxy.mode = "delay=0.2"
+
+    def is_told() -> bool:
+        try:
+            client.renew(grant, timeout=0.6)  # enough to ask whether the lock is ours, and not for another question
+        except LeaseRevoked:
+            return True
+        except BackendUnavailable:
+            pass
+        return False
+
+    eventually(is_told)
