@@ -70,7 +70,8 @@ class GuardProcess:
             return
         self.kill()
         until, pause = monotonic() + MOST_TO_END, FIRST_LOOK
-        self._await_end()
+        if not self.ended:
+            self._await_end()
         while not self._is_over() and monotonic() < until:
             sleep(pause)
             pause *= 2

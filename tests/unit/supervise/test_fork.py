@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
 import sys
+from socket import AF_UNIX, SOCK_SEQPACKET, socketpair
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lockctl import kernel
-from lockctl.supervise import tree
-from lockctl.supervise.fork import put_beside
-from tests.jobs import LIMIT
+from lockctl.supervise import fork, tree
+from lockctl.supervise.channel import Channel
+from lockctl.supervise.fork import GuardProcess, put_beside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from tests.jobs import Lockctl
 
@@ -58,13 +58,38 @@ def test_a_command_may_use_the_processors_that_lockctl_may_use(lockctl: Lockctl,
     assert (done.returncode, done.stdout) == (0, f"{sorted(given)}\n")
 
 
-def test_a_run_that_has_ended_does_not_sleep_until_its_guard_has(
-    lockctl: Lockctl, tmp_path: Path, need_tool: Callable[[str], str]
-) -> None:
-    trace = tmp_path / "trace"
-    for _ in range(3):
-        traced = (need_tool("strace"), "-f", "-e", "trace=clock_nanosleep,pidfd_open", "-o", str(trace))
-        words = (*traced, lockctl.command, "run", "--", "true")
-        subprocess.run(words, env=lockctl.environment(), timeout=LIMIT, check=True)
-        assert "pidfd_open" in trace.read_text()
-        assert "clock_nanosleep" not in trace.read_text()
+def guard_of(pid: int, link: Channel, job: int) -> GuardProcess:
+    made = GuardProcess(pid, link, on_terminal=False, strangers=frozenset())
+    made.job = job
+    return made
+
+
+@pytest.fixture
+def link() -> Iterator[Channel]:
+    ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)
+    yield Channel(ours)
+    theirs.close()
+
+
+def test_who_dismisses_a_guard_sleeps_no_longer_than_it_lives(link: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(seconds: float) -> None:
+        raise AssertionError(f"slept {seconds} s")
+
+    monkeypatch.setattr(fork, "sleep", forbidden)
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    guard = guard_of(pid, link, fork.OVER)
+    guard.dismiss()
+    assert guard.ended
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_guard_that_was_waited_for_is_not_asked_after_again(link: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(kernel, "process_descriptor", asked.append)
+    guard = guard_of(os.getppid(), link, fork.OVER)  # another process has its number by now
+    guard.ended = True
+    guard.dismiss()
+    assert not asked
