@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from lockctl.stores.zookeeper import queue
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.stores.zookeeper.protocol import Requests
 from lockctl.url import parse_url
-from tests.contract.harness import Harness
+from tests.contract.harness import LIMIT, Harness
 from tests.contract.sharing import Sharing
 from tests.contract.suite import BackendContract
 from tests.servers.proxy import Proxy
@@ -73,10 +74,15 @@ class ZooKeeperHarness(Harness):
 
     def end(self, session: Session) -> None:
         """End a session from another connection: what the server does at last, without the time it takes."""
+        descriptor = session.link.descriptor
         killer = KazooClient(hosts=self.server.address, client_id=session.link.identity)
         killer.start()
         killer.stop()
         killer.close()
+        if descriptor is not None:
+            closed = select.poll()
+            closed.register(descriptor, select.POLLRDHUP)
+            assert closed.poll(LIMIT * 1000), "the server did not close the connection of the session"
 
     def usurp(self, name: str) -> None:
         self.admin.delete(self.line(name)[0])
