@@ -2,54 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.conftest import (
-    azblob_harness,
-    backend,
-    backend_url,
-    consul_harness,
-    dynamodb_harness,
-    etcd_harness,
-    file_harness,
-    gcs_harness,
-    harness,
-    kubernetes_harness,
-    lockctl,
-    memory_harness,
-    mysql_harness,
-    nats_harness,
-    other,
-    place,
-    postgresql_harness,
-    redis_harness,
-    redlock_harness,
-    s3_harness,
-    servers,
-    sqlite_harness,
-    zookeeper_harness,
-)
+from tests.promises.conftest import HARNESSES, backend, backend_url, harness, lockctl, other, place, servers
 
-__all__ = [
-    "azblob_harness",
-    "backend",
-    "backend_url",
-    "consul_harness",
-    "dynamodb_harness",
-    "etcd_harness",
-    "file_harness",
-    "gcs_harness",
-    "harness",
-    "kubernetes_harness",
-    "lockctl",
-    "memory_harness",
-    "mysql_harness",
-    "nats_harness",
-    "other",
-    "place",
-    "postgresql_harness",
-    "redis_harness",
-    "redlock_harness",
-    "s3_harness",
-    "servers",
-    "sqlite_harness",
-    "zookeeper_harness",
-]
+globals().update(HARNESSES)  # pytest looks for fixtures among the names of this module
+__all__ = ["backend", "backend_url", "harness", "lockctl", "other", "place", "servers"]

@@ -58,7 +58,7 @@ class Meter:
         self._wrap(ends, Client, "_head", lambda _: {"requests": 1})
         if issubclass(kind, CellBackend):
             cells = type(registry.open_backend(parse_url(self._store.url))._cells)  # type: ignore[attr-defined]
-            with_reads = int(self._store.name == "sqlite")
+            with_reads = int(self._store.server is None)  # else a server counts them, or its requests are seen
             self._wrap(ends, cells, "read", lambda _: {"requests": with_reads})
             self._wrap(ends, cells, "write", lambda _: {"requests": with_reads, "writes": 1})
 
