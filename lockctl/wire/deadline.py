@@ -17,10 +17,12 @@ from lockctl.url import Password
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import TypeVar
 
     T = TypeVar("T")
+    Wanted = tuple[int, int] | None  # a descriptor and the events it is waited for
+    Steps = Generator[Wanted, None, T]  # see Deadline.drive
 
 NAP = 1.0  # seconds: the kernel's waits do not count suspend, so none is longer than this
 READABLE = select.POLLIN
@@ -66,13 +68,18 @@ class Deadline:
         return BackendUnavailable(f"{where}: no answer within {self.timeout:.3g} s")
 
     def wait(self, descriptor: int, events: int, where: str) -> None:
-        """Return when *descriptor* is ready; raises as :meth:`check` does.
+        """Return when *descriptor* is ready; raises as :meth:`check` does."""
+        self.wait_for({descriptor: events}, where)
+
+    def wait_for(self, wanted: dict[int, int], where: str) -> list[int]:
+        """Which of some descriptors are ready, as soon as one is; *wanted* has their events. Raises as :meth:`check`.
 
         What is ready when the time is over counts once, for an answer that came while this process was stopped or had
         no processor. Not again: a server that always has data would stretch the request without end.
         """
         poll = select.poll()
-        poll.register(descriptor, events)
+        for descriptor, events in wanted.items():
+            poll.register(descriptor, events)
         if self.interrupt is not None:
             poll.register(self.interrupt, READABLE)
         while True:
@@ -84,9 +91,29 @@ class Deadline:
             if ready and (left > 0 or not self._late):
                 if left <= 0:
                     self._late.append(True)
-                return
+                return [number for number, _ in ready]
             if left <= 0:
                 raise self.passed(where)
+
+    def drive(self, steps: Steps[T], where: str, wanted: Wanted = None) -> T:
+        """The result of a request in *steps*, which waits for *wanted* first; raises as the request does.
+
+        Such a request is a generator, so that one thread can make several at the same time: it yields each descriptor
+        that it waits for, with the events, and ``None`` before a step that may block, as here everything may.
+        """
+        failure: BaseException | None = None
+        while True:
+            try:
+                if wanted is not None:
+                    self.wait(*wanted, where)
+            except BaseException as error:  # noqa: BLE001 - the request is told, and closes what it has opened
+                failure = error
+            try:
+                wanted = next(steps) if failure is None else steps.throw(failure)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            failure = None
 
 
 def bounded(

@@ -46,6 +46,14 @@ class Race:
         *most* calls were begun. The list may be empty: then what woke us was told already.
         """
         deadline.wait(self._reading, READABLE, self._where)
+        return self.take(most)
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when a call has come to something, for a wait for several."""
+        return self._reading
+
+    def take(self, most: int) -> list[Outcome]:
+        """As :meth:`wait`, when the descriptor is readable."""
         os.read(self._reading, most)
         with self._mutex:
             return self._told()

@@ -9,13 +9,14 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
 from lockctl.value import Value
+from lockctl.wire.deadline import READABLE
 from lockctl.wire.stream import LARGEST_ANSWER, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.deadline import Deadline, Steps
     from lockctl.wire.stream import Stream
 
     Reply = Any  # the kinds above: a recursive union helps nobody who has to look at what came
@@ -24,6 +25,7 @@ LONGEST_LINE = 65536  # bytes
 MOST_ELEMENTS = 1 << 17  # of the replies to one request, in all arrays together
 DEEPEST = 16
 LONGEST_TEXT = 500  # characters of an error
+LONGEST_AT_ONCE = 8192  # bytes: so much the kernel takes while the answer to nothing is awaited
 
 
 class ReplyError(Value):
@@ -164,9 +166,19 @@ class Connection:
 
     def pipeline(self, commands: list[tuple[bytes | str | int, ...]], *, deadline: Deadline) -> list[Reply]:
         """Several commands in one packet, and their replies."""
-        self.send(commands, deadline=deadline)
+        return deadline.drive(self.exchange(commands, deadline), self._stream.where)
+
+    def exchange(self, commands: list[tuple[bytes | str | int, ...]], deadline: Deadline) -> Steps[list[Reply]]:
+        """The steps of :meth:`pipeline`, see ``Deadline.drive``."""
+        data = b"".join([encode(words) for words in commands])
+        if self._stream.secured is not None or len(data) > LONGEST_AT_ONCE:
+            yield None
+        self._stream.send(data, deadline)
         self._expect()
-        return [self._next(deadline) for _ in commands]
+        replies: list[Reply] = []
+        while len(replies) < len(commands):
+            replies.append((yield from self._next(deadline)))
+        return replies
 
     def send(self, commands: list[tuple[bytes | str | int, ...]], *, deadline: Deadline) -> None:
         """Commands whose replies are asked for later."""
@@ -175,16 +187,20 @@ class Connection:
     def receive(self, deadline: Deadline) -> Reply:
         """The next reply, or message of a subscription."""
         self._expect()
-        return self._next(deadline)
+        return deadline.drive(self._next(deadline), self._stream.where)
 
     def _expect(self) -> None:
         self._come = 0
         self._parser.expect()
 
-    def _next(self, deadline: Deadline) -> Reply:
+    def _next(self, deadline: Deadline) -> Steps[Reply]:
         try:
             while (found := self._parser.next()) is None:
-                piece = self._stream.receive(deadline)
+                if self._stream.secured is None:
+                    yield self._stream.fileno(), READABLE
+                    piece = self._stream.take()
+                else:
+                    piece = self._stream.receive(deadline)  # may have more than the descriptor shows
                 self._come += len(piece)
                 if self._come > LARGEST_ANSWER:
                     raise TooLarge(self._stream.where)

@@ -14,27 +14,16 @@ from lockctl.wire.deadline import READABLE, WRITABLE, Deadline, bounded
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Protocol, TypeVar
+    from typing import Any, TypeVar
 
+    from lockctl.wire.deadline import Steps
+    from lockctl.wire.tls import TlsLayer
     from lockctl.wire.tls_settings import TlsSettings
 
     Address = tuple[int, Any]  # family and what connect(2) takes
 
     A = TypeVar("A")
     B = TypeVar("B")
-
-    class Secured(Protocol):
-        """TLS between the bytes of a request and those of a socket."""
-
-        def wrap(self, data: bytes) -> bytes:
-            """What goes to the socket for *data*."""
-
-        def unwrap(self, data: bytes) -> bytes:
-            """What came for us in *data* of the socket; empty: nothing yet."""
-
-        def to_send(self) -> bytes:
-            """What the protocol itself wants to send now."""
-
 
 CHUNK = 65536  # bytes read at once
 # bytes of all that one request brings, with its framing: many times what a backend of ours asks for at once; a listing
@@ -89,7 +78,8 @@ class Endpoint(Value):
             # an address that swallows packets must leave time for the next one
             share = deadline.sooner(deadline.left() / (len(addresses) - number))
             try:
-                stream = Stream(_connected(family, address, share, self.where), self.where)
+                connecting = _connecting(family, address, self.where)
+                stream = Stream(share.drive(connecting, self.where), self.where)
                 break
             except BackendUnavailable as failure:
                 problem = failure
@@ -103,8 +93,16 @@ class Endpoint(Value):
                 raise
         return stream
 
+    def connecting(self, deadline: Deadline) -> Steps[Stream]:
+        """The steps of :meth:`connect`, see ``Deadline.drive``."""
+        address = None if self.unix or self.tls else numeric(self.host, self.port)
+        if address is None:
+            yield None
+            return self.connect(deadline)
+        return Stream((yield from _connecting(*address, self.where)), self.where)
 
-def secure(stream: Stream, settings: TlsSettings, host: str, deadline: Deadline) -> Secured:
+
+def secure(stream: Stream, settings: TlsSettings, host: str, deadline: Deadline) -> TlsLayer:
     """A complete handshake on a fresh stream. Raises ``ConfigError``, ``BackendUnavailable``."""
     from lockctl.wire.tls import TlsLayer
 
@@ -131,12 +129,9 @@ def secure(stream: Stream, settings: TlsSettings, host: str, deadline: Deadline)
 
 def resolve(host: str, port: int, deadline: Deadline, where: str) -> list[Address]:
     """The addresses of *host*: families and what ``connect(2)`` takes. Raises ``BackendUnavailable``."""
-    for family in (_socket.AF_INET, _socket.AF_INET6):
-        try:
-            _socket.inet_pton(family, host)
-        except OSError:
-            continue
-        return [(family, (host, port))]
+    address = numeric(host, port)
+    if address is not None:
+        return [address]
 
     def ask() -> list[Address]:
         # as bytes: a str loads the codec for international names, which takes as long as a lock
@@ -151,7 +146,18 @@ def resolve(host: str, port: int, deadline: Deadline, where: str) -> list[Addres
         raise Nobody(f"{where}: cannot resolve {printable(host)}: {reason}") from None
 
 
-def _connected(family: int, address: Any, deadline: Deadline, where: str) -> _socket.socket:
+def numeric(host: str, port: int) -> Address | None:
+    """The address, unless *host* is a name."""
+    for family in (_socket.AF_INET, _socket.AF_INET6):
+        try:
+            _socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return family, (host, port)
+    return None
+
+
+def _connecting(family: int, address: Any, where: str) -> Steps[_socket.socket]:
     try:
         sock = _socket.socket(family, _socket.SOCK_STREAM)
     except OSError as failure:
@@ -162,7 +168,7 @@ def _connected(family: int, address: Any, deadline: Deadline, where: str) -> _so
             sock.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
         code = sock.connect_ex(address)
         if code in (errno.EINPROGRESS, errno.EINTR):
-            deadline.wait(sock.fileno(), WRITABLE, where)
+            yield sock.fileno(), WRITABLE
             code = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
         if code:
             failed = Closed if code in (errno.ECONNRESET, errno.EPIPE) else Nobody
@@ -185,7 +191,7 @@ class Stream:
         """Use a connected socket that does not block."""
         self._sock = sock
         self.where = where
-        self.secured: Secured | None = None
+        self.secured: TlsLayer | None = None  # between the bytes of a request and those of the socket
 
     def fileno(self) -> int:
         """The descriptor, for a poll of several; with TLS, :meth:`receive` may have more than it shows."""
@@ -227,6 +233,10 @@ class Stream:
     def receive_raw(self, deadline: Deadline) -> bytes:
         """Some bytes as they came, below TLS."""
         deadline.wait(self.fileno(), READABLE, self.where)
+        return self.take()
+
+    def take(self) -> bytes:
+        """The bytes that have come, when the descriptor is readable. Raises ``Closed``."""
         try:
             data = self._sock.recv(CHUNK)
         except OSError as failure:

@@ -318,6 +318,11 @@ def _connect(self: stream.Endpoint, until: deadline.Deadline) -> Any:
     return link
 
 
+def _connecting(self: stream.Endpoint, until: deadline.Deadline) -> deadline.Steps[Any]:
+    yield None
+    return self.connect(until)
+
+
 def put(module: Any, name: str, content: Any) -> None:
     """Replace what a module has of that name."""
     if not hasattr(module, name):
@@ -401,6 +406,7 @@ def install() -> None:
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)
     put(stream.Endpoint, "connect", _connect)
+    put(stream.Endpoint, "connecting", _connecting)
     put(driver, "FIRST_LOOK", LOOK)
     put(driver, "GROWTH", GROWTH)
     put(deadline, "NAP", INFINITE)  # nothing is ever suspended here without its processes

@@ -76,6 +76,8 @@ class InOrder:
 class Link(Descriptor):
     """Stands for a ``Stream``: a connection from a host to a server, seen from both ends."""
 
+    secured = None
+
     def __init__(self, network: Network, host: Host, server: StreamServer, where: str) -> None:
         super().__init__()
         self.where = where
@@ -139,6 +141,10 @@ class Link(Descriptor):
     def receive(self, deadline: Deadline) -> bytes:
         """See ``Stream``."""
         deadline.wait(self.number, READABLE, self.where)
+        return self.take()
+
+    def take(self) -> bytes:
+        """See ``Stream``."""
         if self.content:
             data: bytes = self.content.popleft()
             return data

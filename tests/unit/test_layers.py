@@ -102,7 +102,7 @@ FILES_OF_A_STORE |= {
 FILES_OF_ITS_OWN = {
     "file": {"lease"},
     "redis": {"scripts", "share_scripts", "sentinel", "entry"},
-    "redlock": {"nodes", "tally"},
+    "redlock": {"nodes", "rounds", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler", "observer"},
     "etcd": {"turn"},
     "zookeeper": {"node", "grant", "link", "multiread"},  # a node is ZooKeeper's word for a key

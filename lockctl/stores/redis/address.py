@@ -6,6 +6,7 @@ from lockctl import url as urls
 from lockctl.errors import ConfigError
 from lockctl.names import printable, token_domain
 from lockctl.stores.redis.layout import PREFIX
+from lockctl.url import Password
 from lockctl.value import Value
 from lockctl.wire import tls_settings
 from lockctl.wire.deadline import password_now
@@ -35,6 +36,11 @@ class Login(Value):
     def __repr__(self) -> str:
         """Show nothing that a report must not have."""
         return f"Login(db={self.db})"
+
+    @property
+    def is_read_anew(self) -> bool:
+        """Whether the password is read again for each connection, which may take a while."""
+        return isinstance(self.password, Password)
 
     def greeting(self, deadline: Deadline) -> list[tuple[bytes | str | int, ...]]:
         """The first commands on a connection."""

@@ -156,7 +156,7 @@ class RedisBackend(NativeBackend):
 
             script, words = share.leaving(claim, self._refuse_for(claim))
         keys = keys_of(self._prefix, claim.name, claim.owner)
-        replies = self._session.run_before(script, keys, words, [*then], Deadline(timeout))
+        replies = self._session.run_before(script, [(keys, words)], [*then], Deadline(timeout))
         self._doubted.discard(claim.owner)
         return replies
 

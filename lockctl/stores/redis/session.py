@@ -11,11 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.stores.redis.address import Login, Watched
     from lockctl.stores.redis.scripts import Script
-    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.deadline import Deadline, Steps
     from lockctl.wire.resp import Reply
 
     Command = tuple[bytes | str | int, ...]
     Words = list[bytes | str | int]  # what a script is given
+    Calls = list[tuple[tuple[str, ...], Words]]  # of a script: keys and words
 
 NO_PRIMARY = "the sentinels name a server that is no primary (yet)"
 
@@ -39,30 +40,29 @@ class Session:
         """The answer of a script. Raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``."""
         return self.run_many(script, [(keys, words)], deadline)[0]
 
-    def run_many(self, script: Script, calls: list[tuple[tuple[str, ...], Words]], deadline: Deadline) -> list[Reply]:
+    def run_many(self, script: Script, calls: Calls, deadline: Deadline) -> list[Reply]:
         """The answers of a script to several calls that are sent together."""
+        return deadline.drive(self.running(script, calls, [], deadline), self.where)[0]
+
+    def run_before(self, script: Script, calls: Calls, then: list[Command], deadline: Deadline) -> list[Reply]:
+        """As :meth:`run_many`, with commands in the same round trip, whose answers these are, errors among them."""
+        return deadline.drive(self.running(script, calls, then, deadline), self.where)[1]
+
+    def running(
+        self, script: Script, calls: Calls, then: list[Command], deadline: Deadline
+    ) -> Steps[tuple[list[Reply], list[Reply]]]:
+        """The steps of both, see ``Deadline.drive``, and what both give."""
 
         def commands(verb: str, name: str) -> list[Command]:
             return [(verb, name, len(keys), *keys, *words) for keys, words in calls]
 
-        replies = self.ask(commands("EVALSHA", script.sha), deadline)
-        if any(isinstance(reply, ReplyError) and reply.code == "NOSCRIPT" for reply in replies):
-            replies = self.ask(commands("EVAL", script.text), deadline)
-        for reply in replies:
+        replies = yield from self.asking(commands("EVALSHA", script.sha) + then, deadline)
+        said, more = replies[: len(calls)], replies[len(calls) :]
+        if any(isinstance(reply, ReplyError) and reply.code == "NOSCRIPT" for reply in said):
+            said = yield from self.asking(commands("EVAL", script.text), deadline)
+        for reply in said:
             self._refuse_error(reply)
-        return replies
-
-    def run_before(
-        self, script: Script, keys: tuple[str, ...], words: Words, then: list[Command], deadline: Deadline
-    ) -> list[Reply]:
-        """As :meth:`run`, with some commands in the same round trip, whose answers these are, errors among them."""
-        call = (script.sha, len(keys), *keys, *words)
-        reply, *replies = self.ask([("EVALSHA", *call), *then], deadline)
-        if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
-            self.run(script, keys, words, deadline)
-        else:
-            self._refuse_error(reply)
-        return replies
+        return said, more
 
     def call(self, *words: bytes | str | int, deadline: Deadline) -> Reply:
         """The answer of one command."""
@@ -77,12 +77,16 @@ class Session:
 
     def ask(self, commands: list[Command], deadline: Deadline) -> list[Reply]:
         """The answers of some commands; errors among them are given back."""
+        return deadline.drive(self.asking(commands, deadline), self.where)
+
+    def asking(self, commands: list[Command], deadline: Deadline) -> Steps[list[Reply]]:
+        """The steps of :meth:`ask`, see ``Deadline.drive``."""
         while True:
             kept = self._connection
             try:
                 if kept is not None:
-                    return kept.pipeline(commands, deadline=deadline)
-                self._connection, replies = self.open(commands, deadline)
+                    return (yield from kept.exchange(commands, deadline))
+                self._connection, replies = yield from self._opening(commands, deadline)
             except Closed:
                 self.close()
                 if kept is None:
@@ -95,27 +99,35 @@ class Session:
 
     def open(self, commands: list[Command], deadline: Deadline) -> tuple[Connection, list[Reply]]:
         """A new connection that is the caller's to close, and the answers of its first commands."""
+        return deadline.drive(self._opening(commands, deadline), self.where)
+
+    def _opening(self, commands: list[Command], deadline: Deadline) -> Steps[tuple[Connection, list[Reply]]]:
         if isinstance(self._place, Endpoint):
-            return self._greet(self._place, commands, deadline)
+            return (yield from self._greeting(self._place, commands, deadline))
         from lockctl.stores.redis.sentinel import find_primary
 
+        yield None
         primary = find_primary(self._place, deadline)
-        connection, (role,) = self._greet(primary, [("ROLE",)], deadline)
+        connection, (role,) = yield from self._greeting(primary, [("ROLE",)], deadline)
         try:
             # a user who may not ask learns it from the first write
             if isinstance(role, list) and role[:1] != [b"master"]:
                 raise BackendUnavailable(f"{primary.where}: {NO_PRIMARY}")
-            return connection, connection.pipeline(commands, deadline=deadline)
+            return connection, (yield from connection.exchange(commands, deadline))
         except BaseException:
             connection.close()
             raise
 
-    def _greet(self, place: Endpoint, commands: list[Command], deadline: Deadline) -> tuple[Connection, list[Reply]]:
+    def _greeting(
+        self, place: Endpoint, commands: list[Command], deadline: Deadline
+    ) -> Steps[tuple[Connection, list[Reply]]]:
         """In one packet, so that a request on a new connection takes one round trip."""
+        if self._login.is_read_anew:
+            yield None
         greeting = self._login.greeting(deadline)
-        connection = Connection(place.connect(deadline))
+        connection = Connection((yield from place.connecting(deadline)))
         try:
-            replies = connection.pipeline([*greeting, *commands], deadline=deadline)
+            replies = yield from connection.exchange([*greeting, *commands], deadline)
             for command, reply in zip(greeting, replies, strict=False):
                 if isinstance(reply, ReplyError):
                     refuse = refused_authentication if command[0] == "AUTH" else refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.stores.redis.hold import document_of
 from lockctl.stores.redis.lock import milliseconds
 from lockctl.stores.redlock import tally
-from lockctl.stores.redlock.nodes import Patience, ask_all
+from lockctl.stores.redlock.rounds import Patience, ask_all, blocking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def begin(majority: tally.Majority, identity: str, grant: Grant, seconds: float,
     patience = Patience(grant.claim.ttl)
     answers = ask_all(
         majority.nodes,
-        lambda node, until: node.hold(grant, document, kept, ttl, until),
+        blocking(lambda node, until: node.hold(grant, document, kept, ttl, until)),
         deadline,
         lambda so_far: patience.until(settled=sum(so_far) >= majority.size),
     )

@@ -9,8 +9,6 @@ of nodes is written into the lock, because clients that name different sets do n
 
 from __future__ import annotations
 
-import _thread
-
 from lockctl import documents
 from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
@@ -19,20 +17,23 @@ from lockctl.model import Capabilities, Grant
 from lockctl.stores.redis.address import TCP_PARAMETERS
 from lockctl.stores.redis.lock import milliseconds
 from lockctl.stores.redlock import tally
-from lockctl.stores.redlock.nodes import Attempt, Node, Patience, ask_all, from_url
+from lockctl.stores.redlock.nodes import Attempt, Node, from_url, join
+from lockctl.stores.redlock.rounds import Patience, ask_all
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.files import Files
-    from lockctl.model import Claim
+    from lockctl.model import Claim, Run
+    from lockctl.stores.redis.session import Command
     from lockctl.stores.redlock import inspect, records, retire, revoke
     from lockctl.stores.redlock.nodes import Members
     from lockctl.stores.redlock.wait import Waiting
     from lockctl.url import Url
+    from lockctl.wire.deadline import Steps
 
     T = TypeVar("T")
     FILES: Files[tally.Majority] = (inspect, revoke, records, retire)
@@ -108,9 +109,9 @@ class RedlockBackend(NativeBackend):
         ttl, spare = milliseconds(claim.ttl), len(self._nodes) - self._quorum
         patience = Patience(claim.ttl)
 
-        def ask(node: Node, until: Deadline) -> Attempt | None:
+        def ask(node: Node, until: Deadline) -> Steps[Attempt | None]:
             # a thread may get its turn when the claim was given back already
-            return node.acquire(claim, document, ttl, until) if claim.owner in self._wanted else None
+            return (yield from node.acquire(claim, document, ttl, until)) if claim.owner in self._wanted else None
 
         def settled(so_far: list[Attempt]) -> float | None:
             given = sum(answer.token is not None for answer in so_far)
@@ -139,31 +140,7 @@ class RedlockBackend(NativeBackend):
         return None
 
     def _join(self, grant: Grant, nodes: list[Node]) -> None:
-        """Have *nodes* keep a lock that a majority has just confirmed, too; nobody waits for them.
-
-        It was slow or away, or it lost the lock. It takes it only if no other has it there, and it counts from the
-        next round on. So a majority that another has cannot become ours: whoever has one has a node in common
-        with the one that confirmed, for as long as that is good for, which is what our deadline counts from.
-        """
-        document, ttl = self._wanted.get(grant.claim.owner), milliseconds(grant.ttl)
-        deadline = Deadline(tally.longest_round(grant.ttl))
-
-        def ask(node: Node) -> bool:
-            if document is None or grant.claim.owner not in self._wanted or not deadline.left():
-                return False  # given back meanwhile
-            return node.join(grant.claim, grant.token, document, ttl, deadline)
-
-        def serve(node: Node) -> None:
-            try:
-                node.alone(lambda: ask(node), deadline.left())
-            except Exception:  # noqa: BLE001, S110 - the node is left out, as before
-                pass
-
-        for node in nodes:
-            try:
-                _thread.start_new_thread(serve, (node,))
-            except RuntimeError:
-                return  # no thread: the next renewal tries again
+        join(nodes, grant, self._wanted, Deadline(tally.longest_round(grant.ttl)))
 
     def _lose(self, claim: Claim, answers: list[Attempt | LockctlError | None], *, any_given: bool) -> None:
         self._wanted.pop(claim.owner, None)
@@ -204,25 +181,36 @@ class RedlockBackend(NativeBackend):
         else:
             self._leave(grant.claim, timeout)
 
+    def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
+        """See ``Backend.remember``: whether a majority added it."""
+        from lockctl.stores.redis.records import adding
+
+        return self._leave(grant.claim, timeout, adding(self._nodes[0].session, grant.claim.name, run))
+
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
         self._draws.pop(claim.name, None)
         self._leave(claim, timeout)
 
-    def _leave(self, claim: Claim, timeout: float) -> None:
-        """Raises when less than a majority answered; each of the others is told before it is asked again."""
+    def _leave(self, claim: Claim, timeout: float, then: Sequence[Command] = ()) -> bool:
+        """Raises when less than a majority answered; each of the others is told before it is asked again.
+
+        What is asked *then* takes no further round trip; whether a majority did it.
+        """
         self._wanted.pop(claim.owner, None)
         for node in self._nodes:
             node.owe(claim, milliseconds(claim.ttl))
         patience = Patience(claim.ttl)
         answers = ask_all(
             self._nodes,
-            lambda node, until: node.settle(until),
+            lambda node, until: node.settle(until, then),
             Deadline(timeout),
             lambda so_far: patience.until(settled=len(so_far) >= self._quorum),
         )
-        if len(tally.usable(answers)) < self._quorum:
+        said = tally.usable(answers)
+        if len(said) < self._quorum:
             raise tally.too_few(answers, "gave the lock back", self._quorum)
+        return sum(said) >= self._quorum
 
     def _wait(self, claim: Claim, deadline: Deadline) -> None:
         from lockctl.stores.redlock.wait import Waiting

@@ -1,30 +1,31 @@
-"""The servers that Redlock asks: all at the same time, and each request serves one of them alone."""
+"""The servers that Redlock asks. The requests to one are made one after the other."""
 
 from __future__ import annotations
 
 import _thread
 
-from lockctl.clock import boottime
-from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+from lockctl.errors import ConfigError, LockctlError
 from lockctl.names import remainder
 from lockctl.stores.redis import address as addresses
 from lockctl.stores.redis import entry, scripts
 from lockctl.stores.redis.layout import keys_of
+from lockctl.stores.redis.lock import milliseconds
 from lockctl.stores.redis.session import Session
+from lockctl.stores.redlock.rounds import PATIENCE
 from lockctl.value import Value
-from lockctl.wire.deadline import Deadline
-from lockctl.wire.race import Race
+from lockctl.wire.resp import ReplyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import TypeVar
 
     from lockctl.model import Claim, Grant
     from lockctl.stores.redis.address import Login
-    from lockctl.stores.redis.session import Words
+    from lockctl.stores.redis.scripts import Script
+    from lockctl.stores.redis.session import Calls, Command, Words
     from lockctl.url import Url
-    from lockctl.wire.race import Outcome
+    from lockctl.wire.deadline import Deadline, Steps
     from lockctl.wire.resp import Reply
     from lockctl.wire.stream import Endpoint
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 FEWEST = 3  # nodes: with fewer, no node may fail
 LONGEST_TURN = 60.0  # seconds that a request waits for the one before it, if it has so long
-PATIENCE = 0.2  # seconds from the start of a round, after which a majority does not wait for the others
-PATIENCE_PER_TTL = 1 / 20  # what a round may take of a lease, when the servers are so far away that they need longer
 MOST_OWED = 32  # owners whose give-back a node is still to hear: what older ones may have there ends with its ttl
 
 
@@ -69,22 +68,6 @@ class Attempt(Value):
     value: bytes  # what holds the lock, if it refused
 
 
-class Patience:
-    """How long a majority waits for the others: as long again as it took itself, if the lease allows that."""
-
-    def __init__(self, ttl: float) -> None:
-        """The round begins now; *ttl* of the lease in seconds."""
-        self._started = boottime()
-        self._longest = ttl * PATIENCE_PER_TTL
-        self._until: float | None = None
-
-    def until(self, *, settled: bool) -> float | None:
-        """Seconds since the start of the round, for ``ask_all``, once it is *settled*; ``None`` before."""
-        if settled and self._until is None:
-            self._until = min(max(PATIENCE, 2 * (boottime() - self._started)), self._longest)
-        return self._until if settled else None
-
-
 class Node:
     """One server. Its requests are made one after the other, also when a round went on without it."""
 
@@ -99,12 +82,11 @@ class Node:
         self._doubted: set[str] = set()  # owners of which a request may still be on its way
         self._owed: dict[str, tuple[str, int]] = {}  # owner -> name and ttl of a claim that is to be left here
 
-    def acquire(self, claim: Claim, document: bytes, ttl: int, deadline: Deadline) -> Attempt:
+    def acquire(self, claim: Claim, document: bytes, ttl: int, deadline: Deadline) -> Steps[Attempt]:
         """What this node says to a claim; *ttl* in milliseconds."""
-        self.settle(deadline)  # else an earlier attempt of ours would keep us out
-        keys = keys_of(self._prefix, claim.name, claim.owner)
+        yield from self.settle(deadline)  # else an earlier attempt of ours would keep us out
         try:
-            reply = self.session.run(scripts.ACQUIRE, keys, [claim.owner, ttl, document], deadline)
+            reply = yield from self._run(scripts.ACQUIRE, claim, [claim.owner, ttl, document], deadline)
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
@@ -113,28 +95,26 @@ class Node:
             return Attempt(entry.token(text, self.where), entry.seconds(at, self.where), b"")
         return Attempt(None, 0.0, text if isinstance(text, bytes) else b"")
 
-    def confirm(self, claim: Claim, mine: int, token: int, deadline: Deadline) -> bool:
+    def confirm(self, claim: Claim, mine: int, token: int, deadline: Deadline) -> Steps[bool]:
         """Whether the node keeps *token* for the lock that it gave with its own token *mine*."""
-        words: list[bytes | str | int] = [entry.beginning(claim.owner, mine), f"{claim.owner}|", token]
-        return self._said_yes(self.session.run(scripts.CONFIRM, keys_of(self._prefix, claim.name), words, deadline))
+        words: Words = [entry.beginning(claim.owner, mine), f"{claim.owner}|", token]
+        return self._is_yes((yield from self._run(scripts.CONFIRM, claim, words, deadline)))
 
-    def renew(self, claim: Claim, token: int, ttl: int, deadline: Deadline) -> tuple[bool, bytes]:
+    def renew(self, claim: Claim, token: int, ttl: int, deadline: Deadline) -> Steps[tuple[bool, bytes]]:
         """Whether the lock is still this grant's here, and a revocation of it or empty."""
-        words: list[bytes | str | int] = [entry.beginning(claim.owner, token), ttl]
-        reply = self.session.run(scripts.RENEW, keys_of(self._prefix, claim.name), words, deadline)
+        reply = yield from self._run(scripts.RENEW, claim, [entry.beginning(claim.owner, token), ttl], deadline)
         kept, text = entry.answer(reply, self.where, 2)
         text = text if isinstance(text, bytes) else b""
         could = kept != 1 and (not text or text.startswith(f"{claim.owner}|".encode()))
         self.lacks = claim.owner if could else None
         return kept == 1, text
 
-    def join(self, claim: Claim, token: int, document: bytes, ttl: int, deadline: Deadline) -> bool:
+    def join(self, claim: Claim, token: int, document: bytes, ttl: int, deadline: Deadline) -> Steps[bool]:
         """Have the node keep a lock that a majority has, if no other has it here; *ttl* in milliseconds."""
         self.lacks = None
-        words: list[bytes | str | int] = [claim.owner, token, ttl, document]
-        keys = keys_of(self._prefix, claim.name, claim.owner)
+        words: Words = [claim.owner, token, ttl, document]
         try:
-            return self._said_yes(self.session.run(scripts.JOIN_HOLDER, keys, words, deadline))
+            return self._is_yes((yield from self._run(scripts.JOIN_HOLDER, claim, words, deadline)))
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
@@ -146,19 +126,23 @@ class Node:
             del self._owed[owner]
             self._doubted.discard(owner)
 
-    def settle(self, deadline: Deadline) -> bool:
-        """Leave nothing of the claims that were given back; a request of them that may still come is refused."""
+    def settle(self, deadline: Deadline, then: Sequence[Command] = ()) -> Steps[bool]:
+        """Leave nothing of the claims that were given back; a request of them that may still come is refused.
+
+        What is asked *then* takes no further round trip; whether the node did it.
+        """
         owed = tuple(self._owed.items())
-        if owed:
-            calls: list[tuple[tuple[str, ...], Words]] = [
-                (keys_of(self._prefix, name, owner), [owner, ttl if owner in self._doubted else 0])
-                for owner, (name, ttl) in owed
-            ]
-            self.session.run_many(scripts.LEAVE, calls, deadline)
-            for owner, _ in owed:
-                self._owed.pop(owner, None)
-                self._doubted.discard(owner)
-        return True
+        if not owed and not then:
+            return True
+        calls: Calls = [
+            (keys_of(self._prefix, name, owner), [owner, ttl if owner in self._doubted else 0])
+            for owner, (name, ttl) in owed
+        ]
+        _, replies = yield from self.session.running(scripts.LEAVE, calls, [*then], deadline)
+        for owner, _ in owed:
+            self._owed.pop(owner, None)
+            self._doubted.discard(owner)
+        return not any(isinstance(reply, ReplyError) for reply in replies)
 
     def hold(self, grant: Grant, document: bytes, kept: int, ttl: int, deadline: Deadline) -> bool:
         """Whether the lock was still this grant's here, and is kept for *kept* milliseconds now."""
@@ -171,73 +155,62 @@ class Node:
         self._doubted.discard(claim.owner)
         return said
 
+    def enter(self, timeout: float) -> bool:
+        """Have this node alone, until :meth:`leave`; whether no other request had it for the whole time."""
+        return self._busy.acquire(timeout=min(timeout, LONGEST_TURN))
+
+    def leave(self) -> None:
+        """Another request may begin."""
+        if self.closed:
+            self.session.close()
+        self._busy.release()
+
     def alone(self, call: Callable[[], T], timeout: float) -> T | None:
         """The result of a call while no other one uses this node; ``None``: one did for the whole time."""
-        if not self._busy.acquire(timeout=min(timeout, LONGEST_TURN)):
+        if not self.enter(timeout):
             return None
         try:
             return call()
         finally:
-            if self.closed:
-                self.session.close()
-            self._busy.release()
+            self.leave()
 
     def close(self) -> None:
         """Close the connection; one that a thread is still at, it closes itself."""
         self.closed = True
         self.alone(self.session.close, PATIENCE)
 
-    def _said_yes(self, reply: Reply) -> bool:
+    def _run(self, script: Script, claim: Claim, words: Words, deadline: Deadline) -> Steps[Reply]:
+        keys = keys_of(self._prefix, claim.name, claim.owner)
+        (reply,), _ = yield from self.session.running(script, [(keys, words)], [], deadline)
+        return reply
+
+    def _is_yes(self, reply: Reply) -> bool:
         return bool(entry.answer(reply, self.where, 1)[0] == 1)
 
 
-def ask_all(
-    nodes: list[Node],
-    ask: Callable[[Node, Deadline], T | None],
-    deadline: Deadline,
-    enough: Callable[[list[T]], float | None],
-) -> list[T | LockctlError | None]:
-    """What each node answers, its error, or ``None`` if it was silent when the round ended.
+def join(nodes: list[Node], grant: Grant, wanted: dict[str, bytes], deadline: Deadline) -> None:
+    """Have *nodes* keep a lock that a majority has just confirmed, too; nobody waits for them.
 
-    After each answer *enough* is told all answers so far: it gives the time in seconds since the start at
-    which to go on without the silent ones, ``None`` to wait until the deadline. Raises ``RequestInterrupted``.
+    It was slow or away, or it lost the lock. It takes it only if no other has it there, and it counts from the
+    next round on. So a majority that another has cannot become ours: whoever has one has a node in common
+    with the one that confirmed, for as long as that is good for, which is what our deadline counts from.
+    *wanted*: owner of a claim that is not given back -> its document in the lock.
     """
-    started = Deadline(0.0).until
-    answers: list[T | LockctlError | None] = [None] * len(nodes)
+    claim, ttl = grant.claim, milliseconds(grant.ttl)
 
-    def call(number: int) -> T | None:
-        return nodes[number].alone(lambda: ask(nodes[number], deadline) if deadline.left() else None, deadline.left())
+    def ask(node: Node) -> None:
+        document = wanted.get(claim.owner)
+        if document is not None and deadline.left():
+            deadline.drive(node.join(claim, grant.token, document, ttl, deadline), node.where)
 
-    def note(outcomes: list[Outcome]) -> None:
-        for number, answer, error in outcomes:
-            answers[number] = answer if error is None else _known(error, nodes[number])
+    def serve(node: Node) -> None:
+        try:
+            node.alone(lambda: ask(node), deadline.left())
+        except Exception:  # noqa: BLE001, S110 - the node is left out, as before
+            pass
 
-    race = Race(call, "redlock")
-    try:
-        for number, node in enumerate(nodes):
-            try:
-                race.start(number, node.where)
-            except BackendUnavailable as failure:
-                answers[number] = failure
-        step = deadline
-        while any(answer is None for answer in answers):
-            note(race.wait(step, len(nodes)))
-            until = enough([answer for answer in answers if answer is not None and not _is_error(answer)])  # type: ignore[misc]
-            if until is not None:
-                step = deadline.sooner(max(0.0, started + until - Deadline(0.0).until))
-    except BackendUnavailable:
-        pass  # the time is over
-    finally:
-        note(race.end())
-    return answers
-
-
-def _known(error: Exception, node: Node) -> LockctlError:
-    """A node for which a call raised something unforeseen is one that is away."""
-    if isinstance(error, LockctlError):
-        return error
-    return BackendUnavailable(f"{node.where}: {type(error).__name__}: {error}")
-
-
-def _is_error(answer: object) -> bool:
-    return isinstance(answer, LockctlError)
+    for node in nodes:
+        try:
+            _thread.start_new_thread(serve, (node,))
+        except RuntimeError:
+            return  # no thread: the next renewal tries again

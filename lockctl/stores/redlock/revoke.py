@@ -6,7 +6,7 @@ from lockctl.locks.revoke import another_program, only_a_hold
 from lockctl.stores.redis.revoke import revoke as revoke_one
 from lockctl.stores.redlock import tally
 from lockctl.stores.redlock.inspect import read_locks
-from lockctl.stores.redlock.nodes import PATIENCE, ask_all
+from lockctl.stores.redlock.rounds import PATIENCE, ask_all, blocking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def revoke(majority: Majority, name: str, seen: Holder, wanted: Revocation, dead
     # each node's answer is a token, or 0 for "not the one that was seen"
     said = ask_all(
         nodes,
-        lambda node, until: revoke_one(node.session, name, seen, wanted, until) or 0,
+        blocking(lambda node, until: revoke_one(node.session, name, seen, wanted, until) or 0),
         deadline,
         lambda so_far: PATIENCE if sum(floor > 0 for floor in so_far) >= quorum else None,
     )

@@ -7,7 +7,7 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevo
 from lockctl.names import printable
 from lockctl.stores.redis import entry
 from lockctl.stores.redis.entry import ENDED, Seen
-from lockctl.stores.redlock.nodes import PATIENCE, ask_all
+from lockctl.stores.redlock.rounds import PATIENCE, ask_all, blocking
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -47,7 +47,9 @@ class Majority(Value):
         When a majority has, the others are waited for shortly, or with *wait_for_all* for half of the time.
         """
         patience = deadline.timeout / 2 if wait_for_all else PATIENCE
-        found = ask_all(self.nodes, ask, deadline, lambda so_far: patience if len(so_far) >= self.size else None)
+        found = ask_all(
+            self.nodes, blocking(ask), deadline, lambda so_far: patience if len(so_far) >= self.size else None
+        )
         if len(usable(found)) < self.size:
             raise too_few(found, what, self.size)
         return found

@@ -14,7 +14,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.redis import inspect
 from lockctl.stores.redis.wait import Queue
 from lockctl.stores.redlock import tally
-from lockctl.stores.redlock.nodes import ask_all
+from lockctl.stores.redlock.rounds import ask_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lockctl.stores.redis.entry import Seen
     from lockctl.stores.redlock.nodes import Node
     from lockctl.stores.redlock.tally import Majority
-    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.deadline import Deadline, Steps
 
 SETTLING = 0.05  # seconds in which a release that one node has told of is expected on a majority
 LOOK = 0.002  # seconds between two looks meanwhile
@@ -105,8 +105,9 @@ class Waiting:
 def _is_free(majority: Majority, claim: Claim, deadline: Deadline) -> bool:
     """Whether the lock is free on a majority; raises when less than a majority answers."""
 
-    def read(node: Node, until: Deadline) -> list[Seen]:
-        node.settle(until)  # what an earlier attempt of ours has there is nothing to wait for
+    def read(node: Node, until: Deadline) -> Steps[list[Seen]]:
+        yield from node.settle(until)  # what an earlier attempt of ours has there is nothing to wait for
+        yield None
         return inspect.read_locks(node.session, [claim.name], until, with_waiters=False)
 
     seen = ask_all(majority.nodes, read, deadline, lambda so_far: 0.0 if len(so_far) >= majority.size else None)

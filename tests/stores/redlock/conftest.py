@@ -30,8 +30,8 @@ class Scene:
         self.proxies = [Proxy(server) for server in servers]
         self._clients: list[RedlockBackend | RedisBackend] = []
 
-    def client(self, order: slice = slice(None)) -> RedlockBackend:
-        nodes = ",".join(proxy.address for proxy in self.proxies[order])
+    def client(self, order: slice = slice(None), host: str = "127.0.0.1") -> RedlockBackend:
+        nodes = ",".join(proxy.address.replace("127.0.0.1", host) for proxy in self.proxies[order])
         made = RedlockBackend.from_url(parse_url(f"redlock://{nodes}/0?prefix={self.prefix}"))
         self._clients.append(made)
         return made

@@ -17,6 +17,7 @@ from lockctl.model import Revocation
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, UNHEARD, Background, claim, take
+from tests.contract.remembering import a_run
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -271,6 +272,45 @@ def test_attempts_at_a_majority_that_stalls_do_not_keep_the_next_one_out(scene: 
     assert attempts.backend.renew(grant, timeout=LIMIT)
 
 
+def test_nodes_that_answer_are_asked_without_a_thread(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    client = scene.client()
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    for _ in range(2):  # with connections that are made, and with those that are there
+        grant = take(client, claim())
+        client.renew(grant, timeout=LIMIT)
+        assert client.release_with_run(grant, a_run(), timeout=LIMIT)
+    assert scene.where() == []
+    monkeypatch.undo()
+    assert client.history("nightly", timeout=LIMIT) == (a_run(),)
+
+
+def test_a_node_that_cannot_have_a_thread_is_one_that_is_away(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    client = scene.client()
+    scene.cut(3, 4)
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    grant = take(client, claim())  # goes on without them
+    monkeypatch.undo()
+    scene.cut()
+    assert not any(node._busy.locked() for node in client._nodes)
+    eventually(lambda: client.renew(grant, timeout=LIMIT) and len(scene.where()) == NODES)
+
+
+def test_nodes_whose_names_must_be_resolved_are_asked_at_the_same_time(scene: Scene) -> None:
+    client = scene.client(host="localhost")
+    scene.cut(0, 1)
+    grant = take(client, claim())
+    scene.cut()
+    eventually(lambda: client.renew(grant, timeout=LIMIT) and len(scene.where()) == NODES)
+    client.release(grant, timeout=LIMIT)
+    assert scene.where() == []
+
+
 def test_a_request_whose_thread_starts_late_does_not_come_behind_the_one_that_gives_back(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,9 +321,12 @@ def test_a_request_whose_thread_starts_late_does_not_come_behind_the_one_that_gi
     reading, writing = os.pipe()
     os.write(writing, b".")
     monkeypatch.setattr(_thread, "start_new_thread", lambda *thread: late.append(thread))
+    assert all(node.enter(0.0) for node in client._nodes)  # there is another request
     with pytest.raises(RequestInterrupted):
         client.try_acquire(mine, timeout=LIMIT, interrupt=reading)
     monkeypatch.undo()
+    for node in client._nodes:
+        node.leave()
     client.withdraw(mine, timeout=LIMIT)
     assert len(late) == NODES
     for serve, words in late:
