@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lockctl.model import Holder, LockInfo
     from lockctl.stores.redis.session import Session, Words
-    from lockctl.wire.deadline import Deadline
+    from lockctl.wire.deadline import Deadline, Steps
     from lockctl.wire.resp import Reply
 
 SCANNED = 1000  # keys of the database for one step of SCAN: less than a millisecond of the server
@@ -113,6 +113,14 @@ def read_locks(
         replies = in_parts(lambda some: session.run_many(INSPECT, some, deadline), piece)
         found += [_seen(reply, session.where) for reply in replies]
     return found
+
+
+def looking(session: Session, name: str, deadline: Deadline) -> Steps[Seen]:
+    """The steps of reading one lock without its waiters, see ``Deadline.drive``."""
+    (reply,), _ = yield from session.running(
+        INSPECT, [(names.keys_of(session.prefix, name), [NO_WAITERS])], [], deadline
+    )
+    return _seen(reply, session.where)
 
 
 def _seen(reply: Reply, where: str) -> Seen:

@@ -105,13 +105,12 @@ class Waiting:
 def _is_free(majority: Majority, claim: Claim, deadline: Deadline) -> bool:
     """Whether the lock is free on a majority; raises when less than a majority answers."""
 
-    def read(node: Node, until: Deadline) -> Steps[list[Seen]]:
+    def read(node: Node, until: Deadline) -> Steps[Seen]:
         yield from node.settle(until)  # what an earlier attempt of ours has there is nothing to wait for
-        yield None
-        return inspect.read_locks(node.session, [claim.name], until, with_waiters=False)
+        return (yield from inspect.looking(node.session, claim.name, until))
 
     seen = ask_all(majority.nodes, read, deadline, lambda so_far: 0.0 if len(so_far) >= majority.size else None)
-    present = [each[0] for each in tally.usable(seen)]
+    present = tally.usable(seen)
     if len(present) < majority.size:
         raise tally.too_few(seen, "answered", majority.size)
     return sum(each.value is None or each.left == 0 for each in present) >= majority.size
