@@ -219,7 +219,9 @@ class Link:
                 self._open(server, deadline.sooner(self._limit))
             else:
                 server = self.opening[1]
-            self.await_welcome(deadline.sooner(max(self._opened + self._limit - boottime(), 0.0)))
+            until = deadline.sooner(max(self._opened + self._limit - boottime(), 0.0))
+            until.timeout = until.until - self._opened  # for messages: an earlier call has waited, too
+            self.await_welcome(until)
         except NotAccepted:
             self.drop()
             raise

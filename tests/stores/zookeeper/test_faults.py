@@ -13,6 +13,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from lockctl.errors import BackendUnavailable, LeaseLost, RequestInterrupted
+from lockctl.stores.zookeeper.lock import ZooKeeperBackend
+from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, LONG, UNHEARD, Background, claim, refused, take
 from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.jobs import eventually
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lockctl.stores.zookeeper.lock import ZooKeeperBackend
     from tests.jobs import Lockctl
 
 
@@ -340,3 +341,13 @@ def test_a_server_that_resets_the_connection_is_told_as_one_that_closes_it(
     client = opened(f"zookeeper://{proxy.host}:{proxy.port}/locks")
     with pytest.raises(BackendUnavailable, match="it closes the connection: no quorum, more connections from this"):
         client.try_acquire(claim(), timeout=1.0)
+
+
+def test_how_long_a_server_was_silent_counts_from_the_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"zookeeper://127.0.0.1:{silent.getsockname()[1]}/x"
+        client, mine = ZooKeeperBackend.from_url(parse_url(place)), claim(ttl=3.0)
+        for _ in range(5):
+            with pytest.raises(BackendUnavailable, match=r"within 0\.3 s: no answer within (0\.[3-9]\d*|1(\.\d+)?) s"):
+                client.try_acquire(mine, timeout=0.3)
+        client.close()
