@@ -47,7 +47,8 @@ def begin(node: Node, session: Session, deadline: Deadline, record: Record) -> b
     stat = answers[0] if record.version != MISSING else None if isinstance(seen, Exception) else seen[1]
     node.name = answers[1].rpartition("/")[2]
     node.data, node.version, node.issued, node.raised = data, 0, token, record.after(token)
-    node.leader_time = 0 if stat is None else stat.mtime
+    if stat is not None:
+        node.note_time(stat.mtime, stat.mzxid)
     if stat is None or queue.mine(line, node.stem) != node.name:
         # deleted already; or not the first of ours: an earlier answer was lost, and a follower was behind
         node.remove(session, deadline)
@@ -83,19 +84,18 @@ def replace(node: Node, session: Session, stem: str, deadline: Deadline, record:
             node.data = queue.with_revocation(node.data, node.claim.owner, *node.asked)
         session.refresh(deadline)
         # the server has seen our transaction when it answers the next one: who is before us now, nobody can join
-        calls = [_granting(node, record, token, name, node.data), node.ask_line]
-        if record.version == MISSING:
-            calls.append(ask_node)  # else the record shows the time
-        said, names, *made = session.ask(deadline, *calls)
+        calls = [_granting(node, record, token, name, node.data), node.ask_line, ask_node]
+        said, names, *made = session.ask(deadline, *calls[: 3 if record.version == MISSING else 2])  # for the time
         answers = _of_nodes(record, said)
         if not (isinstance(answers, Exception) or any(isinstance(answer, Exception) for answer in answers)):
             stat = made[0][1] if made and not isinstance(made[0], Exception) else answers[0]
-            node.issued, node.leader_time = token, getattr(stat, "mtime", 0)
+            node.issued = token
+            node.note_time(getattr(stat, "mtime", 0), getattr(stat, "mzxid", 0))
             break
         found, names, seen = session.ask(deadline, ask_node, node.ask_line, node.ask_record)
         if _is_replaced(session, path, answers, found):
-            # by an earlier attempt
-            node.issued, node.data, node.leader_time = tokens.token_in(found[0]), found[0], found[1].ctime
+            node.issued, node.data = tokens.token_in(found[0]), found[0]  # by an earlier attempt
+            node.note_time(found[1].ctime, found[1].czxid)
             break
         line = _in_order(names)
         if not tokens.is_other(answers[0]):

@@ -44,7 +44,8 @@ class Node:
         self.token: int | None = None  # once granted
         self.issued: int | None = None  # the token in the document of the node
         self.raised = Record()  # the record since our grant, unless somebody has changed it
-        self.leader_time = 0  # milliseconds since the epoch by the leader's clock, at our last write
+        self.leader_time = 0  # milliseconds since 1970 by the leader's clock, at our last write; 0: not known
+        self._leader = 0  # the number of the leader whose clock that is
         self.root: Any = None  # the node above all locks, as an answer showed it
 
     @property
@@ -123,7 +124,13 @@ class Node:
         record = tokens.read(answer)
         if record is None:
             raise session.strange(answer, self.record)
+        if record.leader > self._leader:
+            self.leader_time = 0  # the clock of another one says when its hold is over
         return record
+
+    def note_time(self, milliseconds: int, zxid: int) -> None:
+        """What the leader's clock said at the transaction *zxid* of ours."""
+        self.leader_time, self._leader = milliseconds, zxid >> tokens.EPOCH
 
     def free(self, session: Session, answer: Any) -> Record | None:
         """As :meth:`seen`; ``None``: a hold may keep us out."""
@@ -166,7 +173,7 @@ class Node:
         elif isinstance(stat, Exception):
             raise session.strange(stat, path)
         else:
-            self.leader_time = stat.mtime
+            self.note_time(stat.mtime, stat.mzxid)
         self.version = stat.version
         return written
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lockctl.stores.zookeeper.protocol import Requests
 
 MISSING = -1  # the version of a record that there is not
+EPOCH = 32  # bits of the number of a transaction; those above them number the leaders
 HEAD, TAIL = b'{"last":', b"}"
 DIGITS = 19  # at most, of a token
 LARGEST = 1 << 62  # of a counter: more is rubbish, and what follows would fit into no database
@@ -29,12 +30,13 @@ LARGEST = 1 << 62  # of a counter: more is rubbish, and what follows would fit i
 class Record:
     """A record as it was seen."""
 
-    __slots__ = ("data", "floor", "last", "until", "version")
+    __slots__ = ("data", "floor", "last", "leader", "until", "version")
 
     def __init__(self, data: bytes = b"", stat: Any = None) -> None:
         """*data* and *stat* of the node; without them, there is none."""
         self.data = data
         self.version: int = MISSING if stat is None else stat.version
+        self.leader: int = 0 if stat is None else stat.mzxid >> EPOCH  # the number of the one who wrote it
         self.floor: Record | None = None  # of a record that there is not, once it is known
         self.until = 0  # when the hold ends, in milliseconds of the leader's clock; 0: there is none
         digits = data[len(HEAD) : -len(TAIL)]

@@ -96,7 +96,8 @@ def _enter(node: Node, session: Session, deadline: Deadline) -> None:
         raise cannot_make(node, made)
     full, stat = made
     node.name = full.rpartition("/")[2]
-    node.data, node.version, node.leader_time = data, stat.version, stat.ctime
+    node.data, node.version = data, stat.version
+    node.note_time(stat.ctime, stat.czxid)
 
 
 def _last(attempt: Attempt, ahead: list[str]) -> str | None:
