@@ -10,8 +10,6 @@ from lockctl.stores.zookeeper.tokens import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from lockctl.model import Holder, Revocation
     from lockctl.stores.zookeeper.session import Session
     from lockctl.wire.deadline import Deadline
@@ -37,38 +35,21 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
         held = next((each for each in sight.inside if _same(holder(*each), seen)), None)
         if held is None:
             return None
-        node, data, stat = held
+        node, data, _ = held
         path, current = f"{place.key(name)}/{node}", holder(*held)
+        # the path is of this holder alone, which compares enough: its renewals change the version
         if wanted.now:
-            # the path is of this holder alone, so this compares and deletes; its renewals change the version
             (answer,) = session.ask(deadline, lambda client: client.delete(path))  # noqa: B023
         elif current.owner is None:
             raise another_program(name)
         else:
-            answer = _request(session, path, (data, stat), current.owner, wanted, deadline)
+            asked = with_revocation(data, current.owner, wanted.by, wanted.reason)
+            (answer,) = session.ask(deadline, lambda client: client.put(path, asked))  # noqa: B023
         if isinstance(answer, NoNodeError):
             return None
         if isinstance(answer, Exception):
             raise session.strange(answer, path)
         return floor
-
-
-def _request(session: Session, path: str, found: Any, owner: str, wanted: Revocation, deadline: Deadline) -> Any:
-    """Write into the node of a holder who wants the lock back; what the server says. *found* are its data and stat.
-
-    If the holder renewed meanwhile, only its node is read again: another look at the whole lock would take so long
-    over a slow network that it has renewed once more.
-    """
-    from kazoo.exceptions import BadVersionError
-
-    while not isinstance(found, Exception):
-        data, stat = found
-        asked, version = with_revocation(data, owner, wanted.by, wanted.reason), stat.version
-        (answer,) = session.ask(deadline, lambda client: client.put(path, asked, version))  # noqa: B023
-        if not isinstance(answer, BadVersionError):
-            return answer
-        (found,) = session.ask(deadline, lambda client: client.get(path))
-    return found
 
 
 def _same(current: Holder, seen: Holder) -> bool:
