@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lockctl.lease.schedule import FIRST_PATIENCE
 from tests.simulation import endings, excuses, mysql_waits, waits
 from tests.simulation.history import NEAR
-from tests.simulation.plan import KEPT, LOCK, OLDER
+from tests.simulation.plan import KEEPER, KEPT, LOCK, OLDER
 from tests.simulation.waits import HANDED_OVER, NOTICED
 from tests.simulation.world import INFINITE
 
@@ -33,12 +33,14 @@ def violations(history: History) -> list[str]:
         *(f"given back: {each}" for each in history.wrong if "gave the lock back" in each),
         *_unended(history),
         *_overlaps(history),
+        *_late_starts(history),
         *_beside_others(history),
         *_tokens(history),
         *_unhealthy(history),
         *_left(history),
         *_unleft(history),
         *_too_soon(history),
+        *_forgotten_in_use(history),
         *_revoked(history),
         *_overtime(history),
         *_untold(history),
@@ -74,6 +76,21 @@ def _overlaps(history: History) -> Iterator[str]:
                 yield f"overlap: {later.name} starts at {begin:.3f}, but the job of {each.name} lives until {end:.3f}"
         if later.plan.mode == "slot" and len(inside) >= later.plan.slots:
             yield f"overlap: {later.name} starts at {begin:.3f} beside {len(inside)} others"
+
+
+def _late_starts(history: History) -> Iterator[str]:
+    """Jobs that began when their lease was over: a guard that was stopped looks at its deadline first."""
+    if history.capabilities.kernel_held:
+        return
+    for record in history.records:
+        # at a step, it may have been stopped after it had looked
+        if record.span is None or any(
+            each.kind == "stop" and each.whom == record.number for each in history.plan.faults
+        ):
+            continue
+        ended = max(record.kept.values()) + 1.01 * record.plan.ttl
+        if record.span[0] > ended:
+            yield f"late: the job of {record.name} begins at {record.span[0]:.3f}, its lease was over at {ended:.3f}"
 
 
 def _beside_others(history: History) -> Iterator[str]:
@@ -227,6 +244,19 @@ def _too_soon(history: History) -> Iterator[str]:
                     yield f"too soon: {record.name} had the lock at {grant.known:.3f}, it is forgotten by {answered:.3f}"
 
 
+def _forgotten_in_use(history: History) -> Iterator[str]:
+    """Names that were forgotten while a job ran that had their lock."""
+    for asked, answered, _ in history.forgets:
+        if excuses.forgot(history, until=answered) or excuses.went_ahead(history, until=answered):
+            continue
+        for record in history.records:
+            span = record.span
+            if span is None or LOCK not in record.plan.locks or not span[0] < asked <= answered < span[1]:
+                continue
+            if not excuses.may_outlive_its_lock(history, record, answered):
+                yield f"in use: {record.name} runs from {span[0]:.3f} on, and its lock is forgotten by {answered:.3f}"
+
+
 def _revoked(history: History) -> Iterator[str]:
     asked = {each.owner for each in history.revoked if not each.now}
     for record in history.records:
@@ -263,18 +293,22 @@ def _orphaned(history: History) -> Iterator[str]:
 
 def _disconnected(history: History) -> Iterator[str]:
     """Jobs that went on for too long after a restart of the server, which ends the connection that held their lock."""
-    faults = history.plan.faults
-    if not history.capabilities.connection_held or any(each.kind != "down" for each in faults):
+    faults = [each for each in history.plan.faults if each.kind == "down"]
+    others = [each for each in history.plan.faults if each.kind != "down"]
+    # where the keeper is stopped, the guard is there
+    alone = all((each.kind, each.more) == ("pause", KEEPER) and each.value < INFINITE for each in others)
+    if not (history.capabilities.connection_held and alone):
         return
     told = len(faults) == 1 and all(server.tells for server in history.servers)
+    stopped = sum(each.value for each in others)
     for record in history.records:
         for fault in faults:
             at, away = (fault.at, fault.value) if fault.more == KEPT else (fault.at + OLDER, max(fault.value, OLDER))
             if not (record.granted and record.span and record.granted[-1].known < at < record.span[1]):
                 continue
             # who is not told asks again; what could not be sent is repeated after twice the time at most
-            longest = HANDED_OVER if told else 2 * away + _promised(history, record).interval * 1.2 + NOTICED
-            if record.span[1] > at + longest + 12 * history.plan.slowest:
+            slow = 2 * away + _promised(history, record).interval * 1.2 + NOTICED + stopped
+            if record.span[1] > at + (HANDED_OVER if told else slow) + 12 * history.plan.slowest:
                 yield f"disconnected: the job of {record.name} lives until {record.span[1]:.3f}, its lock until {at:.3f}"
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lockctl.lease import period
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from lockctl.model import EXCLUSIVE
 from tests.simulation import excuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.simulation.history import History
+    from tests.simulation.record import RunRecord
 
 BY_ITSELF = ("exited", "signaled")  # outcomes of a command that nobody stopped
 NO_LOSS = (*BY_ITSELF, "timed_out", "revoked")  # those that tell of none
+LATE = 1.0  # seconds until a run that was granted its lock counts its hold, beside a renewal
 HOLD_ERROR = 0.1  # seconds that a hold may be shorter, beside what clocks differ by
 
 
@@ -28,9 +30,11 @@ def violations(history: History) -> list[str]:
         *_unremembered(history),
         *_told(history),
         *_kept(history),
+        *_unnoted(history),
         *_unsaid(history),
         *_unnoticed(history),
         *_successes(history),
+        *_skipped(history),
         *_statuses(history),
     ]
 
@@ -46,23 +50,29 @@ def _holds(history: History) -> Iterator[str]:
         return
     for record in history.records:
         for name, hold in record.holds.items():
-            if not hold.in_time:
+            if not hold.in_time or excuses.was_cut_off(history, record, hold.sent):
                 continue
             sent, until = hold.sent, hold.sent + hold.seconds * (1 - history.capabilities.rate_error) - HOLD_ERROR
             for other in history.records:
                 for grant in other.granted:
                     if other is record or grant.name != name or grant.known > grant.asked + other.plan.ttl:
                         continue
-                    if sent < grant.known < until:
+                    if sent < grant.known < until and not excuses.another_led(history, sent, grant.known):
                         yield f"hold: {other.name} has the lock at {grant.known:.3f}, before {until:.3f}"
 
 
 def _needless_holds(history: History) -> Iterator[str]:
-    """Locks that were kept by --min-hold although they are another's, or were asked for."""
+    """Locks that were kept by --min-hold although they are another's, or were asked for, or for longer than they need."""
     for record in history.records:
         if record.outcome is not None and record.outcome.kind in ("lost", "revoked") and record.holds:
             longest = max(each.seconds for each in record.holds.values())
             yield f"hold: {record.name} is {record.outcome.kind}, and keeps the lock for {longest:.3f} s"
+        if any(each.kind not in ("twice", "wrong") for each in history.plan.faults):
+            continue  # the time in which nobody answers is added
+        for name, hold in record.holds.items():
+            needed = max(each.known for each in record.granted) + record.plan.min_hold - hold.sent
+            if hold.seconds > needed + LATE + 12 * history.plan.slowest:
+                yield f"hold: {record.name} keeps {name} for {hold.seconds:.3f} s, and needs {needed:.3f} s"
 
 
 def _undone(history: History) -> Iterator[str]:
@@ -76,7 +86,9 @@ def _undone(history: History) -> Iterator[str]:
             if record.ended < kept_until and name not in record.holds:
                 yield f"hold: {record.name} ends at {record.ended:.3f}, and does not keep {name} until {kept_until:.3f}"
             noted = name in record.noted or plan.once_per is None or outcome.status != 0
-            if not (noted or history.plan.faults):
+            # who has a lock together with others is in their way when it writes
+            alone = plan.mode == EXCLUSIVE or history.plan.slowest <= 0.05
+            if not (noted or history.plan.faults) and alone:
                 yield f"success: {record.name} has noted none of {name}"
 
 
@@ -120,18 +132,31 @@ def _told(history: History) -> Iterator[str]:
 
 def _kept(history: History) -> Iterator[str]:
     """Locks that were not given back although the store could be reached again soon enough."""
-    faults = history.plan.faults
-    if not all(each.is_outage for each in faults):
-        return
     for record in history.records:
         outcome, span = record.outcome, record.span
         if outcome is None or span is None or not outcome.not_released or outcome.kind not in BY_ITSELF:
             continue
-        patience = min(min(record.kept.values()) + 0.9 * record.plan.ttl - span[1], ACQUIRE_TIMEOUT)
-        if patience < 0.8 * ACQUIRE_TIMEOUT or history.plan.slowest > 0.05:
-            continue
-        if all(each.at + each.value < span[1] + 0.3 * patience for each in faults):
+        if _is_reached_in_time(history, record, span[1]):
             yield f"kept: {record.name} did not give the lock back that it needed until {span[1]:.3f}"
+
+
+def _unnoted(history: History) -> Iterator[str]:
+    """Successes that were not noted although the store could be reached again soon enough."""
+    for record in history.records:
+        outcome, span, plan = record.outcome, record.span, record.plan
+        if outcome is None or span is None or plan.once_per is None or (outcome.kind, outcome.status) != ("exited", 0):
+            continue
+        if not record.noted.keys() >= set(plan.locks) and _is_reached_in_time(history, record, span[1]):
+            yield f"success: {record.name} ended at {span[1]:.3f}, and has noted {sorted(record.noted)}"
+
+
+def _is_reached_in_time(history: History, record: RunRecord, ended: float) -> bool:
+    """Whether nothing but outages happened that were over soon after the end of a job, long before that of its lease."""
+    faults = history.plan.faults
+    if not all(each.is_outage for each in faults) or history.plan.slowest > 0.05:
+        return False
+    patience = min(min(record.kept.values()) + 0.9 * record.plan.ttl - ended, ACQUIRE_TIMEOUT)
+    return patience >= 0.8 * ACQUIRE_TIMEOUT and all(each.at + each.value < ended + 0.3 * patience for each in faults)
 
 
 def _unsaid(history: History) -> Iterator[str]:
@@ -179,8 +204,28 @@ def _successes(history: History) -> Iterator[str]:
                     continue
                 sent = max(each.sent for each in record.granted if each.name == name)
                 now = max(record.last_grants.values(), key=lambda each: each.at).at
-                if sent >= known and period.is_done(at, now, period_length):
+                if sent >= known and _is_done(at, now, period_length):
                     yield f"success: {record.name} runs although {first.name} succeeded in this period"
+
+
+def _is_done(at: float, now: float, span: float) -> bool:
+    """Whether a success that began at one time is one of the period of another, or of the one after it."""
+    return 0 <= at // span - now // span <= 1
+
+
+def _skipped(history: History) -> Iterator[str]:
+    """Runs that did not start for a success, although there is none of their period."""
+    if any(each.kind in ("jump", "wrong") for each in history.plan.faults):
+        return
+    for record in history.records:
+        span, grants = record.plan.once_per, record.last_grants
+        if span is None or record.outcome is None or not record.outcome.detail.startswith("skipped"):
+            continue
+        now = max(grants.values(), key=lambda each: each.at).at
+        # what was noted without an answer counts, too
+        begun = [each.at for other in history.records if other is not record for each in other.granted if other.span]
+        if not any(_is_done(at, now, span) for at in begun):
+            yield f"success: {record.name} is skipped at {now:.3f}, and others had the lock at {begun}"
 
 
 def _statuses(history: History) -> Iterator[str]:
@@ -192,5 +237,5 @@ def _statuses(history: History) -> Iterator[str]:
             continue  # who is killed may not tell
         if outcome.kind in BY_ITSELF and outcome.status != status:
             yield f"status: that of the command of {record.name} is {status}, and {outcome.status} is told"
-        if record.noted and status != 0:
-            yield f"success: {record.name} has noted one, but its command ended with {status}"
+        if record.noted and (status != 0 or outcome.kind != "exited"):
+            yield f"success: {record.name} has noted one, but it is {outcome.kind}, and its command ended with {status}"

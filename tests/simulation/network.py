@@ -89,6 +89,7 @@ class Server:
         self.clock = Clock(rate, 5000.0, 1.8e9 + WRONG_BY[number])
         self.up = True
         self.went_down: list[float] = []
+        self.elected: list[float] = []  # when it became the leader of several
         self.tells = False  # its clients, when it goes down
         self.ever_forgot: list[float] = []  # when it came back without all that it had
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Clock, Thread
 
 SLOWEST_KILL = 0.02  # seconds until a process is gone after SIGKILL
+TOLD = 0.5  # of those who go on: by SIGCONT; the others were frozen, or their host slept, and nobody tells them
 
 
 class Process:
@@ -110,7 +111,8 @@ class Process:
             return
         world.tell(self.name, "continued")
         self.stopped = False
-        self.take(int(SIGCONT))
+        if world.chance() < TOLD:
+            self.take(int(SIGCONT))
         pending, self.pending = self.pending, []
         world.resume_all(pending)
 

@@ -32,7 +32,7 @@ def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
-    situations += [_asleep, _forgotten_as_it_begins, _asked_from_afar]
+    situations += [_asleep, _forgotten_as_it_begins, _asked_from_afar, _kept_closed, _out_of_time, _asked_in_the_wait]
     if store == "file":
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
@@ -60,6 +60,7 @@ def drawn(seed: int, store: str) -> Plan:
             _beside_others,
             _ended,
             _ended,
+            _rows_locked,
             _asked_in_turn,
             _freed_as_it_ends,
             _stopped_in_line,
@@ -155,7 +156,7 @@ def _deposed(chance: random.Random, plan: Plan) -> Plan:
         runs[0] = runs[0]._replace(length=chance.uniform(1.0, 3.0), outlived=0.0)
         runs[1:] = [runs[1]._replace(start=0.5), runs[0]._replace(start=0.9)]
         time, host = runs[0].length + 10 * slowest * chance.random(), 1
-    runs[host] = runs[host]._replace(length=6 * ttl, stubborn=INFINITE)
+    runs[host] = runs[host]._replace(length=6 * ttl, stubborn=INFINITE, mode=chance.choice(("exclusive", "shared")))
     span = chance.uniform(0.05, 0.9) * ttl
     faults = [Fault("deposed", host, time, span)]
     if chance.random() < 0.7:
@@ -188,6 +189,35 @@ def _wait_ends(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=0.9 * slowest, slowest=slowest, runs=(first, *others))
 
 
+def _kept_closed(chance: random.Random, plan: Plan) -> Plan:
+    """Some who wait for a lock that is kept closed after its job, but not for ever."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.1, 2.0))
+    first = first._replace(min_hold=first.length + chance.uniform(0.5, 4.0))
+    start = chance.choice((0.5, first.min_hold)) * chance.random()
+    runs = (first, first._replace(host=1, start=start, length=1.0, min_hold=0.0))
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs)
+
+
+def _out_of_time(chance: random.Random, plan: Plan) -> Plan:
+    """A job that does not heed TERM, and ends by itself after its time: that is no success."""
+    ttl, longest = chance.choice(TTLS), chance.uniform(0.5, 2.0)
+    length = longest + 0.2 * ttl * chance.random()
+    run = RunPlan(0, 0.0, ttl, 60.0, length, INFINITE, once_per=60.0, max_runtime=longest)
+    return plan._replace(runs=(run, run._replace(host=1, start=0.3, length=0.2)))
+
+
+def _asked_in_the_wait(chance: random.Random, plan: Plan) -> Plan:
+    """A lock of somebody who waits for another one: all that it has is given back, in whatever order it took them."""
+    ttl, later = chance.choice(TTLS), ("weekly", "yearly")
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(3.0, 6.0), locks=later[1:])
+    waiting = first._replace(start=0.3, length=0.5, locks=(LOCK, *later))
+    asked = Fault("revoke", 0, chance.uniform(1.0, first.length), 0.0)
+    return plan._replace(
+        runs=(first, waiting, waiting._replace(host=1, start=0.6, locks=(LOCK, "weekly"))), faults=(asked,)
+    )
+
+
 def _few_left(chance: random.Random, plan: Plan) -> Plan:
     """Most servers of several are away until the lease is over there, and the holder hears of the others alone."""
     runs = _one_after_another(chance)
@@ -196,6 +226,9 @@ def _few_left(chance: random.Random, plan: Plan) -> Plan:
     time, span = chance.uniform(0.3, ttl), chance.uniform(0.5, 1.5) * ttl
     away = chance.sample(range(NODES), 3)
     faults = [Fault("down", number, time + chance.uniform(0.0, 0.5), span, KEPT) for number in away]
+    if chance.random() < 0.3:  # the third one only for a moment, in which the others come back without the lock
+        faults[:2] = [each._replace(at=time, value=1.1 * ttl) for each in faults[:2]]
+        faults[2] = faults[2]._replace(at=time + 1.1 * ttl - 0.3 * chance.random(), value=chance.uniform(0.6, 1.2))
     return plan._replace(runs=tuple(runs), faults=tuple(faults))
 
 
@@ -215,9 +248,13 @@ def _removed(chance: random.Random, plan: Plan) -> Plan:
     ttl = chance.choice((10.0, 20.0, 30.0))
     holder = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, INFINITE)
     waiter = holder._replace(host=1, start=chance.uniform(0.1, 3.0), wait=120.0, length=1.0)
+    runs = [holder, waiter]
+    if chance.random() < 0.5:  # of one slot, while another one is taken
+        runs.insert(1, holder._replace(host=1, start=0.1))
+        runs = [each._replace(mode="slot", slots=2) for each in runs]
     cut = chance.uniform(0.3, 5.0)
     faults = (Fault("cut", 0, cut, 4 * ttl, BOTH), Fault("removed", 0, cut + chance.uniform(7.0, 15.0)))
-    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=(holder, waiter), faults=faults)
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=faults)
 
 
 def _ended(chance: random.Random, plan: Plan) -> Plan:
@@ -270,20 +307,27 @@ def _newcomer(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who comes in the moment when another one, who has waited, is to get the lock."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02, 0.05))
     first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(3.0, 5.0))
-    runs = (
+    runs: tuple[RunPlan, ...] = (
         first,
         first._replace(host=1, start=0.5, length=1.0),
         first._replace(start=first.length + 8 * slowest * chance.random(), length=1.0),
     )
+    if plan.store != "redlock" and chance.random() < 0.3:  # while one of two slots is given back
+        start = first.length + slowest * chance.uniform(-16.0, 14.0)
+        last = first._replace(start=start, length=6.0)
+        waiting = [first._replace(host=1, start=0.5)]  # it may be there, or not
+        slots = [first, first._replace(host=1, length=20.0), *waiting[chance.randrange(2) :], last]
+        runs = tuple([each._replace(mode="slot", slots=2) for each in slots])
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs)
 
 
 def _restarted(chance: random.Random, plan: Plan) -> Plan:
-    """A server that is restarted while a job runs."""
+    """A server that is restarted while a job runs, whose keeper may be stopped just then."""
     runs = _one_after_another(chance)
     ttl = runs[0].ttl
-    faults = (Fault("down", 0, chance.uniform(0.3, ttl), chance.choice((0.1, 1.0, 2 * ttl)) * chance.random(), KEPT),)
-    return plan._replace(runs=tuple(runs), faults=faults)
+    down = Fault("down", 0, chance.uniform(0.3, ttl), chance.choice((0.1, 1.0, 2 * ttl)) * chance.random(), KEPT)
+    stopped = Fault("pause", 0, max(0.2, down.at - chance.random()), chance.uniform(1.5, 0.6 * ttl), KEEPER)
+    return plan._replace(runs=tuple(runs), faults=(down, stopped)[: chance.choice((1, 2))])
 
 
 def _beside_others(chance: random.Random, plan: Plan) -> Plan:
@@ -301,14 +345,24 @@ def _at_once(chance: random.Random, plan: Plan) -> Plan:
     """Several who may be inside together, and come together."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.02, 0.1, 0.2))
     mode = chance.choice([each for each in ("shared", "slot") if each not in WITHOUT.get(plan.store, ())])
-    first = RunPlan(0, 0.0, ttl, 60.0, 1.0 + 15 * slowest, mode=mode)
+    first = RunPlan(0, 0.0, ttl, 60.0, 1.0 + 15 * slowest, once_per=chance.choice((None, 60.0)), mode=mode)
     if first.mode == "slot":
         first = first._replace(slots=chance.choice((2, 3)))
     apart = 0.01 if plan.store == "file" else 8 * slowest
-    runs = [first._replace(host=number % 2, start=apart * chance.random()) for number in range(3)]
+    runs = [
+        first._replace(host=number % 2, start=apart * chance.random()) for number in range(chance.choice((3, 3, 4)))
+    ]
     if chance.random() < 0.3:
         runs = [each._replace(ttl=chance.choice(TTLS), length=1.2 * ttl) for each in runs]
-    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs))
+    faults: list[Fault] = []
+    if plan.store != "file" and chance.random() < 0.15:  # and then some are not heard of any more, with other leases
+        lengths = chance.sample((6.0, 20.0), 2)
+        runs = [each._replace(ttl=lengths[each.host], length=30.0, stubborn=INFINITE, once_per=None) for each in runs]
+        runs = [each._replace(host=0) for each in runs[: 3 if mode == "shared" else first.slots]]
+        runs[0] = runs[0]._replace(ttl=lengths[1])
+        runs.append(first._replace(host=1, start=3.0, mode="exclusive" if mode == "shared" else mode, once_per=None))
+        faults = [Fault("cut", 0, chance.uniform(3.0, 8.0), 60.0, BOTH)]
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs), faults=tuple(faults))
 
 
 def _slot_of_the_dead(chance: random.Random, plan: Plan) -> Plan:
@@ -376,9 +430,12 @@ def _asleep(chance: random.Random, plan: Plan) -> Plan:
     runs[0] = runs[0]._replace(length=at + chance.uniform(0.5, 1.2) * span)
     spans = (span, span + chance.choice((0.0, 0.0, 0.4)) * ttl * chance.random())
     processes = chance.sample((KEEPER, GUARD), 2)
-    faults = tuple(
-        [Fault("pause", 0, at + 0.001 * chance.random(), each, who) for each, who in zip(spans, processes, strict=True)]
-    )
+    times = [at + 0.001 * chance.random(), at + 0.001 * chance.random()]
+    if chance.random() < 0.3:  # the guard before it may start the command, and both until the lease is over
+        processes, times = [GUARD, KEEPER], [0.004 + 0.01 * chance.random(), at]
+        spans = (at + 1.1 * ttl, chance.uniform(1.1, 1.2) * ttl)
+    each = zip(times, spans, processes, strict=True)
+    faults = tuple([Fault("pause", 0, time, seconds, who) for time, seconds, who in each])
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=faults)
 
 
@@ -431,10 +488,14 @@ def _stuck(chance: random.Random, plan: Plan) -> Plan:
     ttl = runs[0].ttl
     time, who = chance.uniform(0.02, ttl), chance.randrange(2)
     runs[0] = runs[0]._replace(length=time + 1.3 * ttl)
-    still = [Fault("pause", 0, time, chance.choice((3 * ttl, 3 * ttl, INFINITE, chance.uniform(0, ttl))), who)]
+    cut = max(0.1, time + chance.uniform(-1, 1))
+    near_the_end = cut - time + chance.uniform(0.7, 1.0) * ttl  # of the lease, when the job is to be stopped
+    spans = (3 * ttl, 3 * ttl, INFINITE, chance.uniform(0, ttl), near_the_end)
+    still = [Fault("pause", 0, time, chance.choice(spans), who)]
     if chance.random() < 0.5:
-        still = [Fault("stop", 0, int(2 ** chance.uniform(1, 8)), still[0].value, who)]
-    faults = [*still, Fault("cut", 0, max(0.1, time + chance.uniform(-1, 1)), 3 * ttl, BOTH)]
+        step = chance.choice((int(2 ** chance.uniform(1, 8)), chance.randrange(3, 7)))  # while it starts the command
+        still = [Fault("stop", 0, step, still[0].value, who)]
+    faults = [*still, Fault("cut", 0, cut, 3 * ttl, BOTH)]
     return plan._replace(runs=tuple(runs), faults=tuple(faults[: chance.choice((1, 2, 2))]))
 
 
@@ -474,13 +535,16 @@ def _kept_late(chance: random.Random, plan: Plan) -> Plan:
 def _out_of_reach(chance: random.Random, plan: Plan) -> Plan:
     """A job that ends while its host, or the server, is away for a moment."""
     locks = tuple(chance.sample(NAMES, 2)) if chance.random() < 0.3 else (LOCK,)
-    run = RunPlan(0, 0.0, 20.0, 30.0, chance.uniform(1.0, 8.0), locks=locks)
+    run = RunPlan(0, 0.0, 20.0, 30.0, chance.uniform(1.0, 8.0), locks=locks, once_per=chance.choice((None, 60.0)))
     span = chance.choice((2.5, 2.5, 20.0)) * chance.random()
     begin = run.length + chance.uniform(0.1, 1.0) - span * chance.random()  # it starts when the lock was taken
     way = chance.choice((REQUEST, ANSWER, BOTH))
     cut = Fault("cut", 0, begin, span, way)
-    down = Fault("down", 0, begin, span, KEPT)
-    return plan._replace(runs=(run, run._replace(host=1, start=0.5, wait=90.0)), faults=(chance.choice((cut, down)),))
+    down = Fault("down", chance.randrange(3), begin, span, KEPT)
+    other = run._replace(host=1, start=0.5, wait=90.0, once_per=None)
+    if chance.random() < 0.2:  # it keeps the lock, or even for longer than its lease
+        run = run._replace(min_hold=run.length + chance.choice((chance.uniform(1.0, 15.0), chance.uniform(22.0, 30.0))))
+    return plan._replace(runs=(run, other), faults=(chance.choice((cut, down)),))
 
 
 def _unanswered(chance: random.Random, plan: Plan) -> Plan:
@@ -610,5 +674,5 @@ KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other", "forge
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _forgotten, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
-    *(_impatient, _forgotten_as_it_begins, _asleep),
+    *(_impatient, _forgotten_as_it_begins, _asleep, _kept_closed, _out_of_time, _asked_in_the_wait),
 )

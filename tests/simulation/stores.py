@@ -58,6 +58,7 @@ class Store(NamedTuple):
     success: Callable[[list[Server], str], float | None]  # of a lock: the newest that is noted
     looks: float  # seconds until a waiter without faults has seen that the lock is free
     freed: Callable[[float], float] = lambda ttl: 1.1 * ttl  # seconds after the last renewal, for a ttl
+    place: Callable[[float], float] = lambda ttl: 1.1 * ttl  # the same of a place in the queue
     sessions: Callable[[list[Server]], int] = lambda _: 0  # or leases, that a server has, whatever they are for
     seen: Callable[[list[Server]], set[str]] = lambda _: set()  # owners that others can follow there
     messages: int = 30  # until a newcomer, or who is told that the lock is free, has it beside others who come
@@ -369,6 +370,7 @@ STORES = {
         _success_in_consul,
         0.0,
         lambda ttl: 3.3 * max(ttl, 10.0),  # twice that of a session, none of which is shorter, and the lock delay
+        lambda _: 21.0,  # twice that of a session of ten seconds
         _sessions_in_consul,
     ),
     "zookeeper": Store(
@@ -379,6 +381,7 @@ STORES = {
         _success_in_zookeeper,
         1.5,
         lambda ttl: 2 * ttl + 1.0,  # the session lasts twice the lease, rounded up to a tick
+        lambda ttl: max(ttl, 12.0) + 1.5,  # and that of a waiter as long as the lease, but two of the longest ticks
         _sessions_in_zookeeper,
     ),
     "file": Store(

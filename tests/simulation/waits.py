@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.record import Granted, RunRecord
 
 HANDED_OVER = 0.5  # seconds more than the requests take until a waiter has the lock
+CLOSED = 3.0  # seconds more than was asked for that a lock may be kept closed after its job: some count whole ones
 STEPPED_OVER = 4.0  # seconds until somebody who waits for a file goes before others who are stopped
 NOTICED = 2.0  # seconds more than it must take until a job has ended
 
@@ -31,11 +32,11 @@ def violations(history: History) -> list[str]:
     ]
 
 
-def _is_quiet(history: History, *others: str) -> bool:
-    """Whether nothing keeps runs out but each other, and faults of *others* of these kinds."""
+def _is_quiet(history: History, *others: str, holds: bool = False) -> bool:
+    """Whether nothing keeps runs out but each other, faults of *others* of these kinds, and *holds*."""
     if any(each.kind not in ("twice", "wrong", *others) for each in history.plan.faults):
         return False
-    return not any(each.min_hold for each in history.plan.runs)
+    return holds or not any(each.min_hold for each in history.plan.runs)
 
 
 def _overtaken(history: History) -> Iterator[str]:
@@ -48,7 +49,11 @@ def _overtaken(history: History) -> Iterator[str]:
     for first in granted:
         for later in granted:
             came_later = later.plan.start > first.plan.start + NOTICED + 30 * slowest
-            if came_later and later.excludes(first) and later.granted[0].known < first.granted[0].known:
+            # of two who both get a slot, the one that was told later may be faster
+            least = 0.0 if later.excludes(first) else HANDED_OVER + 30 * slowest
+            beside = later.plan.mode == first.plan.mode == "slot"
+            before = later.granted[0].known + least < first.granted[0].known
+            if came_later and before and (beside or later.excludes(first)):
                 yield f"overtaken: {first.name} came before {later.name}, and has the lock after it"
 
 
@@ -57,7 +62,9 @@ def _unused(history: History) -> Iterator[str]:
     runs, slowest = history.plan.runs, history.plan.slowest
     alike = len({(each.mode, each.slots, each.locks) for each in runs}) == 1 and runs[0].mode != "shared"
     # who is stopped is forgotten when it was silent for a lease
-    if not alike or history.plan.has_several or not _is_quiet(history, "stop", "pause"):
+    if not alike or history.plan.has_several:
+        return
+    if not (_is_quiet(history, "stop", "pause") or _is_quiet(history, holds=True)):
         return
     if history.plan.store == "zookeeper" and slowest > 0.3:
         return  # a third of a short session is too short there for a connection that takes four such messages
@@ -66,10 +73,10 @@ def _unused(history: History) -> Iterator[str]:
     bound = (
         history.store.looks + history.store.messages * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
     )
-    bound += sum(history.store.freed(runs[number].ttl) for number in stopped)
+    taken = [(grant.known, _freed(history, record, grant)) for record in history.records for grant in record.granted]
+    bound += sum(_kept_in_line(history, history.records[number], taken) for number in stopped)
     if history.capabilities.kernel_held:
         bound += sum(_stopped_in_the_way(history.records[number]) for number in stopped)
-    taken = [(grant.known, _freed(history, record, grant)) for record in history.records for grant in record.granted]
     for free_since, free_until in _times_with_room(taken, runs[0].slots):
         for record in history.records:
             if record.number in stopped:
@@ -107,7 +114,9 @@ def _kept_waiting(history: History) -> Iterator[str]:
 def _stuck(history: History) -> Iterator[str]:
     """Time in which some wait for several locks, and nobody has all that it wants."""
     slowest, records = history.plan.slowest, history.records
-    if not (history.plan.has_several and _is_quiet(history)) or slowest > 0.1:
+    if not (history.plan.has_several and _is_quiet(history, "revoke")) or slowest > 0.1:
+        return
+    if any(each.now for each in history.revoked):
         return
     # whoever has a lock and waits for another one looks for it again when it renews
     bound = history.store.looks + max(each.ttl for each in history.plan.runs) / 6 + 100 * slowest + HANDED_OVER
@@ -124,6 +133,24 @@ def _stuck(history: History) -> Iterator[str]:
 def _complete(record: RunRecord) -> float:
     """When a run had all of its locks."""
     return max(each.known for each in record.last_grants.values()) if record.span else INFINITE
+
+
+def _kept_in_line(history: History, record: RunRecord, taken: list[tuple[float, float]]) -> float:
+    """Seconds for which others may be behind the place in the queue of a run that was stopped."""
+    store, ttl, keeper = history.store, record.plan.ttl, record.keeper
+    if history.capabilities.kernel_held or keeper is None:
+        return store.freed(ttl)
+    first = record.granted[0] if record.granted else None
+    if first is not None and all(since > first.known for since, _ in keeper.unable):
+        # it had the lock; what is given back when the lease may be over does not tell when it is free
+        in_time = record.given_back.get(first.owner, 0.0) < record.kept[first.name] + 0.9 * ttl
+        return NOTICED if in_time else store.freed(ttl)  # a renewal may be on its way when it is stopped
+    if record.granted or record.plan.slots > 1:
+        return store.freed(ttl)
+    # who is stopped while another one has the lock cannot have been granted it without knowing that
+    apart = HANDED_OVER + 20 * history.plan.slowest
+    waits = all(any(begin < since and since + apart < end for begin, end in taken) for since, _ in keeper.unable)
+    return store.place(ttl) if waits else store.freed(ttl)
 
 
 def _stopped_in_the_way(record: RunRecord) -> float:
@@ -143,6 +170,9 @@ def _freed(history: History, record: RunRecord, grant: Granted) -> float:
     given_back = record.given_back.get(grant.owner, 0.0)
     was_given_back = given_back >= grant.known  # and not what was left of an attempt before
     ended = record.kept[grant.name] + history.store.freed(record.plan.ttl)
+    hold = record.holds.get(grant.name)
+    if hold is not None:
+        return given_back + hold.seconds + CLOSED
     if history.capabilities.kernel_held and record.span is not None:
         # the guard of a keeper that is stopped frees a file
         return min(given_back, max(ended, record.span[1])) if was_given_back else record.span[1]

@@ -127,6 +127,7 @@ class Ensemble:
         if self.leader is not None or len(up) <= MEMBERS / 2:
             return
         self.leader = Here.world.random.choice(up)
+        self.leader.elected.append(Here.world.now)
         Here.world.tell(self.leader.name, "leads")
         self.last = ((self.last >> 32) + 1) << 32
         for each in up:
