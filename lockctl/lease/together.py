@@ -53,11 +53,10 @@ class Together:
         """
         give_up = time.monotonic() + timeout
         failures = self._renew_all([name for name in self._names if name in self._grants], timeout)
-        for name, failure in failures.items():
-            if isinstance(failure, (LeaseLost, LeaseRevoked)):
-                self._give_all_back(_left(give_up))
-                self.refused = name
-                return None
+        if any(isinstance(failure, (LeaseLost, LeaseRevoked)) for failure in failures.values()):
+            self._give_all_back(_left(give_up))
+            self.refused = self._names[0]  # not the one that was lost: whoever waits for it has all before it
+            return None
         for failure in failures.values():
             raise failure
         for name in self._names:

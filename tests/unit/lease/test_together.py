@@ -134,6 +134,22 @@ def test_when_an_earlier_one_is_lost_or_asked_for_all_are_given_back_and_taken_a
     assert {part.token for part in grant.parts if part.claim.name == "belt"} != {seen.token}
 
 
+@pytest.mark.parametrize("revoked", [False, True])
+def test_when_all_were_given_back_the_first_one_is_waited_for_and_not_the_one_that_was_lost(
+    store: Store, *, revoked: bool
+) -> None:
+    other = store.client()
+    assert other.try_acquire(claim("tape", ttl=100.0), timeout=LIMIT)
+    together, wanted = store.together(), claim()
+    assert together.try_acquire(wanted, timeout=LIMIT) is None
+    (seen,) = other.inspect("disk", timeout=LIMIT).holders
+    assert other.revoke("disk", seen, Revocation(now=not revoked, by="ops@web3", reason=""), timeout=LIMIT)
+    assert together.try_acquire(wanted, timeout=LIMIT) is None
+    assert other.try_acquire(claim("disk"), timeout=LIMIT)
+    together.wait(wanted, timeout=0.1, interrupt=None)
+    assert [len(store.client().inspect(name, timeout=LIMIT).waiters or ()) for name in NAMES] == [0, 0, 0]
+
+
 def test_losing_one_is_losing_all_and_a_request_for_one_is_for_all(store: Store) -> None:
     together = store.together()
     grant = take(together)
