@@ -43,11 +43,14 @@ def _overtaken(history: History) -> Iterator[str]:
     """Grants to who came later than another, where the backend promises the order."""
     slowest = history.plan.slowest
     alike = len({each.locks for each in history.plan.runs}) == 1
-    if not (history.capabilities.fair and alike and _is_quiet(history)) or slowest > 0.1:
+    kernel_held = history.capabilities.kernel_held  # there only those who share it do not pass by who wants it alone
+    if not ((history.capabilities.fair or kernel_held) and alike and _is_quiet(history)) or slowest > 0.1:
         return
     granted = [record for record in history.records if record.granted]
     for first in granted:
         for later in granted:
+            if kernel_held and not _joins(history, later):
+                continue
             came_later = later.plan.start > first.plan.start + NOTICED + 30 * slowest
             # of two who both get a slot, the one that was told later may be faster
             least = 0.0 if later.excludes(first) else HANDED_OVER + 30 * slowest
@@ -55,6 +58,13 @@ def _overtaken(history: History) -> Iterator[str]:
             before = later.granted[0].known + least < first.granted[0].known
             if came_later and before and (beside or later.excludes(first)):
                 yield f"overtaken: {first.name} came before {later.name}, and has the lock after it"
+
+
+def _joins(history: History, record: RunRecord) -> bool:
+    """Whether others shared the lock when somebody came, until it was let in."""
+    came, got = record.plan.start, record.granted[0].known
+    shared = [each for each in history.records if each.plan.mode == record.plan.mode == "shared" and each.granted]
+    return any(each.granted[0].known < came and got < _freed(history, each, each.granted[0]) for each in shared)
 
 
 def _unused(history: History) -> Iterator[str]:
@@ -159,7 +169,7 @@ def _stopped_in_the_way(record: RunRecord) -> float:
         return 0.0
     stopped = STEPPED_OVER + sum(end - begin for begin, end in record.guard.unable if end < INFINITE)
     for begin, end in record.keeper.unable:
-        runs = record.span is not None and record.span[0] < begin  # then the guard frees it
+        runs = record.span is not None and record.span[0] < begin < record.span[1]  # then the guard frees it
         if end < INFINITE and not (runs or begin in record.stopped_waiting):
             stopped += end - begin
     return stopped
