@@ -129,6 +129,9 @@ def _silence(chance: random.Random, plan: Plan) -> Plan:
     time = chance.choice((0.0, 0.0, chance.uniform(0, 0.8 * ttl)))
     faults = [Fault("slow", 0, time, chance.uniform(0, 0.2) * ttl, chance.choice((REQUEST, ANSWER, ANSWER)))]
     cut = time + chance.uniform(0.2, 4.0)
+    if chance.random() < 0.2:  # and in between, an answer or two
+        faults[0] = Fault("cut", 0, time + 0.3, ttl * chance.uniform(0.2, 0.8), chance.choice((REQUEST, ANSWER, BOTH)))
+        cut = faults[0].at + faults[0].value + chance.uniform(0.1, 2.5)
     runs[0] = runs[0]._replace(length=cut + 1.3 * ttl)  # until its lease is over
     faults.append(Fault("cut", 0, cut, 3 * ttl, chance.choice((REQUEST, ANSWER, BOTH))))
     if chance.random() < 0.3:
