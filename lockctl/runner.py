@@ -152,7 +152,7 @@ class _Run:
             contain=request.contain,
             unlocks=kernel_held and request.mode == EXCLUSIVE and not request.min_hold and request.once_per is None,
         )
-        self._guard.start(orders.encode(schedule), environment, descriptors)
+        self._guard.start(orders, schedule, environment, descriptors)
         loading.load(loading.WATCH)
         registry.load_records(self._capabilities.scheme)
         from lockctl.supervise.keeper import Keeper  # while the guard starts the command

@@ -11,12 +11,13 @@ from lockctl import clock, kernel, loading  # noqa: F401 - what both processes n
 from lockctl.errors import ConfigError
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
-from lockctl.supervise.orders import JOB_VARIABLES, Orders  # noqa: F401
+from lockctl.supervise.orders import JOB_VARIABLES, Orders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lockctl.lease.schedule import Schedule
     from lockctl.supervise.channel import Channel
     from lockctl.supervise.guard import Guard
     from lockctl.supervise.signals import Signals
@@ -40,16 +41,20 @@ class GuardProcess:
         self.on_terminal = on_terminal  # the command will share the keeper's process group
         self.link = link
         self.ordered = False  # to start the command
+        self.waits_for_rest = False  # the job is over when nobody is left who outlives the command
 
     def tell_deadline(self, deadline: float) -> None:
         """The lease is ours until then; it answers with an ACK."""
         self.link.send(wire.DEADLINE, deadline)
 
-    def start(self, orders: tuple[object, object], environment: list[str], descriptors: tuple[int, ...]) -> None:
+    def start(self, orders: Orders, schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> None:
         """Have it start the command, with these variables and these descriptors of the locks beside it."""
         self.job = RUNNING
         self.ordered = True
-        self.link.send(wire.START, *orders, tuple(map(os.fsencode, environment)), descriptors=descriptors)
+        self.waits_for_rest = orders.leftover == "wait"
+        self.link.send(
+            wire.START, *orders.encode(schedule), tuple(map(os.fsencode, environment)), descriptors=descriptors
+        )
 
     def tell_manner(self, *, as_json: bool, verbose: bool, quiet: bool, log: str | None) -> None:
         """Have it say in this manner what it notes, and at the place *log*, too. Before :meth:`start`."""

@@ -236,3 +236,19 @@ def test_the_cause_counts_also_when_the_guard_is_stopped_before_its_last_kill(
     assert holder.returncode == status, stderr
     assert said in stderr
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+# what the command leaves behind, and is waited for, ends or stops the guard when the command has ended
+MEETS_THE_GUARD = """
+guard=$PPID
+(while kill -0 $$ 2>/dev/null; do sleep 0.01; done; sleep 0.3; kill -$1 $guard; exec sleep 60) &
+"""
+
+
+@pytest.mark.parametrize("how", ["KILL", "STOP"])
+def test_a_run_is_lost_when_what_it_waits_for_is_killed_and_no_success(lockctl, how):
+    words = ["--once-per", "80000h", "--leftover", "wait", "-t", "3s", "-k", "1s"]
+    done = lockctl("run", "-l", "a", *words, "--", "sh", "-c", MEETS_THE_GUARD, "sh", how)
+    assert done.returncode == 76, done.stderr
+    again = lockctl("run", "-l", "a", *words, "--", "sh", "-c", "exit 9")
+    assert again.returncode == 9, again.stderr

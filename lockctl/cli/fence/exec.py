@@ -134,7 +134,7 @@ def _watch(guard: GuardProcess, signals: Signals, talk: Talk, variables: list[st
     watch = clock.monotonic if kernel_held else clock.boottime
     timer = kernel.timer_descriptor(watch.clock_id)
     guard.tell_deadline(watch() + NEVER)
-    guard.start(orders.encode(schedule), variables, () if descriptor is None else (descriptor,))
+    guard.start(orders, schedule, variables, () if descriptor is None else (descriptor,))
     from lockctl.supervise.keeper import Keeper  # while the guard starts the command
     from lockctl.supervise.liveness import Liveness
 

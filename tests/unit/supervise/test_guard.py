@@ -38,7 +38,7 @@ def give(*words, killed=False):
                     kill_on_loss=True, contain="no")
     schedule = Schedule(ttl=60.0, grace=1.0, margin=1.0, interval=20.0, request_timeout=5.0, rate_error=0.0)
     guard.tell_deadline(clock.boottime() + 60)
-    guard.start(orders.encode(schedule), [], ())
+    guard.start(orders, schedule, [], ())
     return guard
 def answers(guard):
     "What it says until its end, by kind."
