@@ -110,9 +110,9 @@ def _beside_others(history: History) -> Iterator[str]:
 def _tokens(history: History) -> Iterator[str]:
     if excuses.forgot(history) and (excuses.went_back(history) or history.plan.store == "redlock"):
         return
-    forgotten = any(each.kind == "forget" for each in history.plan.faults)
-    if history.capabilities.fencing != "strict" and forgotten and excuses.went_back(history):
-        return  # there only the clock keeps a counter that was forgotten
+    forgotten = [each.at for each in history.plan.faults if each.kind == "forget"]
+    if history.capabilities.fencing != "strict" and forgotten and excuses.went_back(history, since=min(forgotten)):
+        return  # there only the clock keeps a counter that was forgotten, and none is forgotten that it has not passed
     # there the clock of the host that takes the lock counts, and here those of two hosts differ by minutes
     by_hosts = history.capabilities.scheme in ("etcd", "consul", "zookeeper")
     hosts_count = by_hosts and (forgotten or excuses.forgot(history))
@@ -223,6 +223,12 @@ def _left(history: History) -> Iterator[str]:
             continue
         for owner in sorted((record.left | history.left_at_end) & set(record.given_back)):
             yield f"left: what {record.name} gave back of {owner[:6]} is there"
+        if history.capabilities.kernel_held:
+            continue  # what waits for a file may be there for others for a moment
+        for owner, given_back in record.given_back.items():
+            again = next((at for at, there in history.there if at > given_back and owner in there), None)
+            if again is not None:
+                yield f"left: what {record.name} gave back of {owner[:6]} is there again at {again:.3f}"
 
 
 def _unleft(history: History) -> Iterator[str]:

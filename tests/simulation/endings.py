@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from signal import SIGKILL
 from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 BY_ITSELF = ("exited", "signaled")  # outcomes of a command that nobody stopped
 NO_LOSS = (*BY_ITSELF, "timed_out", "revoked")  # those that tell of none
 LATE = 1.0  # seconds until a run that was granted its lock counts its hold, beside a renewal
+SAID = 0.1  # seconds from the end of a command until its guard has told of it
 HOLD_ERROR = 0.1  # seconds that a hold may be shorter, beside what clocks differ by
 
 
@@ -36,6 +38,8 @@ def violations(history: History) -> list[str]:
         *_successes(history),
         *_skipped(history),
         *_statuses(history),
+        *_ended_before(history),
+        *_killed(history),
     ]
 
 
@@ -239,3 +243,27 @@ def _statuses(history: History) -> Iterator[str]:
             yield f"status: that of the command of {record.name} is {status}, and {outcome.status} is told"
         if record.noted and (status != 0 or outcome.kind != "exited"):
             yield f"success: {record.name} has noted one, but it is {outcome.kind}, and its command ended with {status}"
+
+
+def _ended_before(history: History) -> Iterator[str]:
+    """Runs of which it is told that they were stopped, although their command had ended by itself, in time, and alone.
+
+    Who waits for the rest of a job is told of its end.
+    """
+    for record in history.records:
+        outcome, status, ended, guard = record.outcome, record.command_status, record.command_ended, record.guard
+        if outcome is None or outcome.kind in BY_ITSELF or status is None or guard is None or not record.granted:
+            continue
+        if record.plan.waits_for_rest or not os.WIFEXITED(status) or any(at <= ended for at, _ in record.signalled):
+            continue
+        unable = any(since < ended + SAID for since, _ in guard.unable)  # it may not have said it
+        if not unable and ended < min(record.kept.values()) + 0.9 * record.plan.ttl:
+            yield f"status: the command of {record.name} has ended with {status}, and {outcome.kind} is told"
+
+
+def _killed(history: History) -> Iterator[str]:
+    """Runs that are told to have come to their end although what they waited for was killed."""
+    for record in history.records:
+        killed = any(signum == SIGKILL for _, signum in record.signalled)
+        if killed and record.plan.waits_for_rest and record.outcome is not None and record.outcome.kind == "exited":
+            yield f"status: what outlives the command of {record.name} is killed, and {record.outcome.kind} is told"

@@ -31,9 +31,9 @@ def went_ahead(history: History, *, until: float = INFINITE) -> bool:
     return any(each.kind == "jump" and each.value > 0 and each.at <= until for each in history.plan.faults)
 
 
-def went_back(history: History) -> bool:
-    """Whether the wall clock of a server did."""
-    return any(each.kind == "jump" and each.value < 0 for each in history.plan.faults)
+def went_back(history: History, since: float = 0.0) -> bool:
+    """Whether the wall clock of a server did, from then on."""
+    return any(each.kind == "jump" and each.value < 0 and each.at >= since for each in history.plan.faults)
 
 
 def another_led(history: History, since: float, until: float) -> bool:

@@ -75,6 +75,7 @@ class History:
         self.revoked: list[Revoked] = []
         # when it was asked for and answered, and for how long the name was not to be used
         self.forgets: list[tuple[float, float, float]] = []
+        self.there: list[tuple[float, set[str]]] = []  # whose locks and places were there when a run had ended
         self.sessions_left = 0  # of a server, or leases, soon after the last run
         self.remembered: dict[str, tuple[Run, ...]] = {}  # by lock: its history, where nothing went wrong
         self.programs: list[Program | Flock] = []  # that are not lockctl
@@ -175,7 +176,9 @@ class History:
             world.tell(record.name, f"fails: {record.failure}")
         handle.dismiss()
         record.ended = world.now
-        record.left = record.owners.keys() & self._owners()
+        there = self._owners()
+        record.left = record.owners.keys() & there
+        self.there.append((world.now, there))
         if all(each.ended < INFINITE for each in self.records):
             world.at(world.now + LEAVING + 20 * self.plan.slowest, self._count_sessions)
 
@@ -235,16 +238,23 @@ class History:
         world.at(world.now + GUARD_LATENESS * world.chance(), process.start, body)
         return process
 
+    def _stop(self, fault: Fault) -> None:
+        """A process of a run is stopped, or ended."""
+        record = self.records[fault.whom]
+        helper = record.helper
+        process = {GUARD: record.guard, HELPER: helper}.get(fault.more, record.keeper)
+        if fault.more == HELPER:
+            record.stopped_waiting.clear()  # it frees nothing in time for a keeper that is stopped
+        elif process is record.keeper and helper is not None and not helper.stopped:
+            record.stopped_waiting.add(self.world.now)
+        if process is not None:
+            process.meet(fault)
+
     def _apply(self, fault: Fault) -> None:
         """What happens at a time, and not at a step or to a message."""
         world, kind = self.world, fault.kind
         if kind == "pause":
-            record = self.records[fault.whom]
-            process = {GUARD: record.guard, HELPER: record.helper}.get(fault.more, record.keeper)
-            if process is record.keeper and record.helper is not None:
-                record.stopped_waiting.add(world.now)
-            if process is not None:
-                process.meet(fault)
+            self._stop(fault)
         elif kind == "down":
             server = self.servers[fault.whom % len(self.servers)]
             old = server.memory() if fault.more == OLD else None

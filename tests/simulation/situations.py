@@ -33,6 +33,7 @@ def drawn(seed: int, store: str) -> Plan:
     chance = random.Random(seed)
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
     situations += [_asleep, _forgotten_as_it_begins, _asked_from_afar, _kept_closed, _out_of_time, _asked_in_the_wait]
+    situations.append(_lingering)
     if store == "file":
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
@@ -46,11 +47,13 @@ def drawn(seed: int, store: str) -> Plan:
     if store == "zookeeper":
         situations += [_apart, _apart, _asked_in_turn, _asked_from_afar, _asked_from_afar]
     else:
-        situations += [_unanswered, _granted_twice, _kept_late]
+        situations += [_unanswered, _granted_twice, _kept_late, _late_in_line]
     if store in ("etcd", "etcd-cluster"):
         situations += [_deposed, _deposed]
     if store == "etcd-cluster":
         return _with_a_leader(chance.choice([*situations, _far, _far, _one_at_a_time])(chance, _quiet(seed, store)))
+    if store == "redis":
+        situations.append(_far_behind)
     if store == "consul":
         situations += [_removed, _removed]
     if store in ("postgresql", "transaction"):
@@ -170,14 +173,25 @@ def _deposed(chance: random.Random, plan: Plan) -> Plan:
 
 
 def _cut_in_turn(chance: random.Random, plan: Plan) -> Plan:
-    """Silence as soon as somebody who has waited gets the lock; a leader may have been deposed during the wait."""
+    """Silence as soon as somebody who has waited gets the lock.
+
+    During the wait, answers may have come late, or a leader may have been deposed.
+    """
     ttl = chance.choice(TTLS)
     first = RunPlan(0, 0.0, ttl, 30.0, chance.uniform(1.0, 0.5 * ttl))
+    is_late = chance.random() < 0.3
+    if is_late:
+        first = first._replace(length=chance.uniform(3.7, 4.7))
     second = first._replace(host=1, start=0.5, wait=90.0, length=3 * ttl, stubborn=INFINITE)
     faults = [Fault("cut", 1, first.length + chance.uniform(0.01, 0.1), 4 * ttl, BOTH)]
-    if plan.store in ("etcd", "etcd-cluster") and chance.random() < 0.6:
+    if is_late:  # its answers, for the 3 s before
+        time = first.length - 3.0 - 0.2 * chance.random()
+        faults.append(Fault("slow", 1, time, chance.uniform(0.1, 0.25) * ttl, ANSWER))
+    elif plan.store in ("etcd", "etcd-cluster") and chance.random() < 0.6:
         time = chance.uniform(0.6, first.length)
         faults.append(Fault("deposed", 1, time, (first.length - time) * chance.uniform(0.7, 1.0)))
+    if chance.random() < 0.2:  # the last one of several, whose leases count from other times
+        first, second = first._replace(locks=("weekly",)), second._replace(locks=(LOCK, "weekly"))
     return plan._replace(runs=(first, second, first._replace(start=1.0, wait=90.0, length=1.0)), faults=tuple(faults))
 
 
@@ -208,6 +222,29 @@ def _out_of_time(chance: random.Random, plan: Plan) -> Plan:
     length = longest + 0.2 * ttl * chance.random()
     run = RunPlan(0, 0.0, ttl, 60.0, length, INFINITE, once_per=60.0, max_runtime=longest)
     return plan._replace(runs=(run, run._replace(host=1, start=0.3, length=0.2)))
+
+
+def _lingering(chance: random.Random, plan: Plan) -> Plan:
+    """A command that leaves a process behind, and something happens while that is waited for, or does not heed TERM."""
+    ttl = chance.choice(TTLS)
+    length, at = chance.uniform(0.05, 0.5 * ttl), chance.uniform(0.7, 1.5) * ttl
+    run = RunPlan(0, 0.0, ttl, 60.0, length, chance.choice((0.05, INFINITE)), 5 * ttl, waits_for_rest=True)
+    fault = chance.choice(
+        (
+            Fault("cut", 0, at, 6 * ttl, BOTH),
+            Fault("pause", 0, at, chance.choice((INFINITE, 3 * ttl)), chance.choice((KEEPER, GUARD))),
+            Fault("revoke", 0, at, 0.0),
+            None,
+        )
+    )
+    if fault is None:
+        run = run._replace(max_runtime=at)
+    if chance.random() < 0.3:
+        run = run._replace(stubborn=INFINITE, outlived=INFINITE, max_runtime=None, waits_for_rest=False)
+        fault = Fault("pause", 0, length + chance.uniform(0.1, 0.3 * ttl), 3 * ttl, GUARD)
+    other = RunPlan(1, 0.5, ttl, 120.0, 1.0)
+    faults = () if fault is None else (fault,)
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=(run, other), faults=faults)
 
 
 def _asked_in_the_wait(chance: random.Random, plan: Plan) -> Plan:
@@ -357,6 +394,8 @@ def _at_once(chance: random.Random, plan: Plan) -> Plan:
     ]
     if chance.random() < 0.3:
         runs = [each._replace(ttl=chance.choice(TTLS), length=1.2 * ttl) for each in runs]
+    elif chance.random() < 0.3:  # and they end together
+        runs = [each._replace(length=first.length + apart - each.start) for each in runs]
     faults: list[Fault] = []
     if plan.store != "file" and chance.random() < 0.15:  # and then some are not heard of any more, with other leases
         lengths = chance.sample((6.0, 20.0), 2)
@@ -442,6 +481,15 @@ def _asleep(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=faults)
 
 
+def _far_behind(chance: random.Random, plan: Plan) -> Plan:
+    """So many who wait that the last ones look less often, for so long that each of them has to keep its place."""
+    ttl, apart = chance.choice((6.0, 10.0)), 2.2
+    last = RunPlan(0, 0.0, ttl, 120.0, 0.1)
+    runs = [last._replace(host=number % 2, start=apart * number) for number in range(chance.choice((6, 7)))]
+    runs[0] = runs[0]._replace(length=apart * len(runs) + ttl * chance.uniform(0.5, 1.5))
+    return plan._replace(runs=tuple(runs))
+
+
 def _impatient(chance: random.Random, plan: Plan) -> Plan:
     """Readers and writers, some of whom give up their place in the queue before it is their turn."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02))
@@ -515,6 +563,14 @@ def _given_up(chance: random.Random, plan: Plan) -> Plan:
     else:
         late = [Fault("late", 0, number, chance.uniform(9.5, 19.0), REQUEST)]
     return plan._replace(runs=runs[: chance.choice((1, 2))], faults=tuple(late))
+
+
+def _late_in_line(chance: random.Random, plan: Plan) -> Plan:
+    """A request for a place in the queue that comes when who asked for it has given up, and others still wait."""
+    first = RunPlan(0, 0.0, 20.0, 60.0, chance.uniform(6.0, 14.0))
+    second = first._replace(host=1, start=0.5, wait=chance.choice((2.5, 8.0)) * chance.uniform(0.4, 1.0), length=1.0)
+    late = Fault("late", 1, chance.randrange(1, 14), chance.uniform(0.9, 1.3) * second.wait, REQUEST)
+    return plan._replace(runs=(first, second, second._replace(host=0, start=0.2, wait=90.0)), faults=(late,))
 
 
 def _granted_twice(chance: random.Random, plan: Plan) -> Plan:
@@ -604,6 +660,11 @@ def _forgotten_as_it_begins(chance: random.Random, plan: Plan) -> Plan:
     if chance.random() < 0.2:  # before they come, and then the clock goes back
         faults = [Fault("forget", 0, at, 0.2), Fault("wrong", 0, at + 0.5, -chance.uniform(1.0, 60.0))]
         return plan._replace(runs=(first, first._replace(start=at + 1.0)), faults=tuple(faults))
+    if plan.store != "file" and chance.random() < 0.3:  # whose tokens are ahead of the clock, since it went back
+        plan = plan._replace(fastest=0.002, slowest=0.05)
+        later = [first._replace(start=1.5), first._replace(host=1, start=at + 0.3 * chance.random())]
+        faults = [Fault("jump", 0, 1.2, -chance.uniform(5.0, 60.0)), Fault("forget", 1, at, 0.2)]
+        return plan._replace(runs=(first, *later), faults=tuple(faults))
     apart = 0.02 if plan.store == "file" else 0.1
     later = [first._replace(host=number % 2, start=at + apart * chance.random(), length=1.0) for number in range(3)]
     faults = [Fault("forget", number, at + apart * chance.random(), 0.2) for number in range(chance.choice((1, 1, 2)))]
@@ -677,5 +738,5 @@ KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other", "forge
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _forgotten, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
-    *(_impatient, _forgotten_as_it_begins, _asleep, _kept_closed, _out_of_time, _asked_in_the_wait),
+    *(_impatient, _forgotten_as_it_begins, _asleep, _kept_closed, _out_of_time, _asked_in_the_wait, _lingering),
 )

@@ -169,7 +169,10 @@ def _stopped_in_the_way(record: RunRecord) -> float:
         return 0.0
     stopped = STEPPED_OVER + sum(end - begin for begin, end in record.guard.unable if end < INFINITE)
     for begin, end in record.keeper.unable:
-        runs = record.span is not None and record.span[0] < begin < record.span[1]  # then the guard frees it
+        span = record.span
+        runs = span is not None and span[0] < begin < span[1]  # then the guard frees it, unless it was killed before
+        if span is not None and any(until == INFINITE and since < span[1] for since, until in record.guard.unable):
+            runs = False
         if end < INFINITE and not (runs or begin in record.stopped_waiting):
             stopped += end - begin
     return stopped
