@@ -288,7 +288,7 @@ class Keeper:
 
     def _take_over(self, cause: str, detail: str) -> None:
         """End the guard, if it still lives, and every process of the job; return when none is left."""
-        if self._status is None or self._guard.waits_for_rest:  # else the job has ended by itself
+        if self._status is None or self._guard.waits_for_rest:  # else what the guard said counts
             ordered = self._live.ordered or (cause if self._status is None else events.LOST)
             self._cause = ordered if self._live.is_lost else self._cause or ordered
         self._live.detail = self._live.detail or detail

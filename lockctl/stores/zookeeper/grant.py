@@ -84,13 +84,13 @@ def replace(node: Node, session: Session, stem: str, deadline: Deadline, record:
             node.data = queue.with_revocation(node.data, node.claim.owner, *node.asked)
         session.refresh(deadline)
         # the server has seen our transaction when it answers the next one: who is before us now, nobody can join
-        calls = [_granting(node, record, token, name, node.data), node.ask_line, ask_node]
-        said, names, *made = session.ask(deadline, *calls[: 3 if record.version == MISSING else 2])  # for the time
+        calls = [_granting(node, record, token, name, node.data), node.ask_line]
+        if record.version == MISSING:
+            calls.append(ask_node)  # else the record shows the time
+        said, names, *made = session.ask(deadline, *calls)
         answers = _of_nodes(record, said)
         if not (isinstance(answers, Exception) or any(isinstance(answer, Exception) for answer in answers)):
-            stat = made[0][1] if made and not isinstance(made[0], Exception) else answers[0]
-            node.issued = token
-            node.note_time(getattr(stat, "mtime", 0), getattr(stat, "mzxid", 0))
+            _note_grant(node, token, answers[0], made)
             break
         found, names, seen = session.ask(deadline, ask_node, node.ask_line, node.ask_record)
         if _is_replaced(session, path, answers, found):
@@ -128,6 +128,13 @@ def _granting(node: Node, record: Record, token: int, name: str, data: bytes) ->
         return client.transaction(*parts)
 
     return commit
+
+
+def _note_grant(node: Node, token: int, written: Any, made: list[Any]) -> None:
+    """The token, and the time by the record that was *written*; by our node, as it was *made*, if there was none."""
+    stat = made[0][1] if made and not isinstance(made[0], Exception) else written
+    node.issued = token
+    node.note_time(getattr(stat, "mtime", 0), getattr(stat, "mzxid", 0))
 
 
 def _in_order(names: Any) -> list[str]:
