@@ -82,11 +82,10 @@ def _late_starts(history: History) -> Iterator[str]:
     """Jobs that began when their lease was over: a guard that was stopped looks at its deadline first."""
     if history.capabilities.kernel_held:
         return
+    # at a step, it may have been stopped after it had looked
+    stopped = {each.whom for each in history.plan.faults if each.kind == "stop"}
     for record in history.records:
-        # at a step, it may have been stopped after it had looked
-        if record.span is None or any(
-            each.kind == "stop" and each.whom == record.number for each in history.plan.faults
-        ):
+        if record.span is None or record.number in stopped:
             continue
         ended = max(record.kept.values()) + 1.01 * record.plan.ttl
         if record.span[0] > ended:

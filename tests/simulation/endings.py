@@ -213,7 +213,10 @@ def _successes(history: History) -> Iterator[str]:
 
 
 def _is_done(at: float, now: float, span: float) -> bool:
-    """Whether a success that began at one time is one of the period of another, or of the one after it."""
+    """Whether a success that began at one time is one of the period of another, or of the one after it.
+
+    Calculated here once more: that of the product may be wrong.
+    """
     return 0 <= at // span - now // span <= 1
 
 

@@ -228,23 +228,17 @@ def _lingering(chance: random.Random, plan: Plan) -> Plan:
     """A command that leaves a process behind, and something happens while that is waited for, or does not heed TERM."""
     ttl = chance.choice(TTLS)
     length, at = chance.uniform(0.05, 0.5 * ttl), chance.uniform(0.7, 1.5) * ttl
+    plan, other = plan._replace(rates=(0.99905, 1.0, 1.00085)), RunPlan(1, 0.5, ttl, 120.0, 1.0)
+    if chance.random() < 0.3:  # by a guard that is stopped itself
+        run = RunPlan(0, 0.0, ttl, 60.0, length, INFINITE, INFINITE)
+        stuck = Fault("pause", 0, length + chance.uniform(0.1, 0.3 * ttl), 3 * ttl, GUARD)
+        return plan._replace(runs=(run, other), faults=(stuck,))
     run = RunPlan(0, 0.0, ttl, 60.0, length, chance.choice((0.05, INFINITE)), 5 * ttl, waits_for_rest=True)
-    fault = chance.choice(
-        (
-            Fault("cut", 0, at, 6 * ttl, BOTH),
-            Fault("pause", 0, at, chance.choice((INFINITE, 3 * ttl)), chance.choice((KEEPER, GUARD))),
-            Fault("revoke", 0, at, 0.0),
-            None,
-        )
-    )
+    stopped = Fault("pause", 0, at, chance.choice((INFINITE, 3 * ttl)), chance.choice((KEEPER, GUARD)))
+    fault = chance.choice((Fault("cut", 0, at, 6 * ttl, BOTH), stopped, Fault("revoke", 0, at, 0.0), None))
     if fault is None:
-        run = run._replace(max_runtime=at)
-    if chance.random() < 0.3:
-        run = run._replace(stubborn=INFINITE, outlived=INFINITE, max_runtime=None, waits_for_rest=False)
-        fault = Fault("pause", 0, length + chance.uniform(0.1, 0.3 * ttl), 3 * ttl, GUARD)
-    other = RunPlan(1, 0.5, ttl, 120.0, 1.0)
-    faults = () if fault is None else (fault,)
-    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=(run, other), faults=faults)
+        return plan._replace(runs=(run._replace(max_runtime=at), other))
+    return plan._replace(runs=(run, other), faults=(fault,))
 
 
 def _asked_in_the_wait(chance: random.Random, plan: Plan) -> Plan:

@@ -168,12 +168,11 @@ def _stopped_in_the_way(record: RunRecord) -> float:
     if record.keeper is None or record.guard is None:
         return 0.0
     stopped = STEPPED_OVER + sum(end - begin for begin, end in record.guard.unable if end < INFINITE)
+    started, ended = record.span or (INFINITE, INFINITE)
+    killed = any(until == INFINITE and since < ended for since, until in record.guard.unable)
     for begin, end in record.keeper.unable:
-        span = record.span
-        runs = span is not None and span[0] < begin < span[1]  # then the guard frees it, unless it was killed before
-        if span is not None and any(until == INFINITE and since < span[1] for since, until in record.guard.unable):
-            runs = False
-        if end < INFINITE and not (runs or begin in record.stopped_waiting):
+        freed = started < begin < ended and not killed  # by the guard
+        if end < INFINITE and not (freed or begin in record.stopped_waiting):
             stopped += end - begin
     return stopped
 
