@@ -27,6 +27,7 @@ ACQUIRE_TIMEOUT = 10.0  # seconds for one attempt: long enough for a leader elec
 HURRIED_TIMEOUT = 0.5  # seconds for giving it back after a signal
 RETRY_PAUSE = 0.2  # seconds before a backend that failed is asked again, doubled each time up to LONGEST_PAUSE
 FRESH = 0.75  # part of the time until the first signal that a lease has left when its job starts
+MOST_INTERRUPTED = 10  # attempts, in a row, after the time for them was over
 
 
 class Lease(Value):
@@ -88,7 +89,8 @@ def acquire(
                     told = True
                 attempts.wait(left, interrupt)
             except RequestInterrupted:
-                pass  # which signal it was is asked below
+                _stop_if_asked(ending_signal)
+                outage.interrupted()
             except (BackendUnavailable, ConfigError) as failure:
                 if isinstance(failure, ConfigError) and (grant is not None or not told):
                     raise
@@ -111,6 +113,7 @@ class _Outage:
         self._now = now
         self._until: float | None = None  # when a backend that fails now has failed for too long; None: it answers
         self._pause = RETRY_PAUSE
+        self._interrupted = 0  # attempts that were, after that time
 
     def begin(self, sent: float) -> float:
         """An attempt is made at this time; how many seconds it may take."""
@@ -121,6 +124,13 @@ class _Outage:
     def end(self) -> None:
         """The backend has answered."""
         self._until, self._pause = None, RETRY_PAUSE
+
+    def interrupted(self) -> None:
+        """A signal that ends nothing broke an attempt off. Raises ``BackendUnavailable`` if it goes on for too long."""
+        if self._until is not None and self._now() >= self._until:
+            self._interrupted += 1
+            if self._interrupted > MOST_INTERRUPTED:
+                raise BackendUnavailable(f"no answer within {ACQUIRE_TIMEOUT:g} s: signals interrupt each request")
 
     def left(self) -> float:
         """The backend has failed; for how many seconds it is asked again."""

@@ -427,6 +427,20 @@ def test_a_request_that_a_signal_interrupts_ends_the_attempt_and_leaves_nothing_
     assert untouched(server)
 
 
+def test_a_silent_backend_is_given_up_also_if_signals_interrupt_each_request(server: MemoryServer) -> None:
+    class Silent(SlowBackend):
+        def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+            self.now += min(timeout, 0.05)
+            assert self.now < 1000.0 + 2 * ACQUIRE_TIMEOUT
+            raise RequestInterrupted("the window has another size")
+
+    backend = Silent(server)
+    with pytest.raises(BackendUnavailable, match="no answer within 10 s: signals interrupt each request"):
+        lease_of(backend, claim(), wait=60.0, now=lambda: backend.now)
+    assert backend.now >= 1000.0 + ACQUIRE_TIMEOUT
+    assert untouched(server)
+
+
 def test_any_other_error_after_the_grant_gives_the_lock_back(server: MemoryServer) -> None:
     def broken() -> int | None:
         raise KeyboardInterrupt
