@@ -29,8 +29,9 @@ class Locks:
 class KernelLocks:
     """Who has to do with which file: what the kernel's list of locks says, read once where that is enough.
 
-    The kernel gives the list a page at a time, and counts anew for each: a lock that ends meanwhile hides another one.
-    So a file without a holder in a list of more than a page is looked for in a second and a third one.
+    The kernel gives the list a page at a time, and counts anew for each: a lock that ends meanwhile hides another one,
+    and one that begins shows another one twice. So a file without a holder in a list of more than a page is looked for
+    in a second and a third one.
     """
 
     def __init__(self) -> None:
@@ -87,7 +88,8 @@ def _by_inode(lines: list[list[str]]) -> dict[tuple[int, int, int], Locks]:
             if pid not in locks.waiting:
                 locks.waiting.append(pid)
             continue
-        locks.holding.append(pid)
+        if pid not in locks.holding:
+            locks.holding.append(pid)
         if fields[2] == "READ":
             locks.shared.add(pid)
     for locks in found.values():

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lockctl.stores.file.inspect import find
 from lockctl.stores.file.queue import KernelLocks
 from tests.contract.harness import LIMIT, take
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.contract.test_file import FileHarness
@@ -31,17 +34,31 @@ while os.getppid() == parent:
 """
 
 
-def test_a_held_lock_is_seen_beside_hundreds_that_come_and_go(harness: FileHarness, tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", CROWD, str(tmp_path)], stdout=subprocess.PIPE) as crowd:
+@pytest.fixture
+def crowd(tmp_path: Path) -> Iterator[None]:
+    with subprocess.Popen([sys.executable, "-c", CROWD, str(tmp_path)], stdout=subprocess.PIPE) as process:
         try:
-            assert crowd.stdout is not None
-            assert crowd.stdout.readline() == b"held\n"
-            client = harness.client()
-            take(client, harness.claim())
-            seen = [client.inspect("nightly", timeout=LIMIT).state for _ in range(500)]
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"held\n"
+            yield
         finally:
-            crowd.kill()
+            process.kill()
+
+
+@pytest.mark.usefixtures("crowd")
+def test_a_held_lock_is_seen_beside_hundreds_that_come_and_go(harness: FileHarness) -> None:
+    client = harness.client()
+    take(client, harness.claim())
+    seen = [client.inspect("nightly", timeout=LIMIT).state for _ in range(500)]
     assert set(seen) == {"held"}
+
+
+@pytest.mark.usefixtures("crowd")
+def test_another_program_is_one_holder_beside_hundreds_of_locks_that_come_and_go(harness: FileHarness) -> None:
+    client = harness.client()
+    with harness.foreign_hold("nightly"):
+        seen = [len(client.inspect("nightly", timeout=LIMIT).holders) for _ in range(1500)]
+    assert max(seen) == 1
 
 
 def test_a_lock_that_is_given_back_while_it_is_looked_at_is_free_and_no_other_programs(harness: FileHarness) -> None:
