@@ -106,6 +106,16 @@ def _is_there(pid: int) -> bool:
         return False
 
 
+def _await_stop(pids: Iterable[int]) -> None:
+    """Return when no thread of these runs any more: one of them must hear of SIGSTOP before it stops the others."""
+    give_up = time.monotonic() + STOP_LIMIT
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):
+                while task.read_text().rpartition(")")[2].split()[0] not in "TtZX" and time.monotonic() < give_up:
+                    time.sleep(0.001)
+
+
 class Server(ABC):
     """One server on 127.0.0.1 with a directory of its own."""
 
@@ -277,6 +287,7 @@ class Server(ABC):
         os.kill(self.pid, signal.SIGSTOP)  # first, so that it starts no other meanwhile
         below = descendants(self.pid)
         signal_all(below, signal.SIGSTOP)
+        _await_stop([self.pid, *below])
         if below and self._mourner is None:
             # They would learn of the death of their parent only when they go on: if we die, nobody makes them.
             words = ["sh", "-c", 'read -r _ || kill -KILL "$@"', "sh", *map(str, below)]
