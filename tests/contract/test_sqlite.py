@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl import clock
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost
 from lockctl.registry import open_backend
 from lockctl.stores.sqlite import cell, wait
 from lockctl.stores.sqlite.cell import SqliteBackend, SqliteCells
@@ -123,6 +123,24 @@ class TestSqlite(Following, BackendContract):
                 cells.read("a", Deadline(LIMIT))
         assert abs(cells.read("a", Deadline(LIMIT)).at - time.time()) < 2.0
         cells.close()
+
+    @pytest.mark.parametrize("end", ["removed", "replaced"])
+    def test_a_holder_finds_out_that_the_database_is_another_one(
+        self, harness: SqliteHarness, backend: Backend, end: str
+    ) -> None:
+        grant = take(backend, harness.claim(ttl=30.0))
+        if end == "removed":
+            for each in ("", "-wal", "-shm"):
+                os.unlink(harness.path + each)
+        else:
+            sqlite3.connect(f"{harness.path}.new").close()
+            os.replace(f"{harness.path}.new", harness.path)
+        later = take(harness.client(), harness.claim(ttl=30.0))
+        assert later.token > grant.token
+        with pytest.raises(LeaseLost):
+            backend.renew(grant, timeout=LIMIT)
+        backend.release(grant, timeout=LIMIT)
+        assert refused(backend, harness.claim()), "what another has taken meanwhile is left alone"
 
     def test_of_waiters_that_come_and_go_nothing_is_left_at_the_holder(
         self, harness: SqliteHarness, backend: Backend, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ class SqliteCells(Cells):
         self._table = f'"{table}"'
         self._mutex = _thread.allocate_lock()  # a connection answers one at a time
         self._connection: Connection | None = None
+        self._file: tuple[int, int] | None = None  # the database of the connection; None: it was made with it
         self._presence = Presence()
         self._epoch = 0.0  # seconds since the epoch when the time since the boot was 0
 
@@ -110,13 +111,20 @@ class SqliteCells(Cells):
             while True:
                 try:
                     if self._connection is None:
+                        self._file = _identity(self._path)
                         self._connection = self._opened(deadline)
-                    return self._execute(self._connection, statement, deadline, *values)
+                    result = self._execute(self._connection, statement, deadline, *values)
                 except Busy:
                     # while the last connection of others is closed, or the log is made, SQLite does not wait itself
                     if deadline.left() <= AGAIN:
                         raise
                     sleep(AGAIN, deadline.interrupt, self.where)
+                    continue
+                if self._file is not None and self._file == _identity(self._path):
+                    return result
+                # in a database that was removed or replaced; what counts is in the one that others find
+                self._connection.close()
+                self._connection = None
 
     def _execute(self, connection: Connection, statement: str, deadline: Deadline, *values: Any) -> Result:
         deadline.check(self.where)
@@ -192,6 +200,15 @@ def _noted(data: object) -> tuple[str, float]:
         return boot, float(epoch)
     except ValueError:
         return "", 0.0
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """The file that is there now; ``None``: none is."""
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return None
+    return seen.st_dev, seen.st_ino
 
 
 def _boot_id() -> str:
