@@ -113,10 +113,10 @@ class ObjectCells(Cells):
     def prove(self, deadline: Deadline) -> None:
         """See that the server heeds conditions, as some do not and say nothing. Raises ``ConfigError``."""
         name = self.shown(f"proof:{os.urandom(8).hex()}")
-        version = self.put(name, None, _body(b"1"), deadline)
+        version = self._put_surely(name, None, _body(b"1"), deadline)
         ignored = version is None or self.put(name, None, _body(b"2"), deadline) is not None
         # one that was true, and is no longer
-        ignored = ignored or self.put(name, version, _body(b"3"), deadline) is None
+        ignored = ignored or self._put_surely(name, version, _body(b"3"), deadline) is None
         ignored = ignored or self.put(name, version, _body(b"4"), deadline) is not None
         self.deletes = not self.delete(name, version, deadline)
         if self.deletes:
@@ -124,6 +124,14 @@ class ObjectCells(Cells):
         if ignored:
             self.deletes = None
             raise ConfigError(f"{self.where}: the server ignores the conditions of writes: it cannot keep a lock")
+
+    def _put_surely(self, name: str, version: object, body: bytes, deadline: Deadline) -> object:
+        """The same as :meth:`put`; a refusal may be that of a second try, when the answer to the first was lost."""
+        done = self.put(name, version, body, deadline)
+        if done is not None:
+            return done
+        seen = self.get(name, deadline)
+        return seen.version if seen.data == body else None
 
     def time_of(self, answer: Response) -> float:
         """When the server answered. Raises ``ConfigError``."""

@@ -325,6 +325,24 @@ class ObjectContract(ChangedAnswers, StoreContract):
         assert other.current() == mark(33)
         assert watched.advance(mark(33)) == mark(33)
 
+    @pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
+    def test_an_answer_that_is_lost_while_conditions_are_tried_is_no_server_that_ignores_them(
+        self, watched: Client, other: Client, between: HttpProxy, lost: int
+    ) -> None:
+        tries = 0
+
+        def lose_one(request: Request, answer: Answer) -> Answer:
+            nonlocal tries
+            tried = f"{SIDE}-probe-" in _written(request)
+            tries += tried
+            between.lose_answer = tried and tries == lost
+            return answer
+
+        between.look_back = lose_one
+        assert watched.current() is None, "it has a connection, on which the server may just close"
+        assert watched.advance(mark(33)) == mark(33)
+        assert other.current() == mark(33)
+
     # Servers
 
     def test_a_server_that_ignores_conditions_is_found_out_before_anything_is_written(

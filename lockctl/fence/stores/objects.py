@@ -169,14 +169,14 @@ class ObjectStore:
         if not creating or self._creates:
             return
         try:
-            if not self._space.write(probe, b"1", None, deadline, None):
+            if not self._write_surely(probe, b"1", None, deadline):
                 raise ConfigError(f"{shown}: If-None-Match: * is refused for an object that is not there")
             if self._space.write(probe, b"2", None, deadline, None):
                 raise ConfigError(
                     f"{shown}: the server, or a proxy before it, ignores If-None-Match: it cannot keep a mark"
                 )
             first = self._space.head(probe, deadline)
-            if first is None or not self._space.write(probe, b"3", first.etag, deadline, None):
+            if first is None or not self._write_surely(probe, b"3", first.etag, deadline):
                 raise ConfigError(f"{shown}: the server refuses If-Match with the ETag that it gave")
             second = self._space.head(probe, deadline)
             if second is None or second.etag == first.etag:
@@ -187,6 +187,13 @@ class ObjectStore:
         finally:
             self._tidy(probe, deadline)
         self._creates = True
+
+    def _write_surely(self, probe: str, data: bytes, etag: str | None, deadline: Deadline) -> bool:
+        """Write; a refusal may be that of a second try, when the answer to the first was lost."""
+        if self._space.write(probe, data, etag, deadline, None):
+            return True
+        seen = self._space.read(probe, LARGEST, deadline)
+        return seen is not None and seen.data == data
 
     def _tidy(self, probe: str, deadline: Deadline) -> None:
         try:

@@ -229,3 +229,20 @@ def test_the_library_is_not_loaded_for_keys_in_the_url(lockctl: Lockctl) -> None
     assert done.returncode == 69
     assert "lockctl.stores.s3" in done.stderr
     assert "botocore" not in done.stderr
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3, 4])
+def test_an_answer_that_is_lost_while_conditions_are_tried_is_no_server_that_ignores_them(
+    connect: Callable[..., Backend], between: HttpProxy, lost: int
+) -> None:
+    tries = 0
+
+    def lose_one(request: Request, answer: Answer) -> Answer:
+        nonlocal tries
+        tries += request.method == "PUT" and "proof" in request.path
+        between.lose_answer = request.method == "PUT" and "proof" in request.path and tries == lost
+        return answer
+
+    between.look_back = lose_one
+    take(connect(), claim())
+    assert tries > lost
