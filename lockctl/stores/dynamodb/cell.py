@@ -11,6 +11,7 @@ from lockctl.errors import ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen
 from lockctl.model import Capabilities, Cost
+from lockctl.names import printable
 from lockctl.stores.dynamodb import layout
 from lockctl.stores.dynamodb.layout import RELEASED, SEEN, SEEN_AT, VERSION, Version
 from lockctl.stores.dynamodb.protocol import NOT_MET, PARAMETERS, Refused, Table
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 LONGEST_PREFIX = 300  # bytes
+KEY_ADVICE = "key= names the partition key, a text, of the table"
 
 
 class DynamoDbCells(Cells):
@@ -72,7 +74,12 @@ class DynamoDbCells(Cells):
         while True:
             content, at = self._table.ask("Scan", fields, deadline)
             for item in content.get("Items") or ():
-                key = layout.cell_key(item[self._table.key]["S"])
+                name = layout.text(item, self._table.key)
+                if name is None:
+                    raise ConfigError(
+                        f"{self.where}: its items have no text {printable(self._table.key)}: {KEY_ADVICE}"
+                    )
+                key = layout.cell_key(name)
                 if key.startswith(prefix):
                     yield key, layout.read(item, at, self.clock_error)
             if not content.get("LastEvaluatedKey"):

@@ -48,14 +48,14 @@ def cell_key(key: str) -> str:
 
 def read(item: Item, at: float, clock_error: float) -> Seen:
     """What is in a cell."""
-    number, owner = _text(item, VERSION), _text(item, OWNER)
-    noted = number is not None and _text(item, SEEN) == number
+    number, owner = text(item, VERSION), text(item, OWNER)
+    noted = number is not None and text(item, SEEN) == number
     version = Version(number, RELEASED in item, noted)
-    document = _text(item, DATA, "B")
+    document = text(item, DATA, "B")
     data = None if document is None else binascii.a2b_base64(document)
-    if number is not None and _text(item, DATA_VERSION) == number:
+    if number is not None and text(item, DATA_VERSION) == number:
         return Seen(data, version, at)
-    lease, since = _number(_text(item, LEASE)), _number(_text(item, SEEN_AT, "N"))
+    lease, since = _number(text(item, LEASE)), _number(text(item, SEEN_AT, "N"))
     ended = noted and lease is not None and since is not None and at - since >= lease / 1000 + clock_error
     if RELEASED in item or ended:
         return Seen(data, version, at)  # what it has left of ours
@@ -80,7 +80,8 @@ def written(data: bytes, number: str, at: float, clock_error: float) -> tuple[It
     return item, bool(holders)
 
 
-def _text(item: Item, name: str, kind: str = "S") -> str | None:
+def text(item: Item, name: str, kind: str = "S") -> str | None:
+    """What an attribute of this kind has; ``None``: there is none."""
     attribute = item.get(name)
     content = attribute.get(kind) if isinstance(attribute, dict) else None
     return content if isinstance(content, str) else None

@@ -170,6 +170,12 @@ def test_a_table_with_another_key_is_named(dynamodb_server: DynamoDb, opened: Op
     with pytest.raises(ConfigError, match="key= names the partition key"):
         opened(url).try_acquire(claim(), timeout=LIMIT)
     grant = take(opened(f"{url}&key=LockID"), claim())
+    for look in (
+        lambda: opened(url).list("*", timeout=LIMIT),
+        lambda: opened(url).unused("*", older_than=0.0, timeout=LIMIT),
+    ):
+        with pytest.raises(ConfigError, match="key= names the partition key"):
+            list(look())
     assert opened(f"{url}&key=LockID").inspect("nightly", timeout=LIMIT).holders[0].token == grant.token
 
 
