@@ -47,7 +47,11 @@ def open_place(resource: str, store: str | None = None) -> Place:
                 f"a URL begins with {scheme}://, and the name of a file that begins with {scheme}: with ./{scheme}:"
             )
             raise UsageError(message)
-        return Place(_open(parse_url("file:///")), os.path.abspath(resource))
+        try:
+            path = os.path.abspath(resource)
+        except OSError:
+            raise UsageError(f"{printable(resource)}: the working directory was deleted: give the whole path") from None
+        return Place(_open(parse_url("file:///")), path)
     url = parse_url(resource)
     if url.scheme == "file":
         return Place(_open(replace(url, path="/")), check_name(url.path))

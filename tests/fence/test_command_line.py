@@ -511,3 +511,20 @@ def test_a_file_whose_name_begins_with_a_scheme_has_a_mark_by_its_path(
     assert fence("advance", "./sqlite:shop.db", token=5, cwd=locks) == (0, "", "")
     assert (locks / "sqlite:shop.db.fence").exists()
     assert fence("show", str(locks / "sqlite:shop.db"))[1] == f"{DOMAIN};5\n"
+
+
+def test_a_relative_path_in_a_directory_that_was_deleted_is_wrong_usage(lockctl: Lockctl, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    words = (f"{lockctl.command} fence show x", f"{lockctl.command} run -l nightly --fence x -- true")
+    for line in words:
+        gone.mkdir()
+        done = subprocess.run(
+            ["sh", "-c", f'rmdir "$0"; {line}', str(gone)],
+            cwd=gone,
+            env=lockctl.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT,
+        )
+        assert (done.returncode, done.stderr.count("\n"), "was deleted" in done.stderr) == (64, 1, True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.cli.daemon.remains import Remains, sweep
 from tests.jobs import LIMIT, Lockctl
 from tests.run.acquirer import Acquirer, read, word
 
@@ -97,6 +98,33 @@ def test_a_handle_with_absurd_numbers_is_wrong_usage(field: str, number: str, ac
         wrong = json.dumps({**document, field: "@"}).replace('"@"', number)
         assert word(acquirer(verb, "--handle", "-", input=wrong, stdin=None))[0] == 64
     assert acquirer.state() == "held"
+
+
+def test_a_handle_with_half_a_character_is_wrong_usage(acquirer: Acquirer) -> None:
+    document = read(acquirer.acquire())
+    for field in ("name", "socket"):
+        wrong = json.dumps({**document, field: f"/\ud800/{document[field]}"})
+        for verb in ("renew", "release"):
+            code, text = word(acquirer(verb, "--handle", "-", input=wrong, stdin=None))
+            assert (code, "is not a handle" in text) == (64, True)
+
+
+def test_remains_that_a_release_takes_away_meanwhile_are_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remains = Remains(f"{tmp_path}/{'0' * 32}")
+    for suffix in (".end", ".log"):
+        Path(remains.path(suffix)).touch()
+    found = os.lstat
+
+    def taken_away(path: str) -> os.stat_result:
+        seen = found(path)
+        remains.remove()
+        return seen
+
+    monkeypatch.setattr("os.lstat", taken_away)
+    sweep(str(tmp_path), 0.0)
+    assert not remains.known()
 
 
 def test_a_handle_can_come_out_of_a_pipe_and_one_to_which_nobody_writes_is_wrong_usage(acquirer: Acquirer) -> None:
@@ -237,3 +265,13 @@ def test_settings_of_run_that_would_do_without_the_lock_do_not_count(acquirer: A
         assert acquirer("acquire", "deploy", "--for", "5s", env=env).returncode == 75
     env = {"LOCKCTL_ON_UNAVAILABLE": "run"}
     assert acquirer("acquire", "other", "--for", "5s", "-b", "redis://127.0.0.1:1/0", env=env).returncode == 69
+
+
+@pytest.mark.parametrize("limit", range(4, 20))
+def test_too_few_descriptors_for_a_daemon_are_told_in_lines_without_a_traceback(acquirer: Acquirer, limit: int) -> None:
+    line = f"ulimit -n {limit}; exec {shlex.quote(acquirer.lockctl.command)} acquire deploy --for 60s"
+    environment = acquirer.lockctl.environment(acquirer.env)
+    done = subprocess.run(
+        ["sh", "-c", line], env=environment, capture_output=True, text=True, check=False, timeout=LIMIT
+    )
+    assert (done.returncode == 70, "Traceback" in done.stderr) == (False, False)

@@ -10,9 +10,10 @@ from lockctl import kernel, secret, url
 from lockctl.cli import exit_status, waiting
 from lockctl.cli.daemon.process import Task
 from lockctl.cli.main import report_bug
-from lockctl.cli.messages import Talk
+from lockctl.cli.messages import NOT_EXECUTABLE, Talk, exhausted
 from lockctl.durations import format_duration
-from lockctl.errors import LockctlError
+from lockctl.errors import EXHAUSTED, ConfigError, LockctlError
+from lockctl.names import printable
 from lockctl.supervise.signals import Signals
 from lockctl.value import Value
 
@@ -72,9 +73,13 @@ def become_daemon(
         talk = Talk()
         talk("error", str(error))
         talk.finish()
-    except BaseException:  # noqa: BLE001 - nothing may go back into the caller's half of the program
+    except BaseException as failure:  # noqa: BLE001 - nothing may go back into the caller's half of the program
         talk = Talk()
-        status = report_bug(talk)
+        if isinstance(failure, OSError) and failure.errno in EXHAUSTED:
+            talk("error", exhausted(failure))
+            status = NOT_EXECUTABLE
+        else:
+            status = report_bug(talk)
         talk.finish()
     finally:
         os._exit(status)
@@ -91,7 +96,12 @@ def _hold(
     settings, variables = dict(given), dict(environ)
     for mapping, name in ((settings, "config"), (variables, "LOCKCTL_CONFIG")):
         if mapping.get(name):
-            mapping[name] = os.path.abspath(str(mapping[name]))
+            try:
+                mapping[name] = os.path.abspath(str(mapping[name]))
+            except OSError:
+                raise ConfigError(
+                    f"{printable(str(mapping[name]))}: the working directory was deleted: give the whole path"
+                ) from None
     url.started_in = _directory()
     waiting.columns_of_reader = waiting.screen_columns()
     os.chdir("/")

@@ -70,11 +70,20 @@ def _fits(name: str, content: object) -> bool:
             len(content) <= LONGEST
             and name not in KINDS
             and "\0" not in content
+            and _is_encodable(content)
             and (name != "socket" or _is_place(content))
         )
     if not isinstance(content, KINDS.get(name, ())) or isinstance(content, bool):
         return False
     return 0 <= content <= HIGHEST[name]  # type: ignore[operator] # neither infinite nor "not a number"
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:  # half of a character, which JSON may have
+        return False
+    return True
 
 
 def _is_place(path: str) -> bool:

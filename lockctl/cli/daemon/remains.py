@@ -163,9 +163,12 @@ def sweep(place: str, now: float) -> None:
         remains = Remains(f"{place}/{entry.removesuffix('.log')}")
         if not entry.endswith(".log") or remains.alive():
             continue
-        times = [
-            os.lstat(remains.path(suffix)).st_mtime for suffix in SUFFIXES if os.path.lexists(remains.path(suffix))
-        ]
+        times = []
+        for suffix in SUFFIXES:
+            try:
+                times.append(os.lstat(remains.path(suffix)).st_mtime)
+            except FileNotFoundError:  # there was none, or a `release` takes them away just now
+                continue
         if max(times, default=now) < now - KEPT:
             remains.remove()
 
