@@ -35,18 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from lockctl.cli import commands
 
         return commands.invoke(words)
-    except LockctlError as error:  # before there was anybody to say it
-        from lockctl.cli.exit_status import of_error
-
-        talk("error", str(error))
-        return of_error(error)
-    except OSError as failure:
-        if failure.errno not in EXHAUSTED:
-            return report_bug(talk)
-        talk("error", exhausted(failure))
-        return NOT_EXECUTABLE
-    except Exception:  # noqa: BLE001 - the last resort: a bug is reported and has its own status
-        return report_bug(talk)
+    except Exception as failure:  # noqa: BLE001 - the last resort: a bug is reported and has its own status
+        return tell_failure(failure, talk)
     finally:
         talk.finish()
 
@@ -104,8 +94,16 @@ def own_signals() -> Signals:
     return signals
 
 
-def report_bug(talk: Talk) -> int:
-    """Say what the present exception was; the exit status."""
+def tell_failure(failure: BaseException, talk: Talk) -> int:
+    """Say what went wrong, while it is handled, where nobody else could say it; the exit status."""
+    if isinstance(failure, LockctlError):
+        from lockctl.cli.exit_status import of_error
+
+        talk("error", str(failure))
+        return of_error(failure)
+    if isinstance(failure, OSError) and failure.errno in EXHAUSTED:
+        talk("error", exhausted(failure))
+        return NOT_EXECUTABLE
     import traceback
 
     from lockctl import __version__

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from lockctl import kernel, secret, url
 from lockctl.cli import exit_status, waiting
 from lockctl.cli.daemon.process import Task
-from lockctl.cli.main import report_bug
-from lockctl.cli.messages import NOT_EXECUTABLE, Talk, exhausted
+from lockctl.cli.main import tell_failure
+from lockctl.cli.messages import Talk
 from lockctl.durations import format_duration
-from lockctl.errors import EXHAUSTED, ConfigError, LockctlError
+from lockctl.errors import ConfigError, LockctlError
 from lockctl.names import printable
 from lockctl.supervise.signals import Signals
 from lockctl.value import Value
@@ -68,18 +68,9 @@ def become_daemon(
         if os.getppid() != acquirer:
             os._exit(status)
         status = _hold(order, remains, log, link, given, environ)
-    except LockctlError as error:
-        status = exit_status.of_error(error)
-        talk = Talk()
-        talk("error", str(error))
-        talk.finish()
     except BaseException as failure:  # noqa: BLE001 - nothing may go back into the caller's half of the program
         talk = Talk()
-        if isinstance(failure, OSError) and failure.errno in EXHAUSTED:
-            talk("error", exhausted(failure))
-            status = NOT_EXECUTABLE
-        else:
-            status = report_bug(talk)
+        status = tell_failure(failure, talk)
         talk.finish()
     finally:
         os._exit(status)
