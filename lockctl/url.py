@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 
 from lockctl.errors import ConfigError
+from lockctl.names import printable
 from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lockctl.errors import LockctlError
 
 SECRETS = ("password_file", "password_command", "token_file", "token_command")  # token: what Consul calls it
 LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in which an @ is a letter like others
@@ -30,6 +33,14 @@ def absolute(path: str) -> str:
         return os.path.join(started_in or os.getcwd(), path)
     except OSError:  # that directory was deleted
         return path
+
+
+def whole_path(path: str, wrong: type[LockctlError]) -> str:
+    """The whole path of a file that a user named; raises *wrong* if the directory in which lockctl runs was deleted."""
+    try:
+        return os.path.abspath(path)
+    except OSError:
+        raise wrong(f"{printable(path)}: the working directory was deleted: give the whole path") from None
 
 
 def check_owner(name: str, found: os.stat_result, what: str, remedy: str) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from lockctl import secret
 from lockctl.errors import UsageError
 from lockctl.names import printable
 from lockctl.registry import MARKS, load_marks
-from lockctl.url import parse_url, take_params
+from lockctl.url import parse_url, take_params, whole_path
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
@@ -47,11 +45,7 @@ def open_place(resource: str, store: str | None = None) -> Place:
                 f"a URL begins with {scheme}://, and the name of a file that begins with {scheme}: with ./{scheme}:"
             )
             raise UsageError(message)
-        try:
-            path = os.path.abspath(resource)
-        except OSError:
-            raise UsageError(f"{printable(resource)}: the working directory was deleted: give the whole path") from None
-        return Place(_open(parse_url("file:///")), path)
+        return Place(_open(parse_url("file:///")), whole_path(resource, UsageError))
     url = parse_url(resource)
     if url.scheme == "file":
         return Place(_open(replace(url, path="/")), check_name(url.path))

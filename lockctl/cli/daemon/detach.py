@@ -13,7 +13,6 @@ from lockctl.cli.main import tell_failure
 from lockctl.cli.messages import Talk
 from lockctl.durations import format_duration
 from lockctl.errors import ConfigError, LockctlError
-from lockctl.names import printable
 from lockctl.supervise.signals import Signals
 from lockctl.value import Value
 
@@ -87,12 +86,7 @@ def _hold(
     settings, variables = dict(given), dict(environ)
     for mapping, name in ((settings, "config"), (variables, "LOCKCTL_CONFIG")):
         if mapping.get(name):
-            try:
-                mapping[name] = os.path.abspath(str(mapping[name]))
-            except OSError:
-                raise ConfigError(
-                    f"{printable(str(mapping[name]))}: the working directory was deleted: give the whole path"
-                ) from None
+            mapping[name] = url.whole_path(str(mapping[name]), ConfigError)
     url.started_in = _directory()
     waiting.columns_of_reader = waiting.screen_columns()
     os.chdir("/")
