@@ -123,7 +123,7 @@ class _Outage:
 
     def end(self) -> None:
         """The backend has answered."""
-        self._until, self._pause = None, RETRY_PAUSE
+        self._until, self._pause, self._interrupted = None, RETRY_PAUSE, 0
 
     def interrupted(self) -> None:
         """A signal that ends nothing broke an attempt off. Raises ``BackendUnavailable`` if it goes on for too long."""

@@ -441,6 +441,28 @@ def test_a_silent_backend_is_given_up_also_if_signals_interrupt_each_request(ser
     assert untouched(server)
 
 
+def test_interruptions_before_an_answer_do_not_count_in_the_next_silence(server: MemoryServer) -> None:
+    class Silent(SlowBackend):
+        """Silent twice for a little longer than it is asked; its answer between is that another one has the lock."""
+
+        def __init__(self) -> None:
+            super().__init__(server)
+            self.ends = [1000.0 + ACQUIRE_TIMEOUT + 0.4, 1000.0 + 2 * ACQUIRE_TIMEOUT + 0.9]
+
+        def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+            self.now += min(timeout, 0.05)
+            if self.now < self.ends[0]:
+                raise RequestInterrupted("the window has another size")
+            del self.ends[0]
+            return None if self.ends else super().try_acquire(claim, timeout=timeout)
+
+        def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+            """The lock is free at once."""
+
+    backend = Silent()
+    assert lease_of(backend, claim(), wait=60.0, now=lambda: backend.now) is not None
+
+
 def test_any_other_error_after_the_grant_gives_the_lock_back(server: MemoryServer) -> None:
     def broken() -> int | None:
         raise KeyboardInterrupt
