@@ -100,20 +100,25 @@ def signal_all(pids: Iterable[int], number: int) -> None:
 
 def _is_there(pid: int) -> bool:
     """Whether a process has anything open: not when it is gone, or a zombie."""
+    return _state(Path(f"/proc/{pid}/stat")) not in "ZX"
+
+
+def _state(stat: Path) -> str:
+    """The letter that the kernel has for the state of a process or a thread, see proc(5); X, dead, if it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return stat.read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return "X"
 
 
-def _await_stop(pids: Iterable[int]) -> None:
-    """Return when no thread of these runs any more: one of them must hear of SIGSTOP before it stops the others."""
+def _stop(pids: Sequence[int]) -> None:
+    """Stop these processes; no thread of them runs any more: one must hear of SIGSTOP before it stops the others."""
+    signal_all(pids, signal.SIGSTOP)
     give_up = time.monotonic() + STOP_LIMIT
     for pid in pids:
         for task in Path(f"/proc/{pid}/task").glob("*/stat"):
-            with contextlib.suppress(OSError):
-                while task.read_text().rpartition(")")[2].split()[0] not in "TtZX" and time.monotonic() < give_up:
-                    time.sleep(0.001)
+            while _state(task) not in "TtZX" and time.monotonic() < give_up:
+                time.sleep(0.001)
 
 
 class Server(ABC):
@@ -254,7 +259,7 @@ class Server(ABC):
         if self._process is not None:
             below = []
             if self.running:
-                signal_all([self.pid], signal.SIGSTOP)  # so that it starts no other meanwhile
+                _stop([self.pid])  # so that it starts no other meanwhile
                 below = descendants(self.pid)
                 signal_all([self.pid, *below], signal.SIGKILL)
             self._process.wait(STOP_LIMIT)
@@ -284,10 +289,11 @@ class Server(ABC):
 
     def pause(self) -> None:
         """Stop all its processes where they are: connections stay open and nothing answers."""
-        os.kill(self.pid, signal.SIGSTOP)  # first, so that it starts no other meanwhile
+        if not self.running:
+            raise ServerError(f"{self} does not run")
+        _stop([self.pid])  # first, so that it starts no other meanwhile
         below = descendants(self.pid)
-        signal_all(below, signal.SIGSTOP)
-        _await_stop([self.pid, *below])
+        _stop(below)
         if below and self._mourner is None:
             # They would learn of the death of their parent only when they go on: if we die, nobody makes them.
             words = ["sh", "-c", 'read -r _ || kill -KILL "$@"', "sh", *map(str, below)]
