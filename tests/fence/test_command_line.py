@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
 import random
 import signal
 import sqlite3
@@ -21,6 +20,7 @@ from lockctl.fence import sql
 from lockctl.fence.stores.slots import SIZE
 from tests.fence.access import ACL, GUEST, give_acl
 from tests.jobs import LIMIT, eventually
+from tests.run.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -241,15 +241,13 @@ def test_a_reset_asks_on_a_terminal(
     answer: str, status: int, left: str, fence: Callable[..., Shown], lockctl: Lockctl, stock: Path
 ) -> None:
     fence("check", str(stock), token=33)
-    ours, theirs = pty.openpty()
+    terminal = Terminal(lockctl.command, "fence", "reset", str(stock), env=lockctl.environment())
     try:
-        os.write(ours, f"{answer}\n".encode())
-        done = lockctl("fence", "reset", str(stock), stdin=theirs, stderr=theirs)
-        assert done.returncode == status
-        assert "[y/N]" in os.read(ours, 10000).decode()
+        terminal.expect(r"\[y/N\]")
+        terminal.line(answer)
+        assert terminal.process.wait(LIMIT) == status
     finally:
-        os.close(ours)
-        os.close(theirs)
+        terminal.end()
     assert seen(fence, stock) == left
 
 
