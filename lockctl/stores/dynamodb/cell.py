@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 LONGEST_PREFIX = 300  # bytes
-KEY_ADVICE = "key= names the partition key, a text, of the table"
 
 
 class DynamoDbCells(Cells):
@@ -76,9 +75,8 @@ class DynamoDbCells(Cells):
             for item in content.get("Items") or ():
                 name = layout.text(item, self._table.key)
                 if name is None:
-                    raise ConfigError(
-                        f"{self.where}: its items have no text {printable(self._table.key)}: {KEY_ADVICE}"
-                    )
+                    missing = f"its items have no text {printable(self._table.key)}"
+                    raise ConfigError(f"{self.where}: {missing}: key= names the partition key, a text, of the table")
                 key = layout.cell_key(name)
                 if key.startswith(prefix):
                     yield key, layout.read(item, at, self.clock_error)

@@ -239,8 +239,9 @@ def test_an_answer_that_is_lost_while_conditions_are_tried_is_no_server_that_ign
 
     def lose_one(request: Request, answer: Answer) -> Answer:
         nonlocal tries
-        tries += request.method == "PUT" and "proof" in request.path
-        between.lose_answer = request.method == "PUT" and "proof" in request.path and tries == lost
+        tried = request.method == "PUT" and "proof" in request.path
+        tries += tried
+        between.lose_answer = tried and tries == lost
         return answer
 
     between.look_back = lose_one
