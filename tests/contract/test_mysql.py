@@ -17,7 +17,7 @@ from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.cells import ServedHarness
 from tests.contract.following import Following
-from tests.contract.harness import LIMIT, Background, take
+from tests.contract.harness import LIMIT, Background, claim, take
 from tests.contract.suite import BackendContract
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
@@ -190,3 +190,22 @@ def test_a_user_who_may_not_make_the_table_is_told_what_an_administrator_does(ma
 def test_a_url_that_cannot_be_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         open_backend(parse_url(url))
+
+
+class InBerlin(MariaDb):
+    """A server where summer time ends."""
+
+    def _variables(self) -> dict[str, str]:
+        return {"TZ": "CET-1CEST,M3.5.0,M10.5.0/3"}
+
+
+def test_the_end_of_summer_time_ends_no_lease(start_server: Callable[..., InBerlin]) -> None:
+    server = start_server(InBerlin)
+    for second in (1792886399, 1792886400):  # 01:59:59 and 02:00:00 CEST: an hour that comes twice begins
+        server.command(f"set global init_connect = 'set timestamp = {second}'", database="")
+        backend = open_backend(parse_url(server.url))
+        if second == 1792886399:
+            take(backend, claim(ttl=30.0))
+        else:
+            assert backend.try_acquire(claim(ttl=30.0), timeout=LIMIT) is None
+        backend.close()

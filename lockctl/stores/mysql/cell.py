@@ -49,8 +49,8 @@ CREATE = (
     " ENGINE=InnoDB"
 )
 EXISTS = 1050
-# a row is locked for the moment of a commit; what is written late does no harm
-EACH_STATEMENT = "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 5, lock_wait_timeout = 5"
+# rows are locked for the moment of a commit; what is late does no harm. UTC: of local time an hour may come twice
+EACH_STATEMENT = "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 5, lock_wait_timeout = 5, time_zone = '+00:00'"
 NOW = "UNIX_TIMESTAMP(NOW(6))"
 PRESENT = "lockctl:"  # stands before an owner in the name of its lock by GET_LOCK
 FOLLOWED = 2  # seconds, whole ones, after which who waits by GET_LOCK looks at the row
