@@ -102,6 +102,15 @@ class TestGcs(VersionedContract):
             watched.advance(mark(34), timeout=0.5)
         assert watched.current() == mark(33)
 
+    def test_a_mark_whose_removal_comes_too_soon_is_not_said_to_be_gone(
+        self, watched: Client, between: HttpProxy
+    ) -> None:
+        watched.advance(mark(33))
+        between.look = lambda request: (429, [], b"{}") if request.method == "DELETE" else None
+        with pytest.raises(BackendUnavailable, match=r"too many requests \(429\)"):
+            watched.reset(None)
+        assert watched.current() == mark(33)
+
     def test_a_missing_bucket_is_no_missing_mark(self, watched: Client, between: HttpProxy) -> None:
         document = {"error": {"code": 404, "message": "The specified bucket does not exist."}}
         between.look = lambda _: (404, [], json.dumps(document).encode())

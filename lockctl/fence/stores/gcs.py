@@ -83,7 +83,7 @@ class _Objects:
     def remove(self, key: str, etag: str, deadline: Deadline) -> bool:
         """See ``Space``."""
         condition = "" if etag == "*" else f"?ifGenerationMatch={etag}"
-        return self._bucket.ask("DELETE", f"{self._bucket.objects}/{quoted(key[1:])}{condition}", deadline) is not None
+        return self._bucket.delete(f"{self._bucket.objects}/{quoted(key[1:])}{condition}", deadline)
 
     def close(self) -> None:
         """See ``Space``."""

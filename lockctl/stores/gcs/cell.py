@@ -49,7 +49,7 @@ class GcsCells(ObjectCells):
     def delete(self, name: str, version: object, deadline: Deadline) -> bool:
         """See ``ObjectCells``."""
         target = f"{self.bucket.objects}/{quoted(name)}?ifGenerationMatch={version}"
-        return self.bucket.ask("DELETE", target, deadline) is not None
+        return self.bucket.delete(target, deadline)
 
     def names(self, beginning: str, deadline: Deadline) -> Iterator[str]:
         """See ``ObjectCells``."""

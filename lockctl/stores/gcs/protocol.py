@@ -119,13 +119,23 @@ class Bucket:
         parts = (b"application/json", start), (what.get("contentType", "application/octet-stream").encode(), body)
         whole = b"".join(b"%s\r\nContent-Type: %s\r\n\r\n%s\r\n" % (mark, kind, part) for kind, part in parts)
         headers = (("Content-Type", f"multipart/related; boundary={boundary}"),)
+        answer = self._change("POST", target, deadline, whole + mark + b"--\r\n", headers)
+        return None if answer is None else self.generation(self.document(answer).get("generation"))
+
+    def delete(self, target: str, deadline: Deadline) -> bool:
+        """Delete an object; ``False``: a condition is not met. Raises as :meth:`ask` does."""
+        answer = self._change("DELETE", target, deadline)
+        return answer is not None and bool(self.usable(answer))
+
+    def _change(
+        self, method: str, target: str, deadline: Deadline, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
+    ) -> Response | None:
+        """As :meth:`ask`, and again while the object is written too often."""
         while True:
-            answer = self.ask("POST", target, deadline, body=whole + mark + b"--\r\n", headers=headers)
-            if answer is None:
-                return None
+            answer = self.ask(method, target, deadline, body=body, headers=headers)
             pause = jittered(BETWEEN_WRITES)
-            if answer.status != TOO_OFTEN or deadline.left() < pause:
-                return self.generation(self.document(answer).get("generation"))
+            if answer is None or answer.status != TOO_OFTEN or deadline.left() < pause:
+                return answer
             sleep(pause, deadline.interrupt, self.where)
 
     def usable(self, answer: Response | None) -> Response:
