@@ -221,6 +221,15 @@ class ObjectContract(ChangedAnswers, StoreContract):
         write(other, 34, b"new")
         assert harness.stored("stock") == b"new"
 
+    def test_a_404_of_a_proxy_is_no_missing_mark(self, watched: Client, between: HttpProxy) -> None:
+        watched.advance(mark(33))
+        between.look = lambda _: (404, [], b"404 page not found")
+        for step in (watched.current, lambda: watched.advance(mark(34)), lambda: write(watched, 34, b"new")):
+            with pytest.raises(BackendUnavailable):
+                step()
+        between.look = lambda _: None
+        assert watched.current() == mark(33)
+
     def test_data_that_somebody_else_replaced_meanwhile_is_replaced_all_the_same(
         self, harness: ObjectHarness, watched: Client, between: HttpProxy
     ) -> None:

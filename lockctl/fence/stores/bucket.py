@@ -67,7 +67,8 @@ class BucketObjects:
 
     def head(self, key: str, deadline: Deadline) -> Head | None:
         """See ``Space``."""
-        answer = self._look("HEAD", key, deadline)
+        # S3 does not say with HEAD what is not there: a 404 may be that of a proxy
+        answer = self._look("HEAD", key, deadline) or self._look("GET", key, deadline)
         if answer is None:
             return None
         kept = {

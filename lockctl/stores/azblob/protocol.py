@@ -76,7 +76,7 @@ class Container:
             break
         if code in NOT_MET or (answer.status == 412 and code not in LEASED):
             return None
-        if answer.status == 404 and code in (NO_BLOB, ""):
+        if answer.status == 404 and code == NO_BLOB:
             return answer
         raise self._refused(answer, code)
 
@@ -87,6 +87,8 @@ class Container:
     def _refused(self, answer: Response, code: str) -> BackendUnavailable | ConfigError:
         status = answer.status
         said = f"{self.where}: {code or 'no reason given'} ({status})"
+        if status == 404 and not code:
+            return BackendUnavailable(f"{said}: that is not Azure's answer")
         if code in LATER or status in (408, 429) or status >= 500:
             return BackendUnavailable(f"{said}: it is busy or out of order")
         if status == 401 or code in CREDENTIALS:

@@ -39,7 +39,9 @@ SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 USUAL_TOKEN = 3600.0  # seconds
 TOO_OFTEN = 429
 BETWEEN_WRITES = 1.0  # seconds between two writes of one object, in the long run
-NO_BUCKET = "The specified bucket"  # does not exist; what is said of an object begins with other words
+NO_BUCKET = "The specified bucket"  # does not exist
+NO_OBJECT = "No such object"  # BUCKET/NAME; other words are those of a proxy
+NOT_FOUND = "Not Found"  # an emulator's words, and those of proxies
 
 
 class Bucket:
@@ -59,6 +61,7 @@ class Bucket:
         self._needed = needed
         self._file = absolute(params["credentials"]) if params["credentials"] else None
         self._anonymous = params["anonymous"] == "yes"
+        self._emulated = params["endpoint"] != PARAMETERS["endpoint"]
         self._credentials: Any = None
         self._token = Token(self._renewed, self.where)
 
@@ -99,7 +102,7 @@ class Bucket:
             return None
         if answer.status < 300 or answer.status == TOO_OFTEN:
             return answer
-        if answer.status == 404 and not _said(answer).startswith(NO_BUCKET):
+        if answer.status == 404 and self._knows_no_object(answer):
             return answer
         raise self._refused(answer)
 
@@ -195,6 +198,12 @@ class Bucket:
         self._credentials = found
         return found.token, calendar.timegm(found.expiry.utctimetuple()) if found.expiry else clock.wall() + USUAL_TOKEN
 
+    def _knows_no_object(self, answer: Response) -> bool:
+        """Whether a 404 is the store's own, and no proxy's."""
+        said = _said(answer)
+        by_store = self._emulated or answer.body.startswith(b"{")
+        return said.startswith(NO_OBJECT) or (by_store and said.startswith(NOT_FOUND))
+
     def _refused(self, answer: Response) -> BackendUnavailable | ConfigError:
         status = answer.status
         said = f"{self.where}: {_said(answer) or 'no reason given'} ({status})"
@@ -202,6 +211,8 @@ class Bucket:
             return BackendUnavailable(f"{said}: it is busy or out of order")
         if status == 401:
             return ConfigError(f"{said}: the credentials are not, or no longer, valid")
+        if status == 404 and not _said(answer).startswith(NO_BUCKET):
+            return BackendUnavailable(f"{said}: that is not Google's answer")
         if status == 404:
             return ConfigError(f"{said}: there is no {self.where}")
         if status == 403:

@@ -56,6 +56,7 @@ class Bucket:
     ) -> Response | None:
         """The answer to a request for an object, or with an empty key for the bucket; with 404 there is no such object.
 
+        For ``HEAD`` that is not certain: the answer has no code that tells it from a proxy's.
         ``None``: a condition is not met. Raises ``BackendUnavailable``, ``ConfigError``, ``RequestInterrupted``.
         """
         clients = self._clients or self._connect()
@@ -78,7 +79,7 @@ class Bucket:
             break
         if answer.status == 412 or code in NOT_MET:
             return None
-        if answer.status == 404 and code in (NO_KEY, ""):
+        if answer.status == 404 and (code == NO_KEY or method == "HEAD"):
             return answer
         raise self._refused(answer, code)
 
@@ -108,6 +109,8 @@ class Bucket:
     def _refused(self, answer: Response, code: str) -> BackendUnavailable | ConfigError:
         status = answer.status
         said = f"{self.where}: {code or 'no reason given'} ({status})"
+        if status == 404 and not code:
+            return BackendUnavailable(f"{said}: that is not S3's answer")
         if code in LATER or status == 429 or (status >= 500 and status != 501):
             return BackendUnavailable(f"{said}: it is busy or out of order" if status in (429, 503) else said)
         if code in CREDENTIALS:

@@ -1,0 +1,66 @@
+"""What a proxy or another server on the way answers is not what the store says: a lock stays in doubt, and is not lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.contract.harness import LIMIT, claim, take
+from tests.servers import azurite, dynamodb
+from tests.servers.http_proxy import HttpProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+PLACES: dict[str, Callable[[Any, HttpProxy, str], str]] = {  # of stores that speak HTTP
+    "azblob": lambda _, proxy, word: azurite.place(proxy.address, word),
+    "consul": lambda _, proxy, word: f"consul://{proxy.address}/?prefix={word}/",
+    "dynamodb": lambda _, proxy, word: dynamodb.place(proxy.address, word),
+    "etcd": lambda _, proxy, word: f"etcd://{proxy.address}/?prefix={word}/",
+    "gcs": lambda _, proxy, word: f"gcs://locks/{word}?anonymous=yes&endpoint={proxy.url}",
+    "kubernetes": lambda server, proxy, word: server.behind(proxy.address, word),
+    "s3": lambda _, proxy, word: f"s3://test:s3cret@locks/{word}?endpoint={proxy.url}",
+}
+TEXTS = {
+    "a text": b"404 page not found",
+    "a page": b"<html><head><title>404 Not Found</title></head><body>nginx</body></html>",
+    "a document": json.dumps({"message": "no Route matched with those values"}).encode(),
+    "nothing": b"",
+}
+
+
+@pytest.fixture(params=sorted(PLACES))
+def between(request: pytest.FixtureRequest) -> Iterator[tuple[HttpProxy, str]]:
+    """A proxy before a server, and the URL of locks behind it."""
+    server = request.getfixturevalue(f"{request.param}_server")
+    with HttpProxy(server.address) as proxy:
+        yield proxy, PLACES[request.param](server, proxy, f"proxies-{os.urandom(6).hex()}")
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("status", [404, 410])
+def test_a_lock_is_not_gone_because_a_proxy_says_so(status: int, text: bytes, between: tuple[HttpProxy, str]) -> None:
+    proxy, place = between
+    client = open_backend(parse_url(place))
+    grant = take(client, claim(ttl=30.0))
+    date = [("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()))]
+    proxy.look = lambda _: (status, date, text)
+    for step in (
+        lambda: client.renew(grant, timeout=LIMIT),
+        lambda: client.release(grant, timeout=LIMIT),
+        lambda: client.inspect("nightly", timeout=LIMIT),
+    ):
+        with pytest.raises((BackendUnavailable, ConfigError)):
+            step()
+    proxy.look = lambda _: None
+    assert client.renew(grant, timeout=LIMIT).token == grant.token
+    client.release(grant, timeout=LIMIT)
+    client.close()
