@@ -15,17 +15,24 @@ LARGEST = 4 * history.KEPT * history.ROOM  # bytes of a whole history
 
 
 def remember(locks: LockCells, name: str, run: Run, deadline: Deadline) -> None:
-    """See ``Backend.remember``."""
+    """See ``Backend.remember``. A run that is there already was written by a request whose answer was lost."""
     key = locks.past_key(name)
     for seen in looks(locks.cells, key, deadline):
-        if locks.cells.write(key, seen, added(seen.data, run, seen.at), deadline):
+        data = added(seen.data, run, seen.at)
+        if data is None or locks.cells.write(key, seen, data, deadline):
             return
 
 
-def added(data: bytes | None, run: Run, at: float) -> bytes:
-    """The document with one run more, without those that are too many; what is no history is replaced."""
+def added(data: bytes | None, run: Run, at: float) -> bytes | None:
+    """The document with one run more, without those that are too many; ``None`` if the run is there already.
+
+    What is no history is replaced.
+    """
     kept = _lists(data)
-    kept[run.started] = [history.describe(run), *kept[run.started]][: history.KEPT]
+    document = _as_listed(json_text.parse(history.describe(run)))
+    if document in kept[run.started]:
+        return None
+    kept[run.started] = [document, *kept[run.started]][: history.KEPT]
     started, others = b",".join(kept[True]), b",".join(kept[False])
     return b'{"used":%s,"started":[%s],"others":[%s]}' % (repr(at).encode(), started, others)
 
@@ -51,9 +58,13 @@ def _lists(data: bytes | None) -> dict[bool, list[bytes]]:
     content = _content(data)
     found = {True: content.get("started"), False: content.get("others")}
     return {
-        started: [json_text.render(each).encode() for each in listed] if isinstance(listed, list) else []
+        started: [_as_listed(each) for each in listed] if isinstance(listed, list) else []
         for started, listed in found.items()
     }
+
+
+def _as_listed(run: object) -> bytes:
+    return json_text.render(run).encode()
 
 
 def _content(data: bytes | None) -> dict[str, object]:

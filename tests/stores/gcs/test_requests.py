@@ -16,6 +16,7 @@ from lockctl.locks.objects import AT_ONCE
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim, take
+from tests.contract.remembering import a_run
 from tests.servers import web
 from tests.servers.http_proxy import HttpProxy, without_conditions
 
@@ -218,3 +219,21 @@ def test_the_library_is_not_loaded_for_who_has_no_name(lockctl: Lockctl) -> None
     assert done.returncode == 69
     assert "lockctl.stores.gcs" in done.stderr
     assert "google" not in done.stderr
+
+
+def test_a_run_is_remembered_once_though_the_answer_was_lost(
+    between: HttpProxy, connect: Callable[..., Backend]
+) -> None:
+    client = connect()
+    client.inspect("nightly", timeout=LIMIT)  # only a connection that was kept is replaced
+    lost: list[bool] = []
+
+    def lose_one(request: Request, answer: Answer) -> Answer:
+        between.lose_answer = b"started" in request.body and not lost
+        lost.extend([True] * between.lose_answer)
+        return answer
+
+    between.look_back = lose_one
+    client.remember("nightly", a_run(), timeout=LIMIT)
+    assert lost
+    assert len(client.history("nightly", timeout=LIMIT)) == 1
