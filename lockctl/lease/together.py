@@ -190,10 +190,10 @@ class Together:
         return self._clients[name].last_success(name, timeout=timeout)
 
     def note_success(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``: of each of the locks."""
+        """See ``Backend``: of each of the locks, and all of the period in which the run began with the last of them."""
         give_up = time.monotonic() + timeout
         for part in grant.parts:
-            self._clients[part.claim.name].note_success(part, timeout=_left(give_up))
+            self._clients[part.claim.name].note_success(replace(part, at=grant.at), timeout=_left(give_up))
 
     def remember(self, name: str, run: Run, *, timeout: float) -> None:
         """See ``Backend``."""

@@ -197,7 +197,12 @@ def _successes(history: History) -> Iterator[str]:
     if excuses.forgot(history) or any(each.kind in jumps for each in history.plan.faults):
         return
     for name in history.plan.locks:
-        noted = [(*record.noted[name], record) for record in history.records if name in record.noted]
+        # one that has several locks began with the last of them
+        noted = [
+            (max(each.at for each in record.last_grants.values()), record.noted[name], record)
+            for record in history.records
+            if name in record.noted
+        ]
         kept = history.store.success(history.servers, name)
         if noted and (kept is None or kept < max(each[0] for each in noted)):
             yield f"success: {max(each[0] for each in noted)} was noted of {name}, but there is {kept}"

@@ -62,7 +62,7 @@ class RunRecord:
         self.outcome: Outcome | None = None
         self.failure = ""
         self.ended = INFINITE
-        self.noted: dict[str, tuple[float, float]] = {}  # by lock, of its success: the time by the store, when known
+        self.noted: dict[str, float] = {}  # by lock, of its success: when it was known
         self.told: tuple[bytes, ...] = ()  # the variables that the command got
 
     def living(self) -> bool:
@@ -158,7 +158,7 @@ class Recording:
     def note_success(self, grant: Grant, **more: Any) -> None:
         """See ``Backend``."""
         super().note_success(grant, **more)  # type: ignore[misc]
-        self.record.noted[grant.claim.name] = (grant.at, Here.world.now)
+        self.record.noted[grant.claim.name] = Here.world.now
         Here.world.tell(self.record.name, "has noted its success")
 
     def _fails(self, claim: Claim) -> None:

@@ -434,10 +434,11 @@ def _several(chance: random.Random, plan: Plan) -> Plan:
     """Runs that take several locks, in any order, and something may happen to one of them."""
     ttl = chance.choice(TTLS)
     fastest, slowest = chance.choice(((0.0003, 0.002), (0.0003, 0.002), (0.01, 0.05)))
+    begin = chance.choice((0.0, 0.0, 60.0)) * chance.random()  # a period may end while somebody has one of them
     runs = [
         RunPlan(
             number % 2,
-            chance.choice((0.0, 0.01, 1.0, ttl)) * chance.random(),
+            begin + chance.choice((0.0, 0.01, 1.0, ttl)) * chance.random(),
             ttl,
             chance.choice((0.0, 30.0, 120.0, 120.0)),
             chance.choice((0.1, 3.0, 1.5 * ttl)) * chance.random(),
