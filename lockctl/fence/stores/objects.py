@@ -90,8 +90,9 @@ class ObjectStore:
 
         When this returns, the data was written before any higher token came, and no older writer can replace it; on
         S3 only if the content differs from those before, because equal contents have equal ETags.
-        Raises ``Stale`` (nothing was written), ``Overtaken`` (a higher token came while it was written: who has it
-        may have read the data before or after), ``ConfigError``, and ``BackendUnavailable`` (not known).
+        Raises ``Stale`` (nothing was written, unless the answer to the first of two tries was lost), ``Overtaken`` (a
+        higher token came while it was written: who has it may have read the data before or after), ``ConfigError``,
+        and ``BackendUnavailable`` (not known).
         What else belongs to the object stays: its type, and on S3 its metadata; not its ACL and tags.
         """
         key, deadline = self._key(resource), Deadline(timeout)
