@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lockctl.cli.output import data_stream
 from lockctl.cli.parameters import BackendWord, LockWord, Words
 from lockctl.settings import BY_NAME, FLAG, REPEATED, SETTINGS, SIGNAL
 from lockctl.supervise.signals import NAMES
@@ -27,7 +28,16 @@ GROUPS = {
 OUTPUT = "Output and configuration"
 GROUP_OF = dict.fromkeys(BY_NAME, OUTPUT) | {name: group for group, names in GROUPS.items() for name in names}
 REQUEST_TIMEOUT = 10.0  # seconds for one question to the backend
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def _with_output(_: click.Context, __: click.Parameter, wanted: Any) -> Any:
+    """Nothing is done whose document could not be written. Raises ``UsageError``."""
+    if wanted:
+        data_stream()
+    return wanted
+
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, callback=_with_output, help="Print one JSON document.")
 HANDLE = click.option("--handle", "file", metavar="FILE", type=click.Path(), help="What acquire wrote; - for stdin.")
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import struct
+import subprocess
 import termios
 
 import pytest
@@ -349,3 +350,22 @@ def test_data_that_cannot_be_written_is_an_error(lockctl, words):
     closed = lockctl("run", "-l", "b", "--", "sh", "-c", script, lockctl.url, lockctl.command, *words)
     assert closed.returncode == 64
     assert closed.stderr == "lockctl: there is no stdout to write to: it was closed before lockctl started\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["force-release", "a", "--yes", "--json"],
+        ["prune", "--older-than", "0s"],
+        ["prune", "--older-than=0s", "--json"],
+    ],
+)
+def test_nothing_is_done_that_could_not_be_told(lockctl, words):
+    lockctl("run", "-l", "b", "--", "true")
+    lockctl.start_holding("a")
+    environment = lockctl.environment({"LOCKCTL_BACKEND": lockctl.url})
+    script = 'exec "$@" >&-'
+    done = subprocess.run(["sh", "-c", script, "sh", lockctl.command, *words], env=environment, check=False)
+    assert done.returncode == 64
+    assert json.loads(lockctl("inspect", "a", "--json").stdout)["state"] == "held"
+    assert lockctl("history", "b").returncode == 0

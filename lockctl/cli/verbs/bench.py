@@ -17,7 +17,7 @@ from lockctl.cli import exit_status
 from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
-from lockctl.cli.output import print_data
+from lockctl.cli.output import data_stream, print_data
 from lockctl.cli.parameters import Parsed, positive_duration, whole_number
 from lockctl.cli.places import url_and_settings
 from lockctl.cli.rows import UNKNOWN
@@ -77,6 +77,7 @@ def command(
 
     Acquire and release without a rival, then hand-off and throughput with several contenders.
     """
+    data_stream()
     url, settings = url_and_settings(given, config)
     name = f"lockctl-bench-{os.urandom(4).hex()}"
     bench = Bench(url, name, settings["ttl"].content, rounds, contenders, seconds)

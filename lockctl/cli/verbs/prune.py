@@ -10,7 +10,7 @@ from lockctl.cli import exit_status
 from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
-from lockctl.cli.output import json_array, print_data
+from lockctl.cli.output import data_stream, json_array, print_data
 from lockctl.cli.parameters import LockWord, Parsed, open_backend
 from lockctl.clock import utc
 from lockctl.durations import parse_duration
@@ -42,6 +42,7 @@ def command(
 
     Their history, successes and counters. Tokens still only rise.
     """
+    data_stream()  # what is forgotten is said
     opened = open_backend(backend, config)
     found = list(opened.unused(pattern, older_than=older_than, timeout=REQUEST_TIMEOUT))
     outcomes: list[tuple[str, float, bool]] = []

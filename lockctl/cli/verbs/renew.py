@@ -12,7 +12,7 @@ from lockctl.cli.daemon.remains import Remains
 from lockctl.cli.daemon.request import Gone, ask, ended
 from lockctl.cli.group import verb
 from lockctl.cli.options import HANDLE
-from lockctl.cli.output import print_data
+from lockctl.cli.output import data_stream, print_data
 from lockctl.cli.parameters import Parsed, positive_duration
 from lockctl.value import replace
 
@@ -36,6 +36,8 @@ def command(*, file: str | None, span: float | None) -> int:
     """Hold an acquired lock for longer."""
     # 75: this handle holds nothing any more, 76: the lock was lost
     handle, place = read(file, os.environ)
+    if place == "-":
+        data_stream()
     request: dict[str, object] = {"verb": "renew", "owner": handle.owner}
     if span is not None:
         request["for"] = span
