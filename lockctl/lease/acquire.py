@@ -70,7 +70,7 @@ def acquire(
                 _stop_if_asked(ending_signal)
                 left = outage.give_up - now()
                 if grant is not None:
-                    lease = _fresh(backend, _begun(schedule, grant, sent, now), now)
+                    lease = _fresh(backend, _begun(schedule, grant, sent, now), now, ending_signal)
                     _stop_if_asked(ending_signal)
                     if now() < lease.schedule.signal_at(lease.deadline):
                         return lease
@@ -150,10 +150,10 @@ def _begun(schedule: Schedule, grant: Grant, sent: float, now: Callable[[], floa
     return Lease(grant, fitted.deadline(sent - grant.age, grant.ttl), fitted, now() - sent)
 
 
-def _fresh(backend: Backend, lease: Lease, now: Callable[[], float]) -> Lease:
+def _fresh(backend: Backend, lease: Lease, now: Callable[[], float], ending_signal: Callable[[], int | None]) -> Lease:
     """The lease, renewed if much of it was over when it was granted: a healthy job needs time for a late answer.
 
-    Raises ``BackendUnavailable`` when it was lost again.
+    Raises ``BackendUnavailable`` when it was lost again, and ``Interrupted``.
     """
     schedule, late = lease.schedule, 0
     enough = FRESH * schedule.signal_at(schedule.deadline(0.0, lease.grant.ttl))
@@ -169,6 +169,7 @@ def _fresh(backend: Backend, lease: Lease, now: Callable[[], float]) -> Lease:
         except LeaseLost as lost:
             raise BackendUnavailable(f"the lock was lost before the command could start: {lost}") from None
         except BackendUnavailable:
+            _stop_if_asked(ending_signal)
             late += 1
             clock.pause(MINIMUM)
             continue

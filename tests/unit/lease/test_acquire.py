@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -133,6 +134,24 @@ def test_a_lease_that_took_long_to_get_is_renewed_before_the_job_starts(server: 
     assert lease is not None
     assert lease.deadline == SCHEDULE.deadline(1000.0 + 12.0 + 1.0, 30.0)
     assert not backend.released
+
+
+def test_a_signal_ends_the_tries_to_renew_a_lease_that_took_long_to_get(server: MemoryServer) -> None:
+    class Silent(SlowBackend):
+        tries = 0
+
+        def renew(self, grant: Grant, *, timeout: float) -> Grant:
+            self.now += 1.0
+            self.tries += 1
+            raise BackendUnavailable("no answer")
+
+    backend = Silent(server, 12.0)
+    with pytest.raises(Interrupted):
+        lease_of(
+            backend, claim(), now=lambda: backend.now, ending_signal=lambda: signal.SIGTERM if backend.tries else None
+        )
+    assert backend.tries == 1
+    assert untouched(server)
 
 
 def test_a_lock_that_was_lost_while_it_was_got_is_not_started_with(server: MemoryServer) -> None:
