@@ -12,7 +12,7 @@ from lockctl import documents
 from lockctl.clock import wall
 from lockctl.stores.postgresql.layout import NO_COLUMN, NO_TABLE
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import DURABLE, RESTS_FOR
+from lockctl.stores.postgresql.tokens import RESTS_FOR, WRITES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def begin(
     extra: dict[str, int | float | str | None] = {"name": grant.claim.name, "acquired_at": grant.at, "ended_at": wall()}
     document = documents.describe(grant.claim, extra).decode()
     sql = (
-        f"{DURABLE}INSERT INTO {fence.quoted} AS fence (key, name, token, owner, document, taken_at, rests_until)"
+        f"{WRITES}INSERT INTO {fence.quoted} AS fence (key, name, token, owner, document, taken_at, rests_until)"
         " VALUES (%s, %s, %s, %s, %s, pg_catalog.to_timestamp(%s),"
         " pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => %s))"
         " ON CONFLICT (key) DO UPDATE SET document = EXCLUDED.document, rests_until = EXCLUDED.rests_until"
@@ -48,7 +48,7 @@ def begin(
 def end(fence: Fence, session: Session, key: Key, seen: Holder, deadline: Deadline) -> int | None:
     """End the hold after the holder that was *seen*, and raise the token; the new one, ``None`` if there is no hold."""
     sql = (
-        f"{DURABLE}UPDATE {fence.quoted} SET rests_until = NULL, token = token + 1 WHERE key = %s AND owner = %s"
+        f"{WRITES}UPDATE {fence.quoted} SET rests_until = NULL, token = token + 1 WHERE key = %s AND owner = %s"
         " AND token = %s AND rests_until > pg_catalog.clock_timestamp() RETURNING token"
     )
     try:

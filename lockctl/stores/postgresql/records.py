@@ -10,7 +10,7 @@ from __future__ import annotations
 from lockctl import documents, history
 from lockctl.stores.postgresql.layout import NO_COLUMN, NO_TABLE
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import DURABLE, FRESH, SHORT, SINCE_EPOCH
+from lockctl.stores.postgresql.tokens import FRESH, SHORT, SINCE_EPOCH, WRITES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def note_success(observer: Observer, grant: Grant, deadline: Deadline) -> None:
     """
     address, fence, name = observer.address, observer.fence, grant.claim.name
     sql = (
-        f"{DURABLE}INSERT INTO {fence.quoted} AS fence (key, name, token, success) VALUES (%s, %s, %s, %s)"
+        f"{WRITES}INSERT INTO {fence.quoted} AS fence (key, name, token, success) VALUES (%s, %s, %s, %s)"
         " ON CONFLICT (key) DO UPDATE SET success = EXCLUDED.success WHERE fence.success IS NULL"
         " OR fence.success < EXCLUDED.success OR fence.success >"  # what is no number is greater than all
         f" {SINCE_EPOCH.format('pg_catalog.clock_timestamp()')} + {documents.FAR_AHEAD}"

@@ -15,7 +15,7 @@ from lockctl.locks.inspect import is_match
 from lockctl.stores.postgresql import inspect, queue
 from lockctl.stores.postgresql.layout import text
 from lockctl.stores.postgresql.scope import LOCKS
-from lockctl.stores.postgresql.tokens import DURABLE, FLOOR, FRESH, PAGE, SINCE_EPOCH
+from lockctl.stores.postgresql.tokens import FLOOR, FRESH, PAGE, SINCE_EPOCH, WRITES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _forget(address: Address, fence: Fence, session: Session, name: str, older_t
     )
     values = (key.text, full_name, full_name, older_than)
     raising = (
-        f"{FRESH}{DURABLE}WITH seen AS MATERIALIZED (SELECT f.token FROM {fence.quoted} AS f WHERE {which}),"
+        f"{WRITES}WITH seen AS MATERIALIZED (SELECT f.token FROM {fence.quoted} AS f WHERE {which}),"
         f" raised AS (INSERT INTO {fence.quoted} AS floor (key, token) SELECT '{FLOOR}', token FROM seen"
         " ON CONFLICT (key) DO UPDATE SET token = EXCLUDED.token WHERE floor.token < EXCLUDED.token)"
         " SELECT token FROM seen"

@@ -13,6 +13,7 @@ from lockctl.stores.postgresql import queue
 from lockctl.stores.postgresql.layout import FORBIDDEN
 from lockctl.stores.postgresql.scope import is_key
 from lockctl.stores.postgresql.session import SqlError
+from lockctl.stores.postgresql.tokens import FRESH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _ask(observer: Observer, name: str, seen: Holder, wanted: Revocation, deadli
     mark = queue.mark(seen.owner or "")
     fence = observer.fence
     sql = (
-        "UPDATE {} AS h SET revocation = %s WHERE h.key = %s AND h.owner = %s AND h.token = %s AND EXISTS"
+        f"{FRESH}UPDATE {{}} AS h SET revocation = %s WHERE h.key = %s AND h.owner = %s AND h.token = %s AND EXISTS"
         " (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
         f" WHERE {is_key(key)} AND l.granted AND left(a.application_name, %s) = %s)"
         " RETURNING GREATEST(h.token, (SELECT max(f.token) FROM {} f WHERE f.key = h.key))"

@@ -11,6 +11,7 @@ from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.stores.postgresql.layout import FORBIDDEN, NO_COLUMN, NO_TABLE, text
 from lockctl.stores.postgresql.session import SqlError
+from lockctl.stores.postgresql.tokens import FRESH
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -68,7 +69,7 @@ def mend(names: Names, session: Session, error: SqlError, sql: str, deadline: De
     elif error.code == NO_COLUMN and any(name in str(error) for name in NEW_COLUMNS):
         statement = ALTER.format(names.table)
         try:
-            session.ask(statement, deadline)
+            session.ask(FRESH + statement, deadline)
         except SqlError as refusal:
             if refusal.code == FORBIDDEN:
                 raise ConfigError(
@@ -83,7 +84,7 @@ def create(session: Session, table: Table, place: str, deadline: Deadline) -> No
     """Make *table* at *place*, its name with or without a schema. Raises ``ConfigError`` if we may not."""
     statement = f"CREATE TABLE IF NOT EXISTS {place} ({table.columns})"
     try:
-        session.ask(statement, deadline)
+        session.ask(FRESH + statement, deadline)
     except SqlError as error:
         if error.code in EXISTS:
             return

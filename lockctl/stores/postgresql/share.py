@@ -19,7 +19,7 @@ from lockctl.stores.postgresql import queue, scope
 from lockctl.stores.postgresql.layout import MOST_SLOTS, bigint, text
 from lockctl.stores.postgresql.scope import Ways, is_key
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import FRESH, SHORT, SINCE_EPOCH, UPSERT, Drawn, Entry, OnHold
+from lockctl.stores.postgresql.tokens import SHORT, SINCE_EPOCH, UPSERT, Drawn, Entry, OnHold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def join(
         f" WHERE {is_key(key)} AND l.granted AND left(a.application_name, {len(queue.OURS)}) = '{queue.OURS}'"
     )
     sql = (
-        f"{FRESH}{UPSERT.format(fence.quoted)};"
+        f"{UPSERT.format(fence.quoted)};"
         # whose session has ended, or gave it back
         f" DELETE FROM {holders} WHERE key = %s AND owner <> ALL (ARRAY({alive}));"
         # the document says whether the row is ours: if not, a name was in the way, or the lock is on hold

@@ -35,8 +35,9 @@ DURABLE = (
     "SELECT pg_catalog.set_config('synchronous_commit', CASE WHEN pg_catalog.current_setting('synchronous_commit')"
     " IN ('off', 'local') THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END, true); "
 )
-# each statement of several sees what was committed before it, whatever is usual here
+# each statement of several sees what was committed before it, and may write, whatever is usual here
 FRESH = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; "
+WRITES = FRESH + DURABLE  # for the writes of a session that was not prepared as that of a lock is
 INTO = "INSERT INTO {0} AS fence (key, name, token, owner, document, taken_at)"
 ROW = f"%s, %s, {FIRST}, %s, %s, pg_catalog.clock_timestamp()"
 # a name that has the key of another would exclude it, and nobody gets a lock that is on hold: no row comes back then
@@ -47,7 +48,7 @@ RAISE = (
     " rests_until = NULL WHERE (fence.name IS NULL OR EXCLUDED.name IS NULL OR fence.name = EXCLUDED.name)"
     " AND (fence.rests_until IS NULL OR fence.rests_until <= pg_catalog.clock_timestamp())"
 )
-UPSERT = f"{DURABLE}{INTO} VALUES ({ROW}){RAISE}"
+UPSERT = f"{WRITES}{INTO} VALUES ({ROW}){RAISE}"
 SINCE_EPOCH = "extract(epoch FROM {})::float8"
 TAKE = f"{UPSERT} RETURNING token, pg_catalog.pg_backend_pid(), {SINCE_EPOCH.format('taken_at')}"
 # the same if a statement before has got the lock: another one than that, so it sees what was committed until then
@@ -182,7 +183,7 @@ class Fence(Names):
         """
         first = FIRST.format(self.quoted)
         sql = (
-            f"{DURABLE}WITH holder AS MATERIALIZED ({holder}),"
+            f"{WRITES}WITH holder AS MATERIALIZED ({holder}),"
             f" bumped AS (INSERT INTO {self.quoted} AS fence (key, name, token) SELECT %s, %s, {first}"
             " WHERE EXISTS (SELECT FROM holder) ON CONFLICT (key) DO UPDATE SET token = fence.token + 1,"
             " rests_until = CASE WHEN fence.owner = %s THEN NULL ELSE fence.rests_until END RETURNING token)"
@@ -192,7 +193,9 @@ class Fence(Names):
 
     def know(self, session: Session, key: Key, name: str | None, deadline: Deadline) -> None:
         """Have a row of a lock that nobody has taken, so that what else is kept of it is found by its name."""
-        sql = f"INSERT INTO {self.quoted} (key, name, token) VALUES (%s, %s, {FIRST}) ON CONFLICT (key) DO NOTHING"
+        sql = (
+            f"{FRESH}INSERT INTO {self.quoted} (key, name, token) VALUES (%s, %s, {FIRST}) ON CONFLICT (key) DO NOTHING"
+        )
         self.ask(session, sql.format(self.quoted), deadline, (key.text, name))
 
     def revocation_column(self) -> str:

@@ -45,6 +45,16 @@ def held_by(client: PostgresqlBackend) -> Holder:
     return holder
 
 
+@contextlib.contextmanager
+def reading(place: Place) -> Iterator[str]:
+    """A user whose transactions only read, and see one state of the data, unless they say otherwise."""
+    with place.user() as user:
+        place.command(f"grant create on schema {place.schema} to {user}")
+        for name, usual in (("read_only", "on"), ("isolation", "serializable")):
+            place.command(f"alter role {user} set default_transaction_{name} = {usual}")
+        yield user
+
+
 def end_rest(client: PostgresqlBackend) -> int | None:
     return client.revoke("nightly", held_by(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
 
@@ -88,6 +98,25 @@ def test_the_plain_path_asks_no_more_than_it_did(place: Place, monkeypatch: pyte
     sent.clear()
     take(other, late)
     assert len(sent) == 2, "the lock, and its token"
+
+
+@SCOPES
+def test_all_is_kept_for_a_user_whose_transactions_usually_only_read(place: Place, scope: str) -> None:
+    with reading(place) as user:
+        holder, other = place.client(user=user, scope=scope), place.client(user=user)
+        grant = take(holder, claim(command=("make",)))
+        other.note_success(grant, timeout=LIMIT)
+        other.remember("nightly", a_run(), timeout=LIMIT)
+        assert other.last_success("nightly", timeout=LIMIT) == grant.at
+        assert len(other.history("nightly", timeout=LIMIT)) == 1
+        other.revoke("nightly", held_by(other), Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+        with pytest.raises(LeaseRevoked):
+            holder.renew(grant, timeout=LIMIT)
+        holder.release(grant, timeout=LIMIT, hold=60.0)
+        assert end_rest(other)
+        later = take(holder, claim())
+        assert end_rest(other)
+        assert later.token > grant.token
 
 
 @SCOPES
