@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lockctl.fence.stores.cells import CellMarks
 from lockctl.stores.kubernetes.cell import KubernetesCells
-from lockctl.stores.kubernetes.protocol import PARAMETERS, Leases, prefix
+from lockctl.stores.kubernetes.layout import prefix
+from lockctl.stores.kubernetes.protocol import PARAMETERS, Leases
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen
 from lockctl.model import Capabilities, Cost
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 LONGEST_PREFIX = 300  # bytes
+# what an answer may have: another has nothing of it, and would be that of an item that is not there
+ANSWER = frozenset(("Item", "Attributes", "ConsumedCapacity", "ItemCollectionMetrics"))
 
 
 class DynamoDbCells(Cells):
@@ -40,9 +42,13 @@ class DynamoDbCells(Cells):
 
     def read(self, key: str, deadline: Deadline) -> Seen:
         """See ``Cells``."""
-        content, at = self._table.ask("GetItem", {**self._key(key), "ConsistentRead": True}, deadline)
+        content, at = self._asked("GetItem", {**self._key(key), "ConsistentRead": True}, deadline)
         item = content.get("Item")
-        return layout.read(item, at, self.clock_error) if isinstance(item, dict) else Seen(None, None, at)
+        if item is None:
+            return Seen(None, None, at)
+        if not isinstance(item, dict) or layout.text(item, self._table.key) != layout.item_key(key):
+            raise self._strange()
+        return layout.read(item, at, self.clock_error)
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
         """See ``Cells``. What other programs keep in the item stays there."""
@@ -72,7 +78,10 @@ class DynamoDbCells(Cells):
         fields: dict[str, Any] = {"ConsistentRead": True}
         while True:
             content, at = self._table.ask("Scan", fields, deadline)
-            for item in content.get("Items") or ():
+            items = content.get("Items")
+            if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+                raise self._strange()
+            for item in items:
                 name = layout.text(item, self._table.key)
                 if name is None:
                     missing = f"its items have no text {printable(self._table.key)}"
@@ -114,12 +123,21 @@ class DynamoDbCells(Cells):
         if values:
             fields["ExpressionAttributeValues"] = values
         try:
-            self._table.ask(operation, {**fields, "ConditionExpression": condition}, deadline)
+            self._asked(operation, {**fields, "ConditionExpression": condition}, deadline)
         except Refused as refused:
             if refused.code == NOT_MET:
                 return False
             raise
         return True
+
+    def _asked(self, operation: str, fields: dict[str, Any], deadline: Deadline) -> tuple[dict[str, Any], float]:
+        content, at = self._table.ask(operation, fields, deadline)
+        if not ANSWER.issuperset(content):
+            raise self._strange()
+        return content, at
+
+    def _strange(self) -> BackendUnavailable:
+        return BackendUnavailable(f"{self.where}: the answer is not that of DynamoDB")
 
 
 class DynamoDbBackend(CellBackend):

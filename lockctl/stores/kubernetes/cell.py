@@ -13,8 +13,8 @@ from lockctl.locks.driver import Cells, Seen, jittered, sleep
 from lockctl.locks.lock_cells import LOCK
 from lockctl.model import Capabilities
 from lockctl.stores.kubernetes import layout
-from lockctl.stores.kubernetes.layout import KIND, Version
-from lockctl.stores.kubernetes.protocol import PARAMETERS, Leases, prefix
+from lockctl.stores.kubernetes.layout import KIND, Version, prefix
+from lockctl.stores.kubernetes.protocol import PARAMETERS, Leases
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from lockctl import json_text
+from lockctl.errors import ConfigError
 from lockctl.locks.driver import Seen
 from lockctl.locks.lock_cells import LOCK
 from lockctl.locks.machine import Lock
@@ -27,6 +28,7 @@ KEY, DATA, RECORD, OBSERVED = "lockctl/key", "lockctl/data", "lockctl/record", "
 KIND = "lockctl/kind"  # a label of what is no lock
 FIELDS = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
 KINDS = ("lock", "past", "floor", "domain", "mark")
+LONGEST_PREFIX = 120  # characters
 LONGEST = 200  # characters of a name that is like its key
 SHOWN = 60  # characters of a key in another name
 LONGEST_LEASE = (1 << 31) - 1  # seconds
@@ -39,6 +41,14 @@ class Version(Value):
     number: str
     object: Object
     noted: bool
+
+
+def prefix(path: str) -> str:
+    """What keys begin with for the path of a URL; raises ``ConfigError``."""
+    found = path.removeprefix("/")
+    if len(found) > LONGEST_PREFIX:
+        raise ConfigError(f"kubernetes: a prefix has at most {LONGEST_PREFIX} characters")
+    return found if not found or found.endswith("/") else found + "/"
 
 
 def object_name(key: str) -> str:
@@ -65,6 +75,25 @@ def cell_key(found: Object) -> str | None:
         return key if object_name(key) == name else None
     key = LOCK + name.replace(".", "/")
     return None if name.startswith(OURS) else key
+
+
+def is_object(found: object) -> bool:
+    """Whether this is an object as an API server has it; in a list it has no ``kind``."""
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(metadata, dict):
+        return False
+    maps = [found.get("spec"), metadata.get("labels"), metadata.get("annotations")]
+    texts = [metadata.get("name"), metadata.get("resourceVersion")]
+    if not all(isinstance(each or {}, dict) for each in maps):
+        return False
+    return all(isinstance(each, str) for each in (*texts, *(maps[2] or {}).values()))
+
+
+def objects(content: Object) -> list[Object] | None:
+    """Those of a list; ``None``: it is none."""
+    items = content.get("items") or []
+    is_list = content.get("kind") == "LeaseList" and isinstance(content.get("metadata") or {}, dict)
+    return items if is_list and isinstance(items, list) and all(map(is_object, items)) else None
 
 
 def read(found: Object, at: float, clock_error: float) -> Seen:

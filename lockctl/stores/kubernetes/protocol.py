@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.stores.kubernetes import access
+from lockctl.stores.kubernetes import access, layout
 from lockctl.url import absolute, take_params
 from lockctl.wire.http import Client, Clients
 
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from lockctl.wire.lines import Lines
 
 PARAMETERS = {"kubeconfig": "", "context": ""}
-LONGEST_PREFIX = 120  # characters
 GROUP = "/apis/coordination.k8s.io/v1"
 VERBS = "get, list, watch, create, update and delete"
-MISSING, CHANGED, GONE = 404, 409, 410
+DOUBTFUL = MISSING, CHANGED, GONE = 404, 409, 410
 JSON = (("Content-Type", "application/json"), ("Accept", "application/json"))
 
 
@@ -67,11 +66,14 @@ class Leases:
     def get(self, name: str, deadline: Deadline) -> tuple[Object | None, float]:
         """An object, ``None`` if it is absent, and the time in whole seconds at which the server said so."""
         try:
-            return self._ask("GET", f"/{name}", None, deadline)
+            found, at = self._ask("GET", f"/{name}", None, deadline)
         except Refused as refused:
             if refused.status != MISSING:
                 raise
             return None, refused.at
+        if found.get("kind") != "Lease" or not layout.is_object(found) or found["metadata"]["name"] != name:
+            raise self._strange("that object")
+        return found, at
 
     def create(self, made: Object, deadline: Deadline) -> bool:
         """Whether an object was made, which it was unless there is one."""
@@ -94,7 +96,7 @@ class Leases:
         rest = ""
         while True:
             content, at = self._ask("GET", query + rest, None, deadline)
-            for item in content.get("items") or ():
+            for item in self._items(content):
                 yield item, at
             going_on = (content.get("metadata") or {}).get("continue")
             if not going_on:
@@ -104,7 +106,7 @@ class Leases:
     def named(self, name: str, deadline: Deadline) -> tuple[Object | None, str]:
         """An object, and the version of the whole collection, from which a watch goes on."""
         content, _ = self._ask("GET", f"?fieldSelector={quoted(f'metadata.name={name}')}", None, deadline)
-        items = content.get("items") or ()
+        items = self._items(content)
         return (items[0] if items else None), str((content.get("metadata") or {}).get("resourceVersion") or "")
 
     def watch(self, name: str, since: str, deadline: Deadline) -> Lines:
@@ -144,12 +146,21 @@ class Leases:
 
     def _done(self, method: str, target: str, body: Object, deadline: Deadline) -> bool:
         try:
-            self._ask(method, target, body, deadline)
+            content, _ = self._ask(method, target, body, deadline)
         except Refused as refused:
             if refused.status == CHANGED or (refused.status == MISSING and method != "POST"):
                 return False
             raise
+        if content.get("kind") not in ("Lease", "Status"):
+            raise self._strange("what became of a change")
         return True
+
+    def _items(self, content: Object) -> tuple[Object, ...]:
+        """Those of a list."""
+        items = layout.objects(content)
+        if items is None:
+            raise self._strange("a list of leases")
+        return tuple(items)
 
     def _ask(
         self, method: str, target: str, body: Object | None, deadline: Deadline, *, whole: bool = False
@@ -194,7 +205,8 @@ class Leases:
             content = json_text.parse(answer.body)
         except ValueError:
             content = None
-        if not isinstance(content, dict):
+        # anything on the way may say that there is no such thing
+        if not isinstance(content, dict) or (answer.status in DOUBTFUL and content.get("kind") != "Status"):
             if answer.status in (401, 403):
                 return {}
             said = f"{self.where}: the answer ({answer.status}) is not that of an API server: {answer.excerpt()}"
@@ -205,6 +217,9 @@ class Leases:
         if answer.date is None:
             raise BackendUnavailable(f"{self.where}: an answer without a date: is that an API server?")
         return answer.date
+
+    def _strange(self, wanted: str) -> BackendUnavailable:
+        return BackendUnavailable(f"{self.where}: the answer is not {wanted}: is that an API server?")
 
     def _refusal(self, status: int, content: dict[str, Any]) -> BackendUnavailable | Refused:
         reason = printable(str(content.get("message") or "")[:200])
@@ -227,14 +242,6 @@ def quoted(text: str) -> str:
     return "".join(
         chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in text.encode("utf-8", "replace")
     )
-
-
-def prefix(path: str) -> str:
-    """What keys begin with for the path of a URL; raises ``ConfigError``."""
-    found = path.removeprefix("/")
-    if len(found) > LONGEST_PREFIX:
-        raise ConfigError(f"kubernetes: a prefix has at most {LONGEST_PREFIX} characters")
-    return found if not found or found.endswith("/") else found + "/"
 
 
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")

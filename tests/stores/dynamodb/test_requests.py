@@ -164,6 +164,25 @@ def test_an_answer_that_is_not_dynamodbs_is_an_outage(between: HttpProxy, opened
             backend.try_acquire(claim(), timeout=LIMIT)
 
 
+@pytest.mark.parametrize(
+    "body", [b'{"message": "not found"}', b'{"status": "ok", "Items": [1]}', b'{"Item": {"a": {"S": "1"}}, "Items": 1}']
+)
+def test_what_stands_before_dynamodb_says_nothing_about_a_lock(between: HttpProxy, opened: Open, body: bytes) -> None:
+    backend = opened(place(between))
+    grant = take(backend, claim())
+    between.look = lambda _: (200, refusal("")[1], body)
+    for step in (
+        lambda: backend.renew(grant, timeout=LIMIT),
+        lambda: backend.try_acquire(claim(), timeout=LIMIT),
+        lambda: backend.inspect("nightly", timeout=LIMIT),
+        lambda: list(backend.list("*", timeout=LIMIT)),
+    ):
+        with pytest.raises(BackendUnavailable, match="not that of DynamoDB"):
+            step()
+    between.look = lambda _: None
+    assert backend.renew(grant, timeout=LIMIT).token == grant.token
+
+
 def test_a_table_with_another_key_is_named(dynamodb_server: DynamoDb, opened: Open) -> None:
     dynamodb.make_table(dynamodb_server, "terraform", "LockID")
     url = dynamodb.place(dynamodb_server.address).replace("locks", "terraform")

@@ -182,6 +182,38 @@ def test_a_server_that_has_too_much_to_do_is_an_outage(kubernetes_server: Kubern
         backend.renew(grant, timeout=LIMIT)
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b'{"message": "no route matched"}'),
+        (404, b"{}"),
+        (409, b'{"error": {"code": 409}}'),
+        (200, b"{}"),
+        (200, b'{"status": "ok", "metadata": 3, "items": [1]}'),
+        (200, b'{"kind": "Lease", "metadata": {"name": "another", "resourceVersion": "1"}}'),
+        (200, b'{"kind": "LeaseList", "items": [{"metadata": {"name": "a"}}]}'),
+    ],
+)
+def test_what_stands_before_an_api_server_says_nothing_about_a_lock(
+    kubernetes_server: Kubernetes, opened: Open, status: int, body: bytes
+) -> None:
+    strange: list[Answer] = []
+    with HttpProxy(kubernetes_server.address, lambda _: strange[0] if strange else None) as proxy:
+        backend = opened(kubernetes_server.behind(proxy.address, os.urandom(6).hex()))
+        grant = take(backend, claim())
+        strange.append((status, [("Date", "Thu, 26 Nov 2026 00:00:00 GMT")], body))
+        for step in (
+            lambda: backend.renew(grant, timeout=LIMIT),
+            lambda: backend.try_acquire(claim(), timeout=LIMIT),
+            lambda: backend.inspect("nightly", timeout=LIMIT),
+            lambda: list(backend.list("*", timeout=LIMIT)),
+        ):
+            with pytest.raises(BackendUnavailable, match="API server"):
+                step()
+        strange.clear()
+        assert backend.renew(grant, timeout=LIMIT).token == grant.token
+
+
 def test_a_namespace_that_is_not_there_is_named(kubernetes_server: Kubernetes, opened: Open) -> None:
     place = kubernetes_server.place.replace(f"//{NAMESPACE}/", "//elsewhere/")
     with pytest.raises(ConfigError, match='namespaces "elsewhere" not found'):
