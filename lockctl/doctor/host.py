@@ -13,6 +13,7 @@ from lockctl.doctor import installation
 from lockctl.errors import LockctlError
 from lockctl.finding import Check, Examination
 from lockctl.supervise import contain, tree
+from lockctl.supervise.signals import keep_statuses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ CHECKS = (
 def examine(environ: Mapping[str, str]) -> list[Finding]:
     """What is found on this host."""
     found = Examination(f"host {os.uname().nodename}", 0.0)
+    keep_statuses()
     _check_kernel(found)
     _check_proc(found)
     _check_containment(found)

@@ -41,6 +41,14 @@ def signal_name(signum: int) -> str:
     return f"signal {signum}"
 
 
+def keep_statuses() -> bool:
+    """Have children be waited for: where their ends were ignored the kernel reaps them itself; whether they were."""
+    ignored = _signal.getsignal(_signal.SIGCHLD) is _signal.SIG_IGN
+    if ignored:
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    return ignored
+
+
 class Signals:
     """Everything that is sent to this process from here on.
 
@@ -53,11 +61,8 @@ class Signals:
         *inherited*: ``original_mask`` and ``child_ignored`` of a program that was replaced by this one.
         """
         mask = frozenset(map(int, _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())))
-        ignored = _signal.getsignal(_signal.SIGCHLD) is _signal.SIG_IGN
+        ignored = keep_statuses()
         self.original_mask, self.child_ignored = (mask, ignored) if inherited is None else inherited
-        if ignored:
-            # else the kernel reaps children itself and their statuses are lost
-            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         # the end of a child is no reason to break off a request: a library may run programs to log in
         self.descriptor = kernel.signal_descriptor(_all_but(_signal.SIGCHLD))
         self.ignored = frozenset(signum for signum in ENDS_A_WAIT if _signal.getsignal(signum) is _signal.SIG_IGN)

@@ -120,6 +120,12 @@ def test_it_works_when_the_parent_ignores_sigchld(lockctl, after, line):
     assert done.returncode == 6
 
 
+def test_doctor_sees_what_became_of_its_children_when_the_parent_ignores_sigchld(lockctl, after):
+    launcher = after("signal.signal(signal.SIGCHLD, signal.SIG_IGN)")
+    done = launcher(lockctl.command, "doctor")
+    assert "an orphan was killed" in done.stdout, done.stderr
+
+
 def test_a_child_of_the_parent_that_became_lockctl_is_left_alone(lockctl, after, locks):
     """A shell's `sleep 60 & exec lockctl run ...`: the sleep is not of the job."""
     launcher = after("")

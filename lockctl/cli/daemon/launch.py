@@ -23,7 +23,7 @@ from lockctl.cli.writing import write_at_once
 from lockctl.errors import ConfigError, Interrupted, LockctlError
 from lockctl.names import printable
 from lockctl.supervise import tree
-from lockctl.supervise.signals import Signals
+from lockctl.supervise.signals import Signals, keep_statuses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +46,7 @@ def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], envi
         raise ConfigError(f"cannot write {printable(remains.path('.log'))}: {failure.strerror}") from None
     fcntl.flock(log, fcntl.LOCK_EX)  # for as long as the daemon, its guard or its command lives
     acquirer = os.getpid()
+    keep_statuses()
     try:
         pid = os.fork()
     except OSError as failure:

@@ -102,7 +102,10 @@ def _stand_between(directory: int, file: str, old: int) -> None:
     """
     pid = os.fork()
     if pid:
-        os.waitpid(pid, 0)
+        try:
+            os.waitpid(pid, 0)
+        except ChildProcessError:
+            return  # the ends of children are ignored: that one has come, too
         return
     try:
         os.setsid()
