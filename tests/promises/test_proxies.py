@@ -46,7 +46,7 @@ def between(request: pytest.FixtureRequest) -> Iterator[tuple[HttpProxy, str]]:
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize("status", [404, 410])
+@pytest.mark.parametrize("status", [200, 301, 403, 404, 409, 410, 412])
 def test_a_lock_is_not_gone_because_a_proxy_says_so(status: int, text: bytes, between: tuple[HttpProxy, str]) -> None:
     proxy, place = between
     client = open_backend(parse_url(place))

@@ -226,8 +226,6 @@ class Leases:
         said = f"{self.where}: {printable(str(content.get('reason') or 'refused'))[:40]} ({status})"
         if status == 429:
             return BackendUnavailable(f"{said}: the API server has too much to do")
-        if status == MISSING and content.get("reason") != "NotFound":
-            return BackendUnavailable(f"{said}: that is not the answer of an API server")
         if status >= 500 or status in (408, GONE):
             return BackendUnavailable(f"{said}: {reason}" if reason else said)
         if status == 401:
