@@ -69,9 +69,18 @@ def load_records(scheme: str) -> None:
 
 
 def load_doctor(scheme: str) -> Any:
-    """The module that looks for what would break locks at URLs of this scheme. Raises ``ConfigError``."""
+    """The module that looks for what would break locks at URLs of this scheme; ``None``: its store has none.
+
+    Raises ``ConfigError``.
+    """
     load(scheme)
-    return __import__(SCHEMES[scheme].rpartition(".")[0] + ".doctor", fromlist=["examine"])
+    module = SCHEMES[scheme].rpartition(".")[0] + ".doctor"
+    try:
+        return __import__(module, fromlist=["examine"])
+    except ModuleNotFoundError as missing:
+        if missing.name != module:
+            raise
+        return None
 
 
 def load_marks(scheme: str) -> Any:

@@ -44,6 +44,12 @@ CLOCK = Check(
     "timedatectl set-ntp true, on this host and on the server",
 )
 CHECKS = (REACHABLE, LIBRARY, LEASE, ROUND_TRIP, CLOCK)
+# not among CHECKS: no store that is delivered lacks them
+NO_CHECKS = Check(
+    "backend.checks",
+    "Nobody has looked for what would break a lock there.",
+    "write a doctor.py for this store: step 10 in CONTRIBUTING.md",
+)
 
 
 def examine(url: Url, ttl: float) -> list[Finding]:
@@ -53,6 +59,9 @@ def examine(url: Url, ttl: float) -> list[Finding]:
         url = secret.resolve(url)
     registry.load(url.scheme)
     found = Examination(printable(str(url)), ttl)
+    if module is None:
+        found.judge(NO_CHECKS, f"there are no checks for this store ({url.scheme}:)", warns=True)
+        return found.findings
     deadline = Deadline(LIMIT)
     try:
         # some libraries obey no deadline
@@ -73,7 +82,7 @@ def checks() -> Iterator[Check]:
     """All that is looked for in backends, those of all technologies."""
     yield from CHECKS
     for module in dict.fromkeys(registry.load_doctor(scheme) for scheme in registry.SCHEMES):
-        yield from module.CHECKS
+        yield from module.CHECKS if module else ()
 
 
 def judge_times(scheme: str, found: Examination) -> None:

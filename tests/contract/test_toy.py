@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from lockctl import registry
+from lockctl.cli.commands import cli
 from lockctl.url import parse_url
 from tests.contract.cells import CellHarness
 from tests.contract.suite import BackendContract
@@ -86,6 +88,23 @@ def harness(toy: Any) -> Iterator[ToyHarness]:
 
 class TestToy(BackendContract):
     """Every promise."""
+
+
+@pytest.mark.usefixtures("toy")
+def test_doctor_of_a_store_without_checks_says_so_in_one_line(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["doctor", "-b", f"toy://{tmp_path}/cells", "--ttl", "30s"])
+    (line,) = [line for line in done.stdout.splitlines() if "backend." in line]
+    assert line.strip() == f"warn  {'backend.checks':25}there are no checks for this store (toy:)"
+
+
+def test_a_fault_in_a_doctor_is_not_taken_for_a_missing_one(toy: Any) -> None:
+    doctor = Path(toy.__file__).with_name("doctor.py")
+    doctor.write_text("import no_such_library\n")
+    try:
+        with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+            registry.load_doctor("toy")
+    finally:
+        doctor.unlink()
 
 
 def test_a_driver_is_as_short_as_the_page_says() -> None:
