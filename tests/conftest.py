@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -25,6 +29,7 @@ pytest_plugins = ["tests.servers.fixtures"]
 IN_CI = bool(os.environ.get("CI"))
 
 
+ROOT = Path(__file__).resolve().parents[1]
 STARTS = {"lockctl", "start_server", "start_proxy", "certificates"}  # fixtures of tests that start programs
 
 
@@ -33,9 +38,20 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all tests are collected: none of that is garbage
     config.addinivalue_line("markers", "slow: waits for long or starts programs, without a fixture that says so")
     config.addinivalue_line("markers", "quick: given to every test that starts no program and does not wait for long")
+    if installed_from() not in {None, ROOT}:
+        os.environ["PYTHONPATH"] = str(ROOT)  # the command is that of an environment shared with another clone
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+def installed_from() -> Path | None:
+    """The tree whose code the installed `lockctl` runs; ``None``: it was copied, or is not installed."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        origin = json.loads(metadata.distribution("lockctl").read_text("direct_url.json") or "{}")
+        if origin.get("dir_info", {}).get("editable"):
+            return Path(unquote(urlsplit(origin["url"]).path)).resolve()
+    return None
 
 
 def pytest_collection_finish() -> None:
