@@ -1,5 +1,5 @@
-# Two commands for a fresh machine: `make demo` and `make test`. Everything is made below .venv and
-# .servers, except Debian packages of tools that tests need: as root they are installed, else named.
+# Two commands for a fresh machine: `make demo` and `make test`. Everything is made in this directory, except Debian
+# packages of tools that tests need: as root they are installed, else named. CONTRIBUTING.md says where.
 
 PYTHON ?= python3
 VENV := .venv

@@ -6,6 +6,7 @@ import fcntl
 import importlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -105,6 +106,13 @@ def test_a_fault_in_a_doctor_is_not_taken_for_a_missing_one(toy: Any) -> None:
             registry.load_doctor("toy")
     finally:
         doctor.unlink()
+
+
+@pytest.mark.parametrize("words", [("check",), ("format", "--check")], ids=["check", "format"])
+def test_the_code_passes_the_lint_of_the_product(words: tuple[str, ...]) -> None:
+    ruff = [sys.executable, "-m", "ruff", *words, "--stdin-filename", "lockctl/stores/memory/toy.py", "-"]
+    done = subprocess.run(ruff, input=code(), cwd=PAGE.parent, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_driver_is_as_short_as_the_page_says() -> None:

@@ -1,4 +1,8 @@
-"""The backends that the fault tests run on. A later backend is one more entry here and nothing else."""
+"""The backends that the tests of faults, fleets and promises run on, with places for their locks.
+
+A new backend gets an entry in ``PLACES``, and in ``TWINS`` if its lock is that of ``CellBackend``. Its server, its contract and
+what harms it are elsewhere: step 9 of CONTRIBUTING.md names all places.
+"""
 
 from __future__ import annotations
 
