@@ -72,7 +72,8 @@ SETTINGS = (
         ("-t", "--ttl"),
         DURATION,
         "30s",
-        "Length of the lease: how long it lasts without a renewal; at least 1s.",
+        "Length of the lease, which lockctl renews all the time: how long the lock of a host that vanishes stays taken,"
+        " and how long a job survives a store that does not answer. At least 1s.",
         metavar="DURATION",
     ),
     Setting(
@@ -130,8 +131,10 @@ SETTINGS = (
         ("--contain",),
         CHOICE,
         "no",
-        "Run the job in a pid namespace, so that the kernel kills all of it when lockctl is killed: if this is root and"
-        " the system allows it (auto), or else refuse to run (require). See CONTAINED JOBS.",
+        "Have the kernel kill every process of the job, daemons too, even if both processes of lockctl are killed at"
+        " once: the job runs in a pid namespace and sees only its own processes. 'auto': only where lockctl is root"
+        " and the system allows it; 'require': where that is impossible, nothing runs. See CONTAINED JOBS in"
+        " lockctl-run(1).",
         metavar="no|auto|require",
         choices=("no", "auto", "require"),
     ),
@@ -148,8 +151,8 @@ SETTINGS = (
         ("--min-hold",),
         DURATION,
         "0",
-        "Keep the lock at least this long after it was acquired, even if the command ends earlier; no process"
-        " stays behind.",
+        "Keep the lock at least this long after it was acquired, even if the command ends earlier; lockctl does not"
+        " wait for that, but exits.",
         metavar="DURATION",
     ),
     Setting(
@@ -158,7 +161,7 @@ SETTINGS = (
         SPAN,
         "0",
         "Skip the command, as if the lock were held, if it already succeeded under this lock in the current period of"
-        " this length. Periods are counted from the epoch.",
+        " this length. Periods are counted from 1970 in UTC: those of 1h begin at each full hour.",
         metavar="DURATION",
     ),
     Setting(
@@ -170,7 +173,11 @@ SETTINGS = (
         metavar="N",
     ),
     Setting(
-        "shared", ("--shared",), FLAG, "", "Acquire a shared (read) lock, which excludes only claims without --shared."
+        "shared",
+        ("--shared",),
+        FLAG,
+        "",
+        "Acquire a shared (read) lock: all who use --shared may hold it at once, and exclude others.",
     ),
     Setting(
         "restart",
@@ -184,7 +191,7 @@ SETTINGS = (
         ("--splay",),
         DURATION,
         "0",
-        "Sleep a random time up to this before acquiring.",
+        "First sleep a random time up to this, so that many hosts do not ask for the lock in the same second.",
         metavar="DURATION",
     ),
     Setting(
@@ -192,8 +199,8 @@ SETTINGS = (
         ("--guarantee",),
         CHOICE,
         "efficiency",
-        "Purpose of the lock: to avoid double work, or to avoid corruption. 'correctness' refuses, before"
-        " anything runs, a backend or setting that cannot fence.",
+        "Purpose of the lock: to avoid double work, or to avoid corruption. With 'correctness' nothing runs if this"
+        " backend or a setting cannot promise that fencing tokens only grow.",
         metavar="efficiency|correctness",
         choices=("efficiency", "correctness"),
     ),
@@ -219,8 +226,8 @@ SETTINGS = (
         ("--fence",),
         FILE,
         "",
-        "Register the fencing token at RESOURCE before starting the command, so that it refuses older tokens: a path,"
-        " or a URL of lockctl-fence(1). If that fails, nothing runs (69, 77 or 78).",
+        "Register the fencing token at RESOURCE, a path or a URL of lockctl-fence(1), before starting the command: from"
+        " then on it refuses earlier holders. If that fails, nothing runs (69, 77 or 78).",
         metavar="RESOURCE",
     ),
     Setting(
@@ -236,8 +243,8 @@ SETTINGS = (
         ("--redact",),
         PATTERNS,
         "",
-        "Hide what matches this regular expression, or its groups, where others see the command; may be given several"
-        " times. Passwords and tokens in their usual places are always hidden.",
+        "Hide what matches this regular expression where others see the command; if it has groups, only what these"
+        " match. May be given several times. Passwords and tokens in their usual places are always hidden.",
         metavar="PATTERN",
     ),
     Setting(
@@ -245,7 +252,8 @@ SETTINGS = (
         ("--report",),
         FILE,
         "",
-        "Write the outcome to this file as JSON, atomically, even if nothing ran.",
+        "At the end, replace this file by the result as JSON: whether the command ran, or why not, its exit status, how"
+        " long it took, and more.",
         metavar="FILE",
     ),
     Setting(
@@ -261,7 +269,8 @@ SETTINGS = (
         ("--log",),
         FILE,
         "",
-        "Write the messages there, too: to syslog, to the journal of systemd, or to the end of a file.",
+        "Write the messages not only to stderr, but also to syslog, to the journal of systemd, or to the end of this"
+        " file.",
         metavar="syslog|journald|FILE",
     ),
     Setting(
@@ -273,8 +282,15 @@ SETTINGS = (
         metavar="text|json",
         choices=("text", "json"),
     ),
-    Setting("verbose", ("-v", "--verbose"), FLAG, "", "Print what lockctl does."),
-    Setting("quiet", ("-q", "--quiet"), FLAG, "", "Print only errors that kept the command from running."),
+    Setting("verbose", ("-v", "--verbose"), FLAG, "", "Print each step, not only what went wrong."),
+    Setting(
+        "quiet",
+        ("-q", "--quiet"),
+        FLAG,
+        "",
+        "Print only errors because of which nothing ran. That the lock is held, or that a command was stopped, is told"
+        " by the exit status alone.",
+    ),
     Setting(
         "config",
         ("--config",),
