@@ -1,4 +1,4 @@
-"""The entry point: the lean road for ``run``, click for everything else, one place for what went wrong."""
+"""The entry point: the fast path for ``run``, click for everything else, one place for what went wrong."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ OUT_OF_THE_WAY = 512  # lowest number of the lock's descriptor in the command: s
 
 
 class Child:
-    """The command before and while it is executed: forked, and waiting for the word to go.
+    """The command before and while it is executed: forked, and waiting for the order to start.
 
     It is forked while the lock is being taken or waited for, because a fork of the interpreter takes as long as the
-    lock. It executes nothing without the word: it ends with the guard, and when the guard has no word for it.
+    lock. It executes nothing without that order: it ends with the guard, and when the guard has none for it.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Child:
         try:
             os.setpgid(self.pid, group)  # from here: where it is contained, it does not see the group
         except ProcessLookupError:
-            pass  # killed: found out when it gets the word
+            pass  # killed: found out when it gets the order
 
     def go(self, variables: tuple[bytes, ...], lock_descriptors: tuple[int, ...]) -> bool:
         """Have it executed, with these variables (``NAME=content``) added; ``False``: it is gone, or was not told.
@@ -96,12 +96,12 @@ def _become_command(
     environment: dict[str, str],
     signals: Signals,
 ) -> int:
-    """In the child: wait for the word and execute; returns only the errno of a failure, 0 if it was not needed."""
+    """In the child: wait for the order and execute; returns only the errno of a failure, 0 if it was not needed."""
     try:
         kernel.set_death_signal(_signal.SIGKILL)
         if os.getppid() != guard:
             return 0  # the guard died before the kernel was told: nobody would watch
-        frames = _await_word(link, signals, words, environment)
+        frames = _await_order(link, signals, words, environment)
         if not frames:
             return 0
         _, (variables,), lock_descriptors = frames[0]
@@ -119,11 +119,11 @@ def _become_command(
     return errno.EINVAL
 
 
-def _await_word(link: Channel, signals: Signals, words: tuple[str, ...], environment: dict[str, str]) -> list[Frame]:
-    """The frames of the word to go; none if it will not come.
+def _await_order(link: Channel, signals: Signals, words: tuple[str, ...], environment: dict[str, str]) -> list[Frame]:
+    """The frames of the order to start; none if it will not come.
 
     What is sent before is not for the command, and is taken away. What is sent after stays, and waits until the
-    command has its own mask: nothing is read once the word is there.
+    command has its own mask: nothing is read once the order is there.
     """
     poll = select.poll()
     poll.register(link.fileno, select.POLLIN)

@@ -1,4 +1,4 @@
-"""The keeper's part of a run: signals in, renewals out, and a second pair of eyes on the guard.
+"""The keeper's part of a run: it receives signals, renews the leases, and watches over the guard.
 
 The guard owns the deadline. If the guard is killed, or does not answer when the last deadline that it
 confirmed has come near, the keeper ends the guard (the kernel then kills the command) and the rest of

@@ -32,7 +32,7 @@ class StandIn:
     pid = 0
 
     def __init__(self, link: Channel) -> None:
-        """The word is said there."""
+        """The order to start is sent there."""
         self._link = link
 
     def go(self, variables: tuple[bytes, ...], lock_descriptors: tuple[int, ...]) -> bool:

@@ -93,7 +93,7 @@ def _children_of_thread(pid: int, thread: str) -> list[int]:
 def _children_by_scan(pid: int) -> list[int]:
     """The same where the list is not to be had.
 
-    A kernel without CONFIG_PROC_CHILDREN, a process that is hidden, or a thread that ended under our eyes.
+    A kernel without CONFIG_PROC_CHILDREN, a process that is hidden, or a thread that ended meanwhile.
     """
     return [child for child, parent in _parents() if parent == pid]
 

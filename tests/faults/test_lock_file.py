@@ -1,4 +1,4 @@
-"""What only the file backend has: a file, at which others have their hands, and a lock that the kernel keeps."""
+"""What only the file backend has: a file, which others can change, and a lock that the kernel keeps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def truncate(file: Path) -> None:
     os.truncate(file, 0)
 
 
-HANDS = [remove, replace, rename_directory, truncate]
+CHANGES = [remove, replace, rename_directory, truncate]
 
 
 @pytest.fixture
@@ -57,28 +57,28 @@ def backend_url(locks: Path) -> str:
     return f"file://{locks}"
 
 
-@pytest.mark.parametrize("hand", HANDS)
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("mode", [(), ("--shared",), ("--slots", "2")], ids=["alone", "shared", "slots"])
 def test_the_job_is_killed_at_once(
-    mode: tuple[str, ...], hand: Callable[[Path], None], lockctl: Lockctl, tmp_path: Path
+    mode: tuple[str, ...], change: Callable[[Path], None], lockctl: Lockctl, tmp_path: Path
 ) -> None:
     said = tmp_path / "said"
     job = ("sh", "-c", 'trap "echo TERM >>$0" TERM; while :; do sleep 0.05; done', str(said))
     holder = lockctl.start_holding("nightly", *mode, "--", *job)
     begun = time.monotonic()
-    hand(lockctl.directory / "nightly")
+    change(lockctl.directory / "nightly")
     assert holder.wait(LIMIT) == 76
     assert time.monotonic() - begun < SOON
     assert not said.exists()  # at once, and not asked first
 
 
-@pytest.mark.parametrize("hand", HANDS)
-def test_on_lost_term_gives_the_job_its_grace(hand: Callable[[Path], None], lockctl: Lockctl, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_on_lost_term_gives_the_job_its_grace(change: Callable[[Path], None], lockctl: Lockctl, tmp_path: Path) -> None:
     said = tmp_path / "said"
     job = ("sh", "-c", 'trap "echo TERM >>$0; exit 3" TERM; while :; do sleep 0.05; done', str(said))
     holder = lockctl.start_holding("nightly", "--on-lost", "term", "-k", "4s", "--", *job)
     begun = time.monotonic()
-    hand(lockctl.directory / "nightly")
+    change(lockctl.directory / "nightly")
     assert holder.wait(LIMIT) == 76
     assert time.monotonic() - begun < SOON + 1
     assert said.read_text() == "TERM\n"

@@ -22,7 +22,7 @@ TIMEOUT = 20.0  # seconds: more than any queue of a test
 BLOCK = b"x" * 65536
 NAP = 0.004  # seconds that a handler needs: long enough for others to come between
 LARGE = 400  # blocks: more than all buffers between a server and a client that does not read
-LIMIT = 15.0  # seconds that a handler waits for the word of a test
+LIMIT = 15.0  # seconds that a handler waits for the signal of a test
 
 
 class Shop:

@@ -12,11 +12,11 @@ from tests.simulation.world import INFINITE, Here
 if TYPE_CHECKING:
     from tests.simulation.record import RunRecord
 
-SLOWEST_EXEC = 0.01  # seconds from the word to go to the first step of the command
+SLOWEST_EXEC = 0.01  # seconds from the order to start to the first step of the command
 
 
 class Job(Process):
-    """One process of a job: the command, parked until it gets the word, or what the command started."""
+    """One process of a job: the command, parked until it gets the order to start, or what the command started."""
 
     def __init__(self, record: RunRecord, parent: Process, *, is_command: bool) -> None:
         super().__init__(parent.system, f"job {record.number}", parent.clock, parent)
@@ -25,11 +25,11 @@ class Job(Process):
         self.dies_with_parent = is_command
         self.failed = Pipe()
         self._lives: list[float] | None = None
-        self._before: list[int] = []  # signals that came between the word and the first step
+        self._before: list[int] = []  # signals that came between the order and the first step
         self._told = False
 
     def execute_soon(self, variables: tuple[bytes, ...]) -> None:
-        """It has the word."""
+        """It has the order to start."""
         world = Here.world
         self._told = True
         self._record.told = variables

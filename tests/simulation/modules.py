@@ -267,7 +267,7 @@ KERNEL = _virtual(
 
 
 class Child:
-    """Stands for ``supervise.child.Child``: a process of a job that waits for the word to go."""
+    """Stands for ``supervise.child.Child``: a process of a job that waits for the order to start."""
 
     make: Callable[[Process], Any]  # the process for a guard: whoever knows the jobs sets it
 

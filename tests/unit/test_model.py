@@ -13,8 +13,8 @@ from lockctl.value import Value
 
 VALUES = [
     item
-    for room in (model, events)
-    for item in vars(room).values()
+    for module in (model, events)
+    for item in vars(module).values()
     if isinstance(item, type) and issubclass(item, Value) and item is not Value
 ]
 ERRORS = [item for item in vars(errors).values() if isinstance(item, type) and issubclass(item, Exception)]

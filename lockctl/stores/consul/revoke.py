@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
-TRIES = 8  # changes of the keys under our eyes
+TRIES = 8  # times that the keys change meanwhile
 
 
 def revoke(agent: Agent, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
-TRIES = 8  # times that the key changes under our eyes before it is left to the next to come
+TRIES = 8  # times that the key changes meanwhile before it is left to the next to come
 MOST = 1 << 31  # a limit beyond this is none
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # file systems whose flock(2) is not, or not always, seen by every process that can open the file
 SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "ceph", "afs", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs")
-TRIES = 100  # replacements of a file under our eyes before something is badly wrong
+TRIES = 100  # times that a file is replaced meanwhile before something is badly wrong
 LEASED = 0.02  # seconds between two tries to open a file that somebody has a lease on
 REVOKING = (1 << 40) + 4  # byte of a lock file, see ``protocol``: who takes the lock away has it locked
 LONGEST = 242  # bytes of a lock file's name: a name has up to 255, and that of its request has 13 more
