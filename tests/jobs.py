@@ -104,6 +104,8 @@ class Lockctl:
         kept = {name: content for name, content in os.environ.items() if not name.startswith("LOCKCTL_")}
         kept.update(LOCKCTL_BACKEND=self.url, XDG_CONFIG_HOME=str(self.directory / ".no-config"))
         kept.update(extra or {})
+        if extra and "PYTHONPATH" in extra and "PYTHONPATH" in os.environ:  # see conftest.py
+            kept["PYTHONPATH"] = os.pathsep.join((extra["PYTHONPATH"], os.environ["PYTHONPATH"]))
         return kept
 
     def __call__(

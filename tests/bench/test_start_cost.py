@@ -69,7 +69,8 @@ def loaded(lockctl: Lockctl, *words: str) -> collections.Counter[str]:
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(TELL)
     told.unlink(missing_ok=True)
-    subprocess.run(words, env=environment(lockctl, PYTHONPATH=str(folder), LOADED=str(told)), timeout=30, check=True)
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))  # of the tree: see conftest.py
+    subprocess.run(words, env=environment(lockctl, PYTHONPATH=path, LOADED=str(told)), timeout=30, check=True)
     return collections.Counter(_name(Path(line)) for line in told.read_text().splitlines())
 
 
