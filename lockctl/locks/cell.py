@@ -215,15 +215,15 @@ class CellBackend:
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
         """See ``Backend``."""
-        from lockctl.locks import retire
+        from lockctl.locks import prune
 
-        return retire.unused(self._locks, pattern, older_than, Deadline(timeout))
+        return prune.unused(self._locks, pattern, older_than, Deadline(timeout))
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
         """See ``Backend``."""
-        from lockctl.locks import retire
+        from lockctl.locks import prune
 
-        return retire.forget(self._locks, name, older_than, Deadline(timeout))
+        return prune.forget(self._locks, name, older_than, Deadline(timeout))
 
     def close(self) -> None:
         """See ``Backend``: what was held ends with its lease."""

@@ -51,8 +51,8 @@ class Records(Protocol[C_contra]):
         """See ``Backend.history``."""
 
 
-class Retire(Protocol[C_contra]):
-    """What ``retire.py`` has."""
+class Prune(Protocol[C_contra]):
+    """What ``prune.py`` has."""
 
     def unused(
         self, client: C_contra, pattern: str, older_than: float, deadline: Deadline, /
@@ -64,4 +64,4 @@ class Retire(Protocol[C_contra]):
 
 
 # each ``lock.py`` has its own files checked against this
-Files = tuple[Inspect[C_contra], Revoke[C_contra], Records[C_contra], Retire[C_contra]]
+Files = tuple[Inspect[C_contra], Revoke[C_contra], Records[C_contra], Prune[C_contra]]

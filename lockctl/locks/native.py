@@ -1,7 +1,7 @@
 """The base of backends with locks of their own, and where their operations are.
 
 Taking, renewing and releasing are in the ``lock.py`` of a store. Every other operation is a function in one file of the
-store, which is loaded when it is needed: ``forget`` of etcd is ``forget`` in ``stores/etcd/retire.py``. What each file
+store, which is loaded when it is needed: ``forget`` of etcd is ``forget`` in ``stores/etcd/prune.py``. What each file
 has is in :mod:`lockctl.locks.files`.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, ClassVar, TypeVar
 
-    from lockctl.locks.files import Inspect, Records, Retire, Revoke
+    from lockctl.locks.files import Inspect, Prune, Records, Revoke
     from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
 
     T = TypeVar("T")
@@ -91,12 +91,12 @@ class NativeBackend:
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
         """See ``Backend``."""
-        file: Retire[Any] = self._file("retire")
+        file: Prune[Any] = self._file("prune")
         return self._do(file.unused, timeout, pattern, older_than)
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
         """See ``Backend``."""
-        file: Retire[Any] = self._file("retire")
+        file: Prune[Any] = self._file("prune")
         return self._do(file.forget, timeout, name, older_than)
 
     def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:

@@ -17,7 +17,7 @@ import pytest
 from lockctl.errors import LeaseLost
 from lockctl.kernel import unlock
 from lockctl.model import Revocation
-from lockctl.stores.file import hold, inspect, records, retire, revoke, share
+from lockctl.stores.file import hold, inspect, prune, records, revoke, share
 from lockctl.stores.file.lock import FileBackend
 from lockctl.supervise import tree
 from tests.contract.harness import LIMIT, Harness, refused, take
@@ -37,7 +37,7 @@ LOADED = (
     revoke,
     inspect,
     share,
-    retire,
+    prune,
 )  # a client that cannot open a file cannot import them either
 HOLD = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print('held', flush=True); sys.stdin.read()"
 ACQUIRE = """

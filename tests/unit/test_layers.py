@@ -95,7 +95,7 @@ FILES_OF_A_STORE |= {
     "revoke",
     "inspect",
     "records",
-    "retire",
+    "prune",
     "tokens",
     "doctor",
 }

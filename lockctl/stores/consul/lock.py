@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from lockctl.locks.files import Files
     from lockctl.model import Claim, Run
-    from lockctl.stores.consul import inspect, records, retire, revoke
+    from lockctl.stores.consul import inspect, prune, records, revoke
     from lockctl.url import Url
 
     T = TypeVar("T")
-    FILES: Files[Agent] = (inspect, revoke, records, retire)
+    FILES: Files[Agent] = (inspect, revoke, records, prune)
 
 ENDED = "its session in Consul has ended"
 

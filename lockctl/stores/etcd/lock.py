@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from lockctl.locks.files import Files
     from lockctl.model import Claim, Run
-    from lockctl.stores.etcd import inspect, records, retire, revoke
+    from lockctl.stores.etcd import inspect, prune, records, revoke
     from lockctl.url import Url
 
-    FILES: Files[Client] = (inspect, revoke, records, retire)
+    FILES: Files[Client] = (inspect, revoke, records, prune)
 
 
 class EtcdBackend(Client, NativeBackend):

@@ -4,7 +4,7 @@ The kernel frees the lock when the last process that has the descriptor is gone,
 lockctl; the command inherits it on purpose. ``flock(1)`` on the same path excludes and is excluded.
 The file keeps the token and says who holds it; only the kernel's lock decides whether it is held.
 Readers and slots are in ``share``, what is kept of a lock that nobody holds is in ``hold`` and ``records``, and
-how it is forgotten in ``retire``.
+how it is forgotten in ``prune``.
 """
 
 from __future__ import annotations
@@ -378,16 +378,16 @@ class FileBackend:
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
         """See ``Backend``."""
-        from lockctl.stores.file import retire
+        from lockctl.stores.file import prune
 
-        return retire.find(self._path, self._prefix, pattern, older_than)
+        return prune.find(self._path, self._prefix, pattern, older_than)
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``. Only where the kernel can tell that nobody else has the lock file open: see ``retire``."""
-        from lockctl.stores.file import retire
+        """See ``Backend``. Only where the kernel can tell that nobody else has the lock file open: see ``prune``."""
+        from lockctl.stores.file import prune
 
         self._key(name)
-        return retire.forget(self._open_directory(), self._path, self._prefix + name, older_than, timeout)
+        return prune.forget(self._open_directory(), self._path, self._prefix + name, older_than, timeout)
 
     def close(self) -> None:
         """See ``Backend``."""

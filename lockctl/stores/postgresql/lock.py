@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from lockctl.locks.files import Files
     from lockctl.model import Claim
-    from lockctl.stores.postgresql import inspect, records, retire, revoke
+    from lockctl.stores.postgresql import inspect, prune, records, revoke
     from lockctl.stores.postgresql.address import Address
     from lockctl.url import Url
 
     T = TypeVar("T")
-    FILES: Files[Observer] = (inspect, revoke, records, retire)
+    FILES: Files[Observer] = (inspect, revoke, records, prune)
 
 OPENING_LIMIT = 10.0  # seconds for a connection, inside a wait that may be longer
 

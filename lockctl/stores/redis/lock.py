@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lockctl.locks.files import Files
     from lockctl.model import Claim, Run
-    from lockctl.stores.redis import inspect, records, retire, revoke
+    from lockctl.stores.redis import inspect, prune, records, revoke
     from lockctl.stores.redis.address import Address
     from lockctl.stores.redis.session import Command, Words
     from lockctl.stores.redis.wait import Queue
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lockctl.wire.resp import Reply
 
     T = TypeVar("T")
-    FILES: Files[Session] = (inspect, revoke, records, retire)
+    FILES: Files[Session] = (inspect, revoke, records, prune)
 
 
 class RedisBackend(NativeBackend):

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from lockctl.locks.files import Files
     from lockctl.model import Claim, Run
     from lockctl.stores.redis.session import Command
-    from lockctl.stores.redlock import inspect, records, retire, revoke
+    from lockctl.stores.redlock import inspect, prune, records, revoke
     from lockctl.stores.redlock.nodes import Members
     from lockctl.stores.redlock.wait import Waiting
     from lockctl.url import Url
     from lockctl.wire.deadline import Steps
 
     T = TypeVar("T")
-    FILES: Files[tally.Majority] = (inspect, revoke, records, retire)
+    FILES: Files[tally.Majority] = (inspect, revoke, records, prune)
 
 GIVE_BACK = 0.5  # seconds for giving back what a lost attempt was granted
 

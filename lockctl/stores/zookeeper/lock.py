@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from lockctl.locks.files import Files
     from lockctl.model import Claim, Run
-    from lockctl.stores.zookeeper import inspect, records, retire, revoke
+    from lockctl.stores.zookeeper import inspect, prune, records, revoke
     from lockctl.url import Url
 
     T = TypeVar("T")
-    FILES: Files[Session] = (inspect, revoke, records, retire)
+    FILES: Files[Session] = (inspect, revoke, records, prune)
 
 INSPECT_TIMEOUT = 6.0  # seconds: of a session for one operation, should it not be ended
 WHILE_HELD = ("last_success", "note_success", "remember")  # operations of a run that has the lock

@@ -11,7 +11,7 @@ import pytest
 from lockctl import clock, history
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
-from lockctl.stores.etcd import inspect, layout, records, retire
+from lockctl.stores.etcd import inspect, layout, prune, records
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim, one_of, reader, refused, take
 from tests.contract.remembering import a_run
@@ -207,7 +207,7 @@ class TestForgetting:
 
         monkeypatch.setattr(backend.cluster, "call", late)
         if before is not None:  # the holder is no reason here: as if it came and went between the two
-            monkeypatch.setattr(retire, "_last_use", lambda found: 0.0 if any(found[1:]) else None)
+            monkeypatch.setattr(prune, "_last_use", lambda found: 0.0 if any(found[1:]) else None)
         assert not backend.forget("nightly", older_than=0.0, timeout=LIMIT)
         expected = [a_run(1), a_run()] if use == "a run" else [a_run()]
         assert list(other.history("nightly", timeout=LIMIT)) == expected
@@ -249,7 +249,7 @@ class TestForgetting:
 
     def test_names_of_many_pages_come_in_order(self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(inspect, "PAGE", 7)
-        names = [f"job-{number:02}" for number in range(retire.NAMES_AT_ONCE + 5)]
+        names = [f"job-{number:02}" for number in range(prune.NAMES_AT_ONCE + 5)]
         for name in reversed(names):
             backend.remember(name, a_run(), timeout=LIMIT)
         assert [name for name, _ in backend.unused("job-*", older_than=0.0, timeout=LIMIT)] == names

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.model import Revocation
-from lockctl.stores.etcd import layout, retire, tokens
+from lockctl.stores.etcd import layout, prune, tokens
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, take
 from tests.contract.keeping import holder_of
 from tests.contract.remembering import a_run
@@ -312,7 +312,7 @@ class TestCounter:
         clocks.ahead = 0.0
         assert not backend.forget("nightly", older_than=0.0, timeout=LIMIT)
         assert a_tenure(backend, claim()) == given + 1
-        monkeypatch.setattr(retire, "wall", lambda: time.time() + 2 * HOUR)
+        monkeypatch.setattr(prune, "wall", lambda: time.time() + 2 * HOUR)
         assert backend.forget("nightly", older_than=0.0, timeout=LIMIT), "by the clock of the host, as it was raised"
 
     def test_a_grant_between_the_look_and_the_removal_keeps_it(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.model import Claim
-from lockctl.stores.file import address, retire
+from lockctl.stores.file import address, prune
 from lockctl.stores.file.lock import FileBackend
 from tests.contract.harness import claim
 from tests.jobs import eventually
@@ -118,14 +118,14 @@ def test_who_has_the_file_open_or_opens_it_meanwhile_keeps_it(
     with (locks / "nightly").open("rb"):
         assert not forget(backend)
     started: list[subprocess.Popen[bytes]] = []
-    write = retire._raise_floor
+    write = prune._raise_floor
 
     def come(*arguments: object) -> None:
         write(*arguments)  # type: ignore[arg-type]
         started.append(flock(locks / "nightly", "cat"))
         eventually(lambda: is_opening(started[0]))
 
-    monkeypatch.setattr(retire, "_raise_floor", come)
+    monkeypatch.setattr(prune, "_raise_floor", come)
     assert not forget(backend)
     assert (locks / "nightly").stat().st_ino == inode
     eventually(lambda: backend.inspect("nightly", timeout=LIMIT).state == "foreign")
@@ -275,16 +275,16 @@ def test_a_success_that_is_noted_while_its_file_is_removed_is_not_lost(
 def test_nobody_is_killed_by_the_signal_of_a_lease(locks: Path) -> None:
     script = (
         "import os, subprocess, sys, time\n"
-        "from lockctl.stores.file import retire\n"
+        "from lockctl.stores.file import prune\n"
         "from lockctl.stores.file.lock import FileBackend\n"
-        "write = retire._raise_floor\n"
+        "write = prune._raise_floor\n"
         "def come(*words):\n"
         "    write(*words)\n"
         "    try:\n"
         "        os.open(sys.argv[1] + '/nightly', os.O_RDONLY | os.O_NONBLOCK)\n"
         "    except BlockingIOError:\n"
         "        print('refused', flush=True)\n"
-        "retire._raise_floor = come\n"
+        "prune._raise_floor = come\n"
         "print(FileBackend(sys.argv[1]).forget('nightly', older_than=0, timeout=10))\n"
     )
     use(FileBackend(str(locks)))

@@ -9,7 +9,7 @@ import pytest
 
 from lockctl import history
 from lockctl.errors import BackendUnavailable
-from lockctl.stores.zookeeper import retire
+from lockctl.stores.zookeeper import prune
 from tests.contract.forgetting import forget, unused, use
 from tests.contract.harness import LIMIT, take
 from tests.contract.remembering import a_run
@@ -126,7 +126,7 @@ def test_a_use_between_the_look_and_the_removal_keeps_all_of_it(
 
     if late == "a success":  # the same one is no news
         harness.admin.set(f"{kept(harness)}/success", b"{}")
-    monkeypatch.setattr(retire, "_without_surplus", come)
+    monkeypatch.setattr(prune, "_without_surplus", come)
     assert not forget(client)
     assert a_run() in other.history("nightly", timeout=LIMIT)
     assert other.last_success("nightly", timeout=LIMIT) == before.at
@@ -146,7 +146,7 @@ def test_an_answer_that_is_lost_does_no_harm(harness: ZooKeeperHarness) -> None:
 def test_what_time_it_is_here_does_not_decide(harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     client = harness.client()
     use(harness, client)
-    monkeypatch.setattr(retire, "wall", lambda: 4e9)
+    monkeypatch.setattr(prune, "wall", lambda: 4e9)
     assert unused(client, older_than=3600.0) == ["nightly"], "a look does not know the leader's time"
     assert not forget(client, older_than=3600.0)
     assert client.last_success("nightly", timeout=LIMIT) is not None

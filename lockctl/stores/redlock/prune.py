@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.stores.redis import retire
+from lockctl.stores.redis import prune
 from lockctl.stores.redlock import tally
 
 TYPE_CHECKING = False
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 def unused(majority: Majority, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
     """See ``Backend.unused``: what is in use on one node, or was used there, is not among them."""
     said = tally.usable(
-        majority.answers(
-            lambda node, until: retire.last_uses(node.session, pattern, until), deadline, wait_for_all=True
-        )
+        majority.answers(lambda node, until: prune.last_uses(node.session, pattern, until), deadline, wait_for_all=True)
     )
     found = []
     for name in sorted(set().union(*said)):
@@ -38,7 +36,7 @@ def forget(majority: Majority, name: str, older_than: float, deadline: Deadline)
         return False
     said = tally.usable(
         majority.answers(
-            lambda node, until: retire.forget(node.session, name, older_than, until), deadline, wait_for_all=True
+            lambda node, until: prune.forget(node.session, name, older_than, until), deadline, wait_for_all=True
         )
     )
     return sum(said) >= majority.size or all(said)
