@@ -173,7 +173,7 @@ class CellBackend:
                 if seen.owner is not None:
                     return None
                 if not wanted.now:
-                    from lockctl.locks.revoke import another_program
+                    from lockctl.locks.irrevocable import another_program
 
                     raise another_program(name) from None
                 lock = Lock()

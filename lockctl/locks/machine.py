@@ -175,7 +175,7 @@ class Lock:
         if wanted.now:
             del self.holders[holder["owner"]]
         elif "ended_at" in holder:
-            from lockctl.locks.revoke import only_a_hold
+            from lockctl.locks.irrevocable import only_a_hold
 
             raise only_a_hold(name)
         else:

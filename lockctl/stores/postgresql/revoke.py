@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from lockctl.documents import describe_revocation
 from lockctl.errors import ConfigError, LockctlError
-from lockctl.locks.revoke import another_program, only_a_hold
+from lockctl.locks.irrevocable import another_program, only_a_hold
 from lockctl.model import EXCLUSIVE
 from lockctl.names import printable
 from lockctl.stores.postgresql import queue

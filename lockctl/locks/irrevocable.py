@@ -1,4 +1,4 @@
-"""What is said of a holder that nobody can ask for its lock: the lock can only be taken away."""
+"""The errors for holders that cannot be asked for their lock: it can only be taken away from them."""
 
 from __future__ import annotations
 
