@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.cli.daemon.process import BOUND_ENDED, Task
+from lockctl.cli.daemon.command import BOUND_ENDED, Task
 from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.acquirer import Acquirer, read, word
 from tests.servers.redis import Redis

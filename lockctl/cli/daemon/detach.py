@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lockctl import kernel, secret, url
 from lockctl.cli import exit_status, waiting
-from lockctl.cli.daemon.process import Task
+from lockctl.cli.daemon.command import Task
 from lockctl.cli.main import tell_failure
 from lockctl.cli.messages import Talk
 from lockctl.durations import format_duration

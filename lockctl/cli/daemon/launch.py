@@ -1,6 +1,6 @@
 """The daemon of an acquired lock: starting it, and waiting until it has the lock.
 
-It is `lockctl run` itself, in a session of its own, on the small command of ``process``. Until the handle is handed
+It is `lockctl run` itself, in a session of its own, on the small command of ``command.py``. Until the handle is handed
 out, the end of this process is the daemon's end: the kernel sends it a signal that ends its wait, and its command
 reads the end of its way back. What the daemon says goes to a log beside its socket, and from there to stderr.
 """

@@ -13,7 +13,7 @@ import select
 import stat
 import time
 
-from lockctl.cli.daemon.process import ENDS
+from lockctl.cli.daemon.command import ENDS
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 

@@ -13,8 +13,8 @@ import select
 from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
+from lockctl.cli.daemon.command import RELEASED, address, peer_user
 from lockctl.cli.daemon.handle import NOT_HELD
-from lockctl.cli.daemon.process import RELEASED, address, peer_user
 from lockctl.cli.daemon.remains import LARGEST, reason
 from lockctl.cli.messages import Talk
 from lockctl.errors import BackendUnavailable, LockctlError, UsageError

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROGRAM = (
     "import _signal; _signal.signal(2, _signal.SIG_DFL); "  # SIGINT: no traceback
-    "import sys; sys.path.insert(0, sys.argv[1]); from lockctl.cli.daemon import process; process.main(sys.argv[2:])"
+    "import sys; sys.path.insert(0, sys.argv[1]); from lockctl.cli.daemon import command; command.main(sys.argv[2:])"
 )
 RELEASED, TIME_OVER, BOUND_ENDED, NOT_TAKEN = 0, 10, 11, 12  # exit statuses: why it ended
 ENDS = {
