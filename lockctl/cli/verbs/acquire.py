@@ -9,7 +9,7 @@ import click
 
 from lockctl import clock, kernel
 from lockctl.cli import exit_status
-from lockctl.cli.daemon.detach import Wanted
+from lockctl.cli.daemon.daemonize import Wanted
 from lockctl.cli.daemon.handle import Handle, document, shell, write
 from lockctl.cli.daemon.launch import start
 from lockctl.cli.daemon.remains import ID_LENGTH, Remains, directory, sweep

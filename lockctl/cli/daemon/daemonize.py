@@ -1,4 +1,4 @@
-"""The daemon of an acquired lock in the process that was forked for it: away from the session that started it."""
+"""In the process that was forked for it: become a daemon, apart from the session that started it, and hold the lock."""
 
 from __future__ import annotations
 
