@@ -12,7 +12,7 @@ from lockctl import clock as clocks
 from lockctl import kernel, loading, registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import acquire
-from lockctl.lease.schedule import LONGEST_PATIENCE
+from lockctl.lease.schedule import LONGEST_TIMEOUT
 from lockctl.model import EXCLUSIVE, Outcome
 from lockctl.supervise.orders import Orders
 from lockctl.value import replace
@@ -189,7 +189,7 @@ class _Run:
         outcome = ended(outcome, ending)
         deadline = lease.deadline if keeper.deadline is None else keeper.deadline
         longest = max(deadline - clock(), lease.schedule.request_timeout)
-        if not keeper.stop_renewing(min(longest, LONGEST_PATIENCE) + lease.schedule.margin):
+        if not keeper.stop_renewing(min(longest, LONGEST_TIMEOUT) + lease.schedule.margin):
             note("warning", "a renewal is stuck: the lock was not released; it becomes free when its lease ends")
             return replace(outcome, not_released="a renewal is stuck")
         keep_until = taken_at + self._request.min_hold

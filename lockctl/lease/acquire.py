@@ -163,7 +163,7 @@ def _fresh(backend: Backend, lease: Lease, now: Callable[[], float], ending_sign
         if left <= 0 or left >= enough:
             break
         try:
-            grant = backend.renew(lease.grant, timeout=schedule.patience(sent, lease.deadline, late))
+            grant = backend.renew(lease.grant, timeout=schedule.renewal_timeout(sent, lease.deadline, late))
         except LeaseRevoked:
             grant = lease.grant  # it was prolonged; the keeper is told again
         except LeaseLost as lost:

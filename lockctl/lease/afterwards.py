@@ -41,25 +41,25 @@ def conclude(
 ) -> Outcome:
     """Note a success, give the lock back or keep it by --min-hold, and add the run to the history."""
 
-    def patience() -> float:
+    def time_limit() -> float:
         # past its deadline the lease ends by itself: then it is not worth a long wait for the answer
         return min(max(plan.deadline - clock(), GIVE_BACK_TIMEOUT), ACQUIRE_TIMEOUT)
 
     if plan.note_success and outcome.kind == "exited" and outcome.status == 0:
         try:
-            _insist(lambda left: backend.note_success(grant, timeout=left), patience(), clock)
+            _insist(lambda left: backend.note_success(grant, timeout=left), time_limit(), clock)
         except (BackendUnavailable, ConfigError) as failure:
             note("warning", f"could not record the success; the command may run again in this period: {failure}")
     hold = max(plan.keep_until - clock(), 0.0)
     if outcome.kind in GONE or outcome.error:
         hold = 0.0
     if hold or not hasattr(backend, "release_with_run"):
-        not_released = release(backend, grant, patience(), hold, clock, note)
+        not_released = release(backend, grant, time_limit(), hold, clock, note)
         added = False
     else:
         run, answers = _run(grant, outcome), [False]
         not_released = _give_back(
-            lambda left: answers.append(backend.release_with_run(grant, run, timeout=left)), patience(), clock, note
+            lambda left: answers.append(backend.release_with_run(grant, run, timeout=left)), time_limit(), clock, note
         )
         added = answers[-1]
     if not_released:

@@ -102,7 +102,7 @@ class Renewer:
             self._nudge.acquire(timeout=pause * spread)
 
     def _renew_once(self, sent: float) -> RenewalEvent:
-        timeout = self._schedule.patience(sent, self._deadline, self._late)
+        timeout = self._schedule.renewal_timeout(sent, self._deadline, self._late)
         try:
             self._grant = self._backend.renew(self._grant, timeout=timeout)
         except LeaseRevoked as asked:

@@ -29,8 +29,8 @@ RENEWALS_PER_TTL = 6
 HELD_UP = 0.5  # seconds after its time at which a process that wakes up was stopped meanwhile, or the whole machine was
 TRIES_BEFORE_SIGNAL = 3  # renewals that may fail in a row before the job is asked to stop
 FIRST_SHARE = 0.5  # of the time until the first signal, for a request: a dead connection leaves time for another try
-FIRST_PATIENCE = 5.0  # seconds for a request at most, doubled after each that got no answer, up to
-LONGEST_PATIENCE = 20.0
+FIRST_TIMEOUT = 5.0  # seconds for a request at most, doubled after each that got no answer, up to
+LONGEST_TIMEOUT = 20.0
 SOONER = 0.5  # part of an interval after which a renewal that failed is tried again, doubled after each failure
 
 
@@ -62,7 +62,7 @@ class Schedule(Value):
         """When the first renewal is due: one interval after the request that *deadline* counts from was sent."""
         return deadline - self.deadline(0.0, self.ttl) + self.interval
 
-    def patience(self, now: float, deadline: float, late: int) -> float:
+    def renewal_timeout(self, now: float, deadline: float, late: int) -> float:
         """How long a request may take that is sent at *now*, after so many in a row that got no answer in time.
 
         All that is left until the first signal, but not at first: a connection that has died silently never answers,
@@ -72,7 +72,7 @@ class Schedule(Value):
         if left < self.request_timeout:
             left = deadline - now  # the job is being stopped, and the lock is kept meanwhile
         share = left if late else left * FIRST_SHARE
-        return max(self.request_timeout, min(share, FIRST_PATIENCE * 2.0**late, LONGEST_PATIENCE))
+        return max(self.request_timeout, min(share, FIRST_TIMEOUT * 2.0**late, LONGEST_TIMEOUT))
 
     def pause(self, took: float, failures: int, left: float) -> float:
         """How long to wait after a request that took so long, the last of so many *failures* in a row.

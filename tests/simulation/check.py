@@ -9,7 +9,7 @@ import os
 from signal import SIGCONT
 from typing import TYPE_CHECKING, NamedTuple
 
-from lockctl.lease.schedule import FIRST_PATIENCE
+from lockctl.lease.schedule import FIRST_TIMEOUT
 from tests.simulation import endings, excuses, mysql_waits, waits
 from tests.simulation.history import NEAR
 from tests.simulation.plan import KEEPER, KEPT, LOCK, OLDER
@@ -160,7 +160,7 @@ def _unhealthy(history: History) -> Iterator[str]:
         # two requests, and all holders write to one place
         renewal = 4 * history.plan.slowest * len(history.plan.runs)
         met, took = hurt
-        if renewal > MILD * min(spare, FIRST_PATIENCE) or met > 1 or took > MILD * spare - (3 if met else 0) * renewal:
+        if renewal > MILD * min(spare, FIRST_TIMEOUT) or met > 1 or took > MILD * spare - (3 if met else 0) * renewal:
             continue
         kind = record.outcome.kind if record.outcome is not None else record.failure or "nothing"
         if record.span and kind == "timed_out" and _is_out_of_time(record):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lockctl.lease.schedule import FIRST_PATIENCE, SHORTEST_TTL, SLACK, TRIES_BEFORE_SIGNAL, USUAL_GRACE, Schedule, plan
+from lockctl.lease.schedule import FIRST_TIMEOUT, SHORTEST_TTL, SLACK, TRIES_BEFORE_SIGNAL, USUAL_GRACE, Schedule, plan
 from lockctl.stores.file.lock import FileBackend
 from lockctl.stores.memory.cell import MemoryBackend
 from lockctl.value import replace
@@ -97,29 +97,29 @@ def test_a_dead_connection_leaves_as_much_time_for_the_second_try_as_the_first_o
     schedule = plan(ttl, None, LEASED)
     deadline = schedule.deadline(0.0, ttl)
     begun = age * schedule.signal_at(deadline)
-    first = schedule.patience(begun, deadline, 0)
-    second = schedule.patience(begun + first, deadline, 1)
+    first = schedule.renewal_timeout(begun, deadline, 0)
+    second = schedule.renewal_timeout(begun + first, deadline, 1)
     assert second >= first - 1e-6
     assert begun + first + second <= deadline
-    assert second >= min(0.5 * (schedule.signal_at(deadline) - begun), FIRST_PATIENCE) - 1e-6
+    assert second >= min(0.5 * (schedule.signal_at(deadline) - begun), FIRST_TIMEOUT) - 1e-6
 
 
 def test_the_time_for_a_request_follows_from_the_lease_and_grows_after_each_that_got_no_answer() -> None:
     schedule = plan(30.0, None, replace(LEASED, heartbeat=0.9))
     deadline = schedule.deadline(0.0, 30.0)
-    assert [schedule.patience(0.9, deadline, late) for late in (0, 1, 2)] == pytest.approx([5.0, 10.0, 20.0])
-    assert schedule.patience(20.0, deadline, 1) == pytest.approx(schedule.signal_at(deadline) - 20.0)
+    assert [schedule.renewal_timeout(0.9, deadline, late) for late in (0, 1, 2)] == pytest.approx([5.0, 10.0, 20.0])
+    assert schedule.renewal_timeout(20.0, deadline, 1) == pytest.approx(schedule.signal_at(deadline) - 20.0)
     short = plan(10.0, None, replace(LEASED, heartbeat=0.9))
     end = short.deadline(0.0, 10.0)
-    assert short.patience(0.9, end, 0) == pytest.approx(0.5 * (short.signal_at(end) - 0.9))
+    assert short.renewal_timeout(0.9, end, 0) == pytest.approx(0.5 * (short.signal_at(end) - 0.9))
 
 
 def test_the_lock_of_a_job_that_is_being_stopped_is_kept_until_its_deadline() -> None:
     schedule = plan(30.0, None, LEASED)
     deadline = schedule.deadline(0.0, 30.0)
     now = schedule.signal_at(deadline) + 1.0
-    assert schedule.request_timeout <= schedule.patience(now, deadline, 1) <= deadline - now
-    assert schedule.patience(deadline + 5.0, deadline, 1) == schedule.request_timeout
+    assert schedule.request_timeout <= schedule.renewal_timeout(now, deadline, 1) <= deadline - now
+    assert schedule.renewal_timeout(deadline + 5.0, deadline, 1) == schedule.request_timeout
 
 
 def test_renewals_follow_each_other_by_their_sending_and_failures_back_off_while_there_is_time() -> None:
