@@ -131,15 +131,15 @@ class CellBackend:
         unseen: str | None = None  # who is before us, but not to be followed: it may have ended since the last look
         try:
             while whole.left() > 0:
-                place = self._locks.line_up(claim, whole.sooner(LONGEST_STEP))
-                if place.rest <= 0:
+                position = self._locks.line_up(claim, whole.sooner(LONGEST_STEP))
+                if position.rest <= 0:
                     return
-                step = whole.sooner(min(place.rest, jittered(longest)))
+                step = whole.sooner(min(position.rest, jittered(longest)))
                 try:
-                    if self._cells.follows and place.before not in (None, unseen):
-                        unseen = None if self._cells.follow(place.before, step) else place.before
+                    if self._cells.follows and position.before not in (None, unseen):
+                        unseen = None if self._cells.follow(position.before, step) else position.before
                     else:
-                        self._cells.watch(self._locks.key(claim.name), place.seen, step, began)
+                        self._cells.watch(self._locks.key(claim.name), position.seen, step, began)
                         unseen = None
                 except BackendUnavailable:
                     if step.left() > 0:

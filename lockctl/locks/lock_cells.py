@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
-REFRESHES_PER_TTL = 3  # how often a waiter's place is prolonged: two may fail
+REFRESHES_PER_TTL = 3  # how often a waiter's position is prolonged: two may fail
 RESERVED = 100_000  # tokens: more than one lock needs until a clock of whole seconds has passed the first of them
 DOMAIN = "domain:"  # the cell with the name of the store, which says where its tokens come from
 
@@ -38,11 +38,11 @@ class Foreign(ConfigError):
         self.seen = seen
 
 
-class Place(Value):
-    """A place in the queue of a lock, as it was *seen*."""
+class Position(Value):
+    """A position in the queue of a lock, as it was *seen*."""
 
     seen: Seen
-    rest: float  # seconds in which nothing must be done; 0: who has the place may enter
+    rest: float  # seconds in which nothing must be done; 0: who has the position may enter
     before: str | None = None  # the owner whose end is waited for, if it is one
 
 
@@ -88,8 +88,8 @@ class LockCells:
             raise Foreign(f"{self.cells.where}: {printable(self._prefix + name)} is not a lock of lockctl's", seen)
         return lock
 
-    def line_up(self, claim: Claim, deadline: Deadline) -> Place:
-        """Take or keep a place at the end of the queue, unless *claim* may enter."""
+    def line_up(self, claim: Claim, deadline: Deadline) -> Position:
+        """Take or keep a position at the end of the queue, unless *claim* may enter."""
         key, refresh = self.key(claim.name), claim.ttl / REFRESHES_PER_TTL
 
         def line_up(lock: Lock, seen: Seen) -> tuple[None, bool]:
@@ -101,14 +101,14 @@ class LockCells:
             lock = self.lock(seen)
             if lock is None:
                 self.cells.observe(key, seen, deadline)
-                return Place(seen, refresh)
+                return Position(seen, refresh)
             waiter = lock.queue.get(claim.owner)
             left = 0.0 if waiter is None else waiter["until"] - seen.at - (claim.ttl - refresh)
             if lock.running(claim.owner) is not None or lock.is_open_to(claim):
-                return Place(seen, 0.0)
+                return Position(seen, 0.0)
             if left > 0:
                 left = min(left, max(lock.next_change() - self.surely(seen.at), 0.001))
-                return Place(seen, left, lock.before(claim))
+                return Position(seen, left, lock.before(claim))
             self.change(claim.name, line_up, deadline)
 
     def lock(self, seen: Seen) -> Lock | None:
