@@ -26,7 +26,7 @@ LONGEST_PAUSE = 0.2
 FIRST_LOOK = 0.02  # seconds between two looks of one who has just come; they grow with the time that it waits
 GROWTH = 0.07  # seconds for each second of waiting
 JITTER = 0.25  # the part by which a pause is shorter at random: waiters that came together do not ask together for ever
-LONGEST_TURN = 60.0  # seconds; a wait for a mutex cannot be infinite
+LONGEST_MUTEX_WAIT = 60.0  # seconds; a wait for a mutex cannot be infinite
 
 
 class Seen(Value):
@@ -115,7 +115,7 @@ class Cells(ABC):
                     raise
 
 
-class Turn:
+class TimedMutex:
     """A block for one thread at a time, such as those that share a connection. Raises ``BackendUnavailable``."""
 
     def __init__(self, mutex: LockType, deadline: Deadline, where: str) -> None:
@@ -125,7 +125,7 @@ class Turn:
         self._where = where
 
     def __enter__(self) -> None:
-        if not self._mutex.acquire(timeout=min(self._deadline.left(), LONGEST_TURN)):
+        if not self._mutex.acquire(timeout=min(self._deadline.left(), LONGEST_MUTEX_WAIT)):
             raise self._deadline.passed(self._where)
 
     def __exit__(self, *_: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import _thread
 
-from lockctl.locks.driver import Cells, Seen, Turn
+from lockctl.locks.driver import Cells, Seen, TimedMutex
 from lockctl.stores.consul.layout import encoded
 from lockctl.stores.consul.protocol import Agent
 
@@ -42,7 +42,7 @@ class ConsulCells(Cells):
 
     def read(self, key: str, deadline: Deadline) -> Seen:
         """See ``Cells``."""
-        with Turn(self._mutex, deadline, self.where):
+        with TimedMutex(self._mutex, deadline, self.where):
             entry = self._agent.get(key, deadline)
             at = self._agent.now()
         return Seen(None, ABSENT, at) if entry is None else Seen(entry.value, entry.index, at)
@@ -56,12 +56,12 @@ class ConsulCells(Cells):
             operations.append({"Verb": "delete", "Key": key})
         if data is not None:
             operations.append({"Verb": "set", "Key": key, "Value": encoded(data)})
-        with Turn(self._mutex, deadline, self.where):
+        with TimedMutex(self._mutex, deadline, self.where):
             return self._agent.transact(operations, deadline).results is not None
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """See ``Cells``: a request for each cell."""
-        with Turn(self._mutex, deadline, self.where):
+        with TimedMutex(self._mutex, deadline, self.where):
             keys = self._agent.keys(prefix, deadline)
         for key in keys:
             seen = self.read(key, deadline)

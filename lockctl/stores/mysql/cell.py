@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError, RequestInterrupted
 from lockctl.locks.cell import CellBackend
-from lockctl.locks.driver import Cells, Seen, Turn
+from lockctl.locks.driver import Cells, Seen, TimedMutex
 from lockctl.model import Capabilities
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
@@ -186,7 +186,7 @@ class MysqlCells(Cells):
         return self._run(step, deadline)
 
     def _run(self, step: Callable[[Session], T], deadline: Deadline) -> T:
-        with Turn(self._mutex, deadline, self.where):
+        with TimedMutex(self._mutex, deadline, self.where):
             try:
                 return self._kept.run(step, deadline)
             except SqlError as error:

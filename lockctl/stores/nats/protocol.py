@@ -8,7 +8,7 @@ import os
 
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.driver import Turn
+from lockctl.locks.driver import TimedMutex
 from lockctl.names import printable
 from lockctl.stores.nats.session import NO_RESPONDERS, Connection
 from lockctl.value import Value
@@ -129,7 +129,7 @@ class Bucket:
 
     def _ask(self, requests: list[tuple[str, bytes, bytes]], deadline: Deadline) -> list[Message]:
         """The answers; on a connection that was kept and has ended meanwhile, all are sent again on a new one."""
-        with Turn(self._mutex, deadline, self.where):
+        with TimedMutex(self._mutex, deadline, self.where):
             while True:
                 deadline.check(self.where)
                 kept, self._kept = self._kept, None

@@ -16,7 +16,7 @@ import os
 
 from lockctl import clock
 from lockctl.locks.cell import CellBackend
-from lockctl.locks.driver import Cells, Seen, Turn, sleep
+from lockctl.locks.driver import Cells, Seen, TimedMutex, sleep
 from lockctl.model import Capabilities
 from lockctl.stores.sqlite.protocol import Busy, Connection, read_url, where
 from lockctl.stores.sqlite.wait import Presence
@@ -107,7 +107,7 @@ class SqliteCells(Cells):
         return self._epoch + clock.boottime()
 
     def _ask(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Result:
-        with Turn(self._mutex, deadline, self.where):
+        with TimedMutex(self._mutex, deadline, self.where):
             while True:
                 try:
                     if self._connection is None:

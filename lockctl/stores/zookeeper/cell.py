@@ -12,7 +12,7 @@ import urllib.parse
 
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.driver import Cells, Seen, Turn
+from lockctl.locks.driver import Cells, Seen, TimedMutex
 from lockctl.names import escaped
 from lockctl.stores.zookeeper.errors import SessionLost, refusal
 from lockctl.stores.zookeeper.session import Session
@@ -121,7 +121,7 @@ class ZooKeeperCells(Cells):
         session.abandon()
 
     def _make_folder(self, deadline: Deadline) -> None:
-        with Turn(self._mutex, deadline, self.where):
+        with TimedMutex(self._mutex, deadline, self.where):
             try:
                 self._open().make(self._folder, deadline)
             except SessionLost:
@@ -129,7 +129,7 @@ class ZooKeeperCells(Cells):
 
     def _ask(self, deadline: Deadline, *calls: Call) -> list[Any]:
         """As ``Session.ask``; again when the connection or the session was lost, for requests that stand it."""
-        with Turn(self._mutex, deadline, self.where):
+        with TimedMutex(self._mutex, deadline, self.where):
             while True:
                 session = self._open()
                 try:

@@ -102,7 +102,7 @@ class Session:
         Raises ``BackendUnavailable`` and ``RequestInterrupted``: whether the requests were carried out is not
         known; ``SessionLost``; ``ConfigError`` when the server, or all servers, refuse us for good.
         """
-        with Turn(self, deadline):
+        with LinkTurn(self, deadline):
             self._connect(deadline)
             answers = self.link.ask([call(self.link.requests) for call in calls], deadline)
             return [self._answer(answer) for answer in answers]
@@ -153,13 +153,13 @@ class Session:
     def refresh(self, deadline: Deadline) -> None:
         """Make the connection anew if its silence was too long to count on it; raises as :meth:`ask`."""
         if self.connected and self.link.is_silent():
-            with Turn(self, deadline):
+            with LinkTurn(self, deadline):
                 self.link.drop()
                 self._connect(deadline)
 
     def connect(self, deadline: Deadline) -> None:
         """Have a connection, after one attempt at each server; raises as :meth:`ask`."""
-        with Turn(self, deadline):
+        with LinkTurn(self, deadline):
             self._connect(deadline, once=True)
 
     def _connect(self, deadline: Deadline, *, once: bool = False) -> None:
@@ -203,7 +203,7 @@ class Session:
     def _await_welcome(self, deadline: Deadline) -> None:
         """Learn which session is to be ended: if nothing is heard of it, it was never used, and ends by itself."""
         try:
-            with Turn(self, deadline):
+            with LinkTurn(self, deadline):
                 self.link.await_welcome(deadline)
         except (BackendUnavailable, ConfigError, SessionLost):
             pass
@@ -235,7 +235,7 @@ class Session:
         self._mutex.release()
 
 
-class Turn:
+class LinkTurn:
     """A block in which nobody else uses the link of a session."""
 
     def __init__(self, session: Session, deadline: Deadline) -> None:

@@ -24,7 +24,7 @@ from lockctl.stores.zookeeper.address import MADE_BY_US
 from lockctl.stores.zookeeper.errors import SessionLost
 from lockctl.stores.zookeeper.grant import cannot_make
 from lockctl.stores.zookeeper.queue import Vanished
-from lockctl.stores.zookeeper.session import Turn
+from lockctl.stores.zookeeper.session import LinkTurn
 from lockctl.wire.deadline import NAP, READABLE
 
 TYPE_CHECKING = False
@@ -176,14 +176,14 @@ def _listen(session: Session, beside: Session | None, deadline: Deadline) -> Non
         if deadline.interrupt is not None:
             poll.register(deadline.interrupt, READABLE)
         for each in both:
-            with Turn(each, deadline):
+            with LinkTurn(each, deadline):
                 wake = min(wake, each.link.keep_alive(deadline))
                 if each.link.descriptor is not None:
                     poll.register(each.link.descriptor, READABLE)
         ready = [number for number, _ in poll.poll(min(wake, deadline.left()) * 1000 + 1)]
         for each in both:
             if each.link.descriptor in ready:
-                with Turn(each, deadline):
+                with LinkTurn(each, deadline):
                     each.link.read()
         if not session.told:
             deadline.check(str(session.place))
