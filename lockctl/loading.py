@@ -41,7 +41,7 @@ GUARD = "events supervise.child supervise.loop supervise.starting supervise.guar
 # of the keeper, until it has the lock
 TAKE = "stores registry settings_values url config model documents lease.attempts lease.acquire runner request cli.run"
 # of the keeper, while the guard starts the command
-WATCH = "events supervise.liveness supervise.ending supervise.keeper history lease.afterwards cli.exit_status"
+WATCH = "events supervise.liveness supervise.ending supervise.keeper history lease.conclude cli.exit_status"
 
 
 class Loader(SourceFileLoader):

@@ -1,7 +1,7 @@
 """A run, once a guard waits for its orders: prepare, acquire, admit, watch, conclude.
 
 What is special to some runs is in ``lease/together`` (several locks), ``lease/admission`` (whether it may start) and
-``lease/afterwards`` (what is kept of a run when it has ended).
+``lease/conclude`` (what is kept of a run when it has ended).
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class _Run:
         keeper = self._start(lease.schedule, variables, descriptors)
         acquired = f"acquired {grant.key} with token {grant.token}"
         note("debug", acquired, "acquired", token=grant.token, seconds=self._outcome.waited)
-        from lockctl.lease import afterwards  # while another processor starts the command
+        from lockctl.lease import conclude  # while another processor starts the command
         from lockctl.supervise.ending import ended
 
         def make_renewer() -> Renewer:
@@ -193,8 +193,8 @@ class _Run:
             note("warning", "a renewal is stuck: the lock was not released; it becomes free when its lease ends")
             return replace(outcome, not_released="a renewal is stuck")
         keep_until = taken_at + self._request.min_hold
-        plan = afterwards.Plan(self._request.once_per is not None, keep_until, deadline)
-        outcome = replace(afterwards.conclude(backend, grant, outcome, plan, clock, note), held=clock() - taken_at)
+        plan = conclude.Plan(self._request.once_per is not None, keep_until, deadline)
+        outcome = replace(conclude.conclude(backend, grant, outcome, plan, clock, note), held=clock() - taken_at)
         if not outcome.not_released:
             note("debug", f"released {grant.key}", "released", seconds=outcome.held)
         return outcome

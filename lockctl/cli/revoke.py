@@ -10,7 +10,7 @@ from lockctl.cli.options import REQUEST_TIMEOUT
 from lockctl.cli.run import user_name
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
-from lockctl.lease.afterwards import REMEMBER_TIMEOUT
+from lockctl.lease.conclude import REMEMBER_TIMEOUT
 from lockctl.model import Revocation, Run
 from lockctl.value import Value
 

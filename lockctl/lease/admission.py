@@ -5,8 +5,8 @@ from __future__ import annotations
 from lockctl import clock as clocks
 from lockctl.lease import period
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
-from lockctl.lease.afterwards import release, remember
 from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, MINIMUM
+from lockctl.lease.conclude import release, remember
 from lockctl.value import replace
 
 TYPE_CHECKING = False

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, stores
-from lockctl.lease import acquire, admission, afterwards, attempts, period, renew, together  # noqa: F401
+from lockctl.lease import acquire, admission, attempts, conclude, period, renew, together  # noqa: F401
 from lockctl.locks import cell, driver, inspect, irrevocable, lock_cells, machine, objects, prune, records  # noqa: F401
 from lockctl.stores.file import address as file_address
 from lockctl.stores.file import inspect as file_inspect
