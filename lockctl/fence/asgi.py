@@ -10,9 +10,9 @@ from contextlib import closing, suppress
 from lockctl.errors import LockctlError
 from lockctl.fence.asgi_bodies import Request, Response, read
 from lockctl.fence.gate import SAFE, Gate, mark_of_request, refuse, too_late
+from lockctl.fence.holder import TIMEOUT
 from lockctl.fence.http import HEADER, NotHeld
 from lockctl.fence.spool import BODY_LIMIT, MEMORY, RESPONSE_LIMIT, Limits
-from lockctl.fence.tenure import TIMEOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ and in Python, with any client::
 from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, LockctlError, UsageError
+from lockctl.fence.holder import own_mark
 from lockctl.fence.mark import Mark, Stale, parse_domain, parse_token
-from lockctl.fence.tenure import own_mark
 from lockctl.json_text import render
 from lockctl.names import printable
 from lockctl.value import Value

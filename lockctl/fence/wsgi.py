@@ -8,9 +8,9 @@ from contextlib import closing, suppress
 
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.fence.gate import SAFE, Gate, mark_of_request, refuse, report, too_late
+from lockctl.fence.holder import TIMEOUT
 from lockctl.fence.http import HEADER, Incomplete, NotHeld
 from lockctl.fence.spool import BODY_LIMIT, MEMORY, PIECE, RESPONSE_LIMIT, Limits
-from lockctl.fence.tenure import TIMEOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

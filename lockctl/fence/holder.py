@@ -27,7 +27,7 @@ def own_mark(environ: Mapping[str, str]) -> Mark:
 
 
 def advance(resource: str, mark: Mark, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark:
-    """Show the token at the start of a tenure, before the first read; the mark as it is then. Raises ``Stale``."""
+    """Register the token before the first read; the mark as it is then. Raises ``Stale``."""
     place = open_place(resource, store)
     try:
         return place.store.advance(place.resource, mark, timeout=timeout)
