@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from lockctl.clock import Clock
-    from lockctl.fence.entrance import Entrance
+    from lockctl.fence.registration import Registrar
     from lockctl.lease.acquire import Lease
     from lockctl.lease.renew import Renewer
     from lockctl.lease.schedule import Schedule
@@ -58,11 +58,11 @@ class _Run:
         """Prepare everything that can be refused before the lock is taken. Raises ``ConfigError``, ``OSError``."""
         capabilities = registry.capabilities_of(request.url)
         request.check(capabilities)
-        self._fence: Entrance | None = None
+        self._fence: Registrar | None = None
         if request.fence is not None:
-            from lockctl.fence.entrance import Entrance
+            from lockctl.fence.registration import Registrar
 
-            self._fence = Entrance(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
+            self._fence = Registrar(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
         self._clock: Clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
         self._timer = kernel.timer_descriptor(self._clock.clock_id)  # who cannot have one is refused
         self._request = request

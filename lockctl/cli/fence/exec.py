@@ -16,7 +16,7 @@ from lockctl.cli.messages import Talk, exhausted
 from lockctl.cli.parameters import CommandWord
 from lockctl.cli.start import hold_standard_descriptors, job_environment
 from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
-from lockctl.fence.entrance import interruptible
+from lockctl.fence.registration import interruptible
 from lockctl.lease.schedule import Schedule
 from lockctl.names import command_line
 from lockctl.supervise.fork import fork_guard

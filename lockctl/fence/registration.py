@@ -1,4 +1,4 @@
-"""The first step of a tenure: ``run --fence`` shows the token before the command starts, and a signal can end it."""
+"""``run --fence``: register the token at a resource before the command starts; a signal can end that."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-PATIENCE = 1.0  # seconds that a store may take longer than it was told to
+LATE = 1.0  # seconds that a store may take longer than it was told to
 
 
-class Entrance:
-    """Shows a token to one resource; call it for that."""
+class Registrar:
+    """Registers a token at one resource; call it for that."""
 
     def __init__(
         self, words: str, interrupt: int, ending_signal: Callable[[], int | None], *, correctness: bool
@@ -41,7 +41,7 @@ class Entrance:
         """
         place = self._place
 
-        def show() -> None:
+        def register() -> None:
             try:
                 if self._correctness:
                     place.store.check_durable(timeout=timeout)
@@ -50,7 +50,7 @@ class Entrance:
                 place.store.close()
 
         try:
-            interruptible(show, timeout, self._interrupt, self._ending_signal)
+            interruptible(register, timeout, self._interrupt, self._ending_signal)
         except TokenRefused as stale:
             return "stale", str(stale)
         except BackendUnavailable as unknown:
@@ -83,4 +83,4 @@ def interruptible(call: Callable[[], T], timeout: float, interrupt: int, ending_
         if signum is not None:
             raise Interrupted(signum)
 
-    return bounded(call, Deadline(timeout + PATIENCE, interrupt), "the mark", interrupted=stop_if_asked)
+    return bounded(call, Deadline(timeout + LATE, interrupt), "the mark", interrupted=stop_if_asked)
