@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lockctl.cli import exit_status
-from lockctl.cli.changes import follow
 from lockctl.cli.group import verb
-from lockctl.cli.keys import Keyboard, read
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import with_settings
 from lockctl.cli.output import data_stream, discard_output, on_screen
 from lockctl.cli.parameters import LockWord, Parsed
-from lockctl.cli.polling import Events, Polling
 from lockctl.cli.query import SORTS, STATES, Query, sort_option, state_option, with_query
-from lockctl.cli.view import LOCK, View
+from lockctl.cli.watch.changes import follow
+from lockctl.cli.watch.keys import Keyboard, read
+from lockctl.cli.watch.polling import Events, Polling
+from lockctl.cli.watch.view import LOCK, View
 from lockctl.clock import monotonic
 from lockctl.durations import parse_duration
 from lockctl.errors import BackendUnavailable
@@ -98,7 +98,7 @@ def _show(polling: Polling, events: Events, view: View, title: str) -> None:
     from rich.live import Live
 
     from lockctl.cli import screen
-    from lockctl.cli.picture import Frame, picture
+    from lockctl.cli.watch.picture import Frame, picture
 
     console = screen.console()
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)

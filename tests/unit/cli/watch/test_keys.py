@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockctl.cli import keys
+from lockctl.cli.watch import keys
 
 
 @pytest.mark.parametrize(

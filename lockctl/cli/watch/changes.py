@@ -19,8 +19,8 @@ from lockctl.value import replace
 
 if TYPE_CHECKING:
     from lockctl.cli.places import Place
-    from lockctl.cli.polling import Events, Polling
     from lockctl.cli.query import Query
+    from lockctl.cli.watch.polling import Events, Polling
     from lockctl.model import LockInfo
 
     Known = dict[tuple[str, str], tuple[Place, LockInfo]]

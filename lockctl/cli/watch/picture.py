@@ -10,9 +10,10 @@ from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.text import Text
 
-from lockctl.cli import screen, view
+from lockctl.cli import screen
 from lockctl.cli.columns import cell_len, middle, shorten_place
 from lockctl.cli.rows import holder_place, row
+from lockctl.cli.watch import view
 from lockctl.durations import format_age, format_duration
 from lockctl.names import printable
 from lockctl.value import Value, replace
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lockctl.cli.places import Place
-    from lockctl.cli.polling import Polling
+    from lockctl.cli.watch.polling import Polling
     from lockctl.model import LockInfo
 
     Found = tuple[Place, LockInfo]

@@ -12,10 +12,10 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
-from lockctl.cli.keys import LONGEST
 from lockctl.cli.options import REQUEST_TIMEOUT
 from lockctl.cli.output import discard_output
 from lockctl.cli.places import ask_each
+from lockctl.cli.watch.keys import LONGEST
 from lockctl.clock import monotonic, utc, wall
 from lockctl.durations import format_age
 from lockctl.errors import BackendUnavailable, LockctlError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lockctl.cli import keys
 from lockctl.cli.query import SORTS, ordered
 from lockctl.cli.rows import row
+from lockctl.cli.watch import keys
 from lockctl.value import Value, replace
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lockctl.cli import keys, view
 from lockctl.cli.places import Place
 from lockctl.cli.query import Query
-from lockctl.cli.view import View
+from lockctl.cli.watch import keys, view
+from lockctl.cli.watch.view import View
 from lockctl.locks.inspect import lock_info
 from lockctl.model import Holder, LockInfo
 from lockctl.url import parse_url
