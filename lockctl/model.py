@@ -1,4 +1,4 @@
-"""The words of the trade: what is asked for, what is granted, what is seen. Frozen, no I/O."""
+"""The values that all layers share: what is asked for, what is granted, what is seen. Frozen, no I/O."""
 
 from __future__ import annotations
 
