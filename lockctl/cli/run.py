@@ -60,9 +60,9 @@ def configured(
 
     outcome = runner.run(request, guard, signals, talk, begin_wait)
     if outcome.kind not in QUIET or outcome.leftovers:
-        from lockctl.cli import ending
+        from lockctl.cli import outcome_messages
 
-        ending.tell(outcome, settings, where=given, talk=talk)
+        outcome_messages.tell(outcome, settings, where=given, talk=talk)
     _note_outcome(settings, locks, outcome, talk)
     from lockctl.cli import exit_status  # if a command ran, loaded meanwhile
 

@@ -16,7 +16,7 @@ LATER = (
     "lockctl.supervise.keeper",
     "lockctl.cli.exit_status",
     "lockctl.cli.output",
-    "lockctl.cli.ending",
+    "lockctl.cli.outcome_messages",
     "lockctl.cli.report",
     "lockctl.cli.campaign",
 )

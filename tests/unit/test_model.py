@@ -1,4 +1,4 @@
-"""lockctl.model, lockctl.errors and lockctl.events: the words of the trade."""
+"""lockctl.model, lockctl.errors and lockctl.events: the values that all layers share."""
 
 from __future__ import annotations
 
