@@ -2,7 +2,7 @@
 
 Taking, renewing and releasing are in the ``lock.py`` of a store. Every other operation is a function in one file of the
 store, which is loaded when it is needed: ``forget`` of etcd is ``forget`` in ``stores/etcd/prune.py``. What each file
-has is in :mod:`lockctl.locks.files`.
+has is in :mod:`lockctl.locks.native_files`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, ClassVar, TypeVar
 
-    from lockctl.locks.files import Inspect, Prune, Records, Revoke
+    from lockctl.locks.native_files import Inspect, Prune, Records, Revoke
     from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
 
     T = TypeVar("T")

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar
 
-    from lockctl.locks.files import Files
+    from lockctl.locks.native_files import Files
     from lockctl.model import Claim, Run
     from lockctl.stores.etcd import inspect, prune, records, revoke
     from lockctl.url import Url

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import ClassVar, TypeVar
 
-    from lockctl.locks.files import Files
+    from lockctl.locks.native_files import Files
     from lockctl.model import Claim
     from lockctl.stores.postgresql import inspect, prune, records, revoke
     from lockctl.stores.postgresql.address import Address

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import ClassVar, TypeVar
 
-    from lockctl.locks.files import Files
+    from lockctl.locks.native_files import Files
     from lockctl.model import Claim, Run
     from lockctl.stores.redis import inspect, prune, records, revoke
     from lockctl.stores.redis.address import Address

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import ClassVar, TypeVar
 
-    from lockctl.locks.files import Files
+    from lockctl.locks.native_files import Files
     from lockctl.model import Claim, Run
     from lockctl.stores.redis.session import Command
     from lockctl.stores.redlock import inspect, prune, records, revoke

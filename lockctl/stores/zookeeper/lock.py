@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import ClassVar, TypeVar
 
-    from lockctl.locks.files import Files
+    from lockctl.locks.native_files import Files
     from lockctl.model import Claim, Run
     from lockctl.stores.zookeeper import inspect, prune, records, revoke
     from lockctl.url import Url
