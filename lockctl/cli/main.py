@@ -29,9 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             if status is not None:
                 return status
         gc.set_threshold(COLLECT_AFTER)
-        from lockctl.cli import later
+        from lockctl.cli import lazy_inspect
 
-        later.install()
+        lazy_inspect.install()
         from lockctl.cli import commands
 
         return commands.invoke(words)

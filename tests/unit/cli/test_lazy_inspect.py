@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lockctl.cli.later import Inspect, install
+from lockctl.cli.lazy_inspect import Inspect, install
 
 
 @pytest.mark.parametrize("doc", ["", "one line", "  indented\tline  ", "two\n    lines\n", "\n  begins later\n"])
