@@ -17,10 +17,10 @@ import pytest
 from lockctl.errors import LeaseLost
 from lockctl.kernel import unlock
 from lockctl.model import Revocation
-from lockctl.stores.file import hold, inspect, prune, records, revoke, share
+from lockctl.stores.file import hold, inspect, layout, prune, records, revoke, share
 from lockctl.stores.file.lock import FileBackend
 from lockctl.supervise import tree
-from tests.contract.harness import LIMIT, Harness, refused, take
+from tests.contract.harness import LIMIT, Harness, claim, refused, take
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
 
@@ -238,6 +238,24 @@ class TestFile(BackendContract):
         inodes.add((os.stat(grant.key).st_ino, os.stat(grant.key).st_size))
         assert len({number for number, _ in inodes}) == 1
         assert max(size for _, size in inodes) <= 8192
+
+    def test_one_grant_in_a_while_waits_for_the_disk(
+        self, backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synchronised: list[int] = []
+        fdatasync = os.fdatasync
+
+        def count(number: int) -> None:
+            synchronised.append(number)
+            fdatasync(number)
+
+        monkeypatch.setattr(os, "fdatasync", count)
+        for client in (backend, other, backend):
+            client.release(take(client, claim()), timeout=LIMIT)
+        assert len(synchronised) == 1
+        monkeypatch.setattr(layout, "boot_id", lambda: "another")
+        client.release(take(client, claim()), timeout=LIMIT)
+        assert len(synchronised) == 2
 
     def test_the_token_rises_although_the_clock_was_set_back(self, harness: FileHarness, backend: Backend) -> None:
         grant = take(backend, harness.claim())

@@ -302,8 +302,11 @@ def _sessions_in_mysql(servers: list[Server]) -> int:
 
 def _page(content: bytes, start: int) -> tuple[int, dict[str, Any]]:
     """The number of a page of a lock file, and its document; pages that are written here are whole."""
-    head, _, document = content[start : start + PAGE].partition(b"\n")
-    return (int(head.split()[1]), json_text.parse(document.strip()) or {}) if head.startswith(MAGIC) else (-1, {})
+    head, _, rest = content[start : start + PAGE].partition(b"\n")
+    if not head.startswith(MAGIC):
+        return -1, {}
+    _, number, _, length, _ = head.split()
+    return int(number), json_text.parse(rest[: int(length)]) or {}
 
 
 def _record_in(files: Files, name: str) -> dict[str, Any]:

@@ -7,6 +7,13 @@ and a write never moves the end of the file::
 
 Writes alternate between the pages: a torn one leaves the other, and with it the token, intact.
 
+At the end of a page may stand up to which token the grants of this boot need not reach the disk: to wait for the disk
+is the dearest part of a grant. Who finds that of another boot goes on above it::
+
+    reserved LAST-TOKEN BOOT-ID CHECKSUM\n
+
+It is written twice: ``reserving`` until it has reached the disk, for whoever writes it may be killed before.
+
 Holders that are not alone have one more page each, of the same form, behind the two (see ``share``).
 """
 
@@ -33,7 +40,10 @@ MAGIC = b"lockctl1 "
 PAGE = 4096  # bytes: what is written by one block write
 SIZE = 2 * PAGE
 HEAD = len(b"lockctl1 00000000000000000000 00000000000000000000 00000 00000000\n")
-ROOM = PAGE - HEAD - 1  # bytes for the JSON document
+RESERVING, RESERVED = b"reserving", b"reserved "
+TAIL = len(b"reserved  00000000000000000000 00000000-0000-0000-0000-000000000000 00000000")
+ROOM = PAGE - HEAD - TAIL - 1  # bytes for the JSON document
+AHEAD = 60_000_000  # microseconds: so far ahead of a token others are reserved, and tokens may be ahead of the clock
 ENDED = b'"ended_at":'  # in the document of a hold; in no other, for JSON escapes the quotes of a command
 SHARING = b'{"sharing":'  # how the document begins while holders that are not alone have pages of their own
 
@@ -44,6 +54,7 @@ class Record(Value):
     sequence: int
     token: int
     document: bytes
+    reserved: int = 0  # up to this token grants need not reach the disk
 
     @property
     def holder(self) -> dict[str, Any] | None:
@@ -66,7 +77,7 @@ def read(descriptor: int) -> Record | None:
     for page in pages:
         found = _parse(page)
         if found is not None and (best is None or found.sequence > best.sequence):
-            best = found
+            best = _with_reserved(found, page)
     torn_first_write = MAGIC.startswith(data.removeprefix(bytes(PAGE)))
     ours = torn_first_write or any(page.startswith(MAGIC) for page in pages)
     if best is None and data.strip(b"\0") and not ours:
@@ -106,9 +117,24 @@ def first_after(before: Record, key: str, now: int) -> int:
         os.close(descriptor)
 
 
-def write(descriptor: int, record: Record, *, durable: bool) -> None:
+def grant(descriptor: int, before: Record, token: int, document: bytes, *, reserves: bool) -> None:
+    """Write who is granted the lock after *before*: no token up to this one is given again after a loss of power.
+
+    *reserves*: only this host writes to the file. Raises ``OSError``.
+    """
+    sequence, mark = before.sequence + 1, boot_id() if reserves else ""
+    if mark and token <= before.reserved:
+        write(descriptor, Record(sequence, token, document, before.reserved), durable=False)
+        return
+    record = Record(sequence, token, document, token + AHEAD if mark else 0)
+    write(descriptor, record, durable=True, word=RESERVING)
+    if record.reserved:
+        write(descriptor, record, durable=False)
+
+
+def write(descriptor: int, record: Record, *, durable: bool, word: bytes = RESERVED) -> None:
     """Write *record* over the older page; *durable*: it has reached the disk when this returns."""
-    _put(descriptor, record, (record.sequence % 2) * PAGE)
+    _put(descriptor, record, (record.sequence % 2) * PAGE, word)
     if durable:
         os.fdatasync(descriptor)
 
@@ -123,10 +149,12 @@ def write_page(descriptor: int, number: int, record: Record) -> None:
     _put(descriptor, record, SIZE + number * PAGE)
 
 
-def _put(descriptor: int, record: Record, offset: int) -> None:
+def _put(descriptor: int, record: Record, offset: int, word: bytes = RESERVED) -> None:
     head = b"%020d %020d %05d " % (record.sequence, record.token, len(record.document))
     line = MAGIC + head + b"%08x\n" % remainder(head + record.document)
-    view = memoryview((line + record.document).ljust(PAGE - 1) + b"\n")
+    tail = b"%s %020d %36s " % (word, record.reserved, boot_id().encode()) if record.reserved else b""
+    tail += b"%08x\n" % remainder(head + tail) if tail else b"\n"
+    view = memoryview((line + record.document).ljust(PAGE - len(tail)) + tail)
     while view:
         written = os.pwrite(descriptor, view, offset)
         view, offset = view[written:], offset + written
@@ -174,12 +202,33 @@ def pid_namespace() -> str:
 
 
 def boot_id() -> str:
-    """Which boot of this host this is."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb", buffering=0) as file:
-            return file.read(64).strip().decode()
-    except OSError:
-        return ""
+    """Which boot of this host this is; empty: that cannot be known."""
+    global _boot_id  # noqa: PLW0603 - it never changes
+    if _boot_id is None:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", "rb", buffering=0) as file:
+                _boot_id = file.read(64).strip().decode()
+        except OSError:
+            _boot_id = ""
+    return _boot_id
+
+
+_boot_id: str | None = None
+
+
+def _with_reserved(record: Record, page: bytes) -> Record:
+    """The record with what was reserved in this boot; in another boot, all of it may have been given."""
+    tail = page[-TAIL - 1 :]
+    if not tail.startswith((RESERVED, RESERVING)):
+        return record
+    content, checksum = tail[:-9], tail[-9:]
+    fields = content.split()
+    if b"%08x\n" % remainder(page[len(MAGIC) : HEAD - 9] + content) != checksum or len(fields) != 3:
+        return record
+    reserved = int(fields[1])
+    if fields[2].decode() != boot_id():
+        return Record(record.sequence, max(record.token, reserved), record.document)
+    return Record(record.sequence, record.token, record.document, reserved if content.startswith(RESERVED) else 0)
 
 
 def _parse(page: bytes) -> Record | None:

@@ -156,7 +156,7 @@ class FileBackend:
         now = self._wall_us()
         token = layout.first_after(before, key, now)
         document = layout.describe(claim, self._identity_of(claim) | layout.taken(self._helper, now / 1e6))
-        layout.write(descriptor, Record(before.sequence + 1, token, document), durable=True)
+        layout.grant(descriptor, before, token, document, reserves=not self._any_filesystem)
         return self._grant(claim, key, token, now / 1e6, descriptor)
 
     def _identity_of(self, claim: Claim) -> layout.Identity:
@@ -246,7 +246,8 @@ class FileBackend:
                     from lockctl.stores.file.hold import describe
 
                     document = describe(granted, hold)
-                layout.write(descriptor, Record(before.sequence + 1, before.token, document), durable=hold > 0)
+                record = Record(before.sequence + 1, before.token, document, before.reserved)
+                layout.write(descriptor, record, durable=hold > 0)
             still_ours = before is not None or granted.claim.mode != EXCLUSIVE
             if still_ours and self._revocation(grant.claim) is not None:
                 self._forget_request(grant.claim)

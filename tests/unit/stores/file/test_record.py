@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockctl.model import Claim
 from lockctl.stores.file import layout
-from lockctl.stores.file.layout import MAGIC, PAGE, ROOM, SIZE, NotARecord, Record
+from lockctl.stores.file.layout import HEAD, MAGIC, PAGE, ROOM, SIZE, NotARecord, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from typing_extensions import Self
+    from typing_extensions import Buffer, Self
 
 DOCUMENTS = st.binary(max_size=300) | st.just(b"null") | st.just(b"x" * ROOM)
 TOKENS = st.integers(min_value=0, max_value=2**63 - 1)
@@ -106,7 +106,7 @@ def test_a_flipped_bit_in_one_slot_leaves_the_other(slot: int, at: int, flip: in
         file.content = bytes(content)
         found = file.read()
         assert found is not None
-        newest_is_whole = (found.sequence % 2) != slot or at == PAGE - 1
+        newest_is_whole = (found.sequence % 2) != slot or at >= HEAD + ROOM
         assert found.token == (101 if newest_is_whole and found.sequence == 2 else 100)
 
 
@@ -206,3 +206,81 @@ def full_disk() -> Iterator[int]:
     descriptor = os.open("/dev/full", os.O_RDWR)
     yield descriptor
     os.close(descriptor)
+
+
+class Killed(BaseException):
+    """The process was, in the middle of a call."""
+
+
+class Disk:
+    """What of a lock file has reached the disk: each page as it is, or as it was at some time since the last sync."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.since: list[list[bytes]] = [[b""], [b""]]  # by page, what may be there after a loss of power
+        self.calls_left = 99
+        self.pwrite, self.fdatasync = os.pwrite, os.fdatasync
+
+    def write(self, descriptor: int, data: Buffer, offset: int) -> int:
+        self._call()
+        written = self.pwrite(descriptor, data, offset)
+        self.since[offset // PAGE].append(bytes(data))
+        return written
+
+    def sync(self, descriptor: int) -> None:
+        self._call()
+        self.fdatasync(descriptor)
+        self.since = [each[-1:] for each in self.since]
+
+    def lose_power(self, chosen: list[int]) -> None:
+        pages = [each[which % len(each)] for each, which in zip(self.since, chosen, strict=True)]
+        self.since = [[page] for page in pages]
+        os.ftruncate(self.file.descriptor, 0)
+        for number, page in enumerate(pages):
+            self.pwrite(self.file.descriptor, page, number * PAGE)
+
+    def _call(self) -> None:
+        self.calls_left -= 1
+        if self.calls_left < 0:
+            raise Killed
+
+
+KILLED = st.sampled_from([99, 99, 99, 1, 2])  # calls before that
+STEPS = st.one_of(
+    st.tuples(st.just("grant"), KILLED, st.sampled_from([True, True, True, False])),
+    st.tuples(st.just("release"), KILLED, st.booleans()),
+    st.tuples(st.just("outage"), st.sampled_from([0, 0, 1, 2]), st.sampled_from([0, 0, 1, 2])),
+    st.tuples(st.just("long after"), st.none(), st.none()),
+)
+
+
+@settings(max_examples=1000)
+@given(st.lists(STEPS, min_size=4, max_size=16))
+def test_tokens_rise_whatever_a_loss_of_power_leaves_and_also_if_the_clock_goes_back(
+    steps: list[tuple[str, Any, Any]],
+) -> None:
+    """Processes are killed between any two calls, too; some have no boot id, as where /proc is hidden."""
+    with File() as file, pytest.MonkeyPatch.context() as patch:
+        disk, boot, now, last = Disk(file), 1, 10**12, 0
+        patch.setattr(os, "pwrite", disk.write)
+        patch.setattr(os, "fdatasync", disk.sync)
+        for word, first, second in [*steps, ("grant", 99, True)]:
+            patch.setattr(layout, "boot_id", lambda boot=boot: f"00000000-0000-0000-0000-{boot:012d}")
+            before = file.read() or Record(0, 0, b"null")
+            disk.calls_left = first if word in ("grant", "release") else 99
+            try:
+                if word == "grant":
+                    token = max(before.token + 1, now)
+                    layout.grant(file.descriptor, before, token, b"{}", reserves=second)
+                    assert token > last
+                    last = token
+                elif word == "release":
+                    released = Record(before.sequence + 1, before.token, b"null", before.reserved)
+                    layout.write(file.descriptor, released, durable=second)
+                elif word == "outage":
+                    disk.lose_power([first, second])
+                    boot, now = boot + 1, max(1, now - 10**9)
+                else:
+                    now += 10**8
+            except Killed:
+                pass
