@@ -12,10 +12,9 @@ from lockctl.fence.mark import accept
 from lockctl.fence.sql import SCHEMA, TABLE
 from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark
 from lockctl.names import printable
-from lockctl.stores.postgresql.layout import FORBIDDEN, NO_TABLE
+from lockctl.stores.postgresql.layout import DURABLE, FORBIDDEN, NO_TABLE
 from lockctl.stores.postgresql.schema import NO_SCHEMA, WRONG_SHAPE
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import DURABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.clock import wall
-from lockctl.stores.postgresql.layout import NO_COLUMN, NO_TABLE
+from lockctl.stores.postgresql.layout import NO_COLUMN, NO_TABLE, WRITES
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import RESTS_FOR, WRITES
+from lockctl.stores.postgresql.tokens import RESTS_FOR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

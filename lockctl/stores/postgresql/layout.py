@@ -28,6 +28,14 @@ SHA256 = "_sha2" if sys.version_info >= (3, 12) else "_sha256"  # has it; hashli
 BIGINT, PAIR = 1, 2  # how pg_locks.objsubid tells the two key spaces apart
 HALF = 1 << 32
 MOST_SLOTS = (1 << 16) - 1  # keys that follow the base of slots
+# commits wait for the disk whatever is usual here; a stricter setting stays
+DURABLE = (
+    "SELECT pg_catalog.set_config('synchronous_commit', CASE WHEN pg_catalog.current_setting('synchronous_commit')"
+    " IN ('off', 'local') THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END, true); "
+)
+# each statement of several sees what was committed before it, and may write, whatever is usual here
+FRESH = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; "
+WRITES = FRESH + DURABLE  # for the writes of a session that was not prepared as that of a lock is
 NO_TABLE, NO_COLUMN, FORBIDDEN = "42P01", "42703", "42501"
 ANY = -1  # in place of the second number of a pair: whatever it is
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.locks.inspect import is_match
 from lockctl.stores.postgresql import inspect, queue
-from lockctl.stores.postgresql.layout import text
+from lockctl.stores.postgresql.layout import FRESH, WRITES, text
 from lockctl.stores.postgresql.scope import LOCKS
-from lockctl.stores.postgresql.tokens import FLOOR, FRESH, PAGE, SINCE_EPOCH, WRITES
+from lockctl.stores.postgresql.tokens import FLOOR, PAGE, SINCE_EPOCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

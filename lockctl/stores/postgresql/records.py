@@ -8,9 +8,9 @@ Loaded when a run has ended, or somebody asks.
 from __future__ import annotations
 
 from lockctl import documents, history
-from lockctl.stores.postgresql.layout import NO_COLUMN, NO_TABLE
+from lockctl.stores.postgresql.layout import FRESH, NO_COLUMN, NO_TABLE, WRITES
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import FRESH, SHORT, SINCE_EPOCH, WRITES
+from lockctl.stores.postgresql.tokens import SHORT, SINCE_EPOCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from lockctl.locks.irrevocable import another_program, only_a_hold
 from lockctl.model import EXCLUSIVE
 from lockctl.names import printable
 from lockctl.stores.postgresql import queue
-from lockctl.stores.postgresql.layout import FORBIDDEN
+from lockctl.stores.postgresql.layout import FORBIDDEN, FRESH
 from lockctl.stores.postgresql.scope import is_key
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import FRESH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.stores.postgresql.layout import FORBIDDEN, NO_COLUMN, NO_TABLE, text
+from lockctl.stores.postgresql.layout import FORBIDDEN, FRESH, NO_COLUMN, NO_TABLE, text
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import FRESH
 from lockctl.value import Value
 
 TYPE_CHECKING = False

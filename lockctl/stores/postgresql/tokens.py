@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.errors import ConfigError
-from lockctl.stores.postgresql.layout import NO_COLUMN, NO_TABLE, Names, text
+from lockctl.stores.postgresql.layout import DURABLE, FRESH, NO_COLUMN, NO_TABLE, WRITES, Names, text
 from lockctl.stores.postgresql.scope import HAS_GOT
 from lockctl.stores.postgresql.session import SqlError
 from lockctl.value import Value
@@ -30,14 +30,6 @@ if TYPE_CHECKING:
 CLOCK = "floor(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint"
 FLOOR = "floor"  # instead of a key: the row with the greatest token of all names that were forgotten
 FIRST = f"GREATEST({CLOCK}, (SELECT known.token + 1 FROM {{0}} AS known WHERE known.key = '{FLOOR}'))"  # of a new row
-# commits wait for the disk whatever is usual here; a stricter setting stays
-DURABLE = (
-    "SELECT pg_catalog.set_config('synchronous_commit', CASE WHEN pg_catalog.current_setting('synchronous_commit')"
-    " IN ('off', 'local') THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END, true); "
-)
-# each statement of several sees what was committed before it, and may write, whatever is usual here
-FRESH = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; "
-WRITES = FRESH + DURABLE  # for the writes of a session that was not prepared as that of a lock is
 INTO = "INSERT INTO {0} AS fence (key, name, token, owner, document, taken_at)"
 ROW = f"%s, %s, {FIRST}, %s, %s, pg_catalog.clock_timestamp()"
 # a name that has the key of another would exclude it, and nobody gets a lock that is on hold: no row comes back then

@@ -16,8 +16,8 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevo
 from lockctl.model import Revocation
 from lockctl.stores.postgresql import layout, queue, scope, wait
 from lockctl.stores.postgresql.address import from_url
+from lockctl.stores.postgresql.layout import DURABLE
 from lockctl.stores.postgresql.lock import PostgresqlBackend
-from lockctl.stores.postgresql.tokens import DURABLE
 from lockctl.url import parse_url
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
