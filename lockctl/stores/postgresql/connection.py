@@ -55,6 +55,7 @@ class Connections:
     def open(self, deadline: Deadline) -> None:
         """Connect, refuse what cannot hold a lock, and have the server end the session when it falls silent."""
         address, claim = self._address, self._claim
+        scope.check_ttl(claim.ttl)
         # poolers may keep the name that a connection came with for who gets the server process next: ours is set below
         self.session = session = connect(address, deadline, APPLICATION, claim.ttl)
         try:

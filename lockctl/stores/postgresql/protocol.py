@@ -6,7 +6,7 @@ import _socket
 import os
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.postgresql.session import Session, SessionGone, SqlError
+from lockctl.stores.postgresql.session import Session, SessionGone, SqlError, keepalives
 from lockctl.wire.deadline import password_now
 from lockctl.wire.stream import resolve
 
@@ -176,7 +176,7 @@ def _parameters(
     application: str,
     patience: float,
 ) -> dict[str, Any]:
-    seconds = int(patience) + 1
+    idle, interval = keepalives(patience)
     found: dict[str, Any] = {
         "host": host,
         "port": port,
@@ -191,10 +191,10 @@ def _parameters(
         "target_session_attrs": "any",  # the check for a standby is ours
         # a connection that was cut may not be given up before its lease: it may heal, and a job runs under it
         "keepalives": 1,
-        "keepalives_idle": seconds,
-        "keepalives_interval": max(1, seconds // 4),
+        "keepalives_idle": idle,
+        "keepalives_interval": interval,
         "keepalives_count": 4,
-        "tcp_user_timeout": seconds * 1000,
+        "tcp_user_timeout": (int(patience) + 1) * 1000,
         **_tls(address, place),
     }
     if place is not None and address.tls.tls_name is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.postgresql.layout import ANY
 from lockctl.stores.postgresql.pooler import WHICH, explained
-from lockctl.stores.postgresql.session import SqlError
+from lockctl.stores.postgresql.session import SqlError, keepalives
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -103,12 +103,16 @@ TRANSACTION = Scope(
 SCOPES = {scope.word: scope for scope in (SESSION, TRANSACTION)}
 
 
+def check_ttl(ttl: float) -> None:
+    """Refuse a lease for which there are no settings. Raises ``ConfigError``."""
+    if not 0 < ttl < LONGEST_TTL:
+        raise ConfigError(f"postgresql: a ttl of {ttl:.0f} s is too long: at most {LONGEST_TTL:.0f} s")
+
+
 def prepare(scope: Scope, session: Session, ttl: float, application: str, deadline: Deadline) -> None:
     """Make *session* one that the server ends after *ttl* seconds of silence. Raises as ``Session.ask``."""
-    if not 0 < ttl < LONGEST_TTL:
-        raise ConfigError(f"postgresql: a ttl of {ttl:g} s is too long: at most {LONGEST_TTL:g} s")
     lease = round(ttl * 1000 + 0.5)  # milliseconds
-    seconds = int(ttl) + 1
+    idle, interval = keepalives(ttl)
     settings = {"statement_timeout": "0", "lock_timeout": "0", "application_name": f"'{application}'"}
     if scope is SESSION:
         settings["default_transaction_isolation"] = "'read committed'"
@@ -118,8 +122,8 @@ def prepare(scope: Scope, session: Session, ttl: float, application: str, deadli
     if session.version >= TRANSACTION_LIMIT:  # every statement is a transaction, too
         settings["transaction_timeout"] = "0"
     wishes = {
-        "tcp_keepalives_idle": seconds,
-        "tcp_keepalives_interval": max(1, seconds // 4),
+        "tcp_keepalives_idle": idle,
+        "tcp_keepalives_interval": interval,
         "tcp_keepalives_count": 4,
         "tcp_user_timeout": lease + 1000,
     }

@@ -30,8 +30,18 @@ LONGEST_MESSAGE = 500  # characters of what a server says
 # bytes of the answer to one statement: those about all locks have up to 200 for each session
 LARGEST_ANSWER = 16 << 20
 MOST_MEMORY = 128 << 20  # bytes that the driver may take for an answer: several times what it has of it
+LONGEST_SILENCE = 32767  # seconds: Linux takes no longer time before keepalives, nor between two of them
 # struct tcp_info of <linux/tcp.h>: its size, and the place of tcpi_bytes_received, since Linux 4.1
 INFO_SIZE, RECEIVED = 136, slice(128, 136)
+
+
+def keepalives(patience: float) -> tuple[int, int]:
+    """Seconds of silence before the first one, and between two of them, so that nothing is given up any earlier.
+
+    After a long *patience* it is the user timeout that does.
+    """
+    idle = int(patience) + 1
+    return min(idle, LONGEST_SILENCE), min(max(1, idle // 4), LONGEST_SILENCE)
 
 
 class SessionGone(BackendUnavailable):

@@ -443,6 +443,16 @@ def test_nothing_at_the_server_ends_a_session_before_its_lease(
     assert setting("client_connection_check_interval") == 500
 
 
+def test_a_lease_may_be_longer_than_the_kernel_waits_with_keepalives(
+    open_client: Callable[..., PostgresqlBackend],
+) -> None:
+    client, patient = open_client(), claim(ttl=1_900_000.0)
+    grant = take(client, patient)
+    assert client.renew(grant, timeout=LIMIT).ttl == grant.ttl == patient.ttl
+    with pytest.raises(ConfigError, match="too long: at most"):
+        client.try_acquire(claim(ttl=300_000_000.0), timeout=LIMIT)
+
+
 @pytest.mark.parametrize(
     ("usual", "used"), [("off", "on"), ("local", "on"), ("on", "on"), ("remote_apply", "remote_apply")]
 )
