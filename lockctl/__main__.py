@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 def main() -> NoReturn:
     """Run the command line of this process and end it. Nothing is torn down: all that was written is flushed."""
+    if sys.warnoptions:  # such as PYTHONWARNINGS=error, which is meant for programs that are being developed
+        import warnings
+
+        warnings.simplefilter("ignore")
     loading.install()
     if sys.argv[1:2] == ["run"]:
         gc.disable()  # nothing to collect before the command runs, and looking takes a third of the start

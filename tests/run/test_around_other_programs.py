@@ -159,6 +159,13 @@ def closed_pipe():
     os.close(writing)
 
 
+@pytest.mark.parametrize("variable", [{"PYTHONWARNINGS": "error"}, {"PYTHONDEVMODE": "1"}])
+def test_warnings_that_somebody_asked_python_for_are_the_commands_affair(lockctl, redis_server, variable):
+    for words in (["run", "-l", "warned", "--", "printenv", *variable], ["history", "warned"], ["list", "--all"]):
+        done = lockctl(*words[:1], "-b", redis_server.url, *words[1:], env=variable)
+        assert (done.returncode, [line for line in done.stderr.splitlines() if "arning" in line]) == (0, [])
+
+
 def test_stdout_that_nobody_reads_is_the_commands_affair(lockctl, closed_pipe):
     assert lockctl("run", "-l", "a", "--", "true", stdout=closed_pipe).returncode == 0
     done = lockctl("run", "-l", "a", "--", "sh", "-c", "echo x; exit 3", stdout=closed_pipe)
