@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.contract.harness import LIMIT, claim, take
 from tests.servers.mariadb import MariaDb
 
 if TYPE_CHECKING:
@@ -13,6 +16,16 @@ if TYPE_CHECKING:
 
     Diagnose = Callable[..., Diagnosis]
     Start = Callable[..., Any]
+
+
+def test_settings_that_lockctl_changes_for_itself_are_no_trouble(diagnose: Diagnose, start_server: Start) -> None:
+    server = start_server(MariaDb)
+    server.command("set global tx_read_only = 1; set global sql_safe_updates = 1; set global autocommit = 0")
+    backend = open_backend(parse_url(server.url))
+    grant = take(backend, claim())
+    assert diagnose(server.url).troubles("mysql.", "backend.") == {}
+    backend.release(grant, timeout=LIMIT)
+    backend.close()
 
 
 def test_a_replica_that_loses_commits_and_ends_connections_is_found(diagnose: Diagnose, start_server: Start) -> None:

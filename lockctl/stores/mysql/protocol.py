@@ -34,10 +34,10 @@ NO_TLS, NO_PLUGIN = 2026, 2059
 FULL = {1040: "max_connections there (151 unless changed)"}
 FULL |= dict.fromkeys((1203, 1226), "max_user_connections there, or MAX_USER_CONNECTIONS of the user")
 # strict: nothing is cut off to fit; backslashes mean what the driver thinks. This level waits for rows, knows all
-# formats of the binary log, and is what servers usually have.
+# formats of the binary log, and is what servers usually have. Transactions may write, whatever is usual there.
 USUAL = (
-    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 0",
-    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 0, sql_safe_updates = 0",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE",
 )
 
 
