@@ -94,9 +94,11 @@ def test_a_server_that_does_not_wait_for_its_disk_is_known(harness: MysqlHarness
         harness.command(f"set global innodb_flush_log_at_trx_commit = {before}")
 
 
-def test_a_mark_stays_held_where_idle_connections_are_ended(harness: MysqlHarness, client: Client) -> None:
-    before = harness.command("select @@global.wait_timeout, @@global.idle_transaction_timeout").split()
-    harness.command("set global wait_timeout = 1, global idle_transaction_timeout = 1")
+@pytest.mark.parametrize("kind", ["idle", "idle_write", "idle_readonly"])
+def test_a_mark_stays_held_where_idle_connections_are_ended(harness: MysqlHarness, client: Client, kind: str) -> None:
+    limit = f"{kind}_transaction_timeout"
+    before = harness.command(f"select @@global.wait_timeout, @@global.{limit}").split()
+    harness.command(f"set global wait_timeout = 1, global {limit} = 1")
     try:
         other = Client(harness)
         with client.store.holding(client.resource, mark(33), timeout=LIMIT):
@@ -106,7 +108,7 @@ def test_a_mark_stays_held_where_idle_connections_are_ended(harness: MysqlHarnes
                 other.advance(mark(34), timeout=0.3)
         other.store.close()
     finally:
-        harness.command(f"set global wait_timeout = {before[0]}, global idle_transaction_timeout = {before[1]}")
+        harness.command(f"set global wait_timeout = {before[0]}, global {limit} = {before[1]}")
 
 
 def test_a_hold_that_the_server_has_ended_is_told_at_its_end(harness: MysqlHarness, client: Client) -> None:

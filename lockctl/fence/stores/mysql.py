@@ -50,8 +50,13 @@ SET = (
 REMOVE = f"DELETE FROM {TABLE} WHERE resource = %s"
 ENGINE = f"SELECT engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{TABLE}'"
 WAITS_FOR_DISK = (1, 3)  # of innodb_flush_log_at_trx_commit; 3 is MariaDB's
-# who holds a mark may be silent for as long as a job takes; the last one is MariaDB's alone
-UNHURRIED = ("SET SESSION wait_timeout = 31536000", "SET SESSION idle_transaction_timeout = 0")
+# who holds a mark may be silent for as long as a job takes; all but the first are MariaDB's alone
+UNHURRIED = (
+    "SET SESSION wait_timeout = 31536000",
+    "SET SESSION idle_transaction_timeout = 0",
+    "SET SESSION idle_write_transaction_timeout = 0",
+    "SET SESSION idle_readonly_transaction_timeout = 0",
+)
 ADVICE = "lockctl fence sql --dialect mysql"
 
 
