@@ -143,7 +143,7 @@ class Keeper:
     def _take_frames(self) -> None:
         halted = 0
         for kind, values, _ in self._link.receive():
-            self._live.heard()
+            self._live.heard(self._clock())
             if kind == wire.ACK:
                 self._live.confirmed(self._clock(), *values)
             elif kind == wire.STARTED:
@@ -191,7 +191,7 @@ class Keeper:
             return
         suspend(signum)
         self._take_signals()
-        self._live.heard()
+        self._live.heard(self._clock())
         self._renew_now()
 
     def _take_signals(self) -> bool:

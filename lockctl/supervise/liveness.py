@@ -56,12 +56,14 @@ class Liveness:
         """When time alone calls for something; infinite if never."""
         return min(self._renew_at, self._ask_at, self._verdict_at)
 
-    def heard(self) -> None:
-        """The guard has said something."""
-        self._verdict_at = NEVER
+    def heard(self, now: float) -> None:
+        """The guard has said something: if it was asked whether it is awake, it gets the time for its answer anew."""
+        if self._verdict_at < NEVER:
+            self._verdict_at = now + self._patience
 
     def confirmed(self, now: float, deadline: float) -> None:
         """The guard has taken over this *deadline*."""
+        self._verdict_at = NEVER
         self._ask_at = max(self._schedule.kill_at(deadline), now + self._patience)
 
     def held_up(self, now: float) -> None:

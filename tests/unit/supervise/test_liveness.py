@@ -126,10 +126,19 @@ def test_a_guard_that_confirms_nothing_is_asked_at_the_deadline_and_then_replace
 def test_a_guard_that_is_heard_in_time_stays() -> None:
     live = begun()
     live.due(KILL_AT)
-    live.heard()
+    live.heard(KILL_AT + 0.5)
     live.confirmed(KILL_AT + 0.5, DEADLINE)
     assert live.wake_at() == KILL_AT + 0.5 + PATIENCE
     assert live.due(KILL_AT + 0.9) == []
+
+
+def test_a_guard_that_says_something_else_than_its_answer_gets_the_time_for_that_once_more() -> None:
+    live = begun()
+    live.lose(START, "taken away")
+    assert TellDeadline(DEADLINE) in live.due(START)
+    live.heard(START + 0.1)  # its cause, and then it is stopped before it does anything
+    assert live.due(START + 0.1 + AWAKE_AT_LOSS - 0.001) == []
+    assert live.due(START + 0.1 + AWAKE_AT_LOSS) == [TakeOver(LOST, "the guard process did not answer")]
 
 
 def test_where_the_kernel_has_the_lock_a_guard_gets_a_whole_lease_after_a_stop() -> None:
@@ -212,14 +221,14 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def guard_confirms(self) -> None:
         self.heard = True
-        self.live.heard()
+        self.live.heard(self.now)
         self.live.confirmed(self.now, self.told)
 
     @precondition(lambda self: not self.over)
     @rule()
     def guard_says_something(self) -> None:
         self.heard = True
-        self.live.heard()
+        self.live.heard(self.now)
 
     @invariant()
     def a_guard_that_was_never_heard_is_replaced_before_its_deadline(self) -> None:
