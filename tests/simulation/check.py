@@ -10,7 +10,7 @@ from signal import SIGCONT
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockctl.lease.schedule import FIRST_TIMEOUT
-from tests.simulation import endings, excuses, mysql_waits, waits
+from tests.simulation import endings, excuses, mysql_waits, stops, waits
 from tests.simulation.history import NEAR
 from tests.simulation.plan import KEEPER, KEPT, LOCK, OLDER
 from tests.simulation.waits import HANDED_OVER, NOTICED
@@ -50,6 +50,7 @@ def violations(history: History) -> list[str]:
         *waits.violations(history),
         *mysql_waits.violations(history),
         *endings.violations(history),
+        *stops.violations(history),
     ]
 
 

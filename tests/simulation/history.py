@@ -310,6 +310,8 @@ class History:
         self.world.tell(keeper.name, f"gets signal {signum}")
         if record.granted and record.command_status is None and record.outcome is None:
             record.passed_on = self.world.now
+        if record.outcome is None and not keeper.stopped:
+            record.asked_to_end.append(self.world.now)
         keeper.take(signum, 0, 1)
 
     def _revoke(self, fault: Fault, host: Host) -> None:

@@ -59,11 +59,26 @@ class RunRecord:
         self.command_status: int | None = None
         self.command_ended = 0.0  # a command that never was ended before all
         self.passed_on: float | None = None  # when its keeper was sent a signal while the job ran or was to start
+        self.asked_to_end: list[float] = []  # when its keeper was sent a signal that ends a wait
+        self.lost_at: float | None = None  # when a renewal said first that what was granted last is not its any more
+        self.revoked_at: float | None = None  # when a renewal said first that somebody asks for it
+        self.silences: list[tuple[float, float]] = []  # when the store failed first, and last, before it answered again
+        self._is_silent = False
         self.outcome: Outcome | None = None
         self.failure = ""
         self.ended = INFINITE
         self.noted: dict[str, float] = {}  # by lock, of its success: when it was known
         self.told: tuple[bytes, ...] = ()  # the variables that the command got
+
+    def failed(self, now: float) -> None:
+        """The store has failed while the lock was to be taken."""
+        since = self.silences.pop()[0] if self._is_silent else now
+        self.silences.append((since, now))
+        self._is_silent = True
+
+    def answered(self) -> None:
+        """The store has answered such a request."""
+        self._is_silent = False
 
     def living(self) -> bool:
         """Whether a process of the job lives."""
@@ -110,7 +125,9 @@ class Recording:
         except BackendUnavailable:
             self._fails(claim)
             raise
+        record.answered()
         if grant is not None:
+            record.lost_at = record.revoked_at = None
             record.granted.append(Granted(first, sent, world.now, grant.token, claim.owner, grant.at, claim.name))
             record.kept[claim.name] = sent
             world.tell(record.name, f"is granted the lock with token {grant.token}")
@@ -123,6 +140,7 @@ class Recording:
         except BackendUnavailable:
             self._fails(claim)
             raise
+        self.record.answered()
 
     def renew(self, grant: Grant, **more: Any) -> Grant:
         """See ``Backend``."""
@@ -131,8 +149,12 @@ class Recording:
             renewed: Grant = super().renew(grant, **more)  # type: ignore[misc]
         except LeaseLost as lost:
             Here.world.tell(self.record.name, f"its renewal says: {lost}")
+            if self.record.lost_at is None:
+                self.record.lost_at = Here.world.now
             raise
         except LeaseRevoked:
+            if self.record.revoked_at is None:
+                self.record.revoked_at = Here.world.now
             self.record.kept[grant.claim.name] = sent
             raise
         self.record.kept[grant.claim.name] = sent
@@ -163,6 +185,7 @@ class Recording:
 
     def _fails(self, claim: Claim) -> None:
         """Where the lock is a connection's, that was closed now: all that can be done while nobody answers."""
+        self.record.failed(Here.world.now)
         if self.capabilities.connection_held:
             self.record.asked_back.add(claim.owner)
 

@@ -1,0 +1,152 @@
+"""What must hold of the stop of a job, and of a run that is told to end before its job: who is told, when, and for how long.
+
+Promised are the grace from the first signal to KILL, SIGCONT beside that signal, KILL at once after a certain loss, and
+that a signal ends the wait for a lock.
+"""
+
+from __future__ import annotations
+
+from signal import SIGCONT, SIGKILL, SIGTERM
+from typing import TYPE_CHECKING
+
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from tests.simulation import excuses
+from tests.simulation.plan import GUARD
+from tests.simulation.world import INFINITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.history import History
+    from tests.simulation.processes import Process
+    from tests.simulation.record import RunRecord
+
+STARTED = 0.05  # seconds from the order to start until the command lives
+KILLED = 0.6  # seconds from the answer that a lease is lost until nothing lives, also where the guard is stuck
+TOGETHER = 0.001  # seconds between two signals of one stop
+CLOCKS = 0.01  # part of a time by which clocks may differ, and more
+WAIT_ENDS = 1.0  # seconds from a signal to the end of a run that waits, beside its requests
+FAILS = 1.5  # seconds more than a store is asked that fails
+
+
+def violations(history: History) -> list[str]:
+    """What is wrong, each in one line that begins with its kind."""
+    return [
+        *_graces(history),
+        *_discontinued(history),
+        *_lost(history),
+        *_too_mild(history),
+        *_started(history),
+        *_told_to_end(history),
+        *_insistent(history),
+    ]
+
+
+def grace_of(record: RunRecord) -> float:
+    """Seconds from the first signal to KILL, as the manual has it."""
+    return min(5.0, record.plan.ttl / 4)
+
+
+def _unable(process: Process | None, since: float, until: float) -> bool:
+    """Whether a process was stopped or dead at any time between these."""
+    return process is None or any(begin <= until and end >= since for begin, end in process.unable)
+
+
+def _is_stopped_at_a_step(history: History, record: RunRecord) -> bool:
+    return any((each.kind, each.whom, each.more) == ("stop", record.number, GUARD) for each in history.plan.faults)
+
+
+def _graces(history: History) -> Iterator[str]:
+    """Jobs that were killed too soon after they had been told to end, although nothing but that was wrong."""
+    for record in history.records:
+        times = [at for at, signum in record.signalled if signum == SIGKILL]
+        if not times or _unable(record.guard, 0.0, times[0]):
+            continue
+        killed = times[0]
+        if record.lost_at is not None and record.lost_at <= killed:
+            continue
+        if excuses.was_cut_off(history, record, killed) or _is_disconnected(history, record):
+            continue
+        conts = [at for at, signum in record.signalled if signum == SIGCONT]
+        terms = [at for at, signum in record.signalled if signum == SIGTERM]
+        asked = [at for at in terms if at <= killed and any(abs(at - each) < TOGETHER for each in conts)]
+        if asked and killed < asked[0] + grace_of(record) * (1 - CLOCKS) - STARTED:
+            yield f"grace: {record.name} is asked to end at {asked[0]:.3f} and killed at {killed:.3f}"
+        elif not asked and not (terms or _unable(record.keeper, 0.0, killed)):
+            yield f"grace: {record.name} is killed at {killed:.3f} without having been asked to end"
+
+
+def _is_disconnected(history: History, record: RunRecord) -> bool:
+    """Whether a lock was lost that was a connection's, of which the kernel tells, and no renewal."""
+    held = history.capabilities.connection_held
+    return held and record.outcome is not None and record.outcome.kind == "lost"
+
+
+def _discontinued(history: History) -> Iterator[str]:
+    """Jobs that were told to end without SIGCONT: who is stopped would not hear of it."""
+    for record in history.records:
+        signalled = any((each.kind, each.whom) == ("signal", record.number) for each in history.plan.faults)
+        if signalled or _is_stopped_at_a_step(history, record):
+            continue
+        conts = [at for at, signum in record.signalled if signum == SIGCONT]
+        for at, signum in record.signalled:
+            if signum == SIGTERM and not any(abs(at - each) < TOGETHER for each in conts):
+                yield f"continued: {record.name} is told to end at {at:.3f}, and not continued"
+
+
+def _lost(history: History) -> Iterator[str]:
+    """Jobs that lived on although it was known that another may have their lock, and somebody was awake."""
+    for record in history.records:
+        lost, span = record.lost_at, record.span
+        if lost is None or span is None or span[1] <= lost + KILLED:
+            continue
+        # who is stopped just now may not have read the answer; later, the guard has the order, or the keeper looks
+        if _unable(record.keeper, lost, lost + STARTED):
+            continue
+        if not (_unable(record.keeper, lost, lost + KILLED) and _unable(record.guard, lost, lost + KILLED)):
+            yield f"lost: it is known at {lost:.3f}, and the job of {record.name} lives until {span[1]:.3f}"
+
+
+def _too_mild(history: History) -> Iterator[str]:
+    """Runs that tell another cause, although their job was killed after it was known that their lock was lost."""
+    for record in history.records:
+        lost, outcome = record.lost_at, record.outcome
+        if lost is None or outcome is None or record.command_status != SIGKILL or not record.lived:
+            continue
+        killed = min([at for at, signum in record.signalled if signum == SIGKILL], default=0.0)
+        if killed >= lost and outcome.kind != "lost" and not _unable(record.keeper, lost, killed):
+            yield f"cause: {record.name} has lost its lock at {lost:.3f}, is killed at {killed:.3f}, and is {outcome.kind}"
+
+
+def _started(history: History) -> Iterator[str]:
+    """Jobs that began although the order to start them was taken back, or who gave it was dead."""
+    for record in history.records:
+        if record.span is None or record.keeper is None or _is_stopped_at_a_step(history, record):
+            continue
+        killed = [since for since, until in record.keeper.unable if until == INFINITE]
+        for at in (record.lost_at, record.revoked_at, *killed[:1]):
+            # that it was asked for before the order to start is told again later
+            if at is not None and _unable(record.guard, at, at) and record.span[0] > at + STARTED:
+                yield f"started: the job of {record.name} begins at {record.span[0]:.3f}, taken back at {at:.3f}"
+
+
+def _told_to_end(history: History) -> Iterator[str]:
+    """Runs that went on after a signal that came before they had their locks."""
+    for record in history.records:
+        known = record.granted[-1].known if record.granted else INFINITE
+        for at in record.asked_to_end:
+            if record.span is not None and at < known:
+                yield f"signal: {record.name} was told to end at {at:.3f}, has its lock at {known:.3f}, and its job starts"
+            early = record.granted[0].known if record.granted else INFINITE
+            bound = WAIT_ENDS + 16 * history.plan.slowest * len(record.plan.locks)
+            if at < early and record.ended > at + bound and not _unable(record.keeper, at, at + bound):
+                yield f"signal: {record.name} was told to end at {at:.3f}, and waits until {record.ended:.3f}"
+
+
+def _insistent(history: History) -> Iterator[str]:
+    """Runs that asked a store for longer than it may fail."""
+    for record in history.records:
+        for first, last in record.silences:
+            longest = ACQUIRE_TIMEOUT + FAILS + 4 * history.plan.slowest
+            if last > first + longest and not _unable(record.keeper, first, last):
+                yield f"insistent: {record.name} asks a store until {last:.3f} that fails since {first:.3f}"
