@@ -148,7 +148,7 @@ def _promised(history: History, record: RunRecord) -> Promised:
     ttl, capabilities = record.plan.ttl, history.capabilities
     margin, grace = min(max(ttl / 20, 0.25), 2.0), min(5.0, ttl / 4)
     signal = ttl * (1 - capabilities.rate_error) - 0.05 - margin - grace
-    return Promised(min(ttl / 6, capabilities.heartbeat), signal, grace)
+    return Promised(min(ttl / 6, capabilities.heartbeat), signal, grace + record.plan.dying)
 
 
 def _unhealthy(history: History) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _unhealthy(history: History) -> Iterator[str]:
             continue
         if record.lived and record.command_status not in (0, 256):
             yield f"healthy: the job of {record.name} was ended: {kind}, status {record.command_status}"
-        elif not met and history.plan.slowest < 0.1 and kind not in ("exited", "held"):
+        elif not met and history.plan.slowest < 0.1 and kind not in ("exited", "held", "not_executed"):
             yield f"healthy: {record.name} came to nothing: {kind}"
         elif (
             record.plan.waits_for_rest
@@ -314,7 +314,8 @@ def _disconnected(history: History) -> Iterator[str]:
                 continue
             # who is not told asks again; what could not be sent is repeated after twice the time at most
             slow = 2 * away + _promised(history, record).interval * 1.2 + NOTICED + stopped
-            if record.span[1] > at + (HANDED_OVER if told else slow) + 12 * history.plan.slowest:
+            slow = (HANDED_OVER if told else slow) + record.plan.dying
+            if record.span[1] > at + slow + 12 * history.plan.slowest:
                 yield f"disconnected: the job of {record.name} lives until {record.span[1]:.3f}, its lock until {at:.3f}"
 
 

@@ -68,7 +68,9 @@ def _holds(history: History) -> Iterator[str]:
 def _needless_holds(history: History) -> Iterator[str]:
     """Locks that were kept by --min-hold although they are another's, or were asked for, or for longer than they need."""
     for record in history.records:
-        if record.outcome is not None and record.outcome.kind in ("lost", "revoked") and record.holds:
+        if record.outcome is None or not record.holds:
+            continue
+        if record.outcome.kind in ("lost", "revoked", "not_executed"):
             longest = max(each.seconds for each in record.holds.values())
             yield f"hold: {record.name} is {record.outcome.kind}, and keeps the lock for {longest:.3f} s"
         if any(each.kind not in ("twice", "wrong") for each in history.plan.faults):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.record import RunRecord
 
 TOGETHER = 0.01  # seconds between two pauses by one cause
+UNHURT = ("revoke", "signal", "threads", "wrong")  # with these, a lease is renewed as long as something lives
 LATER = 0.05  # of a ttl: by which one process may wake up after the other
 
 
@@ -47,6 +48,8 @@ def may_outlive_its_lock(history: History, record: RunRecord, until: float) -> b
         return True
     if history.capabilities.kernel_held:
         return False
+    if record.plan.dying and any(each.kind not in UNHURT for each in history.plan.faults):
+        return True  # no program can end it before its lease is over
     return _both_unable(record, until) or was_cut_off(history, record, until)
 
 
@@ -80,7 +83,7 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
     """How many faults a run met and how long they took together; ``None``: they excuse anything."""
     if len({each.slots for each in history.plan.runs}) > 1:
         return None  # who comes second is refused
-    met, took = 0, 0.0
+    met, took, times = 0, 0.0, list[tuple[float, float]]()
     beside = history.capabilities.kernel_held and record.plan.mode != "exclusive"
     for fault in history.plan.faults:
         kind, value = fault.kind, fault.value
@@ -101,12 +104,27 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
             return None  # with the server of a host, its sessions end
         elif not _touches(fault, record, history):
             continue
-        met += 1
+        met += not _is_refused(history, fault)
         took += {"lose": 0.0, "slow": 4 * value}.get(kind, value)
+        times.append((fault.at, fault.at + value if fault.is_outage else INFINITE))
     # a file is taken from all who have locked it
     if any(each.owner in record.owners or (beside and each.now) for each in history.revoked):
         return None
+    if _are_apart(record, sorted(times)):
+        return 1, max(end - begin for begin, end in times)
     return met, took
+
+
+def _is_refused(history: History, fault: Fault) -> bool:
+    """Whether an outage costs no more than its time: who asks is refused at once, and need not wait for an answer."""
+    server = history.servers[0]
+    return (fault.kind, fault.more) == ("down", KEPT) and len(server.went_down) == 1 and server.tells
+
+
+def _are_apart(record: RunRecord, times: list[tuple[float, float]]) -> bool:
+    """Whether outages are so far apart that the lease was renewed after each of them."""
+    pairs = zip(times, times[1:], strict=False)
+    return len(times) > 1 and all(begin - end >= record.plan.ttl for (_, end), (begin, _) in pairs)
 
 
 def _others_suffice(history: History, fault: Fault) -> bool:
@@ -135,6 +153,8 @@ def _asleep(history: History, record: RunRecord, fault: Fault) -> bool:
 def _touches(fault: Fault, record: RunRecord, history: History) -> bool:
     if fault.kind in ("lose", "late", "cut", "slow", "deposed", "removed", "ended"):
         return fault.whom == record.plan.host
+    if fault.kind == "threads":
+        return fault.whom == record.number
     if fault.kind == "other":
         return history.plan.store == "mysql"  # there another program locks the rows, and not what the lock is
     return fault.kind == "down" and fault.more == KEPT and not _others_suffice(history, fault)

@@ -130,6 +130,7 @@ class History:
         )
         runs = self.plan.runs
         longest = max(each.start + each.wait + 4 * each.ttl for each in runs) + sum(each.length for each in runs)
+        longest += 2 * sum(each.dying for each in runs)
         return longest + 2 * faults + 100 * self.plan.slowest + 90.0
 
     def backend_at(self, host: Host) -> Any:
@@ -279,6 +280,10 @@ class History:
             server.kill(self.network.hosts[fault.whom])
         elif kind == "wrong":
             self.network.hosts[fault.whom].clock.wall_base += fault.value
+        elif kind == "threads":
+            keeper = self.records[fault.whom].keeper
+            if keeper is not None:
+                keeper.threadless_until = world.now + fault.value
         elif kind == "signal":
             self._signal(self.records[fault.whom], int(fault.value))
         elif kind == "other":
@@ -310,7 +315,7 @@ class History:
         self.world.tell(keeper.name, f"gets signal {signum}")
         if record.granted and record.command_status is None and record.outcome is None:
             record.passed_on = self.world.now
-        if record.outcome is None and not keeper.stopped:
+        if record.outcome is None and keeper.signals and not keeper.stopped:
             record.asked_to_end.append(self.world.now)
         keeper.take(signum, 0, 1)
 

@@ -27,6 +27,8 @@ class Job(Process):
         self._lives: list[float] | None = None
         self._before: list[int] = []  # signals that came between the order and the first step
         self._told = False
+        self._is_stray = False
+        self._forks = record.plan.forks  # while it is killed
 
     def execute_soon(self, variables: tuple[bytes, ...]) -> None:
         """It has the order to start."""
@@ -40,7 +42,12 @@ class Job(Process):
         world, record = Here.world, self._record
         if self.dead:
             return
+        if not record.plan.executable:
+            self.failed.write(b".")
+            self.end(127 << 8)
+            return
         self._lives = [world.now, INFINITE]
+        self.dying = record.plan.dying
         record.lived.append(self._lives)
         if self._is_command:
             world.tell(record.name, "the command starts")
@@ -63,8 +70,20 @@ class Job(Process):
             Here.world.tell(self._record.name, f"a process of the job gets signal {signum}")
         if signum == SIGKILL:
             super().take(signum, code, sender)
+            if self._forks and self._lives is not None and not self.dead:
+                self._forks = False
+                Here.world.at(Here.world.now, self._fork)
         elif signum == SIGTERM and self._lives is not None and self._record.plan.stubborn < INFINITE:
             Here.world.at(Here.world.now + self._record.plan.stubborn, self.end, int(SIGTERM))
+
+    def _fork(self) -> None:
+        """Somebody appears whom the signals that are sent just now do not reach; nothing else ends it."""
+        if self.dead:
+            return
+        stray = Job(self._record, self, is_command=False)
+        stray._forks, stray._is_stray = False, True
+        stray.inherit()
+        stray.execute()
 
     def end(self, status: int) -> None:
         """See ``Process``."""
@@ -74,7 +93,7 @@ class Job(Process):
         if self._lives is not None:
             self._lives[1] = world.now
         for child in self.children:
-            if isinstance(child, Job) and not child.dead and record.plan.outlived < INFINITE:
+            if isinstance(child, Job) and not (child.dead or child._is_stray) and record.plan.outlived < INFINITE:
                 world.at(world.now + record.plan.outlived, child.end, 0)
         super().end(status)
         self.failed.finish()

@@ -86,6 +86,12 @@ def _urandom(size: int) -> bytes:
     return Here.world.random.randbytes(size)
 
 
+def _start_thread(body: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    if me().threadless_until > Here.world.now:
+        raise RuntimeError("can't start new thread")
+    Here.world.start(me(), lambda: body(*arguments))
+
+
 def _pipe2(_: int) -> tuple[int, int]:
     pipe = Pipe()
     return pipe.number, pipe.number
@@ -175,7 +181,7 @@ TIME = _virtual(
 THREAD = SimpleNamespace(
     allocate_lock=Mutex,
     _count=lambda: 1,  # beside other threads no limit of the process is set
-    start_new_thread=lambda body, arguments: Here.world.start(me(), lambda: body(*arguments)),
+    start_new_thread=_start_thread,
 )
 GC = _virtual(gc, freeze=nothing, enable=nothing)
 SOCKET = _virtual(_socket, socketpair=_socketpair)
@@ -290,6 +296,8 @@ class Child:
 
     def error(self) -> int | None:
         """See the real one."""
+        if self._failed.content:
+            return errno.ENOENT
         return 0 if self._failed.over else None
 
     def drop(self) -> None:

@@ -36,6 +36,9 @@ class RunPlan(NamedTuple):
     locks: tuple[str, ...] = (LOCK,)
     max_runtime: float | None = None
     waits_for_rest: bool = False  # whether what outlives the command is waited for, and not stopped
+    executable: bool = True
+    dying: float = 0.0  # seconds from KILL until it is gone: the kernel waits for a device
+    forks: bool = False  # another process of it appears while it is killed
 
 
 class Fault(NamedTuple):
@@ -62,6 +65,7 @@ class Fault(NamedTuple):
     other    -                   time                           seconds for which another program has the lock, or
                                                                 all rows of its table
     forget   number of a host    time                           for how long it was not used, -
+    threads  number of a run     time                           seconds for which its keeper can start no thread, -
     ======== =================== ============================== ==============================================
     """
 

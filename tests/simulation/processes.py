@@ -37,6 +37,8 @@ class Process:
         self.killed = False  # it will be dead in a moment
         self.stopped = False
         self.stopped_until = 0.0
+        self.threadless_until = 0.0  # its user has as many as are allowed
+        self.dying = 0.0  # seconds from KILL to its end that no program can change
         self.pending: list[tuple[Thread, int]] = []
         self.status = 0
         self.reaps = False  # orphans below it become its children
@@ -123,7 +125,7 @@ class Process:
         if signum == SIGKILL:
             self.killed = True
             world = Here.world
-            world.at(world.now + world.chance() * SLOWEST_KILL, self.end, int(SIGKILL))
+            world.at(world.now + self.dying + world.chance() * SLOWEST_KILL, self.end, int(SIGKILL))
             return
         for each in self.signals:
             each.put(signum, code, sender)

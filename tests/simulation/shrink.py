@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Fault, Plan, RunPlan
 
 MOST_TRIES = 600
-OF_RUNS = ("stop", "pause", "signal")  # kinds of faults that belong to a run
+OF_RUNS = ("stop", "pause", "signal", "threads")  # kinds of faults that belong to a run
 
 
 def happens(plan: Plan) -> list[str]:
@@ -74,7 +74,7 @@ def _without(faults: tuple[Fault, ...], run: int) -> Iterator[Fault]:
 
 def _simpler(run: RunPlan) -> Iterator[RunPlan]:
     usual = {"stubborn": 0.05, "outlived": 0.0, "succeeds": True, "once_per": None, "min_hold": 0.0}
-    usual |= {"max_runtime": None, "waits_for_rest": False}
+    usual |= {"max_runtime": None, "waits_for_rest": False, "executable": True, "dying": 0.0, "forks": False}
     for name, content in usual.items():
         if getattr(run, name) != content:
             yield run._replace(**{name: content})  # type: ignore[arg-type]

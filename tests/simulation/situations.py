@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from tests.simulation import rare
 from tests.simulation.plan import (
     ANSWER,
     BOTH,
@@ -24,6 +25,7 @@ from tests.simulation.plan import (
 )
 
 NAMES = ("hourly", LOCK, "weekly")
+RARE = 0.25  # part of the histories
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
 WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
 
@@ -34,6 +36,8 @@ def drawn(seed: int, store: str) -> Plan:
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
     situations += [_asleep, _forgotten_as_it_begins, _asked_from_afar, _kept_closed, _out_of_time, _asked_in_the_wait]
     situations.append(_lingering)
+    if chance.random() < RARE:
+        return _rare(chance, _quiet(seed, store))
     if store == "file":
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
@@ -70,6 +74,15 @@ def drawn(seed: int, store: str) -> Plan:
             _left_behind,
         ]
     return chance.choice(situations)(chance, _quiet(seed, store))
+
+
+def _rare(chance: random.Random, plan: Plan) -> Plan:
+    """One of those that need no other kind of store than most are."""
+    if plan.store == "file":
+        return _on_one_host(chance.choice(rare.OF_A_HOST)(chance, plan))
+    more = () if plan.store in ("exact", "seconds", "redlock") else rare.OF_STREAMS
+    plan = chance.choice((*rare.OF_ALL, *more))(chance, plan)
+    return _with_a_leader(plan) if plan.store == "etcd-cluster" else plan
 
 
 def _quiet(seed: int, store: str) -> Plan:
@@ -729,7 +742,7 @@ def _fault(chance: random.Random, runs: list[RunPlan], hosts: int, ttl: float) -
 
 KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
 KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")
-KINDS_OF_A_HOST = ("stop", "pause", "signal", "wrong", "revoke", "other", "forget")
+KINDS_OF_A_HOST = ("stop", "pause", "signal", "threads", "wrong", "revoke", "other", "forget")
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _forgotten, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),

@@ -98,7 +98,7 @@ def _lost(history: History) -> Iterator[str]:
     """Jobs that lived on although it was known that another may have their lock, and somebody was awake."""
     for record in history.records:
         lost, span = record.lost_at, record.span
-        if lost is None or span is None or span[1] <= lost + KILLED:
+        if lost is None or span is None or span[1] <= lost + KILLED + record.plan.dying:
             continue
         # who is stopped just now may not have read the answer; later, the guard has the order, or the keeper looks
         if _unable(record.keeper, lost, lost + STARTED):

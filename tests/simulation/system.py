@@ -117,6 +117,7 @@ class End(Descriptor):
 
     peer: End
     open = True
+    is_reset = False  # the other end was closed with frames that it had not read, which is told once
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,6 +139,9 @@ class End(Descriptor):
 
     def recv_into(self, buffer: bytearray, size: int, flags: int) -> int:
         """The length of the next frame, as with MSG_PEEK and MSG_TRUNC."""
+        if self.is_reset:
+            self.is_reset = False
+            raise ConnectionResetError
         if self.content:
             return len(self.content[0][0])
         if self.over:
@@ -156,6 +160,7 @@ class End(Descriptor):
             each.drop(self)
         self._held = []
         self.peer.over = True
+        self.peer.is_reset = bool(self.content)
         self.peer.changed()
 
 

@@ -1,0 +1,164 @@
+"""Situations that a mess does not come by, and that need no other kind of store than most are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.plan import ANSWER, BOTH, GUARD, INFINITE, KEEPER, KEPT, REQUEST, Fault, Plan, RunPlan
+
+if TYPE_CHECKING:
+    import random
+
+TTLS = (6.0, 10.0, 20.0)
+SLOW_CLOCK = (0.99905, 1.0, 1.00085)  # that of the first host, and that of the servers is fast
+
+
+def lost_now_and_then(chance: random.Random, plan: Plan) -> Plan:
+    """Short outages, so far apart that none of them may harm a job, whatever was before."""
+    ttl = chance.choice((6.0, 10.0))
+    first, times = chance.uniform(0.5, ttl), [0.0]
+    for _ in range(chance.choice((2, 3))):
+        times.append(times[-1] + ttl * chance.uniform(1.15, 1.4))
+    way = chance.choice((REQUEST, ANSWER, BOTH))
+    faults = [Fault("cut", 0, first + time, ttl * chance.uniform(0.02, 0.18), way) for time in times]
+    run = RunPlan(0, 0.0, ttl, 30.0, first + times[-1] + ttl)
+    return plan._replace(runs=(run,), faults=tuple(faults))
+
+
+def refused_then_silent(chance: random.Random, plan: Plan) -> Plan:
+    """A server that refuses for a moment, and then a request that gets no answer."""
+    ttl = chance.choice((10.0, 20.0))
+    down = Fault("down", 0, chance.uniform(0.5, ttl), ttl * chance.uniform(0.05, 0.18), KEPT)
+    cut = Fault("cut", 0, down.at + down.value - 0.2 * chance.random(), ttl * chance.uniform(0.01, 0.08), ANSWER)
+    run = RunPlan(0, 0.0, ttl, 30.0, down.at + 1.5 * ttl)
+    return plan._replace(runs=(run,), faults=(down, cut))
+
+
+def long_lease(chance: random.Random, plan: Plan) -> Plan:
+    """A lease so long that clocks of another speed are apart by more than its margin when it ends; then there is silence."""
+    ttl = chance.choice((1800.0, 3600.0))
+    holder = RunPlan(0, 0.0, ttl, 30.0, 2 * ttl, INFINITE)
+    waiter = RunPlan(1, 0.99 * ttl, ttl, 0.05 * ttl, 1.0)
+    cut = Fault("cut", 0, chance.uniform(0.3, 3.0), 2 * ttl, BOTH)
+    return plan._replace(rates=SLOW_CLOCK, runs=(holder, waiter), faults=(cut,))
+
+
+def stopped_in_turn(chance: random.Random, plan: Plan) -> Plan:
+    """Both processes stand still, one after the other, while no renewal comes through."""
+    ttl = chance.choice(TTLS)
+    holder = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, INFINITE)
+    waiter = RunPlan(1, 0.5, ttl, 90.0, 1.0)
+    first = chance.uniform(0.3, 0.5 * ttl)
+    renewed = first + ttl * chance.uniform(-0.1, 0.02)
+    if chance.random() < 0.5:  # the guard is there again when the job is to be killed, and then the keeper is not
+        back = renewed + ttl * chance.uniform(0.5, 0.9)
+        still = [Fault("pause", 0, first, back - first, GUARD)]
+        still.append(Fault("pause", 0, back + 0.1 * chance.random(), chance.choice((INFINITE, 2 * ttl)), KEEPER))
+    else:
+        span = chance.uniform(0.5, 2.5)
+        still = [Fault("pause", 0, first, span, KEEPER)]
+        still.append(Fault("pause", 0, first + span + 0.2 * chance.random(), 3 * ttl, GUARD))
+    cut = Fault("cut", 0, max(0.1, renewed), 5 * ttl, BOTH)
+    return plan._replace(rates=SLOW_CLOCK, runs=(holder, waiter), faults=(*still, cut))
+
+
+def worse(chance: random.Random, plan: Plan) -> Plan:
+    """A lock that is taken away while its job is being stopped for another reason."""
+    ttl = chance.choice((10.0, 20.0))
+    at, grace = chance.uniform(0.3, ttl), min(5.0, ttl / 4)
+    run = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, INFINITE)
+    freed = Fault("revoke", 1, at + grace * chance.uniform(-0.5, 0.9), 0.0, 1)
+    if chance.random() < 0.5:
+        return plan._replace(runs=(run._replace(max_runtime=at),), faults=(freed,))
+    freed = freed._replace(at=at + ttl / 6 + grace * chance.uniform(-0.5, 0.9))
+    return plan._replace(runs=(run,), faults=(Fault("revoke", 1, at), freed))
+
+
+def taken_back(chance: random.Random, plan: Plan) -> Plan:
+    """A guard that is stopped before it has the order to start, and nobody wants the job any more when it goes on."""
+    ttl = chance.choice((10.0, 20.0))
+    run = RunPlan(0, 0.0, ttl, 30.0, ttl)
+    at = chance.uniform(0.3, 0.2 * ttl)
+    fault = chance.choice((Fault("pause", 0, at, INFINITE, KEEPER), Fault("revoke", 1, at)))
+    span = at + chance.uniform(0.02, 0.35) * ttl
+    guard = Fault("pause", 0, 0.004 + 0.01 * chance.random(), span, GUARD)
+    return plan._replace(runs=(run,), faults=(guard, fault))
+
+
+def signalled_in_line(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who waits over a slow network is told to end, and others wait, too."""
+    ttl, slowest = chance.choice((10.0, 20.0)), chance.choice((0.002, 0.1, 0.3))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(2.0, 6.0))
+    second = first._replace(host=1, start=chance.choice((0.0, 0.5)), wait=90.0, length=1.0)
+    third = second._replace(host=0, start=second.start + 0.5)
+    at = second.start + chance.choice((12 * slowest, 4.0)) * chance.random()
+    faults = [Fault("signal", 1, at, 15)]
+    if chance.random() < 0.4:  # and nobody answers it just then
+        cut = Fault("cut", 1, max(0.0, at - 2.0 * chance.random()), chance.uniform(2.0, 12.0), BOTH)
+        faults.append(cut._replace(more=chance.choice((REQUEST, ANSWER, BOTH))))
+    runs = chance.choice(((first, second, third), (first, second), (first._replace(length=0.0), second)))
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
+
+
+def signalled_far_away(chance: random.Random, plan: Plan) -> Plan:
+    """A run that is told to end while it takes its lock from a server that is far away."""
+    ttl = chance.choice((10.0, 20.0))
+    slowest = ttl / chance.uniform(26, 60)
+    locks = chance.choice((("nightly",), ("nightly",), ("hourly", "nightly")))
+    run = RunPlan(0, 0.0, ttl, 60.0, ttl, locks=locks)
+    signal = Fault("signal", 0, 14 * len(locks) * slowest * chance.random(), 15)
+    return plan._replace(fastest=0.8 * slowest, slowest=slowest, runs=(run,), faults=(signal,))
+
+
+def hard_to_kill(chance: random.Random, plan: Plan) -> Plan:
+    """A job that lives on for a while after KILL, or of which another process appears while it is killed."""
+    ttl = chance.choice((6.0, 10.0))
+    at, forks = chance.uniform(0.2, ttl), chance.random() < 0.5
+    dying = 0.0 if forks else chance.uniform(0.5, 2.5) * ttl
+    run = RunPlan(0, 0.0, ttl, 30.0, 6 * ttl, INFINITE, dying=dying, forks=forks)
+    waiter = RunPlan(1, 0.5, ttl, 120.0, 1.0)
+    kinds = [Fault("revoke", 1, at), None, Fault("pause", 0, at, chance.choice((INFINITE, 2 * ttl)), GUARD)]
+    fault = chance.choice([*kinds, Fault("cut", 0, at, 2 * ttl, BOTH)] if forks else kinds[:2])
+    if fault is None:
+        return plan._replace(runs=(run._replace(max_runtime=at), waiter))
+    return plan._replace(runs=(run, waiter), faults=(fault,))
+
+
+def not_executable(chance: random.Random, plan: Plan) -> Plan:
+    """A command that cannot be executed: nothing is kept of its run."""
+    run = RunPlan(0, 0.0, chance.choice(TTLS), 30.0, 1.0, executable=False)
+    run = run._replace(min_hold=chance.choice((0.0, 20.0)), once_per=chance.choice((None, 60.0)))
+    other = run._replace(host=1, start=chance.choice((0.0, 0.5)), wait=60.0, executable=True, min_hold=0.0)
+    return plan._replace(runs=(run, other))
+
+
+def no_threads(chance: random.Random, plan: Plan) -> Plan:
+    """A user who has as many processes as are allowed, for a moment in which the first renewal is due."""
+    ttl = chance.choice((6.0, 10.0, 20.0))
+    run = RunPlan(0, 0.0, ttl, 30.0, 1.5 * ttl, locks=chance.choice((("nightly",), ("nightly",), ("hourly", "nightly"))))
+    none = Fault("threads", 0, ttl * chance.uniform(0.05, 0.15), ttl * chance.uniform(0.03, 0.17))
+    return plan._replace(runs=(run,), faults=(none,))
+
+
+def granted_late(chance: random.Random, plan: Plan) -> Plan:
+    """A name that is used and forgotten while the first request for it is still on its way."""
+    first = RunPlan(0, 0.0, 20.0, 60.0, 1.0)
+    second = first._replace(host=1, start=chance.uniform(0.1, 0.5), length=0.1)
+    late = Fault("late", 0, chance.randrange(1, 12), chance.uniform(2.5, 6.0), REQUEST)
+    forget = Fault("forget", 1, second.start + chance.uniform(0.3, 1.5), 0.2)
+    runs = (first, second, second._replace(start=3.0))[: chance.choice((2, 3))]
+    return plan._replace(fastest=0.002, slowest=0.01, runs=runs, faults=(late, forget))
+
+
+def cut_in_line(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who waits is cut off for a while, which must not cost it more than that."""
+    first = RunPlan(1, 0.0, 60.0, 60.0, chance.uniform(2.0, 12.0))
+    second = RunPlan(0, 0.5, 60.0, 120.0, 1.0)
+    at = chance.uniform(0.5, first.length)
+    cut = Fault("cut", 0, at, chance.uniform(1.0, 12.0), chance.choice((REQUEST, ANSWER, BOTH)))
+    return plan._replace(runs=(first, second), faults=(cut,))
+
+
+OF_A_HOST = (stopped_in_turn, worse, taken_back, signalled_in_line, hard_to_kill, not_executable, no_threads)
+OF_ALL = (*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line)
+OF_STREAMS = (refused_then_silent,)  # where a server that is down refuses at once
