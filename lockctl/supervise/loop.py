@@ -131,7 +131,7 @@ class Watch:
         return []
 
     def _stop(self, cause: str, now: float, *, at_once: bool) -> list[Action]:
-        running = self.status is None or self._phase == LINGERING
+        running = self.status is None or self._orders.leftover == "wait"  # then what is left is a part of the job
         if running and (self.cause is None or (cause == events.LOST and at_once)):
             self.cause = cause  # the first cause counts, unless it has become worse
         if at_once:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from signal import SIGKILL
+from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
@@ -272,8 +272,9 @@ def _ended_before(history: History) -> Iterator[str]:
 
 
 def _killed(history: History) -> Iterator[str]:
-    """Runs that are told to have come to their end although what they waited for was killed."""
+    """Runs that are told to have come to their end although what they waited for was stopped, or killed."""
     for record in history.records:
-        killed = any(signum == SIGKILL for _, signum in record.signalled)
+        passed_on = any((each.kind, each.whom) == ("signal", record.number) for each in history.plan.faults)
+        killed = any(signum == SIGKILL or (signum == SIGTERM and not passed_on) for _, signum in record.signalled)
         if killed and record.plan.waits_for_rest and record.outcome is not None and record.outcome.kind == "exited":
-            yield f"status: what outlives the command of {record.name} is killed, and {record.outcome.kind} is told"
+            yield f"status: what outlives the command of {record.name} is stopped, and {record.outcome.kind} is told"

@@ -223,6 +223,26 @@ def test_leftovers_that_are_waited_for_can_be_revoked_and_time_out() -> None:
     assert other.watch.cause == REVOKED
 
 
+@pytest.mark.parametrize("cause", [LOST, REVOKED])
+def test_leftovers_that_are_waited_for_are_a_part_of_the_job_from_the_end_of_the_command_on(cause: str) -> None:
+    replay = Replay(orders(leftover="wait"))
+    replay.at(102.0, CommandEnded(0))
+    replay.at(102.1, StopJob(cause, at_once=cause == LOST))  # who ends by itself soon is still waited for
+    assert replay.watch.cause == cause
+    other = Replay(orders(leftover="kill"))
+    other.at(102.0, CommandEnded(0))
+    other.at(102.1, StopJob(cause, at_once=cause == LOST))
+    assert other.watch.cause is None
+
+
+def test_a_loss_while_leftovers_are_stopped_that_were_waited_for_is_told() -> None:
+    replay = Replay(orders(leftover="wait"))
+    replay.at(102.0, CommandEnded(0))
+    replay.at(103.0, StopJob(REVOKED, at_once=False))
+    replay.at(104.0, StopJob(LOST, at_once=True))
+    assert replay.watch.cause == LOST
+
+
 def test_leftovers_that_may_stay_are_left_at_once() -> None:
     replay = Replay(orders(leftover="leave"))
     assert replay.at(105.0, CommandEnded(0)) == [(105.0, Finish())]
