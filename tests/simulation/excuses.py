@@ -6,6 +6,7 @@ clock went ahead, a lock that an operator freed at once.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
@@ -123,8 +124,8 @@ def _is_refused(history: History, fault: Fault) -> bool:
 
 def _are_apart(record: RunRecord, times: list[tuple[float, float]]) -> bool:
     """Whether outages are so far apart that the lease was renewed after each of them."""
-    pairs = zip(times, times[1:], strict=False)
-    return len(times) > 1 and all(begin - end >= record.plan.ttl for (_, end), (begin, _) in pairs)
+    pairs = list(pairwise(times))
+    return bool(pairs) and all(begin - end >= record.plan.ttl for (_, end), (begin, _) in pairs)
 
 
 def _others_suffice(history: History, fault: Fault) -> bool:
