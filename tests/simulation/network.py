@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SLOW = 3.0  # seconds for which a network stays slow
 WAYS = ("request", "answer")
+REFUSED = object()  # the answer of a host on which no server runs
 
 
 class Host:
@@ -91,6 +92,7 @@ class Server:
         self.went_down: list[float] = []
         self.elected: list[float] = []  # when it became the leader of several
         self.tells = False  # its clients, when it goes down
+        self.refuses = False  # who connects while it is down
         self.ever_forgot: list[float] = []  # when it came back without all that it had
 
     def answer(self, request: Any) -> Any:
@@ -142,6 +144,8 @@ def ask(network: Network, host: Host, server: Server, request: Any, deadline: De
         if server.up:
             answer = server.answer(request)
             network.carry(host, ANSWER, request, call.come, answer)
+        elif server.refuses:
+            network.carry(host, ANSWER, request, call.come, REFUSED)
         else:
             Here.world.tell(server.name, f"is down: {request[:2]}")
 

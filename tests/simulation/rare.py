@@ -28,10 +28,10 @@ def lost_now_and_then(chance: random.Random, plan: Plan) -> Plan:
 def refused_then_silent(chance: random.Random, plan: Plan) -> Plan:
     """A server that refuses for a moment, and then a request that gets no answer."""
     ttl = chance.choice((10.0, 20.0))
-    down = Fault("down", 0, chance.uniform(0.5, ttl), ttl * chance.uniform(0.05, 0.18), KEPT)
-    cut = Fault("cut", 0, down.at + down.value - 0.2 * chance.random(), ttl * chance.uniform(0.01, 0.08), ANSWER)
+    down = Fault("down", 0, chance.uniform(0.5, ttl), ttl * chance.uniform(0.05, 0.15), KEPT)
+    lost = Fault("lose", 0, chance.randrange(6, 24), 0.0, ANSWER)
     run = RunPlan(0, 0.0, ttl, 30.0, down.at + 1.5 * ttl)
-    return plan._replace(runs=(run,), faults=(down, cut))
+    return plan._replace(runs=(run,), faults=(down, lost))
 
 
 def long_lease(chance: random.Random, plan: Plan) -> Plan:
@@ -163,4 +163,4 @@ def cut_in_line(chance: random.Random, plan: Plan) -> Plan:
 
 OF_A_HOST = (stopped_in_turn, worse, taken_back, signalled_in_line, hard_to_kill, not_executable, no_threads)
 OF_ALL = (*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line)
-OF_STREAMS = (refused_then_silent,)  # where a server that is down refuses at once
+OF_STREAMS = (refused_then_silent, refused_then_silent)  # where a server that is down refuses at once

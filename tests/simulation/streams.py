@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lockctl.errors import BackendUnavailable
 from lockctl.wire.deadline import READABLE
 from lockctl.wire.stream import Closed
-from tests.simulation.network import Server, ask
+from tests.simulation.network import REFUSED, Server, ask
 from tests.simulation.plan import ANSWER, REQUEST
 from tests.simulation.system import Descriptor
 from tests.simulation.world import Here
@@ -39,7 +39,7 @@ class StreamServer(Server):
         """See ``Server``."""
         self.starts += 1
         if self.links:
-            self.tells = Here.world.chance() < 0.5  # the program has ended, and its host goes on
+            self.tells = self.refuses = Here.world.chance() < 0.5  # the program has ended, and its host goes on
         for link in self.links if self.tells else ():
             link.reset()
         self.links = []
@@ -160,12 +160,14 @@ def connected(network: Network, host: Host, server: StreamServer, deadline: Dead
     pause = OPENING_PAUSE
     while True:
         try:
-            ask(network, host, server, ("connect", where), deadline.sooner(pause), where)
+            answer = ask(network, host, server, ("connect", where), deadline.sooner(pause), where)
             break
         except BackendUnavailable:
             if not deadline.left():
                 raise
             pause *= 2
+    if answer is REFUSED:
+        raise BackendUnavailable(f"{where}: connection refused")
     link = Link(network, host, server, where)
     server.links.append(link)
     return link
