@@ -35,6 +35,7 @@ class Liveness:
         self._renew_at = NEVER
         self._ask_at = NEVER  # when the guard must have confirmed a later deadline, or show that it is awake
         self._verdict_at = NEVER  # when a guard that was asked and said nothing counts as stuck
+        self._followed_up_at = NEVER  # when the guard must be awake once more: an order to stop is carried out by then
         self._patience = schedule.margin / 2  # with a guard that is asked whether it is awake
         self._in_doubt = False
         self.deadline: float | None = None  # what the guard was last told
@@ -64,7 +65,7 @@ class Liveness:
     def confirmed(self, now: float, deadline: float) -> None:
         """The guard has taken over this *deadline*."""
         self._verdict_at = NEVER
-        self._ask_at = max(self._schedule.kill_at(deadline), now + self._patience)
+        self._ask_at = max(min(self._schedule.kill_at(deadline), self._followed_up_at), now + self._patience)
 
     def held_up(self, now: float) -> None:
         """We were stopped, and perhaps the guard, too: if the kernel has the lock, it gets a whole lease to answer."""
@@ -128,6 +129,8 @@ class Liveness:
             actions.append(events.TakeOver(events.LOST, "the guard process did not answer"))
         elif now >= self._ask_at and self.deadline is not None:
             self._ask_at = NEVER
+            if now >= self._followed_up_at:
+                self._followed_up_at = NEVER
             self._verdict_at = now + self._patience
             actions.append(events.TellDeadline(self.deadline))
         return actions
@@ -136,5 +139,6 @@ class Liveness:
         self.ordered = cause
         if at_once:
             self._patience = min(self._patience, AWAKE_AT_LOSS)
-        self._ask_at = min(self._ask_at, now + (0 if at_once else self._schedule.grace))
+        self._followed_up_at = now + (0 if at_once else self._schedule.grace)
+        self._ask_at = min(self._ask_at, self._followed_up_at)
         return events.StopJob(cause, at_once)

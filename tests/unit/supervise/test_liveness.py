@@ -141,6 +141,19 @@ def test_a_guard_that_says_something_else_than_its_answer_gets_the_time_for_that
     assert live.due(START + 0.1 + AWAKE_AT_LOSS) == [TakeOver(LOST, "the guard process did not answer")]
 
 
+def test_a_guard_that_confirms_a_deadline_after_an_order_to_stop_is_asked_when_the_grace_is_over() -> None:
+    live = begun()
+    live.due(START + SCHEDULE.interval)
+    live.report(107.0, RevocationAsked("ops", "", DEADLINE + 7.0))
+    live.heard(107.1)
+    live.confirmed(107.1, DEADLINE + 7.0)
+    assert live.due(107.0 + SCHEDULE.grace - 0.001) == []
+    assert live.due(107.0 + SCHEDULE.grace) == [TellDeadline(DEADLINE + 7.0)]
+    live.heard(112.1)
+    live.confirmed(112.1, DEADLINE + 7.0)
+    assert live.wake_at() == KILL_AT + 7.0, "it is awake, and has sent KILL"
+
+
 def test_where_the_kernel_has_the_lock_a_guard_gets_a_whole_lease_after_a_stop() -> None:
     live = begun(kernel_held=True)
     live.due(KILL_AT)
