@@ -10,9 +10,9 @@ from signal import SIGCONT
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockctl.lease.schedule import FIRST_TIMEOUT
-from tests.simulation import endings, excuses, mysql_waits, stops, waits
+from tests.simulation import endings, excuses, mysql_waits, order, stops, waits
 from tests.simulation.history import NEAR
-from tests.simulation.plan import KEEPER, KEPT, LOCK, OLDER
+from tests.simulation.plan import GUARD, KEEPER, KEPT, LOCK, OLDER
 from tests.simulation.waits import HANDED_OVER, NOTICED
 from tests.simulation.world import INFINITE
 
@@ -51,6 +51,7 @@ def violations(history: History) -> list[str]:
         *mysql_waits.violations(history),
         *endings.violations(history),
         *stops.violations(history),
+        *order.violations(history),
     ]
 
 
@@ -301,8 +302,9 @@ def _disconnected(history: History) -> Iterator[str]:
     """Jobs that went on for too long after a restart of the server, which ends the connection that held their lock."""
     faults = [each for each in history.plan.faults if each.kind == "down"]
     others = [each for each in history.plan.faults if each.kind != "down"]
-    # where the keeper is stopped, the guard is there
+    # where the keeper is stopped, the guard is there, and the other way round
     alone = all((each.kind, each.more) == ("pause", KEEPER) and each.value < INFINITE for each in others)
+    alone = alone or all((each.kind, each.more) == ("pause", GUARD) for each in others)
     if not (history.capabilities.connection_held and alone):
         return
     told = len(faults) == 1 and all(server.tells for server in history.servers)

@@ -50,10 +50,10 @@ def _holds(history: History) -> Iterator[str]:
     """
     if excuses.forgot(history) or any(each.kind == "jump" for each in history.plan.faults):
         return
-    if any(each.now for each in history.revoked):
-        return
     for record in history.records:
         for name, hold in record.holds.items():
+            if any(each.now and each.owner in (None, *record.owners) for each in history.revoked):
+                continue
             if not hold.in_time or excuses.was_cut_off(history, record, hold.sent):
                 continue
             sent, until = hold.sent, hold.sent + hold.seconds * (1 - history.capabilities.rate_error) - HOLD_ERROR

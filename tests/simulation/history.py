@@ -155,6 +155,7 @@ class History:
         assert keeper is not None
 
         def note(_: str, text: str, *__: object, **___: object) -> None:
+            record.said.append(text)
             world.tell(f"{record.name}, keeper", text)
 
         signals = modules.Signals()

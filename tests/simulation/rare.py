@@ -161,6 +161,53 @@ def cut_in_line(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(first, second), faults=(cut,))
 
 
-OF_A_HOST = (stopped_in_turn, worse, taken_back, signalled_in_line, hard_to_kill, not_executable, no_threads)
+def asked_while_stopped(chance: random.Random, plan: Plan) -> Plan:
+    """A lock that is asked for, or taken away, while the guard of its job stands still."""
+    ttl = chance.choice((10.0, 20.0))
+    run = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, chance.choice((0.05, INFINITE)))
+    stopped = Fault("pause", 0, chance.uniform(0.3, ttl), 3 * ttl, GUARD)
+    asked = Fault("revoke", 1, stopped.at + chance.uniform(-0.1, 0.3) * ttl, 0.0, chance.choice((0, 0, 1)))
+    return plan._replace(runs=(run,), faults=(stopped, asked._replace(at=max(0.2, asked.at))))
+
+
+def asked_of_one_of_several(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who wants the place of one of those who are inside together."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 60.0, 2 * ttl, mode="slot", slots=chance.choice((2, 3)))
+    if plan.store == "redlock":
+        first = first._replace(mode="exclusive", slots=1)
+    runs = [first._replace(host=number % 2, start=0.3 * number * chance.random()) for number in range(3)]
+    return plan._replace(runs=tuple(runs), faults=(Fault("revoke", 0, chance.uniform(0.5, ttl)),))
+
+
+def clock_back(chance: random.Random, plan: Plan) -> Plan:
+    """A clock of a host that goes back, and a lock, or a hold, that is taken away after that."""
+    first = RunPlan(0, 0.0, 6.0, 30.0, chance.choice((0.3, 6.0)), min_hold=chance.choice((0.0, 20.0)))
+    second = first._replace(start=chance.choice((0.5, 3.5)), wait=60.0, length=0.5, min_hold=0.0)
+    back = Fault("wrong", 0, chance.uniform(0.5, 2.0), -chance.uniform(1.0, 60.0))
+    return plan._replace(runs=(first, second), faults=(back, Fault("revoke", 0, 2.0 + chance.random(), 0.0, 1)))
+
+
+def next_hold(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who saw a hold, and ends it when it is over, and another one has begun."""
+    first = RunPlan(0, 0.0, 10.0, 60.0, 0.2, min_hold=2.0)
+    second = first._replace(host=1, start=0.5, min_hold=chance.choice((10.0, 20.0)))
+    third = second._replace(start=4.0, length=0.5, min_hold=0.0)
+    ended = Fault("revoke", 0, chance.uniform(0.5, 1.8), chance.uniform(1.5, 4.0), 1)
+    return plan._replace(runs=(first, second, third), faults=(ended,))
+
+
+def around_a_period(chance: random.Random, plan: Plan) -> Plan:
+    """Short jobs that come one after the other when a period ends and the next one begins."""
+    slowest = chance.choice((0.002, 0.02))
+    first = RunPlan(0, 10.0 - chance.choice((0.3, 1.2)), 10.0, 30.0, 0.05, once_per=10.0)
+    later = [first._replace(host=number % 2, start=10.0 + chance.uniform(-0.9, 0.9)) for number in range(2)]
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, *later))
+
+
+OF_A_HOST = (
+    *(stopped_in_turn, worse, taken_back, signalled_in_line, hard_to_kill, not_executable, no_threads),
+    *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period),
+)
 OF_ALL = (*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line)
 OF_STREAMS = (refused_then_silent, refused_then_silent)  # where a server that is down refuses at once

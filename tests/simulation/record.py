@@ -64,6 +64,8 @@ class RunRecord:
         self.revoked_at: float | None = None  # when a renewal said first that somebody asks for it
         self.silences: list[tuple[float, float]] = []  # when the store failed first, and last, before it answered again
         self._is_silent = False
+        self.attempts = 0  # to take a lock, and waits for one
+        self.said: list[str] = []  # by its keeper
         self.outcome: Outcome | None = None
         self.failure = ""
         self.ended = INFINITE
@@ -119,6 +121,7 @@ class Recording:
     def try_acquire(self, claim: Claim, **more: Any) -> Grant | None:
         """See ``Backend``."""
         record, world, sent = self.record, Here.world, Here.world.now
+        record.attempts += 1
         first = record.owners.setdefault(claim.owner, sent)
         try:
             grant: Grant | None = super().try_acquire(claim, **more)  # type: ignore[misc]

@@ -112,7 +112,7 @@ def _mess(chance: random.Random, plan: Plan) -> Plan:
     ttl = chance.choice(TTLS)
     spread = 0.0019
     rates = tuple([1 + spread / 2 * chance.choice((-1, 0, 1)) for _ in range(hosts + 1)])
-    once_per = chance.choice((None, None, None, 60.0))
+    once_per = chance.choice((None, None, None, None, None, 60.0, 60.0, 5.0))
     mode, slots = chance.choice((("exclusive", 1),) * 8 + (("shared", 1), ("slot", 2)))
     if mode in WITHOUT.get(plan.store, ()):
         mode, slots = "exclusive", 1
@@ -226,7 +226,10 @@ def _kept_closed(chance: random.Random, plan: Plan) -> Plan:
     first = first._replace(min_hold=first.length + chance.uniform(0.5, 4.0))
     start = chance.choice((0.5, first.min_hold)) * chance.random()
     runs = (first, first._replace(host=1, start=start, length=1.0, min_hold=0.0))
-    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs)
+    faults = []
+    if chance.random() < 0.3:  # and the name is to be forgotten meanwhile
+        faults = [Fault("forget", 1, chance.uniform(first.length, first.min_hold), chance.choice((0.0, 0.2)))]
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
 
 
 def _out_of_time(chance: random.Random, plan: Plan) -> Plan:
@@ -373,7 +376,8 @@ def _restarted(chance: random.Random, plan: Plan) -> Plan:
     runs = _one_after_another(chance)
     ttl = runs[0].ttl
     down = Fault("down", 0, chance.uniform(0.3, ttl), chance.choice((0.1, 1.0, 2 * ttl)) * chance.random(), KEPT)
-    stopped = Fault("pause", 0, max(0.2, down.at - chance.random()), chance.uniform(1.5, 0.6 * ttl), KEEPER)
+    who = chance.choice((KEEPER, KEEPER, GUARD))
+    stopped = Fault("pause", 0, max(0.2, down.at - chance.random()), chance.uniform(1.5, 0.6 * ttl), who)
     return plan._replace(runs=tuple(runs), faults=(down, stopped)[: chance.choice((1, 2))])
 
 

@@ -36,6 +36,8 @@ def violations(history: History) -> list[str]:
         *_discontinued(history),
         *_lost(history),
         *_too_mild(history),
+        *_asked(history),
+        *_frightened(history),
         *_started(history),
         *_told_to_end(history),
         *_insistent(history),
@@ -116,6 +118,37 @@ def _too_mild(history: History) -> Iterator[str]:
         killed = min([at for at, signum in record.signalled if signum == SIGKILL], default=0.0)
         if killed >= lost and outcome.kind != "lost" and not _unable(record.keeper, lost, killed):
             yield f"cause: {record.name} has lost its lock at {lost:.3f}, is killed at {killed:.3f}, and is {outcome.kind}"
+
+
+def _asked(history: History) -> Iterator[str]:
+    """Jobs that went on for too long after a renewal had said that their lock is asked for, though their keeper was awake.
+
+    A guard that is stopped just then is ended when the grace is over; if it goes on before, it gives that once more.
+    """
+    for record in history.records:
+        asked, span = record.revoked_at, record.span
+        if asked is None or span is None or asked < span[0]:
+            continue
+        margin = min(max(record.plan.ttl / 20, 0.25), 2.0)
+        longest = grace_of(record) * (1 + CLOCKS) + margin / 2 + KILLED + record.plan.dying
+        if _unable(record.keeper, asked, asked + longest):
+            continue
+        if _unable(record.guard, asked, asked + longest):
+            longest += grace_of(record) * (1 + CLOCKS)
+        if span[1] > asked + longest:
+            yield f"asked: it is known at {asked:.3f}, and the job of {record.name} lives until {span[1]:.3f}"
+
+
+def _frightened(history: History) -> Iterator[str]:
+    """Runs that say that their lock is lost, and end well, though nobody took it."""
+    kinds = {each.kind for each in history.plan.faults}
+    if excuses.forgot(history) or not kinds <= {"twice", "stop", "pause", "signal"}:
+        return
+    for record in history.records:
+        well = record.outcome is not None and record.outcome.kind == "exited"
+        lost = [each for each in record.said if each.startswith("the lease is lost")]
+        if well and lost:
+            yield f"frightened: {record.name} has come to its end, and says: {lost[0]}"
 
 
 def _started(history: History) -> Iterator[str]:

@@ -1,0 +1,101 @@
+"""What must hold between runs whatever else is promised: the order of their tokens, one success in a period, and no bustle.
+
+Tokens are compared in the order in which jobs start, which is what a resource sees of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation import excuses
+from tests.simulation.world import INFINITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.history import History
+    from tests.simulation.record import RunRecord
+
+MOST_ATTEMPTS = 30  # and so many per second of a wait:
+ATTEMPTS_PER_SECOND = 4.0
+# twice what the busiest of a thousand runs sent, per second and run; of some stores that is packets
+MESSAGES_PER_SECOND = {
+    "exact": 10,
+    "seconds": 12,
+    "redis": 6,
+    "etcd": 8,
+    "etcd-cluster": 8,
+    "consul": 10,
+    "zookeeper": 12,
+    "postgresql": 30,
+    "transaction": 30,
+    "mysql": 16,
+    "redlock": 40,
+    "file": 1,
+}
+BEGINNING = 5.0  # seconds: at first, a run sends more
+
+
+def violations(history: History) -> list[str]:
+    """What is wrong, each in one line that begins with its kind."""
+    return [*_fenced(history), *_twice(history), *_busy(history)]
+
+
+def _fenced(history: History) -> Iterator[str]:
+    """Jobs that start after another one with the same lock, and have no higher token."""
+    if excuses.forgot(history) or excuses.went_back(history) or any(each.now for each in history.revoked):
+        return
+    at_a_step = {each.whom for each in history.plan.faults if each.kind == "stop"}
+    ran = sorted((each for each in history.records if each.span), key=lambda each: each.span or (0.0, 0.0))
+    for number, later in enumerate(ran):
+        for earlier in ran[:number]:
+            if not earlier.excludes(later) or later.number in at_a_step:
+                continue
+            for name, grant in later.last_grants.items():
+                before = earlier.last_grants.get(name)
+                if before is not None and before.token >= grant.token and not _is_late(history, later):
+                    yield f"tokens: {later.name} starts with {grant.token}, after {earlier.name} with {before.token}"
+
+
+def _is_late(history: History, record: RunRecord) -> bool:
+    """Whether a job may start when its lease is over: its guard looks at the clock, and not at the server."""
+    begin = (record.span or (0.0, 0.0))[0]
+    return excuses.may_outlive_its_lock(history, record, begin) or excuses.went_ahead(history, until=begin)
+
+
+def _twice(history: History) -> Iterator[str]:
+    """Jobs that run although another one, which has given the lock back, had succeeded in their period before."""
+    kinds = {each.kind for each in history.plan.faults}
+    if excuses.forgot(history) or not kinds.isdisjoint(("jump", "wrong", "forget", "revoke", "other")):
+        return
+    for first in history.records:
+        outcome, span = first.outcome, first.span
+        if outcome is None or span is None or (outcome.kind, outcome.status) != ("exited", 0) or outcome.not_released:
+            continue
+        for later in history.records:
+            period = later.plan.once_per
+            alike = (
+                first.plan.once_per == period and first.plan.locks == later.plan.locks and len(later.plan.locks) == 1
+            )
+            if period is None or not alike or later.span is None or not later.excludes(first):
+                continue
+            name = later.plan.locks[0]
+            noted, now, at = first.noted.get(name), later.last_grants[name].at, first.last_grants[name].at
+            in_time = noted is not None and noted[1] < first.kept[name] + 0.9 * first.plan.ttl
+            if in_time and later.span[0] > span[1] and 0 <= at // period - now // period <= 1:
+                yield f"success: {later.name} runs at {later.span[0]:.3f}, and {first.name} succeeded at {span[1]:.3f}"
+
+
+def _busy(history: History) -> Iterator[str]:
+    """Runs that ask again and again, in a wait or later."""
+    last = 0.0
+    for record in history.records:
+        until = record.granted[-1].known if record.granted else min(record.ended, history.world.now)
+        waited = max(0.0, until - record.plan.start)
+        if record.attempts > (MOST_ATTEMPTS + ATTEMPTS_PER_SECOND * waited) * len(record.plan.locks):
+            yield f"busy: {record.name} asks {record.attempts} times for its lock, until {until:.3f}"
+        last = max(last, record.ended if record.ended < INFINITE else history.world.now)
+    sent = sum(host.sent[0] for host in history.network.hosts)
+    most = MESSAGES_PER_SECOND[history.plan.store] * (last + BEGINNING) * len(history.records)
+    if sent > most:
+        yield f"busy: {sent} messages are sent until {last:.3f}, and {most:.0f} are many"
