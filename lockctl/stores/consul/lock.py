@@ -191,7 +191,9 @@ class ConsulBackend(NativeBackend):
         pause = self._claims.pauses.pop(claim.owner, 0.0)
         if pause:
             wait.pause(pause, deadline)
-        wait.until_open(self._agent, self._claims.queue, claim, lambda: self._claims.session(claim, deadline), deadline)
+        wait.until_open(
+            self._agent, self._claims.queue, claim, lambda until: self._claims.session(claim, until), deadline
+        )
 
     def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
         return operation(self._agent, *arguments, Deadline(timeout))

@@ -9,6 +9,7 @@ from lockctl.errors import ConfigError
 from lockctl.stores.consul import queue
 from lockctl.stores.consul.hold import is_kept
 from lockctl.stores.consul.layout import HOLDS, queue_of
+from lockctl.stores.consul.protocol import ANSWER_LIMIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,23 +24,24 @@ POLL = 1.0  # seconds between looks at what Consul does not tell: the end of a l
 
 
 def until_open(
-    agent: Agent, positions: queue.Queue, claim: Claim, prepare: Callable[[], object], deadline: Deadline
+    agent: Agent, positions: queue.Queue, claim: Claim, prepare: Callable[[Deadline], object], deadline: Deadline
 ) -> None:
     """Return when it is the turn of *claim* and it may get the lock. Raises as requests do.
 
-    *prepare* is called now and then, so that what the attempt needs is there when our turn comes.
+    *prepare* is called now and then, so that what the attempt needs is there when our turn comes. A wait may have no end:
+    each request has a limit of its own.
     """
     from lockctl.stores.consul import share
 
     path = agent.prefix + claim.name
     position, ahead, is_first, index, prepare_at, was_held = None, None, False, 0, 0.0, False
     while True:
-        kept = positions.keep(claim, deadline)
+        kept = positions.keep(claim, deadline.sooner(ANSWER_LIMIT))
         if kept is not position:  # else it is as it was
             position, ahead, is_first, index = kept, None, False, 0
         if clock.boottime() >= prepare_at:
             try:
-                prepare()
+                prepare(deadline.sooner(ANSWER_LIMIT))
             except ConfigError:
                 return  # an attempt says the same
             prepare_at = clock.boottime() + claim.ttl / queue.RENEWALS_PER_TTL
@@ -48,7 +50,8 @@ def until_open(
                 entry, index = agent.watch(ahead.key, index, deadline, position.span())
                 if entry is not None and entry.session == ahead.session:
                     continue
-            ahead, index = queue.before(agent.tree(queue_of(agent.prefix, claim.name), deadline), position.key), 0
+            waiting = agent.tree(queue_of(agent.prefix, claim.name), deadline.sooner(ANSWER_LIMIT))
+            ahead, index = queue.before(waiting, position.key), 0
             is_first = ahead is None
             if not is_first:
                 continue
