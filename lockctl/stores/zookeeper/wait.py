@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lockctl.stores.zookeeper.session import Call, Session
     from lockctl.wire.deadline import Deadline
 
+LONGEST_STEP = 5.0  # seconds for one request of a wait, which may have no end itself
 PAUSE = 0.1  # seconds between two attempts to connect to all servers
 TICK = 0.002  # seconds: more than what is lost when the end of a hold is rounded to milliseconds
 
@@ -41,7 +42,7 @@ TICK = 0.002  # seconds: more than what is lost when the end of a hold is rounde
 def wait(attempt: Attempt, deadline: Deadline) -> None:
     """See ``Backend.wait``; returns early, or when the deadline has passed."""
     try:
-        _until_turn(attempt, attempt.queue_up(deadline), deadline)
+        _until_turn(attempt, attempt.queue_up(deadline.sooner(LONGEST_STEP)), deadline)
     except (SessionLost, Vanished):
         pass  # a new position in the queue is needed: the next attempt sees to it
 
@@ -51,11 +52,12 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline) -> None:
     entered, attempt.turn = False, None
     while True:
         session.told.clear()
-        line, record = attempt.node.look(session, deadline)
+        step = deadline.sooner(LONGEST_STEP)
+        line, record = attempt.node.look(session, step)
         if not attempt.node.find(line):
             if entered:
                 raise Vanished
-            _enter(attempt.node, session, deadline)
+            _enter(attempt.node, session, step)
             entered = True
             continue
         entered = True
@@ -67,7 +69,7 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline) -> None:
             _outlast_hold(attempt, session, deadline)
         else:
             last = _last(attempt, ahead)
-            if not _watch(attempt, ahead, last, session, deadline):
+            if not _watch(attempt, ahead, last, session, step):
                 continue
             is_next = last is not None and attempt.node.is_open([name for name in ahead if name != last])
             _listen(session, attempt.next.get(session)[0] if is_next else None, deadline)
@@ -140,8 +142,9 @@ def _watch_slots(attempt: Attempt, ahead: list[str], session: Session, deadline:
 
 def _outlast_hold(attempt: Attempt, session: Session, deadline: Deadline) -> None:
     """Return when the hold that keeps us out may have ended, or when something is told."""
-    (record,) = session.ask(deadline, lambda client: client.get(attempt.node.record, watch=True))
-    left = attempt.node.kept_out(session, deadline, record)
+    step = deadline.sooner(LONGEST_STEP)
+    (record,) = session.ask(step, lambda client: client.get(attempt.node.record, watch=True))
+    left = attempt.node.kept_out(session, step, record)
     if not left:
         return
     try:
