@@ -28,8 +28,8 @@ def until_open(
 ) -> None:
     """Return when it is the turn of *claim* and it may get the lock. Raises as requests do.
 
-    *prepare* is called now and then, so that what the attempt needs is there when our turn comes. A wait may have no end:
-    each request has a limit of its own.
+    *prepare* is called now and then, so that what the attempt needs is there when our turn comes. A wait may have no
+    end: each request has a limit of its own.
     """
     from lockctl.stores.consul import share
 
