@@ -66,7 +66,9 @@ def _is_late(history: History, record: RunRecord) -> bool:
 def _twice(history: History) -> Iterator[str]:
     """Jobs that run although another one, which has given the lock back, had succeeded in their period before."""
     kinds = {each.kind for each in history.plan.faults}
-    if excuses.forgot(history) or not kinds.isdisjoint(("jump", "wrong", "forget", "revoke", "other")):
+    if excuses.forgot(history) or excuses.went_ahead(history):
+        return
+    if not kinds.isdisjoint(("wrong", "forget", "revoke", "other")):
         return
     for first in history.records:
         outcome, span = first.outcome, first.span

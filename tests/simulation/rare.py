@@ -200,9 +200,11 @@ def next_hold(chance: random.Random, plan: Plan) -> Plan:
 def around_a_period(chance: random.Random, plan: Plan) -> Plan:
     """Short jobs that come one after the other when a period ends and the next one begins."""
     slowest = chance.choice((0.002, 0.02))
-    first = RunPlan(0, 10.0 - chance.choice((0.3, 1.2)), 10.0, 30.0, 0.05, once_per=10.0)
-    later = [first._replace(host=number % 2, start=10.0 + chance.uniform(-0.9, 0.9)) for number in range(2)]
-    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, *later))
+    first = RunPlan(0, 10.0 + chance.uniform(-0.3, 0.2), 10.0, 30.0, 0.05, once_per=10.0)
+    later = [first._replace(host=number % 2, start=10.0 + chance.uniform(0.1, 0.9)) for number in range(2)]
+    back = (Fault("jump", 0, 10.0 + 0.5 * chance.random(), -chance.random()),)  # a clock is set
+    faults = back if plan.store not in ("file", "redlock") and chance.random() < 0.5 else ()
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, *later), faults=faults)
 
 
 OF_A_HOST = (

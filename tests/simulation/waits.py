@@ -29,6 +29,7 @@ def violations(history: History) -> list[str]:
         *_apart(history),
         *_kept_out(history),
         *_overtaken(history),
+        *_own_remains(history),
     ]
 
 
@@ -37,6 +38,27 @@ def _is_quiet(history: History, *others: str, holds: bool = False) -> bool:
     if any(each.kind not in ("twice", "wrong", *others) for each in history.plan.faults):
         return False
     return holds or not any(each.min_hold for each in history.plan.runs)
+
+
+def _own_remains(history: History) -> Iterator[str]:
+    """Time in which somebody waited, long after the last outage, for what only its own earlier attempts may have."""
+    faults, runs, slowest = history.plan.faults, history.plan.runs, history.plan.slowest
+    if not faults or not all(each.is_outage for each in faults) or slowest > 0.1:
+        return
+    if any(each.mode != "exclusive" or each.min_hold or len(each.locks) > 1 for each in runs):
+        return
+    bound = ACQUIRE_TIMEOUT + LONGEST_PAUSE + HANDED_OVER + history.store.looks + 30 * slowest
+    over = max(each.at + each.value for each in faults)
+    for record in history.records:
+        others = [each for each in history.records if each is not record]
+        if any(each.left or not each.granted for each in others):
+            continue  # who gave up in an outage may have left something
+        taken = [(grant.known, _freed(history, each, grant)) for each in others for grant in each.granted]
+        until = record.granted[0].known if record.granted else record.ended
+        for free_since, free_until in _times_with_room(taken, 1):
+            since = max(record.plan.start, free_since, over)
+            if min(free_until, until) - since > bound:
+                yield f"unused: {record.name} waits for its own remains from {since:.3f} until {until:.3f}"
 
 
 def _overtaken(history: History) -> Iterator[str]:
