@@ -156,7 +156,7 @@ def cut_in_line(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who waits is cut off for a while, which must not cost it more than that."""
     first = RunPlan(1, 0.0, 60.0, 60.0, chance.uniform(2.0, 12.0))
     second = RunPlan(0, 0.5, 60.0, 120.0, 1.0)
-    at = chance.uniform(0.5, first.length)
+    at = chance.choice((0.5 + 0.06 * chance.random(), chance.uniform(0.5, first.length), first.length + 0.05))
     cut = Fault("cut", 0, at, chance.uniform(1.0, 12.0), chance.choice((REQUEST, ANSWER, BOTH)))
     return plan._replace(runs=(first, second), faults=(cut,))
 
