@@ -10,7 +10,7 @@ from signal import SIGCONT
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockctl.lease.schedule import FIRST_TIMEOUT
-from tests.simulation import endings, excuses, mysql_waits, order, stops, waits
+from tests.simulation import endings, excuses, mysql_waits, order, reports, stops, waits
 from tests.simulation.history import NEAR
 from tests.simulation.plan import GUARD, KEEPER, KEPT, LOCK, OLDER
 from tests.simulation.waits import HANDED_OVER, NOTICED
@@ -52,6 +52,7 @@ def violations(history: History) -> list[str]:
         *endings.violations(history),
         *stops.violations(history),
         *order.violations(history),
+        *reports.violations(history),
     ]
 
 

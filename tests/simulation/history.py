@@ -33,7 +33,7 @@ from tests.simulation.stores import STORES
 from tests.simulation.world import INFINITE, Here, World
 
 if TYPE_CHECKING:
-    from lockctl.model import Run
+    from lockctl.model import LockInfo, Run
     from lockctl.wire.deadline import Deadline
     from tests.simulation.network import Server
     from tests.simulation.plan import Fault, Plan
@@ -73,6 +73,7 @@ class History:
         self.backend = RECORDED[plan.store]
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
         self.revoked: list[Revoked] = []
+        self.looks: list[tuple[float, float, LockInfo]] = []  # when it was asked for and answered, and what was shown
         # when it was asked for and answered, and for how long the name was not to be used
         self.forgets: list[tuple[float, float, float]] = []
         self.there: list[tuple[float, set[str]]] = []  # whose locks and places were there when a run had ended
@@ -289,10 +290,11 @@ class History:
             self._signal(self.records[fault.whom], int(fault.value))
         elif kind == "other":
             self._start_another(fault.value)
-        elif kind in ("revoke", "forget"):
+        elif kind in ("revoke", "forget", "look"):
             host = self.network.hosts[fault.whom]
             operator = Process(self.system, f"operator on {host.name}", host.clock, None)
-            operator.start(lambda: (self._revoke if kind == "revoke" else self._forget)(fault, host))
+            does = {"revoke": self._revoke, "forget": self._forget, "look": self._look}[kind]
+            operator.start(lambda: does(fault, host))
 
     def _start_another(self, seconds: float) -> None:
         """A program that is not lockctl."""
@@ -320,10 +322,22 @@ class History:
             record.asked_to_end.append(self.world.now)
         keeper.take(signum, 0, 1)
 
+    def _seen(self, backend: Any) -> LockInfo:
+        asked = self.world.now
+        info: LockInfo = backend.inspect(LOCK, timeout=ASK_TIMEOUT)
+        self.looks.append((asked, self.world.now, info))
+        return info
+
+    def _look(self, _: Fault, host: Host) -> None:
+        try:
+            self.world.tell("operator", f"sees {len(self._seen(self._operators(host)).holders)} holders")
+        except LockctlError as failure:
+            self.world.tell("operator", f"fails: {failure}")
+
     def _revoke(self, fault: Fault, host: Host) -> None:
         backend = self._operators(host)
         try:
-            holders = backend.inspect(LOCK, timeout=ASK_TIMEOUT).holders
+            holders = self._seen(backend).holders
             if not holders:
                 return
             self.world.tell("operator", f"sees the holder with token {holders[0].token}")

@@ -65,6 +65,7 @@ class Fault(NamedTuple):
     other    -                   time                           seconds for which another program has the lock, or
                                                                 all rows of its table
     forget   number of a host    time                           for how long it was not used, -
+    look     number of a host    time                           -, an operator looks at the lock
     threads  number of a run     time                           seconds for which its keeper can start no thread, -
     ======== =================== ============================== ==============================================
     """

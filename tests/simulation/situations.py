@@ -26,6 +26,7 @@ from tests.simulation.plan import (
 
 NAMES = ("hourly", LOCK, "weekly")
 RARE = 0.25  # part of the histories
+LOOKED_AT = 0.03  # of the rest
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
 WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
 
@@ -38,6 +39,8 @@ def drawn(seed: int, store: str) -> Plan:
     situations.append(_lingering)
     if chance.random() < RARE:
         return _rare(chance, _quiet(seed, store))
+    if chance.random() < LOOKED_AT:
+        return _looked_at(chance, _quiet(seed, store))
     if store == "file":
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
@@ -85,6 +88,18 @@ def _rare(chance: random.Random, plan: Plan) -> Plan:
     return _with_a_leader(plan) if plan.store == "etcd-cluster" else plan
 
 
+def _looked_at(chance: random.Random, plan: Plan) -> Plan:
+    """Runs that an operator looks at."""
+    slowest = chance.choice((0.002, 0.002, 0.05))
+    mode, slots = chance.choice((("exclusive", 1), ("exclusive", 1), ("shared", 1), ("slot", 2)))
+    if mode in WITHOUT.get(plan.store, ()):
+        mode, slots = "exclusive", 1
+    runs = [_run(chance, number % 2, 10.0, None, mode, slots) for number in range(3)]
+    faults = [Fault("look", number % 2, 12.0 * chance.random()) for number in range(3)]
+    plan = plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs), faults=tuple(faults))
+    return _on_one_host(plan) if plan.store == "file" else plan
+
+
 def _quiet(seed: int, store: str) -> Plan:
     return Plan(seed, store, 0.0003, 0.002, (1.0, 1.0, 1.0), (), ())
 
@@ -92,7 +107,7 @@ def _quiet(seed: int, store: str) -> Plan:
 def _on_one_host(plan: Plan) -> Plan:
     """The same without a network, and without servers."""
     faults = [each for each in plan.faults if each.kind in KINDS_OF_A_HOST]
-    faults = [each._replace(whom=0) if each.kind in ("revoke", "wrong", "forget") else each for each in faults]
+    faults = [each._replace(whom=0) if each.kind in ("revoke", "wrong", "forget", "look") else each for each in faults]
     runs = tuple([each._replace(host=0) for each in plan.runs])
     return plan._replace(
         fastest=0.0003, slowest=0.002, rates=(plan.rates[0], plan.rates[0]), runs=runs, faults=tuple(faults)
@@ -746,7 +761,7 @@ def _fault(chance: random.Random, runs: list[RunPlan], hosts: int, ttl: float) -
 
 KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
 KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")
-KINDS_OF_A_HOST = ("stop", "pause", "signal", "threads", "wrong", "revoke", "other", "forget")
+KINDS_OF_A_HOST = ("stop", "pause", "signal", "threads", "look", "wrong", "revoke", "other", "forget")
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _forgotten, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),

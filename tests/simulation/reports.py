@@ -1,0 +1,151 @@
+"""What must hold of what is told: to a command about its lock, by a run about itself, and to who looks at a lock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from tests.simulation import excuses
+from tests.simulation.waits import NOTICED
+from tests.simulation.world import INFINITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.history import History
+    from tests.simulation.record import RunRecord
+
+CLOCKS = 0.002  # part of a time by which clocks differ
+ERROR = 0.1  # seconds by which a time may be wrong that is told
+SETTLED = 0.3  # seconds after a command in which what outlives it may end by itself
+SHOWN = 2.0  # seconds: a look begins so long after a release, or the end of a lease, if that is to be seen
+
+
+def violations(history: History) -> list[str]:
+    """What is wrong, each in one line that begins with its kind."""
+    found = [*_variables(history), *_shown(history), *_hidden(history)]
+    for record in history.records:
+        if record.outcome is not None and record.keeper is not None and record.guard is not None:
+            found += [f"report: {record.name} {each}" for each in (*_patience(history, record), *_end(history, record))]
+    return found
+
+
+def _undisturbed(record: RunRecord) -> bool:
+    """Whether no process of a run was stopped, or killed, before it had come to its end."""
+    assert record.keeper is not None
+    assert record.guard is not None
+    spans = [*record.keeper.unable, *record.guard.unable]
+    return all(since >= record.ended or until == INFINITE for since, until in spans) and record.ended < INFINITE
+
+
+def _patience(history: History, record: RunRecord) -> Iterator[str]:
+    """What is wrong with the end of a wait, or with what is told of it."""
+    outcome, plan = record.outcome, record.plan
+    assert outcome is not None
+    if not _undisturbed(record):
+        return
+    skipped, wait = outcome.detail.startswith("skipped"), plan.wait
+    waited = record.ended - plan.start
+    told_to_end = [at for at in record.asked_to_end if at < record.ended - ERROR]
+    if outcome.kind == "held" and not skipped and outcome.interrupted is None:
+        if waited < wait * (1 - CLOCKS) - ERROR:
+            yield f"gives up after {waited:.3f} s, and was to wait for {wait:g}"
+        if told_to_end and not record.granted and told_to_end[0] < plan.start + wait - NOTICED:
+            yield f"was told to end at {told_to_end[0]:.3f}, and says nothing of it"
+    if outcome.interrupted is not None and not record.asked_to_end:
+        yield f"says that signal {outcome.interrupted} has ended its wait, and none came"
+    longest = wait * (1 + CLOCKS) + 2 * ACQUIRE_TIMEOUT + NOTICED + 20 * history.plan.slowest
+    if not record.granted and waited > longest:
+        yield f"waits for {waited:.3f} s, and was to do so for {wait:g}"
+    if record.span is not None:
+        least, most = record.granted[-1].known - plan.start, record.span[0] - plan.start
+        if not least * (1 - CLOCKS) - ERROR < outcome.waited < most * (1 + CLOCKS) + ERROR:
+            yield f"has waited for {least:.3f} to {most:.3f} s, and says {outcome.waited:.3f}"
+
+
+def _end(history: History, record: RunRecord) -> Iterator[str]:
+    """What is wrong with what a run tells of its job."""
+    outcome, span = record.outcome, record.span
+    assert outcome is not None
+    if span is None or span[1] == INFINITE or not _undisturbed(record):
+        return
+    least, most = span[1] - span[0], record.ended - record.granted[-1].known
+    if outcome.duration is None or not least * (1 - CLOCKS) - ERROR < outcome.duration < most * (1 + CLOCKS) + ERROR:
+        yield f"had a job for {least:.3f} s, and says {outcome.duration}"
+    if not any(each.kind == "wrong" for each in history.plan.faults):
+        clock = history.network.hosts[record.plan.host].clock
+        began = clock.wall_base + clock.rate * span[0]
+        if outcome.started_at is None or not -NOTICED < outcome.started_at - began < ERROR:
+            yield f"has started its job at {began:.3f}, and says {outcome.started_at}"
+    inside = [at for at in record.asked_to_end if span[0] + ERROR < at < record.command_ended - ERROR]
+    if inside and not outcome.asked_to_end:
+        yield f"was told to end at {inside[0]:.3f}, and says nothing of it"
+    if outcome.asked_to_end and not record.asked_to_end:
+        yield "says that it was told to end, and nobody did so"
+    stopped = [at for at, signum in record.signalled if signum == 15 and at > record.command_ended + ERROR]
+    if outcome.kind == "exited" and stopped and not outcome.leftovers and not record.asked_to_end:
+        yield f"has stopped what outlived its command at {stopped[0]:.3f}, and says nothing of it"
+    if outcome.leftovers and span[1] <= record.command_ended:
+        yield f"says that {outcome.leftovers} processes outlived the command, and none did"
+
+
+def _variables(history: History) -> Iterator[str]:
+    """Commands that are told another lock, or another owner, than theirs."""
+    capabilities = history.capabilities
+    for record in history.records:
+        if not record.told or not record.granted:
+            continue
+        told = dict([each.decode().split("=", 1) for each in record.told])
+        name = record.plan.locks[0]
+        wanted = {
+            "LOCKCTL_LOCK": name,
+            "LOCKCTL_FENCING": capabilities.fencing,
+            "LOCKCTL_BACKEND": capabilities.scheme,
+        }
+        if len(record.plan.locks) == 1:
+            wanted["LOCKCTL_OWNER"] = record.last_grants[name].owner
+        wrong = {each: told.get(each) for each, content in wanted.items() if told.get(each) != content}
+        if wrong:
+            yield f"told: the command of {record.name} is told {wrong}, and it is {wanted}"
+
+
+def _is_usual(history: History) -> bool:
+    """Whether servers have what they were told, and tell what they have."""
+    kinds = {each.kind for each in history.plan.faults}
+    return kinds <= {"look", "twice", "wrong", "signal", "revoke", "threads"} and not excuses.forgot(history)
+
+
+def _shown(history: History) -> Iterator[str]:
+    """Holders who are shown, and are none."""
+    if not _is_usual(history):
+        return
+    owners = {owner: record for record in history.records for owner in record.owners}
+    for asked, _, info in history.looks:
+        for holder in info.holders:
+            if holder.owner is None:
+                continue
+            record = owners.get(holder.owner)
+            if record is None:
+                yield f"shown: {holder.owner[:6]} is shown at {asked:.3f}, and was nobody"
+                continue
+            if holder.host != history.network.hosts[record.plan.host].name or holder.command != ("job",):
+                yield f"shown: {record.name} is shown as {holder.command} on {holder.host}"
+            tokens = [each.token for each in record.granted if each.owner == holder.owner]
+            if tokens and holder.token not in tokens:
+                yield f"shown: {record.name} is shown with {holder.token}, and has {tokens}"
+            if record.given_back.get(holder.owner, INFINITE) + SHOWN < asked and holder.ended_at is None:
+                yield f"shown: {record.name} is shown at {asked:.3f}, and has given its lock back"
+
+
+def _hidden(history: History) -> Iterator[str]:
+    """Holders who are not shown while their jobs run."""
+    if not _is_usual(history) or any(each.now for each in history.revoked):
+        return
+    for asked, answered, info in history.looks:
+        shown = {each.owner for each in info.holders}
+        for record in history.records:
+            grant: Any = record.last_grants.get(info.name)
+            if grant is None or record.span is None or not record.span[0] < asked < answered < record.span[1]:
+                continue
+            if grant.owner not in shown:
+                yield f"hidden: {record.name} has {info.name} from {asked:.3f} to {answered:.3f}, and is not shown"
