@@ -83,7 +83,7 @@ def _twice(history: History) -> Iterator[str]:
                 continue
             name = later.plan.locks[0]
             noted, now, at = first.noted.get(name), later.last_grants[name].at, first.last_grants[name].at
-            in_time = noted is not None and noted[1] < first.kept[name] + 0.9 * first.plan.ttl
+            in_time = noted is not None and noted < first.kept[name] + 0.9 * first.plan.ttl
             if in_time and later.span[0] > span[1] and 0 <= at // period - now // period <= 1:
                 yield f"success: {later.name} runs at {later.span[0]:.3f}, and {first.name} succeeded at {span[1]:.3f}"
 
