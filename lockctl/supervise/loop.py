@@ -139,9 +139,10 @@ class Watch:
         if self._phase in (STOPPING, KILLING):
             return []
         self._continued(now)  # by the SIGCONT that follows
+        told: list[Action] = [] if running or self._phase != SETTLING else [events.TellLeftovers()]
         self._phase = STOPPING
         self._kill_by = now + self._schedule.grace
-        return [events.SignalTree(self._orders.first_signal), events.SignalTree(SIGCONT)]
+        return [*told, events.SignalTree(self._orders.first_signal), events.SignalTree(SIGCONT)]
 
     def _kill(self, now: float) -> list[Action]:
         self._phase = KILLING

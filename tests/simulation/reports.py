@@ -128,6 +128,8 @@ def _shown(history: History) -> Iterator[str]:
             if record is None:
                 yield f"shown: {holder.owner[:6]} is shown at {asked:.3f}, and was nobody"
                 continue
+            if holder.command is None and holder.token is None:
+                continue  # it has the lock, and has not said yet who it is
             if holder.host != history.network.hosts[record.plan.host].name or holder.command != ("job",):
                 yield f"shown: {record.name} is shown as {holder.command} on {holder.host}"
             tokens = [each.token for each in record.granted if each.owner == holder.owner]

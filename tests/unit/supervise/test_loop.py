@@ -243,6 +243,12 @@ def test_a_loss_while_leftovers_are_stopped_that_were_waited_for_is_told() -> No
     assert replay.watch.cause == LOST
 
 
+def test_leftovers_that_are_stopped_for_another_reason_than_the_end_of_the_command_are_told() -> None:
+    replay = Replay(orders(max_runtime=5.0))
+    replay.at(104.9, CommandEnded(0))
+    assert replay.at(105.0) == [(105.0, TellLeftovers()), (105.0, TERM), (105.0, CONT)]
+
+
 def test_leftovers_that_may_stay_are_left_at_once() -> None:
     replay = Replay(orders(leftover="leave"))
     assert replay.at(105.0, CommandEnded(0)) == [(105.0, Finish())]
