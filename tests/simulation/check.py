@@ -170,7 +170,7 @@ def _unhealthy(history: History) -> Iterator[str]:
             continue
         if record.lived and record.command_status not in (0, 256):
             yield f"healthy: the job of {record.name} was ended: {kind}, status {record.command_status}"
-        elif not met and history.plan.slowest < 0.1 and kind not in ("exited", "held", "not_executed"):
+        elif not (met or took) and history.plan.slowest < 0.1 and kind not in ("exited", "held", "not_executed"):
             yield f"healthy: {record.name} came to nothing: {kind}"
         elif (
             record.plan.waits_for_rest
