@@ -63,5 +63,5 @@ def test_a_fault_is_found_and_its_smallest_history_is_told_always_in_the_same_wa
     words = ("--seed", "1", "--histories", "400", "--jobs", "1", "--store", "exact")
     told = [with_fault(patch, *words) for _ in range(2)]
     assert told[0].returncode == 1, told[0].stdout + told[0].stderr
-    assert "WRONG  stuck: " in told[0].stdout
+    assert "WRONG  left: " in told[0].stdout
     assert told[0].stdout.partition("\n")[2] == told[1].stdout.partition("\n")[2]
