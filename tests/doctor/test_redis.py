@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.doctor.conftest import Diagnosis
+    from tests.jobs import Lockctl
 
     Diagnose = Callable[..., Diagnosis]
     Start = Callable[..., Any]
@@ -62,6 +63,16 @@ def test_a_server_that_is_slow_or_silent_or_gone_is_found(
     assert diagnose(f"redis://{slow.address}/0", "--ttl", "2s").levels()["backend.round_trip"] == "fail"
     assert diagnose(f"redis://{redis_server.address}/0", "--ttl", "200ms").levels()["backend.ttl"] == "fail"
     assert diagnose("redis://127.0.0.1:1/0").troubles("redis", "backend") == {"backend.reachable": "fail"}
+
+
+def test_a_command_that_the_server_has_under_another_name_is_found(
+    diagnose: Diagnose, start_server: Start, lockctl: Lockctl
+) -> None:
+    server = start_server(Redis, extra=["rename-command TYPE kind"])
+    found = diagnose(server.url)["redis.acl"]
+    assert (found["level"], "TYPE: unknown command" in found["seen"]) == ("fail", True), found
+    done = lockctl("run", "-b", server.url, "-l", "nightly", "--", "true")
+    assert (done.returncode, "rename-command" in done.stderr) == (78, True), done.stderr
 
 
 def test_a_version_that_is_too_old_is_found(diagnose: Diagnose, redis_server: Redis, start_proxy: Start) -> None:

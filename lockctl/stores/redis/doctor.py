@@ -235,10 +235,9 @@ def _check_rights(client: Any, prefix: str, found: Examination) -> None:
         for command in commands(prefix):
             try:
                 ask(*command)
-            except exceptions.NoPermissionError as failure:
-                refused[f"{command[0]}: {printable(str(failure))}"] = None
-            except exceptions.ResponseError:
-                continue  # forbidden in a transaction, or unknown to this version: no matter of rights
+            except exceptions.ResponseError as failure:  # others are forbidden in a transaction: no matter of rights
+                if isinstance(failure, exceptions.NoPermissionError) or str(failure).startswith("unknown command"):
+                    refused[f"{command[0]}: {printable(str(failure))}"] = None
         ask("DISCARD")
     except exceptions.NoPermissionError:
         found.judge(ACL, "not known: the user may not use MULTI", warns=True)

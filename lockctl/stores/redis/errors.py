@@ -19,6 +19,7 @@ ADVICE = {  # what a person must change; the rest may pass by itself
 }
 FULL = "max number of clients"
 RAISE_LIMIT = "it has as many clients as it may have: raise maxclients there, and ulimit -n of its process"
+RENAMED = "a command that a lock needs is not there (rename-command in redis.conf): lockctl doctor says which"
 NAME = frozenset("abcdefghijklmnopqrstuvwxyz|-_.")  # what the name of a command is made of
 PASSING = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "OOM", "MISCONF", "TRYAGAIN")
 
@@ -66,6 +67,8 @@ def refusal(where: str, error: ReplyError) -> LockctlError:
         return ConfigError(f"{where}: {ADVICE[code]} ({code})")
     if error.code == "ERR" and error.text.startswith(("unknown command", "DB index", "invalid DB", "SELECT is not")):
         return ConfigError(f"{where}: {error.text}")
+    if "Unknown Redis command called from" in error.text:
+        return ConfigError(f"{where}: {RENAMED}")
     if code == "READONLY":
         return BackendUnavailable(f"{where}: a replica, which cannot be written to (READONLY): name the primary")
     if FULL in error.text:
