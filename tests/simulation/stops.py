@@ -147,7 +147,7 @@ def _frightened(history: History) -> Iterator[str]:
     for record in history.records:
         well = record.outcome is not None and record.outcome.kind == "exited"
         lost = [each for each in record.said if each.startswith("the lease is lost")]
-        if well and lost:
+        if well and lost and not _unable(record.keeper, 0.0, record.ended - TOGETHER):
             yield f"frightened: {record.name} has come to its end, and says: {lost[0]}"
 
 
