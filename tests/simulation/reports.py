@@ -132,10 +132,9 @@ def _shown(history: History) -> Iterator[str]:
                 continue  # it has the lock, and has not said yet who it is
             if holder.host != history.network.hosts[record.plan.host].name or holder.command != ("job",):
                 yield f"shown: {record.name} is shown as {holder.command} on {holder.host}"
-            grants = [each for each in record.granted if each.owner == holder.owner]
-            tokens = [each.token for each in grants]
-            # what was written for a file that is replaced just then is written anew
-            if any(each.known <= asked for each in grants) and holder.token not in tokens:
+            # one that it has not got to know may have been replaced at once
+            tokens = [each.token for each in record.granted if each.owner == holder.owner and each.known < asked]
+            if tokens and holder.token not in tokens:
                 yield f"shown: {record.name} is shown with {holder.token}, and has {tokens}"
             if record.given_back.get(holder.owner, INFINITE) + SHOWN < asked and holder.ended_at is None:
                 yield f"shown: {record.name} is shown at {asked:.3f}, and has given its lock back"
