@@ -90,6 +90,14 @@ def test_a_nul_character_is_refused_wherever_it_stands(text: str) -> None:
     assert "p4" not in str(refused.value)
 
 
+@pytest.mark.parametrize("scheme", ["redis", "redis+unix", "sqlite", "file"])
+def test_a_password_behind_one_slash_alone_is_no_path(scheme: str) -> None:
+    with pytest.raises(ConfigError, match="between // and the host") as refused:
+        parse_url(f"{scheme}:/user:s3cret@host/path")
+    assert "s3cret" not in str(refused.value)
+    assert parse_url("file:/srv/a:b@c").path == "/srv/a:b@c"
+
+
 def test_a_percent_sign_before_two_zeros_is_no_nul() -> None:
     assert parse_url("file:///a%2500").path == "/a%00"
 
