@@ -221,9 +221,10 @@ class ObjectContract(ChangedAnswers, StoreContract):
         write(other, 34, b"new")
         assert harness.stored("stock") == b"new"
 
-    def test_a_404_of_a_proxy_is_no_missing_mark(self, watched: Client, between: HttpProxy) -> None:
+    @pytest.mark.parametrize("status", [404, 412])
+    def test_what_a_proxy_refuses_is_no_missing_mark(self, watched: Client, between: HttpProxy, status: int) -> None:
         watched.advance(mark(33))
-        between.look = lambda _: (404, [], b"404 page not found")
+        between.look = lambda _: (status, [], b"404 page not found")
         for step in (watched.current, lambda: watched.advance(mark(34)), lambda: write(watched, 34, b"new")):
             with pytest.raises(BackendUnavailable):
                 step()

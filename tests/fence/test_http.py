@@ -98,7 +98,7 @@ def private(start_server: Callable[..., Any]) -> Callable[..., Lighttpd]:
 class TestHttp(ObjectContract):
     """Every promise but one: whoever answers is the server."""
 
-    test_a_404_of_a_proxy_is_no_missing_mark = None  # type: ignore[assignment]
+    test_what_a_proxy_refuses_is_no_missing_mark = None  # type: ignore[assignment]
 
     def test_the_type_of_a_document_stays(self, harness: HttpHarness, watched: Client, between: HttpProxy) -> None:
         sent = []

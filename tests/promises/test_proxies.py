@@ -57,6 +57,7 @@ def test_a_lock_is_not_gone_because_a_proxy_says_so(status: int, text: bytes, be
         lambda: client.renew(grant, timeout=LIMIT),
         lambda: client.release(grant, timeout=LIMIT),
         lambda: client.inspect("nightly", timeout=LIMIT),
+        lambda: list(client.list("*", timeout=LIMIT)),
     ):
         with pytest.raises((BackendUnavailable, ConfigError)):
             step()

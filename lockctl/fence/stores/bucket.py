@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from lockctl.errors import BackendUnavailable
 from lockctl.fence.stores.space import Head, Seen
 from lockctl.locks.objects import etag_of
 from lockctl.names import printable
@@ -100,4 +101,6 @@ class BucketObjects:
 
     def _look(self, method: str, key: str, deadline: Deadline) -> Response | None:
         answer = self._bucket.ask(method, key[1:], deadline)
-        return None if answer is None or answer.status == 404 else answer
+        if answer is None:
+            raise BackendUnavailable(f"{self.shown(key)}: refused for a condition that there was none of (412)")
+        return None if answer.status == 404 else answer

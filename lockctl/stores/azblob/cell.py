@@ -9,6 +9,7 @@ says who has it, know no queue, slots or readers, and an answer does not tell ho
 
 from __future__ import annotations
 
+from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
 from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of
@@ -76,6 +77,8 @@ class AzureBlobCells(ObjectCells):
             query = (("comp", "list"), ("maxresults", PAGE), ("prefix", beginning), ("restype", "container"))
             answer = self.container.ask("GET", "", deadline, query=(*query, *((("marker", marker),) if marker else ())))
             text = answer.body.decode("utf-8", "replace") if answer else ""
+            if "<EnumerationResults" not in text:
+                raise BackendUnavailable(f"{self.where}: the answer is no list of blobs: that is not Azure's answer")
             for blob in text.split("<Blob>")[1:]:
                 yield html.unescape(between(blob, "Name"))
             marker = html.unescape(between(text, "NextMarker"))

@@ -7,6 +7,7 @@ consistent.
 
 from __future__ import annotations
 
+from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
 from lockctl.locks.objects import ObjectCells, capabilities, check_prefix, quoted
@@ -56,10 +57,13 @@ class GcsCells(ObjectCells):
         token = ""
         while True:
             more = f"&pageToken={quoted(token)}" if token else ""
-            page = f"maxResults={PAGE}&fields=items(name),nextPageToken{more}"
+            page = f"maxResults={PAGE}&fields=kind,items(name),nextPageToken{more}"
             target = f"{self.bucket.objects}?prefix={quoted(beginning)}&{page}"
             found = self.bucket.document(self.bucket.ask("GET", target, deadline))
-            for item in found.get("items") or ():
+            items = found.get("items") or []
+            if found.get("kind") != "storage#objects" or not all(isinstance(item, dict) for item in items):
+                raise BackendUnavailable(f"{self.where}: the answer is no list of objects: that is not Google's answer")
+            for item in items:
                 yield str(item.get("name"))
             token = str(found.get("nextPageToken") or "")
             if not token:

@@ -7,6 +7,7 @@ of the contents.
 
 from __future__ import annotations
 
+from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
 from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of, quoted
@@ -63,6 +64,8 @@ class S3Cells(ObjectCells):
             query += f"list-type=2&prefix={quoted(beginning)}"
             answer = self.bucket.ask("GET", "", deadline, query=query)
             text = answer.body.decode("utf-8", "replace") if answer else ""
+            if "<ListBucketResult" not in text:
+                raise BackendUnavailable(f"{self.where}: the answer is no list of objects: that is not S3's answer")
             for content in text.split("<Contents>")[1:]:
                 yield html.unescape(between(content, "Key"))
             token = html.unescape(between(text, "NextContinuationToken"))
