@@ -55,6 +55,7 @@ class Revoked(NamedTuple):
     now: bool
     done: bool = False
     answered: float = INFINITE
+    floor: int = 0  # the smallest token that may come after that, as is said
 
 
 class History:
@@ -349,7 +350,7 @@ class History:
                 LOCK, holders[0], Revocation(now=now, by="ops", reason="why not"), timeout=ASK_TIMEOUT
             )
             self.world.tell("operator", f"{'frees the lock' if now else 'asks for the lock'}: {answer}")
-            done = self.revoked[number]._replace(done=answer is not None, answered=self.world.now)
+            done = self.revoked[number]._replace(done=answer is not None, answered=self.world.now, floor=answer or 0)
             self.revoked[number] = done
         except LockctlError as failure:
             self.world.tell("operator", f"fails: {failure}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation import excuses
+from tests.simulation.plan import LOCK
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ BEGINNING = 5.0  # seconds: at first, a run sends more
 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
-    return [*_fenced(history), *_twice(history), *_busy(history)]
+    return [*_fenced(history), *_floors(history), *_twice(history), *_busy(history)]
 
 
 def _fenced(history: History) -> Iterator[str]:
@@ -55,6 +56,26 @@ def _fenced(history: History) -> Iterator[str]:
                 before = earlier.last_grants.get(name)
                 if before is not None and before.token >= grant.token and not _is_late(history, later):
                     yield f"tokens: {later.name} starts with {grant.token}, after {earlier.name} with {before.token}"
+
+
+def _floors(history: History) -> Iterator[str]:
+    """Operators who are told another token than the smallest that may come: a resource is advanced to it."""
+    if (
+        excuses.forgot(history)
+        or excuses.went_back(history)
+        or any(each.kind == "forget" for each in history.plan.faults)
+    ):
+        return
+    for asked in history.revoked:
+        if not asked.done:
+            continue
+        grants = [each for record in history.records for each in record.granted if each.name == LOCK]
+        before = [each.token for each in grants if asked.now and each.known < asked.asked]
+        later = [each.token for each in grants if each.sent > asked.answered]
+        if asked.floor <= max([asked.token or 0, *before]):
+            yield f"floor: the operator is told {asked.floor}, after {max([asked.token or 0, *before])}"
+        if later and min(later) < asked.floor:
+            yield f"floor: the operator is told {asked.floor}, and then {min(later)} is granted"
 
 
 def _is_late(history: History, record: RunRecord) -> bool:

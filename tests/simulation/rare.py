@@ -207,9 +207,17 @@ def around_a_period(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, *later), faults=faults)
 
 
+def forgotten_while_kept(chance: random.Random, plan: Plan) -> Plan:
+    """A name that is to be forgotten while its lock is kept closed after a job."""
+    first = RunPlan(0, 0.0, 10.0, 60.0, 0.2, min_hold=chance.choice((5.0, 20.0)))
+    second = first._replace(host=1, start=chance.choice((0.5, 3.0)), min_hold=0.0)
+    forget = Fault("forget", 1, chance.uniform(0.5, 4.0), chance.choice((0.0, 0.2)))
+    return plan._replace(runs=(first, second), faults=(forget,))
+
+
 OF_A_HOST = (
     *(stopped_in_turn, worse, taken_back, signalled_in_line, hard_to_kill, not_executable, no_threads),
-    *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period),
+    *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period, forgotten_while_kept),
 )
 OF_ALL = (*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line)
 OF_STREAMS = (refused_then_silent, refused_then_silent)  # where a server that is down refuses at once
