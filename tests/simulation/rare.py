@@ -210,7 +210,7 @@ def around_a_period(chance: random.Random, plan: Plan) -> Plan:
 def forgotten_while_kept(chance: random.Random, plan: Plan) -> Plan:
     """A name that is to be forgotten while its lock is kept closed after a job."""
     first = RunPlan(0, 0.0, 10.0, 60.0, 0.2, min_hold=chance.choice((5.0, 20.0)))
-    second = first._replace(host=1, start=chance.choice((0.5, 3.0)), min_hold=0.0)
+    second = first._replace(host=1, start=chance.choice((0.5, 4.2, 4.2)), min_hold=0.0)
     forget = Fault("forget", 1, chance.uniform(0.5, 4.0), chance.choice((0.0, 0.2)))
     return plan._replace(runs=(first, second), faults=(forget,))
 
