@@ -60,7 +60,7 @@ class Liveness:
     def heard(self, now: float) -> None:
         """The guard has said something: if it was asked whether it is awake, it gets the time for its answer anew."""
         if self._verdict_at < NEVER:
-            self._verdict_at = now + self._patience
+            self._verdict_at = max(self._verdict_at, now + self._patience)  # more if we were held up meanwhile
 
     def confirmed(self, now: float, deadline: float) -> None:
         """The guard has taken over this *deadline*."""
