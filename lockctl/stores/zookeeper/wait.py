@@ -52,12 +52,11 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline) -> None:
     entered, attempt.turn = False, None
     while True:
         session.told.clear()
-        step = deadline.sooner(LONGEST_STEP)
-        line, record = attempt.node.look(session, step)
+        line, record = attempt.node.look(session, deadline.sooner(LONGEST_STEP))
         if not attempt.node.find(line):
             if entered:
                 raise Vanished
-            _enter(attempt.node, session, step)
+            _enter(attempt.node, session, deadline.sooner(LONGEST_STEP))
             entered = True
             continue
         entered = True
@@ -69,7 +68,7 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline) -> None:
             _outlast_hold(attempt, session, deadline)
         else:
             last = _last(attempt, ahead)
-            if not _watch(attempt, ahead, last, session, step):
+            if not _watch(attempt, ahead, last, session, deadline.sooner(LONGEST_STEP)):
                 continue
             is_next = last is not None and attempt.node.is_open([name for name in ahead if name != last])
             _listen(session, attempt.next.get(session)[0] if is_next else None, deadline)
