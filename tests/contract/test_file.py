@@ -253,7 +253,7 @@ class TestFile(BackendContract):
         for client in (backend, other, backend):
             client.release(take(client, claim()), timeout=LIMIT)
         assert len(synchronised) == 1
-        monkeypatch.setattr(layout, "boot_id", lambda: "another")
+        monkeypatch.setattr(layout, "boot_id", lambda: "00000000-0000-0000-0000-000000000000")
         client.release(take(client, claim()), timeout=LIMIT)
         assert len(synchronised) == 2
 

@@ -78,7 +78,7 @@ def look(name: str, key: str, descriptor: int, locks: KernelLocks, again: int = 
             return beside
     left = _hold_left(record)
     if left > 0 and record is not None:
-        kept = documents.holder(record.holder or {}, token=record.token, expires_in=left)
+        kept = documents.holder(record.holder or {}, token=record.written, expires_in=left)
         return _info(name, key, "held", (kept,), there.waiting)
     if there.holding or _hidden_holder(record):
         own = _own_holder(record, there.holding)
@@ -182,7 +182,7 @@ def _own_holder(record: Record | None, holding: list[int]) -> Holder | None:
     same_namespace = written.get("pid_ns") == pid_namespace()
     if holding and same_namespace and written.get("taken_by") not in holding and written.get("helper") not in holding:
         return None  # a record that a crash left behind, and another program's lock
-    return documents.holder(written, token=record.token, expires_in=None)
+    return documents.holder(written, token=record.written, expires_in=None)
 
 
 def _strangers(there: Locks, known: Collection[object] = ()) -> tuple[Holder, ...]:

@@ -7,12 +7,10 @@ and a write never moves the end of the file::
 
 Writes alternate between the pages: a torn one leaves the other, and with it the token, intact.
 
-At the end of a page may stand up to which token the grants of this boot need not reach the disk: to wait for the disk
-is the dearest part of a grant. Who finds that of another boot goes on above it::
+At its end may stand up to which token the grants of this boot need not reach the disk, for which a grant waits longer
+than for all else; first with ``reserving``, until that has reached the disk. Another boot goes on above it::
 
     reserved LAST-TOKEN BOOT-ID CHECKSUM\n
-
-It is written twice: ``reserving`` until it has reached the disk, for whoever writes it may be killed before.
 
 Holders that are not alone have one more page each, of the same form, behind the two (see ``share``).
 """
@@ -26,7 +24,7 @@ from lockctl import documents
 from lockctl.errors import ConfigError
 from lockctl.names import printable, remainder
 from lockctl.stores.file import address
-from lockctl.value import Value
+from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,20 +39,23 @@ PAGE = 4096  # bytes: what is written by one block write
 SIZE = 2 * PAGE
 HEAD = len(b"lockctl1 00000000000000000000 00000000000000000000 00000 00000000\n")
 RESERVING, RESERVED = b"reserving", b"reserved "
-TAIL = len(b"reserved  00000000000000000000 00000000-0000-0000-0000-000000000000 00000000")
+BOOT_ID = len("00000000-0000-0000-0000-000000000000")
+TAIL = len(b"reserved  00000000000000000000  00000000") + BOOT_ID
 ROOM = PAGE - HEAD - TAIL - 1  # bytes for the JSON document
 AHEAD = 60_000_000  # microseconds: so far ahead of a token others are reserved, and tokens may be ahead of the clock
+AT_ONCE = 1000  # microseconds: tokens of grants at the same time are no further ahead of the clock
 ENDED = b'"ended_at":'  # in the document of a hold; in no other, for JSON escapes the quotes of a command
 SHARING = b'{"sharing":'  # how the document begins while holders that are not alone have pages of their own
 
 
 class Record(Value):
-    """One state of a lock: *token* is the last one granted, *document* says who holds it, if anybody."""
+    """One state of a lock: *token* is the last that may have been granted, *document* says who holds it, if anybody."""
 
     sequence: int
     token: int
     document: bytes
     reserved: int = 0  # up to this token grants need not reach the disk
+    written: int = 0  # the token of the document, as it was read
 
     @property
     def holder(self) -> dict[str, Any] | None:
@@ -74,10 +75,15 @@ def read(descriptor: int) -> Record | None:
     data = os.pread(descriptor, SIZE, 0)
     pages = (data[:PAGE], data[PAGE:])
     best: Record | None = None
+    granted = 0  # up to this token in another boot, perhaps; the page that says so may be torn
     for page in pages:
-        found = _parse(page)
+        found, (reserved, boot, counts) = _parse(page), _reserved(page)
+        if boot != boot_id():
+            granted, reserved = max(granted, reserved), 0
         if found is not None and (best is None or found.sequence > best.sequence):
-            best = _with_reserved(found, page)
+            best = Record(found.sequence, found.token, found.document, reserved if counts else 0, found.token)
+    if granted > (best or NEVER_HELD).token:
+        best = replace(best or NEVER_HELD, token=granted)
     torn_first_write = MAGIC.startswith(data.removeprefix(bytes(PAGE)))
     ours = torn_first_write or any(page.startswith(MAGIC) for page in pages)
     if best is None and data.strip(b"\0") and not ours:
@@ -117,18 +123,20 @@ def first_after(before: Record, key: str, now: int) -> int:
         os.close(descriptor)
 
 
-def grant(descriptor: int, before: Record, token: int, document: bytes, *, reserves: bool) -> None:
+def grant(descriptor: int, before: Record, token: int, document: bytes, *, now: int | None) -> None:
     """Write who is granted the lock after *before*: no token up to this one is given again after a loss of power.
 
-    *reserves*: only this host writes to the file. Raises ``OSError``.
+    *now* is the clock in microseconds; ``None``: other hosts write to the file, too, and each grant waits for the disk.
+    So does one whose token is ahead of the clock: it would be given again if the file system lost what has not reached
+    the disk in this boot. Raises ``OSError``.
     """
-    sequence, mark = before.sequence + 1, boot_id() if reserves else ""
-    if mark and token <= before.reserved:
-        write(descriptor, Record(sequence, token, document, before.reserved), durable=False)
+    reserves = now is not None and token <= now + AT_ONCE and len(boot_id()) == BOOT_ID
+    if reserves and token <= before.reserved:
+        write(descriptor, Record(before.sequence + 1, token, document, before.reserved), durable=False)
         return
-    record = Record(sequence, token, document, token + AHEAD if mark else 0)
+    record = Record(before.sequence + 1, token, document, token + AHEAD if reserves else 0)
     write(descriptor, record, durable=True, word=RESERVING)
-    if record.reserved:
+    if reserves:
         write(descriptor, record, durable=False)
 
 
@@ -152,8 +160,8 @@ def write_page(descriptor: int, number: int, record: Record) -> None:
 def _put(descriptor: int, record: Record, offset: int, word: bytes = RESERVED) -> None:
     head = b"%020d %020d %05d " % (record.sequence, record.token, len(record.document))
     line = MAGIC + head + b"%08x\n" % remainder(head + record.document)
-    tail = b"%s %020d %36s " % (word, record.reserved, boot_id().encode()) if record.reserved else b""
-    tail += b"%08x\n" % remainder(head + tail) if tail else b"\n"
+    tail = b"%s %020d %s " % (word, record.reserved, boot_id().encode()) if record.reserved else b""
+    tail += b"%08x\n" % remainder(tail) if tail else b"\n"
     view = memoryview((line + record.document).ljust(PAGE - len(tail)) + tail)
     while view:
         written = os.pwrite(descriptor, view, offset)
@@ -216,19 +224,16 @@ def boot_id() -> str:
 _boot_id: str | None = None
 
 
-def _with_reserved(record: Record, page: bytes) -> Record:
-    """The record with what was reserved in this boot; in another boot, all of it may have been given."""
-    tail = page[-TAIL - 1 :]
-    if not tail.startswith((RESERVED, RESERVING)):
-        return record
-    content, checksum = tail[:-9], tail[-9:]
+def _reserved(page: bytes) -> tuple[int, str, bool]:
+    """Up to which token the end of a page reserves, in which boot, and whether that has reached the disk; 0: nothing.
+
+    It has a checksum of its own and lies in one sector of the disk: in a page that is torn it is whole.
+    """
+    content, checksum = page[-TAIL - 1 : -9], page[-9:]
     fields = content.split()
-    if b"%08x\n" % remainder(page[len(MAGIC) : HEAD - 9] + content) != checksum or len(fields) != 3:
-        return record
-    reserved = int(fields[1])
-    if fields[2].decode() != boot_id():
-        return Record(record.sequence, max(record.token, reserved), record.document)
-    return Record(record.sequence, record.token, record.document, reserved if content.startswith(RESERVED) else 0)
+    if not content.startswith((RESERVED, RESERVING)) or len(fields) != 3 or b"%08x\n" % remainder(content) != checksum:
+        return 0, "", False
+    return int(fields[1]), fields[2].decode(), content.startswith(RESERVED)
 
 
 def _parse(page: bytes) -> Record | None:

@@ -156,7 +156,7 @@ class FileBackend:
         now = self._wall_us()
         token = layout.first_after(before, key, now)
         document = layout.describe(claim, self._identity_of(claim) | layout.taken(self._helper, now / 1e6))
-        layout.grant(descriptor, before, token, document, reserves=not self._any_filesystem)
+        layout.grant(descriptor, before, token, document, now=None if self._any_filesystem else now)
         return self._grant(claim, key, token, now / 1e6, descriptor)
 
     def _identity_of(self, claim: Claim) -> layout.Identity:
@@ -340,8 +340,7 @@ class FileBackend:
                 return (seen.token or 0) + 1
             deadline = _deadline(timeout)
             if present.holders[0].ended_at is not None:
-                floor = max(self._wall_us(), (seen.token or 0) + 1)
-                return revoke.end_hold(directory, file, key, seen, floor, deadline)
+                return revoke.end_hold(directory, file, key, seen, self._wall_us(), deadline)
 
             def look() -> LockInfo:
                 return self.inspect(name, timeout=timeout)

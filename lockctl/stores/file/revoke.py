@@ -111,8 +111,9 @@ def end_hold(directory: int, file: str, key: str, holder: Holder, floor: int, de
         protocol.tried_until(lambda: address.try_flock(descriptor), key, deadline)
         before = layout.read_ours(descriptor, key)
         present = before.holder or {}
-        if (present.get("owner"), before.token) != (holder.owner, holder.token) or "ended_at" not in present:
+        if (present.get("owner"), before.written) != (holder.owner, holder.token) or "ended_at" not in present:
             return None
+        floor = max(floor, before.token + 1)
         layout.write(descriptor, Record(before.sequence + 1, floor, NOBODY), durable=True)
         return floor + 1
     finally:
@@ -139,7 +140,7 @@ def replace_file(
         present = look().holders if address.same_file(key, descriptor) else ()
         if not any(_same(holder, each) for each in present):
             return None
-        floor = max(floor, *[(each.token or 0) + 1 for each in present])
+        floor = max(floor, _given(descriptor) + 1, *[(each.token or 0) + 1 for each in present])
 
         def write(new: int) -> None:
             layout.write(new, Record(1, floor, NOBODY), durable=True)
@@ -148,6 +149,14 @@ def replace_file(
         return floor + 1
     finally:
         os.close(descriptor)
+
+
+def _given(descriptor: int) -> int:
+    """The greatest token that may have been given, as far as the file says."""
+    try:
+        return (layout.read(descriptor) or layout.NEVER_HELD).token
+    except layout.NotARecord:
+        return 0
 
 
 def _same(one: Holder, other: Holder) -> bool:
