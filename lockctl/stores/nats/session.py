@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 1 << 16  # bytes of an INFO
 LOGIN = ("authorization", "authentication")  # in what the server says of a login that it does not accept
+SLOW = "authentication timeout"  # which is that of another moment
 NO_RESPONDERS = b"NATS/1.0 503"
 
 
@@ -41,6 +42,7 @@ class Connection:
         self.where = f"nats at {endpoint.where}"
         self._data = bytearray()
         self._come = 0  # bytes since the last request
+        self._let_in = False
         self._inbox = f"_INBOX.{os.urandom(12).hex()}"
         self._count = 0
         self._stream = replace(endpoint, where=self.where).connect(deadline)
@@ -51,6 +53,7 @@ class Connection:
             login = json_text.render(self._login(address, info, deadline))
             self._stream.send(f"CONNECT {login}\r\nSUB {self._inbox}.* 1\r\nPING\r\n".encode(), deadline)
             self._await_pong(deadline)
+            self._let_in = True
         except BaseException:
             self.close()
             raise
@@ -167,6 +170,8 @@ class Connection:
 
     def _refusal(self, said: str) -> BackendUnavailable | ConfigError:
         if any(word in said.lower() for word in LOGIN):
+            if self._let_in or SLOW in said.lower():
+                return Closed(f"{self.where}: {said}")  # the next login shows whether there are new credentials
             return ConfigError(f"{self.where}: {said}: the server does not accept the login")
         if "permissions violation" in said.lower():
             return ConfigError(f"{self.where}: {said}: the user needs $JS.API.>, $KV.BUCKET.> and _INBOX.>")

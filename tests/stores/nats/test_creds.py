@@ -179,3 +179,16 @@ def test_a_job_outlives_its_creds_when_there_are_new_ones_in_the_file(
     eventually(is_cut_off, limit=10.0)
     realm.user("short")
     assert client.renew(grant, timeout=LIMIT).token == grant.token
+
+
+def test_the_end_of_creds_that_were_exchanged_before_costs_no_request(
+    realm: Realm, opened: Callable[[str], Any]
+) -> None:
+    ends = int(time.time()) + 2
+    place = realm.place(realm.user("exchanged", exp=ends))
+    client = opened(place)
+    grant = take(client, claim())
+    realm.user("exchanged")
+    time.sleep(max(0.0, ends + 1 - time.time()))
+    client.release(grant, timeout=LIMIT)
+    assert client.inspect("nightly", timeout=LIMIT).state == "free"

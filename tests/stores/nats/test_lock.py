@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -189,3 +190,18 @@ def test_who_waits_outlasts_a_bucket_that_is_made_anew(start_server: Callable[..
     assert waiter.poll() is None
     server.ask(f"STREAM.CREATE.KV_{BUCKET}", AS_KV)
     assert waiter.wait(60) == 0
+
+
+def test_a_login_that_came_too_late_is_tried_again(opened: Open) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse() -> None:
+            for _ in range(2):
+                connection = listening.accept()[0]
+                connection.sendall(b"INFO {}\r\n-ERR 'Authentication Timeout'\r\n")
+                connection.close()
+
+        threading.Thread(target=refuse, daemon=True).start()
+        port = listening.getsockname()[1]
+        with pytest.raises(BackendUnavailable, match="Authentication Timeout"):
+            opened(f"nats://127.0.0.1:{port}/locks").try_acquire(claim(), timeout=LIMIT)
