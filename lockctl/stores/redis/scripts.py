@@ -115,6 +115,13 @@ local function head(me)
   end
 end
 
+-- what a replica says, which may not have heard of a lock yet, is no answer: this is what it refuses
+local function lost(value)
+  local said = redis.pcall('ZREM', QUEUE, '')
+  if type(said) == 'table' and string.find(said.err or '', 'READONLY', 1, true) then return {{err = 'READONLY'}} end
+  return {{0, value or ''}}
+end
+
 local function wake(owner)
   if owner then redis.pcall('PUBLISH', '{{' .. LOCK .. '}}:wake:' .. owner, '1') end
 end
@@ -145,7 +152,7 @@ return {1, token, string.format('%.0f', now_us)}
 # ARGV: "owner|token|", ttl in ms -> {1, revocation or ''} | {0, what holds the lock}
 RENEW = script("""
 local value = held()
-if not starts(value, ARGV[1]) then return {0, value or ''} end
+if not starts(value, ARGV[1]) then return lost(value) end
 redis.call('PEXPIRE', LOCK, ARGV[2])
 redis.call('PEXPIRE', REVOKE, ARGV[2])
 local asked = redis.pcall('GETRANGE', REVOKE, 0, 65535)

@@ -129,7 +129,7 @@ RENEW = _script("""
 local owner, mine = ARGV[1], ARGV[3]
 local _, kind = held()
 local ends = kind == mine and redis.call('ZSCORE', LOCK, mine .. '|' .. owner)
-if not ends or tonumber(ends) <= now or token_of(owner) ~= ARGV[2] then return {0, ''} end
+if not ends or tonumber(ends) <= now or token_of(owner) ~= ARGV[2] then return lost() end
 prolong(mine, owner, ARGV[4])
 local asked = redis.call('HGET', HOLDERS, 'revoke:' .. owner)
 return {1, asked or ''}

@@ -238,3 +238,20 @@ def test_five_hundred_readers_are_renewed_and_shown_in_time(connect: Connect) ->
     for grant in grants:
         client.release(grant, timeout=LIMIT)
     take(client, claim())
+
+
+@pytest.mark.parametrize(("mode", "slots"), MODES)
+def test_a_replica_that_lacks_the_lock_does_not_say_that_it_is_lost(
+    start_server: StartServer, mode: str, slots: int
+) -> None:
+    server = start_server(Redis)
+    holder = RedisBackend.from_url(parse_url(server.url))
+    grant = take(holder, claim(mode=mode, slots=slots))
+    server.ask("DEL", grant.key)
+    server.ask("REPLICAOF", "127.0.0.1", "1")
+    with pytest.raises(BackendUnavailable, match="name the primary"):
+        holder.renew(grant, timeout=LIMIT)
+    server.ask("REPLICAOF", "NO", "ONE")
+    with pytest.raises(LeaseLost):
+        holder.renew(grant, timeout=LIMIT)
+    holder.close()
