@@ -78,12 +78,17 @@ class CellBackend:
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``."""
+        deadline, key = Deadline(timeout), self._locks.key(grant.claim.name)
+
+        def renew(lock: Lock, seen: Seen) -> tuple[tuple[str, str] | None, bool]:
+            try:
+                return lock.renew(grant.claim.owner, grant.token, seen.at), True
+            except LeaseLost:
+                self._confirm(key, seen, deadline)
+                raise
+
         try:
-            asked = self._locks.change(
-                grant.claim.name,
-                lambda lock, seen: (lock.renew(grant.claim.owner, grant.token, seen.at), True),
-                Deadline(timeout),
-            )
+            asked = self._locks.change(grant.claim.name, renew, deadline)
         except Foreign:
             raise LeaseLost("another program has written over the lock") from None
         except ConfigError as refused:
@@ -94,13 +99,18 @@ class CellBackend:
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
         """See ``Backend``."""
-        self._leave(grant.claim, timeout, hold)
+        self._leave(grant.claim, timeout, hold, is_held=True)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``."""
         self._leave(claim, timeout, 0.0)
 
-    def _leave(self, claim: Claim, timeout: float, hold: float) -> None:
+    def _confirm(self, key: str, seen: Seen, deadline: Deadline) -> None:
+        """Raise ``BackendUnavailable`` if what was *seen* of a lock was an old answer: it may still be ours."""
+        if not self._cells.confirm(key, seen, deadline):
+            raise BackendUnavailable(f"{self._cells.where}: an answer about the lock was an old one")
+
+    def _leave(self, claim: Claim, timeout: float, hold: float, *, is_held: bool = False) -> None:
         """Leave nothing of a claim. While a write of it may be on its way, the cell is written: that one fails then.
 
         So it is if the lease is over by the store's clock, which may go back.
@@ -110,6 +120,8 @@ class CellBackend:
 
         def leave(lock: Lock, seen: Seen) -> tuple[None, bool]:
             left = lock.leave(claim.owner, seen.at, hold)
+            if is_held and not left:
+                self._confirm(self._locks.key(claim.name), seen, deadline)
             return None, left or doubted or claim.owner.encode() in (seen.data or b"")
 
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost
 from lockctl.registry import open_backend
 from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import CREATE, PRESENT, MysqlBackend, MysqlCells
@@ -146,6 +146,23 @@ class TestMysql(Following, BackendContract):
         eventually(lambda: harness.followers(grant.claim.owner, since=1200))
         harness.server.command(f"kill {harness.followers(grant.claim.owner)}")
         following.result()
+
+    def test_a_replica_that_lacks_the_lock_says_neither_that_it_is_lost_nor_that_it_is_free(
+        self, harness: MysqlHarness, backend: Backend
+    ) -> None:
+        grant = take(backend, harness.claim(ttl=30.0))
+        harness.server.command(f"delete from lockctl.lockctl_lock where id = '{harness.key('nightly')}'")
+        harness.server.command("set global read_only = on")
+        try:
+            with pytest.raises(BackendUnavailable, match="name the primary"):
+                backend.renew(grant, timeout=LIMIT)
+            with pytest.raises(ConfigError, match="name the primary"):
+                backend.release(grant, timeout=LIMIT)
+        finally:
+            harness.server.command("set global read_only = off")
+        with pytest.raises(LeaseLost):
+            backend.renew(grant, timeout=LIMIT)
+        backend.release(grant, timeout=LIMIT)
 
 
 def row_of(harness: MysqlHarness) -> bytes | None:

@@ -73,8 +73,7 @@ class MysqlCells(Cells):
         self.where = self._kept.where
 
     def read(self, key: str, deadline: Deadline) -> Seen:
-        """See ``Cells``."""
-        # a row of its own for the clock, whether the cell is there or not
+        """See ``Cells``. A row of its own has the time, whether the cell is there or not."""
         statement = f"SELECT c.data, c.version, {NOW} FROM (SELECT 1) AS one LEFT JOIN {TABLE} AS c ON c.id = %s"
         rows, _ = self._ask(statement, deadline, key.encode(), shows=True)
         return self._seen(rows[0] if rows else ())
@@ -131,19 +130,20 @@ class MysqlCells(Cells):
         """See ``Cells``."""
         beginning = start = prefix.encode()
         while True:
-            statement = (
-                f"SELECT id, data, version, {NOW} FROM {TABLE} WHERE id >= %s AND LEFT(id, %s) = %s"
-                f" ORDER BY id LIMIT {PAGE}"
-            )
-            rows, _ = self._ask(statement, deadline, start, len(beginning), beginning)
+            statement = f"SELECT id, data, version, {NOW} FROM {TABLE} WHERE id >= %s AND LEFT(id, %s) = %s ORDER BY id"
+            rows, _ = self._ask(f"{statement} LIMIT {PAGE}", deadline, start, len(beginning), beginning)
             for name, *cell in rows:
-                seen = self._seen(cell)
                 if not isinstance(name, bytes) or name < start:
                     raise self._strange()
-                yield name.decode("utf-8", "surrogateescape"), seen
+                yield name.decode("utf-8", "surrogateescape"), self._seen(cell)
                 start = name + b"\0"
             if len(rows) < PAGE:
                 return
+
+    def confirm(self, key: str, seen: Seen, deadline: Deadline) -> bool:
+        """See ``Cells``: a replica, which may be behind, refuses to write."""
+        self.write(key, Seen(None, os.urandom(16), 0.0), None, deadline)
+        return self.read(key, deadline).version == seen.version
 
     def _seen(self, row: Sequence[Any]) -> Seen:
         """What a row says; raises ``BackendUnavailable`` if it is none of ours."""
