@@ -278,7 +278,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(st.lists(STEPS, min_size=4, max_size=16))
 def test_tokens_rise_whatever_a_loss_of_power_leaves_and_also_if_the_clock_goes_back(
     steps: list[tuple[str, Any, Any]],
