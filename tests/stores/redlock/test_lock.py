@@ -308,7 +308,7 @@ def test_nodes_whose_names_must_be_resolved_are_asked_at_the_same_time(scene: Sc
     scene.cut()
     eventually(lambda: client.renew(grant, timeout=LIMIT) and len(scene.where()) == NODES)
     client.release(grant, timeout=LIMIT)
-    assert scene.where() == []
+    eventually(lambda: scene.where() == [])  # a majority answers for all
 
 
 def test_a_request_whose_thread_starts_late_does_not_come_behind_the_one_that_gives_back(
