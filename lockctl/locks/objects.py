@@ -164,6 +164,13 @@ def check_prefix(scheme: str, path: str) -> None:
         raise ConfigError(f"{scheme}: a prefix is printable, and has at most {LONGEST_PREFIX} bytes")
 
 
+def unconditional(answer: Response | None, where: str) -> Response:
+    """The answer to a request without a condition. Raises ``BackendUnavailable`` if it says that one is not met."""
+    if answer is None:
+        raise BackendUnavailable(f"{where}: refused for a condition that there was none of (412)")
+    return answer
+
+
 def etag_of(answer: Response, where: str) -> str:
     """The ETag of an object. Raises ``ConfigError``."""
     etag = answer.headers.get("etag", "")

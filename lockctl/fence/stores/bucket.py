@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from lockctl.errors import BackendUnavailable
 from lockctl.fence.stores.space import Head, Seen
-from lockctl.locks.objects import etag_of
+from lockctl.locks.objects import etag_of, unconditional
 from lockctl.names import printable
 from lockctl.value import Value
 
@@ -68,8 +67,7 @@ class BucketObjects:
 
     def head(self, key: str, deadline: Deadline) -> Head | None:
         """See ``Space``."""
-        # S3 does not say with HEAD what is not there: a 404 may be that of a proxy
-        answer = self._look("HEAD", key, deadline) or self._look("GET", key, deadline)
+        answer = self._look("HEAD", key, deadline)
         if answer is None:
             return None
         kept = {
@@ -100,7 +98,5 @@ class BucketObjects:
         self._bucket.close()
 
     def _look(self, method: str, key: str, deadline: Deadline) -> Response | None:
-        answer = self._bucket.ask(method, key[1:], deadline)
-        if answer is None:
-            raise BackendUnavailable(f"{self.shown(key)}: refused for a condition that there was none of (412)")
+        answer = unconditional(self._bucket.ask(method, key[1:], deadline), self.shown(key))
         return None if answer.status == 404 else answer

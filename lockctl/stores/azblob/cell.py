@@ -12,11 +12,10 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of
+from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of, unconditional
 from lockctl.names import escaped
 from lockctl.stores.azblob import address as addresses
 from lockctl.stores.azblob.protocol import Container
-from lockctl.wire.answer import Response
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class AzureBlobCells(ObjectCells):
 
     def get(self, name: str, deadline: Deadline) -> Seen:
         """See ``ObjectCells``."""
-        answer = self.container.ask("GET", name, deadline) or Response(412, {}, b"")
+        answer = unconditional(self.container.ask("GET", name, deadline), self.where)
         at = self.time_of(answer)
         if answer.status == 404:
             return Seen(None, None, at)
@@ -76,7 +75,7 @@ class AzureBlobCells(ObjectCells):
         while True:
             query = (("comp", "list"), ("maxresults", PAGE), ("prefix", beginning), ("restype", "container"))
             answer = self.container.ask("GET", "", deadline, query=(*query, *((("marker", marker),) if marker else ())))
-            text = answer.body.decode("utf-8", "replace") if answer else ""
+            text = unconditional(answer, self.where).body.decode("utf-8", "replace")
             if "<EnumerationResults" not in text:
                 raise BackendUnavailable(f"{self.where}: the answer is no list of blobs: that is not Azure's answer")
             for blob in text.split("<Blob>")[1:]:

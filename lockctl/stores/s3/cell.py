@@ -10,10 +10,9 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of, quoted
+from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of, quoted, unconditional
 from lockctl.stores.s3 import address as addresses
 from lockctl.stores.s3.protocol import Bucket
-from lockctl.wire.answer import Response
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class S3Cells(ObjectCells):
 
     def get(self, name: str, deadline: Deadline) -> Seen:
         """See ``ObjectCells``."""
-        answer = self.bucket.ask("GET", name, deadline) or Response(412, {}, b"")
+        answer = unconditional(self.bucket.ask("GET", name, deadline), self.where)
         at = self.time_of(answer)
         if answer.status == 404:
             return Seen(None, None, at)
@@ -63,7 +62,7 @@ class S3Cells(ObjectCells):
             query = f"continuation-token={quoted(token)}&" if token else ""
             query += f"list-type=2&prefix={quoted(beginning)}"
             answer = self.bucket.ask("GET", "", deadline, query=query)
-            text = answer.body.decode("utf-8", "replace") if answer else ""
+            text = unconditional(answer, self.where).body.decode("utf-8", "replace")
             if "<ListBucketResult" not in text:
                 raise BackendUnavailable(f"{self.where}: the answer is no list of objects: that is not S3's answer")
             for content in text.split("<Contents>")[1:]:

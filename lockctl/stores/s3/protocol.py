@@ -56,7 +56,6 @@ class Bucket:
     ) -> Response | None:
         """The answer to a request for an object, or with an empty key for the bucket; with 404 there is no such object.
 
-        For ``HEAD`` that is not certain: the answer has no code that tells it from a proxy's.
         ``None``: a condition is not met. Raises ``BackendUnavailable``, ``ConfigError``, ``RequestInterrupted``.
         """
         clients = self._clients or self._connect()
@@ -79,7 +78,9 @@ class Bucket:
             break
         if answer.status == 412 or code in NOT_MET:
             return None
-        if answer.status == 404 and (code == NO_KEY or method == "HEAD"):
+        if answer.status == 404 and method == "HEAD":
+            return self.ask("GET", key, deadline)  # whose answer has a code, which tells it from a proxy's
+        if answer.status == 404 and code == NO_KEY:
             return answer
         raise self._refused(answer, code)
 
