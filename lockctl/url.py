@@ -99,7 +99,7 @@ def parse_url(text: str) -> Url:
     elif rest and not rest.startswith("/"):
         raise ConfigError(NOT_A_URL)
     # file:/user:password@host is a path as well; nobody's directory is called so
-    has_login = ":" in path.partition("@")[0].partition("/")[2].partition("/")[0] and not rest.startswith("//")
+    has_login = ":" in path[1:].partition("/")[0].partition("@")[0] and not rest.startswith("//")
     if not netloc and "@" in path and (has_login or scheme.lower() not in LOCAL):
         raise ConfigError("the user and the password of a backend URL must be between // and the host")
     if netloc and ("@" in path or "@" in query):

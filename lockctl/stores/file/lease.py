@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import time
+from contextlib import suppress
 
 from lockctl.errors import ConfigError
 from lockctl.names import printable
@@ -102,10 +103,8 @@ def _stand_between(directory: int, file: str, old: int) -> None:
     """
     pid = os.fork()
     if pid:
-        try:
+        with suppress(ChildProcessError):  # the ends of children are ignored: that one has come, too
             os.waitpid(pid, 0)
-        except ChildProcessError:
-            return  # the ends of children are ignored: that one has come, too
         return
     try:
         os.setsid()
