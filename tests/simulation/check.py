@@ -147,10 +147,9 @@ class Promised(NamedTuple):
 
 
 def _promised(history: History, record: RunRecord) -> Promised:
-    ttl, capabilities = record.plan.ttl, history.capabilities
-    margin, grace = min(max(ttl / 20, 0.25), 2.0), min(5.0, ttl / 4)
-    signal = ttl * (1 - capabilities.rate_error) - 0.05 - margin - grace
-    return Promised(min(ttl / 6, capabilities.heartbeat), signal, grace + record.plan.dying)
+    plan, capabilities = record.plan, history.capabilities
+    signal = plan.ttl * (1 - capabilities.rate_error) - 0.05 - plan.margin - plan.grace
+    return Promised(min(plan.ttl / 6, capabilities.heartbeat), signal, plan.grace + plan.dying)
 
 
 def _unhealthy(history: History) -> Iterator[str]:

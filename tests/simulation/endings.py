@@ -215,11 +215,11 @@ def _successes(history: History) -> Iterator[str]:
                     continue
                 sent = max(each.sent for each in record.granted if each.name == name)
                 now = max(record.last_grants.values(), key=lambda each: each.at).at
-                if sent >= known and _is_done(at, now, period_length):
+                if sent >= known and is_done(at, now, period_length):
                     yield f"success: {record.name} runs although {first.name} succeeded in this period"
 
 
-def _is_done(at: float, now: float, span: float) -> bool:
+def is_done(at: float, now: float, span: float) -> bool:
     """Whether a success that began at one time is one of the period of another, or of the one after it.
 
     Calculated here once more: that of the product may be wrong.
@@ -238,7 +238,7 @@ def _skipped(history: History) -> Iterator[str]:
         now = max(grants.values(), key=lambda each: each.at).at
         # what was noted without an answer counts, too
         begun = [each.at for other in history.records if other is not record for each in other.granted if other.span]
-        if not any(_is_done(at, now, span) for at in begun):
+        if not any(is_done(at, now, span) for at in begun):
             yield f"success: {record.name} is skipped at {now:.3f}, and others had the lock at {begun}"
 
 

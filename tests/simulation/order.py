@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation import excuses
+from tests.simulation.endings import is_done
 from tests.simulation.plan import LOCK
 from tests.simulation.world import INFINITE
 
@@ -105,7 +106,7 @@ def _twice(history: History) -> Iterator[str]:
             name = later.plan.locks[0]
             noted, now, at = first.noted.get(name), later.last_grants[name].at, first.last_grants[name].at
             in_time = noted is not None and noted < first.kept[name] + 0.9 * first.plan.ttl
-            if in_time and later.span[0] > span[1] and 0 <= at // period - now // period <= 1:
+            if in_time and later.span[0] > span[1] and is_done(at, now, period):
                 yield f"success: {later.name} runs at {later.span[0]:.3f}, and {first.name} succeeded at {span[1]:.3f}"
 
 

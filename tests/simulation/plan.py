@@ -40,6 +40,16 @@ class RunPlan(NamedTuple):
     dying: float = 0.0  # seconds from KILL until it is gone: the kernel waits for a device
     forks: bool = False  # another process of it appears while it is killed
 
+    @property
+    def margin(self) -> float:
+        """Seconds from KILL to the end of the lease, as the manual has it."""
+        return min(max(self.ttl / 20, 0.25), 2.0)
+
+    @property
+    def grace(self) -> float:
+        """Seconds from the first signal to KILL, as the manual has it."""
+        return min(5.0, self.ttl / 4)
+
 
 class Fault(NamedTuple):
     """Something that goes wrong, or that somebody does.

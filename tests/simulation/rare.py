@@ -65,12 +65,12 @@ def stopped_in_turn(chance: random.Random, plan: Plan) -> Plan:
 def worse(chance: random.Random, plan: Plan) -> Plan:
     """A lock that is taken away while its job is being stopped for another reason."""
     ttl = chance.choice((10.0, 20.0))
-    at, grace = chance.uniform(0.3, ttl), min(5.0, ttl / 4)
+    at = chance.uniform(0.3, ttl)
     run = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, INFINITE)
-    freed = Fault("revoke", 1, at + grace * chance.uniform(-0.5, 0.9), 0.0, 1)
+    freed = Fault("revoke", 1, at + run.grace * chance.uniform(-0.5, 0.9), 0.0, 1)
     if chance.random() < 0.5:
         return plan._replace(runs=(run._replace(max_runtime=at),), faults=(freed,))
-    freed = freed._replace(at=at + ttl / 6 + grace * chance.uniform(-0.5, 0.9))
+    freed = freed._replace(at=at + ttl / 6 + run.grace * chance.uniform(-0.5, 0.9))
     return plan._replace(runs=(run,), faults=(Fault("revoke", 1, at), freed))
 
 

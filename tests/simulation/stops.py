@@ -44,11 +44,6 @@ def violations(history: History) -> list[str]:
     ]
 
 
-def grace_of(record: RunRecord) -> float:
-    """Seconds from the first signal to KILL, as the manual has it."""
-    return min(5.0, record.plan.ttl / 4)
-
-
 def _unable(process: Process | None, since: float, until: float) -> bool:
     """Whether a process was stopped or dead at any time between these."""
     return process is None or any(begin <= until and end >= since for begin, end in process.unable)
@@ -72,7 +67,7 @@ def _graces(history: History) -> Iterator[str]:
         conts = [at for at, signum in record.signalled if signum == SIGCONT]
         terms = [at for at, signum in record.signalled if signum == SIGTERM]
         asked = [at for at in terms if at <= killed and any(abs(at - each) < TOGETHER for each in conts)]
-        if asked and killed < asked[0] + grace_of(record) * (1 - CLOCKS) - STARTED:
+        if asked and killed < asked[0] + record.plan.grace * (1 - CLOCKS) - STARTED:
             yield f"grace: {record.name} is asked to end at {asked[0]:.3f} and killed at {killed:.3f}"
         elif not asked and not (terms or _unable(record.keeper, 0.0, killed)):
             yield f"grace: {record.name} is killed at {killed:.3f} without having been asked to end"
@@ -129,12 +124,11 @@ def _asked(history: History) -> Iterator[str]:
         asked, span = record.revoked_at, record.span
         if asked is None or span is None or asked < span[0]:
             continue
-        margin = min(max(record.plan.ttl / 20, 0.25), 2.0)
-        longest = grace_of(record) * (1 + CLOCKS) + margin / 2 + KILLED + record.plan.dying
+        longest = record.plan.grace * (1 + CLOCKS) + record.plan.margin / 2 + KILLED + record.plan.dying
         if _unable(record.keeper, asked, asked + longest):
             continue
         if _unable(record.guard, asked, asked + longest):
-            longest += grace_of(record) * (1 + CLOCKS)
+            longest += record.plan.grace * (1 + CLOCKS)
         if span[1] > asked + longest:
             yield f"asked: it is known at {asked:.3f}, and the job of {record.name} lives until {span[1]:.3f}"
 
