@@ -10,6 +10,9 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from lockctl.errors import BackendUnavailable
 from lockctl.model import SHARED, SLOT, Claim
 from lockctl.value import replace
 from tests.jobs import eventually
@@ -186,6 +189,18 @@ def refused(client: Backend, claim: Claim) -> bool:
     if grant is not None:
         client.release(grant, timeout=LIMIT)
     return grant is None
+
+
+def assert_in_doubt(client: Backend, grant: Grant, said: str) -> None:
+    """Nothing that is answered now says anything about the lock that was granted: each step fails, with *said*."""
+    for step in (
+        lambda: client.renew(grant, timeout=LIMIT),
+        lambda: client.try_acquire(claim(), timeout=LIMIT),
+        lambda: client.inspect("nightly", timeout=LIMIT),
+        lambda: list(client.list("*", timeout=LIMIT)),
+    ):
+        with pytest.raises(BackendUnavailable, match=said):
+            step()
 
 
 def departed() -> int:
