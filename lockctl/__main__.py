@@ -24,13 +24,14 @@ def main() -> NoReturn:
         import warnings
 
         warnings.simplefilter("ignore")
-    loading.install()
     if sys.argv[1:2] == ["run"]:
         gc.disable()  # nothing to collect before the command runs, and looking takes a third of the start
-        loading.load(loading.START)
+        loading.begin()
     from lockctl.cli.main import main as run
 
-    os._exit(run())
+    status = run()
+    loading.keep()
+    os._exit(status)
 
 
 if __name__ == "__main__":

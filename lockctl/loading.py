@@ -1,13 +1,14 @@
-"""Loading the modules of lockctl from their compiled files with few system calls.
+"""Loading the modules of ``run`` from a few compiled files.
 
 The import system asks every finder, lists folders, looks for extension modules, and inspects each file through
-several layers. For the sixty small modules of ``run`` that takes longer than to load what is in them. Here a module's
-place follows from its name. What makes a compiled file valid is as ever (PEP 3147; PEP 552: version of the
-interpreter, kind, time and size of the source), and whatever is not as expected is left to Python's own way.
+several layers; and to open and check sixty small files takes as long as to run what is in them. The modules that
+every run needs are listed, below and by each store, and loaded in their order, each after those that it imports. A
+list that is not complete costs time and nothing else: what is not in it is imported as ever.
 
-The modules that every run needs are listed below and loaded in their order, each after those that it imports, without
-the import system, whose locks and checks for each module are more work than the module. A list that is not complete
-costs time and nothing else: what is not in it is imported as ever.
+The code of all modules of a list lies in one file beside the compiled files of Python, named after the last of them.
+It is believed as those are (PEP 3147; PEP 552): while the interpreter, the directory, and time and size of each source
+are what they were when it was written. Else the modules come from their own compiled files, and at its end the run
+writes the file anew, without docstrings, if it may write there: the first one after an installation does.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ import sys
 from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
 from _imp import _fix_co_filename  # type: ignore[attr-defined]
-from marshal import loads
+from marshal import dumps, loads
 
 Module = type(sys)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import CodeType, ModuleType
+    from types import CodeType
 
-HEADER = MAGIC_NUMBER + bytes(4)  # of a file that is valid while its source has the time and size that follow
+    Entry = tuple[str, str, int, int, CodeType]  # name, path of the source, its time in ns and its size, code
+
+PACKAGE = __name__.rpartition(".")[0]
+DIRECTORY = os.path.dirname(__file__)
+ENDING = f".{sys.implementation.cache_tag}.pyc"
+HEADER = MAGIC_NUMBER + bytes(4)  # of a compiled file that is valid while its source has the time and size that follow
 HEADER_SIZE = 16
 WORD = 0xFFFFFFFF
-LARGEST = 1 << 16  # bytes of a compiled file that is read at once
+PACKAGE_SOURCE = "/__init__.py"
 
 # what keeper and guard both need, before the fork of the guard
 START = (
@@ -43,107 +48,117 @@ TAKE = "stores registry settings_values url config model documents lease.attempt
 # of the keeper, while the guard starts the command
 WATCH = "events supervise.liveness supervise.ending supervise.keeper history lease.conclude cli.exit_status"
 
-
-class Loader(SourceFileLoader):
-    """Reads the compiled file of one module at once."""
-
-    def __init__(self, name: str, source: str, compiled: str, found: os.stat_result) -> None:
-        """*found* is what was seen at the path *source*."""
-        self.name, self.path = name, source  # as the base class has it
-        self._compiled = compiled
-        self._found = found
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        """See ``importlib.abc.InspectLoader``."""
-        try:
-            descriptor = os.open(self._compiled, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                data = os.read(descriptor, LARGEST)
-            finally:
-                os.close(descriptor)
-        except OSError:
-            return super().get_code(fullname)
-        time, size = int(self._found.st_mtime) & WORD, self._found.st_size & WORD
-        header = HEADER + time.to_bytes(4, "little") + size.to_bytes(4, "little")
-        if data[:HEADER_SIZE] != header or len(data) == LARGEST:
-            return super().get_code(fullname)
-        code: CodeType = loads(memoryview(data)[HEADER_SIZE:])  # noqa: S302 - Python's own cache
-        _fix_co_filename(code, self.path)  # it may have been compiled elsewhere, and a report shows lines of the source
-        return code
+_missing: list[str] | None = None  # lists whose file was not valid; None: this process leaves all to Python
 
 
-class Finder:
-    """Knows where the modules of a package are."""
-
-    def __init__(self, package: str) -> None:
-        """*package* itself is found in the usual way."""
-        self._prefix = package + "."
-        self._ending = f".{sys.implementation.cache_tag}.pyc"
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """See ``importlib.abc.MetaPathFinder``."""
-        if not path or not fullname.startswith(self._prefix):
-            return None
-        parent, name = path[0], fullname.rpartition(".")[2]
-        try:
-            return self._spec(fullname, parent, name)
-        except OSError:
-            pass
-        folder = f"{parent}/{name}"
-        try:
-            spec = self._spec(fullname, folder, "__init__")
-        except OSError:
-            return None
-        spec.submodule_search_locations = [folder]
-        return spec
-
-    def load(self, name: str) -> None:
-        """Load this module of the package, unless it was; raises what it raises, ``ImportError`` if there is none."""
-        fullname = self._prefix + name
-        if fullname in sys.modules:
-            return
-        package, _, name = fullname.rpartition(".")
-        parent = sys.modules.get(package)
-        if parent is None:
-            __import__(fullname)
-            return
-        spec = self.find_spec(fullname, parent.__path__)
-        if spec is None:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-        code = spec.loader.get_code(fullname)  # type: ignore[union-attr]
-        module = Module(fullname)
-        about = module.__dict__
-        about["__spec__"], about["__loader__"], about["__package__"] = spec, spec.loader, spec.parent
-        about["__file__"], about["__cached__"] = spec.origin, spec.cached
-        if spec.submodule_search_locations is not None:
-            about["__path__"] = spec.submodule_search_locations
-        sys.modules[fullname] = module
-        try:
-            exec(code, about)  # noqa: S102 - what an import does
-        except BaseException:
-            del sys.modules[fullname]
-            raise
-        setattr(parent, name, module)
-
-    def _spec(self, fullname: str, folder: str, name: str) -> ModuleSpec:
-        source, compiled = f"{folder}/{name}.py", f"{folder}/__pycache__/{name}{self._ending}"
-        spec = ModuleSpec(fullname, Loader(fullname, source, compiled, os.stat(source)), origin=source)
-        spec.has_location = True
-        spec.cached = compiled
-        return spec
-
-
-def install() -> None:
-    """From here on load the modules of this package so, unless compiled files have other names or places."""
-    if not (sys.flags.optimize or sys.pycache_prefix):
-        sys.meta_path.insert(0, Finder(__name__.partition(".")[0]))
+def begin() -> None:
+    """From here on :func:`load` does what it says, unless compiled files have other names or places, or are none."""
+    global _missing  # noqa: PLW0603 - of the process
+    if not (sys.flags.optimize or sys.pycache_prefix) and os.path.exists(__file__):
+        _missing = []
+        load(START)
 
 
 def load(names: str) -> None:
-    """Load these modules of this package in this order, as far as they are not there yet."""
-    finder = sys.meta_path[0]
-    if isinstance(finder, Finder):
-        for name in names.split():
-            finder.load(name)
+    """Load these modules of this package in this order, as far as they are not there yet. Raises what they raise."""
+    if _missing is None or not names:
+        return
+    kept = _kept(names)
+    if kept is None:
+        _missing.append(names)
+    for name, source, _, _, code in kept or map(_compiled, names.split()):
+        if f"{PACKAGE}.{name}" not in sys.modules:
+            _execute(f"{PACKAGE}.{name}", source, code)
+
+
+def keep() -> None:
+    """Write the files that were not valid, as far as that is allowed: it takes a tenth of a second, once.
+
+    That of the guard is written with the others: it is killed, and writes nothing.
+    """
+    if not _missing or sys.dont_write_bytecode or not os.access(f"{DIRECTORY}/__pycache__", os.W_OK):
+        return
+    for names in (*_missing, GUARD):
+        try:
+            entries = [_compiled(name, optimize=2) for name in names.split()]
+        except (ImportError, OSError, SyntaxError, ValueError):
+            return  # it is being replaced just now
+        source = entries[-1][1]
+        data = MAGIC_NUMBER + dumps((names, DIRECTORY, entries))
+        loader = SourceFileLoader(PACKAGE, source)
+        loader._cache_bytecode(source, _file(names), data)  # type: ignore[attr-defined] # noqa: SLF001 - never raises
+
+
+def _file(names: str) -> str:
+    return f"{DIRECTORY}/__pycache__/run-{names.rpartition(' ')[2]}{ENDING}"
+
+
+def _kept(names: str) -> list[Entry] | None:
+    """What the file of a list has; ``None``: it is not there, or not valid."""
+    data = _read(_file(names))
+    if not data.startswith(MAGIC_NUMBER):
+        return None
+    try:
+        kept, directory, entries = loads(memoryview(data)[len(MAGIC_NUMBER) :])  # noqa: S302 - believed as Python's own
+        for _, source, time, size, _ in entries:
+            found = os.stat(source)
+            if found.st_mtime_ns != time or found.st_size != size:
+                return None
+    except (OSError, EOFError, ValueError, TypeError):
+        return None
+    return entries if (kept, directory) == (names, DIRECTORY) else None
+
+
+def _read(file: str) -> bytes:
+    """All that is in a compiled file; nothing if it cannot be read."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, os.fstat(descriptor).st_size)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return b""
+
+
+def _compiled(name: str, optimize: int = -1) -> Entry:
+    """One module; *optimize*: compiled anew, in this way. Raises ``ImportError`` if there is none, ``OSError``."""
+    folder, _, last = f"{DIRECTORY}/{name.replace('.', '/')}".rpartition("/")
+    try:
+        found = os.stat(f"{folder}/{last}.py")
+    except OSError:
+        folder, last = f"{folder}/{last}", "__init__"
+        found = os.stat(f"{folder}/{last}.py")
+    source = f"{folder}/{last}.py"
+    loader = SourceFileLoader(f"{PACKAGE}.{name}", source)
+    if optimize >= 0:
+        code = compile(loader.get_data(source), source, "exec", dont_inherit=True, optimize=optimize)
+        return name, source, found.st_mtime_ns, found.st_size, code
+    data = _read(f"{folder}/__pycache__/{last}{ENDING}")
+    times = (int(found.st_mtime) & WORD).to_bytes(4, "little") + (found.st_size & WORD).to_bytes(4, "little")
+    if data[:HEADER_SIZE] == HEADER + times:
+        code = loads(memoryview(data)[HEADER_SIZE:])  # noqa: S302 - Python's own cache
+        _fix_co_filename(code, source)  # it may have been compiled elsewhere, and a report shows lines of the source
+    else:
+        code = loader.get_code(loader.name)  # type: ignore[assignment] # it has a source
+    return name, source, found.st_mtime_ns, found.st_size, code
+
+
+def _execute(fullname: str, source: str, code: CodeType) -> None:
+    """Make the module as an import would."""
+    spec = ModuleSpec(fullname, SourceFileLoader(fullname, source), origin=source)
+    spec.has_location = True
+    module = Module(fullname)
+    about = module.__dict__
+    if source.endswith(PACKAGE_SOURCE):
+        about["__path__"] = spec.submodule_search_locations = [source[: -len(PACKAGE_SOURCE)]]
+    about["__spec__"], about["__loader__"], about["__package__"] = spec, spec.loader, spec.parent
+    about["__file__"] = source
+    sys.modules[fullname] = module
+    try:
+        exec(code, about)  # noqa: S102 - what an import does
+    except BaseException:
+        del sys.modules[fullname]
+        raise
+    parent, _, name = fullname.rpartition(".")
+    setattr(sys.modules[parent], name, module)

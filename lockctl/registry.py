@@ -95,8 +95,8 @@ def _loaded(place: str) -> Any:
     module, _, name = place.partition(":")
     if module not in sys.modules:
         package = module.rpartition(".")[0]
-        __import__(package)
-        loading.load(getattr(sys.modules[package], "PATH", ""))
+        loading.load(package.removeprefix("lockctl."))
+        loading.load(getattr(__import__(package, fromlist=["PATH"]), "PATH", ""))
     # __import__ instead of importlib, which is not loaded yet and slow to load
     return getattr(__import__(module, fromlist=[name]), name)
 

@@ -54,7 +54,7 @@ sys.addaudithook(hook)
 """
 # bytes of compiled code, by the version of Python
 CODE = {(3, 10): 306_454, (3, 11): 497_359, (3, 12): 450_436, (3, 13): 460_228}
-CALLS = 612  # system calls, a few more where a process waited longer for the other one
+CALLS = 497  # system calls, a few more where a process waited longer for the other one
 
 
 def environment(lockctl: Lockctl, **more: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,40 +19,52 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(lockctl.__file__).parent
-QUICK = """
+WORDS = "word inner"  # modules of the sample
+BEGIN = """
 import sys
-from lockctl import loading
-sys.meta_path.insert(0, loading.Finder("sample"))
+from sample import loading
+loading.START, loading.GUARD = "", "other"
+loading.begin()
 """
+LOAD = f"{BEGIN}loading.load({WORDS!r})\nprint(sys.modules['sample.word'].WORD, sys.modules['sample.inner'].WORD)\n"
 FACTS = """
 import importlib, json, sys
+from lockctl import loading
 if sys.argv[1] != "usual":
-    from lockctl import loading
-    loading.install()
-    assert type(sys.meta_path[0]).__name__ == "Finder"
+    loading.begin()
 facts = {}
-for name in sys.argv[2:]:
-    if sys.argv[1] == "listed":
-        loading.load(name.removeprefix("lockctl."))
-    module = importlib.import_module(name)
+names = sys.argv[2:]
+loading.load(" ".join(name.removeprefix("lockctl.") for name in names))
+for name in names:
+    assert sys.argv[1] == "usual" or name in sys.modules, name
+    importlib.import_module(name)
+for name in names:
+    module = sys.modules[name]
     spec = module.__spec__
-    facts[name] = [module.__file__, module.__cached__, module.__package__, getattr(module, "__path__", None)]
-    facts[name] += [spec.origin, spec.parent, spec.has_location, spec.submodule_search_locations]
-    facts[name] += [sorted(vars(module))]
-    assert (type(spec.loader).__name__ == "Loader") == (sys.argv[1] != "usual"), spec
+    facts[name] = [module.__file__, module.__package__, getattr(module, "__path__", None), spec.cached, spec.origin]
+    facts[name] += [spec.parent, spec.has_location, spec.submodule_search_locations, type(spec.loader).__name__]
+    facts[name] += [sorted(set(vars(module)) - {"__cached__"})]
+if sys.argv[1] == "first":
+    loading.keep()
 print(json.dumps(facts))
 """
 
 
 @pytest.fixture
 def sample(tmp_path: Path) -> Path:
-    """A package with a module and a package in it, compiled, whose module says ``first``."""
-    for name, text in (("__init__.py", ""), ("word.py", "WORD = 'first'\n"), ("inner/__init__.py", "WORD = 'inner'\n")):
-        path = tmp_path / "sample" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+    """A package with the loader and some modules, compiled, whose module says ``first``."""
+    package = tmp_path / "sample"
+    (package / "inner").mkdir(parents=True)
+    shutil.copy(ROOT / "loading.py", package)
+    for name, text in (
+        ("__init__.py", ""),
+        ("word.py", '"""A word."""\n\nWORD = "first"\n'),
+        ("inner/__init__.py", "WORD = 'inner'\n"),
+        ("other.py", ""),
+    ):
+        (package / name).write_text(text)
     compileall.compile_dir(tmp_path, quiet=2)
-    return tmp_path / "sample"
+    return package
 
 
 def run(
@@ -64,66 +77,107 @@ def run(
 ) -> str:
     """What Python, called with options *words*, prints for the program *text*, with *folder* on its path."""
     environment = {name: content for name, content in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment.update(PYTHONPATH=os.pathsep.join([str(folder), str(ROOT.parent)]), **variables)
+    environment.update(PYTHONPATH=str(folder), **variables)
     options = [sys.executable, *words, "-c", text, *arguments]
-    done = subprocess.run(options, check=False, env=environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(options, check=False, env=environment, cwd="/", capture_output=True, text=True, timeout=30)
     assert done.returncode == expected, done.stderr
     return done.stdout + done.stderr
 
 
-def said(sample: Path, module: str = "word", **variables: str) -> str:
-    return run(
-        f"{QUICK}from sample.{module} import WORD\nprint(WORD)", folder=sample.parent, variables=variables
-    ).strip()
+def said(sample: Path, *words: str, **variables: str) -> str:
+    """What the modules of the sample say when they are loaded as a list; what is missing is written then."""
+    return run(LOAD + "loading.keep()\n", *words, folder=sample.parent, variables=variables).strip()
 
 
-def test_a_module_of_lockctl_is_the_same_however_it_was_loaded() -> None:
+def kept(sample: Path) -> list[Path]:
+    """The files of lists."""
+    return [*sample.glob("__pycache__/run-*")]
+
+
+def is_kept(sample: Path) -> bool:
+    return any(file.name.startswith("run-inner.") for file in kept(sample))
+
+
+def test_a_module_of_lockctl_is_the_same_however_it_was_loaded(tmp_path: Path) -> None:
+    shutil.copytree(ROOT, tmp_path / "lockctl")
     names = [
         "lockctl." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for path in sorted([*ROOT.glob("*.py"), *ROOT.glob("lease/*.py"), *ROOT.glob("stores/file/*.py")])
-        if path.name not in ("__main__.py", "script.py", "loading.py")
-        and path.parent / path.name != ROOT / "__init__.py"
+        for path in sorted([*ROOT.glob("lease/*.py"), *ROOT.glob("stores/file/*.py")])
     ]
     assert "lockctl.lease" in names
     assert "lockctl.stores.file.address" in names
-    usual, *other = (run(FACTS, folder=ROOT.parent, arguments=(how, *names)) for how in ("usual", "quick", "listed"))
-    assert other == [usual, usual]
+    names.insert(0, "lockctl.stores")
+    usual, *other = (
+        run(FACTS, folder=tmp_path, arguments=(how, *names)) for how in ("usual", "first", "from the files", "again")
+    )
+    assert other == [usual, usual, usual]
 
 
-def test_a_module_and_a_package_are_loaded_from_their_compiled_files(sample: Path) -> None:
-    assert said(sample) == "first"
-    assert said(sample, "inner") == "inner"
-    trace = run(f"{QUICK}import sample.word\nprint(sample.word.__spec__)", folder=sample.parent)
-    assert "loading.Loader" in trace
+def test_the_files_are_written_at_the_end_of_the_first_run_and_used_by_the_next(sample: Path) -> None:
+    assert said(sample) == "first inner"
+    assert len(kept(sample)) == 2
+    shown = "print(repr(sys.modules['sample.word'].__doc__))"
+    (sample / "__pycache__" / f"word.{sys.implementation.cache_tag}.pyc").write_bytes(b"")
+    assert run(LOAD + shown, folder=sample.parent) == "first inner\nNone\n"
+    assert "A word." in run(
+        f"import sample.word as word\n{shown}".replace("sys.modules['sample.word']", "word"), folder=sample.parent
+    )
+
+
+def test_a_list_of_modules_that_are_there_loads_nothing(sample: Path) -> None:
+    again = f"sys.modules['sample.word'].WORD = 'mine'\nloading.load({WORDS!r})\nprint(sys.modules['sample.word'].WORD)"
+    assert run(LOAD + again, folder=sample.parent) == "first inner\nmine\n"
 
 
 def test_a_changed_source_is_seen(sample: Path) -> None:
-    (sample / "word.py").write_text("WORD = 'second word'\n")
-    assert said(sample) == "second word"
-    (sample / "word.py").write_text("WORD = 'third  word'\n")
-    os.utime(sample / "word.py", (1, 1))  # the same size, another time
-    assert said(sample) == "third  word"
-    (sample / "word.py").write_text("WORD = 'fourth word'\n")
-    os.utime(sample / "word.py", (2**33, 2**33))  # a time of more than 32 bits
-    assert said(sample) == "fourth word"
-    assert said(sample) == "fourth word"
+    for _ in range(2):  # without the file of the list, and with it
+        (sample / "word.py").write_text("WORD = 'first'\n")
+        assert said(sample) == "first inner"
+        (sample / "word.py").write_text("WORD = 'second word'\n")
+        assert said(sample) == "second word inner"
+        (sample / "word.py").write_text("WORD = 'third  word'\n")
+        os.utime(sample / "word.py", (1, 1))  # the same size, another time
+        assert said(sample) == "third  word inner"
+        (sample / "word.py").write_text("WORD = 'fourth word'\n")
+        os.utime(sample / "word.py", (2**33, 2**33))  # a time of more than 32 bits
+        assert said(sample) == "fourth word inner"
+        assert said(sample) == "fourth word inner"
 
 
-def test_what_is_not_compiled_is_compiled_and_kept(sample: Path) -> None:
+def test_a_list_with_other_modules_is_not_taken_from_the_file_of_another(sample: Path) -> None:
+    assert said(sample) == "first inner"
+    shorter = f"{BEGIN}loading.load('inner')\nprint('sample.word' in sys.modules)\n"
+    assert run(shorter, folder=sample.parent) == "False\n"
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 16, b"not compiled by this Python", "half"])
+def test_a_file_of_another_kind_is_not_believed(sample: Path, damage: bytes | str) -> None:
+    said(sample)
     compiled = next((sample / "__pycache__").glob("word.*"))
+    for file in (compiled, *kept(sample)):
+        content = file.read_bytes()
+        file.write_bytes(damage if isinstance(damage, bytes) else content[: len(content) // 2])
+        if file == compiled and damage == "half":
+            file.write_bytes(content)  # of its own files Python says that they are damaged
+    assert said(sample) == "first inner"
+    assert is_kept(sample)
     compiled.unlink()
-    assert said(sample, PYTHONDONTWRITEBYTECODE="1") == "first"
-    assert not compiled.exists()
-    assert said(sample) == "first"
-    assert compiled.exists()
+    assert said(sample) == "first inner"
+    assert not compiled.exists()  # nobody has looked
 
 
-@pytest.mark.parametrize("damage", [b"", b"\0" * 16, b"not compiled by this Python"])
-def test_a_compiled_file_of_another_kind_is_not_believed(sample: Path, damage: bytes) -> None:
-    compiled = next((sample / "__pycache__").glob("word.*"))
-    compiled.write_bytes(damage)
-    assert said(sample) == "first"
-    assert compiled.read_bytes() != damage
+@pytest.mark.parametrize("reason", ["a variable", "no permission", "no directory"])
+def test_where_nothing_may_be_written_nothing_is(sample: Path, reason: str) -> None:
+    variables = {"PYTHONDONTWRITEBYTECODE": "1"} if reason == "a variable" else {}
+    cache = sample / "__pycache__"
+    if reason == "no permission":
+        cache.rename(sample / "kept")
+        cache.symlink_to("/proc/self")  # not even for root
+    elif reason == "no directory":
+        shutil.rmtree(cache)
+        cache.write_text("")
+    assert said(sample, **variables) == "first inner"
+    assert not is_kept(sample)
 
 
 def test_a_file_that_goes_by_a_hash_is_read_as_its_kind_says(sample: Path) -> None:
@@ -132,50 +186,48 @@ def test_a_file_that_goes_by_a_hash_is_read_as_its_kind_says(sample: Path) -> No
         options = [sys.executable, "-m", "compileall", "-q", "-f", "--invalidation-mode", mode, str(sample)]
         subprocess.run(options, check=True, timeout=30)
         (sample / "word.py").write_text("WORD = 'later'\n")
-        assert said(sample) == word
+        assert said(sample, PYTHONDONTWRITEBYTECODE="1") == f"{word} inner"
 
 
 def test_a_module_without_source_does_not_exist(sample: Path) -> None:
+    said(sample)
     (sample / "word.py").unlink()
-    assert "No module named 'sample.word'" in run(f"{QUICK}import sample.word", folder=sample.parent, expected=1)
-    assert "No module named 'sample.none'" in run(f"{QUICK}import sample.none", folder=sample.parent, expected=1)
+    assert "word" in run(LOAD, folder=sample.parent, expected=1)
 
 
-def test_a_mistake_in_a_module_is_shown_with_its_line(sample: Path) -> None:
+@pytest.mark.parametrize("runs", [1, 2, 3])
+def test_a_mistake_is_shown_with_its_line_and_the_module_is_not_kept(sample: Path, runs: int) -> None:
     (sample / "word.py").write_text("WORD = 1\nWORD = 1 / 0\n")
-    for _ in range(2):  # not compiled, and compiled
-        report = run(f"{QUICK}import sample.word", folder=sample.parent, expected=1)
+    text = LOAD.replace("loading.load", "try:\n    loading.load", 1).replace(
+        "\nprint", "\nfinally:\n    loading.keep()\n    print('sample.word' in sys.modules)\nprint", 1
+    )
+    for _ in range(runs):
+        report = run(text, folder=sample.parent, expected=1)
+        assert report.startswith("False")
         assert 'word.py", line 2' in report
         assert "WORD = 1 / 0" in report
 
 
-def test_a_mistake_in_a_listed_module_is_shown_with_its_line_and_the_module_is_not_kept(sample: Path) -> None:
-    (sample / "word.py").write_text("WORD = 1\nWORD = 1 / 0\n")
-    listed = "import sample\ntry:\n    sys.meta_path[0].load('word')\nfinally:\n    print('sample.word' in sys.modules)"
-    report = run(QUICK + listed, folder=sample.parent, expected=1)
-    assert report.startswith("False")
-    assert 'word.py", line 2' in report
-
-
 def test_a_mistake_is_shown_with_its_line_although_the_package_has_moved_since_it_was_compiled(sample: Path) -> None:
-    (sample / "word.py").write_text("WORD = 1\nWORD = 1 / 0\n")
-    run(f"{QUICK}import sample.word", folder=sample.parent, expected=1)
+    (sample / "word.py").write_text("WORD = 1\nif len(sys.argv) > 1: WORD = 1 / 0\n".replace("if", "import sys\nif"))
+    assert said(sample) == "1 inner"
     moved = sample.parent / "elsewhere" / "sample"
     moved.parent.mkdir()
     sample.rename(moved)  # as `pip install --target` does
-    report = run(f"{QUICK}import sample.word", folder=moved.parent, expected=1)
-    assert f'{moved}/word.py", line 2' in report
-    assert "WORD = 1 / 0" in report
+    report = run(LOAD, folder=moved.parent, arguments=("x",), expected=1)
+    assert f'{moved}/word.py", line 3' in report
 
 
 @pytest.mark.parametrize(("word", "variables"), [("-O", {}), ("-OO", {}), ("-B", {"PYTHONPYCACHEPREFIX": "/nowhere"})])
 def test_where_compiled_files_have_other_names_or_places_python_finds_them(
-    word: str, variables: dict[str, str], tmp_path: Path
+    sample: Path, word: str, variables: dict[str, str]
 ) -> None:
-    text = "import sys; from lockctl import loading; loading.install(); import lockctl.model; print(sys.meta_path[0])"
-    assert "loading.Finder" not in run(text, word, folder=tmp_path, variables=variables)
+    text = f"{BEGIN}loading.load({WORDS!r})\nprint('sample.word' in sys.modules)\nloading.keep()\n"
+    assert run(text, word, folder=sample.parent, variables=variables) == "False\n"
+    assert not is_kept(sample)
 
 
-def test_other_packages_are_left_to_python(sample: Path) -> None:
-    text = f"{QUICK}import json, sample, xml.dom; print(json.__spec__, sample.__spec__, xml.dom.__spec__)"
-    assert "loading" not in run(text, folder=sample.parent)
+def test_in_an_archive_python_finds_them(sample: Path) -> None:
+    archive = shutil.make_archive(str(sample.parent / "archive"), "zip", sample.parent, "sample")
+    text = f"{BEGIN}loading.load({WORDS!r})\nprint('sample.word' in sys.modules)\n"
+    assert run(text, folder=Path(archive)) == "False\n"
