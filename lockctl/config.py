@@ -113,18 +113,16 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
     if word is None:
         outer = environ.get("LOCKCTL_BACKEND", "")
         if "LOCKCTL_OWNER" in environ and outer in SCHEMES and outer != "file":
-            message = (
+            raise ConfigError(
                 f"this job runs under a lock of {printable(outer)}, and no backend is configured here:"
                 " give --backend, or file: for local files"
             )
-            raise ConfigError(message)
         url = parse_url(default_url(environ))
         if "LOCKCTL_OWNER" in environ and outer == "file" and environ.get("LOCKCTL_TOKEN_DOMAIN") != _domain(url):
-            message = (
+            raise ConfigError(
                 f"this job runs under a lock in another directory than {url}, and no backend is configured"
                 " here: give --backend, or file: for that directory"
             )
-            raise ConfigError(message)
         return url
     profiles = file.tables.get("backends", {}) if file else {}
     if file is not None and word in profiles:
@@ -135,8 +133,7 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
         known = f"configured: {', '.join(sorted(profiles))}" if profiles else "none is configured"
         shown = printable(word.rpartition("@")[2])  # it may be a URL with a password, and a mistake in it
         meant = did_you_mean(shown, profiles)
-        message = f"{backend.source}: {shown!r} is neither a URL nor a backend profile ({known}){meant}"
-        raise ConfigError(message)
+        raise ConfigError(f"{backend.source}: {shown!r} is neither a URL nor a backend profile ({known}){meant}")
     else:
         url = parse_url(default_url(environ) if word in ("file:", "file://") else word)
     has_own = url.password is not None or any(name in SECRETS for name, _ in url.params)
@@ -199,16 +196,14 @@ def _from_flag(name: str, written: str | bool) -> object:  # noqa: FBT001 - a fl
     try:
         return check(BY_NAME[name], written)
     except ValueError as wrong:
-        message = f"{BY_NAME[name].flags[-1]}: {printable(str(wrong))}"
-        raise UsageError(message) from None
+        raise UsageError(f"{BY_NAME[name].flags[-1]}: {printable(str(wrong))}") from None
 
 
 def _from_variable(name: str, written: str) -> object:
     try:
         return check(BY_NAME[name], written)
     except ValueError as wrong:
-        message = f"${BY_NAME[name].variable}: {printable(str(wrong))}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"${BY_NAME[name].variable}: {printable(str(wrong))}") from None
 
 
 def _from_file(name: str, file: ConfigFile | None, lock: str | None) -> Effective | None:

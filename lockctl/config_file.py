@@ -54,20 +54,16 @@ def parse(path: str) -> ConfigFile:
         finally:
             os.close(descriptor)
     except OSError as failure:
-        message = f"{name}: cannot read the configuration: {failure.strerror}"
-        raise ConfigError(message) from failure
+        raise ConfigError(f"{name}: cannot read the configuration: {failure.strerror}") from failure
     if data is None:
-        message = f"{name}: cannot read the configuration: no end of file within {LIMIT:g} s"
-        raise ConfigError(message)
+        raise ConfigError(f"{name}: cannot read the configuration: no end of file within {LIMIT:g} s")
     if len(data) > LARGEST:
-        message = f"{name}: larger than {LARGEST} bytes: this is not a configuration of lockctl"
-        raise ConfigError(message)
+        raise ConfigError(f"{name}: larger than {LARGEST} bytes: this is not a configuration of lockctl")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as failure:
         line = data.count(b"\n", 0, failure.start) + 1
-        message = f"{name}:{line}: not UTF-8 text: this is not a configuration of lockctl"
-        raise ConfigError(message) from failure
+        raise ConfigError(f"{name}:{line}: not UTF-8 text: this is not a configuration of lockctl") from failure
     for number, written in enumerate(text.splitlines(), 1):
         if len(written) > LONGEST:
             message = f"{name}:{number}: longer than {LONGEST} characters: this is not a configuration of lockctl"

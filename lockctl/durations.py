@@ -27,8 +27,7 @@ def parse_duration(text: str) -> float:
         total += float(digits) * UNITS[name]
         rest = rest[unit:]
     if total > LONGEST:
-        message = f"{text!r} is longer than ten years"
-        raise ValueError(message)
+        raise ValueError(f"{text!r} is longer than ten years")
     return total
 
 

@@ -32,8 +32,7 @@ def parse(data: bytes) -> Any:
 
 
 def _no_constant(name: str) -> NoReturn:
-    message = f"not JSON: {name}"
-    raise ValueError(message)
+    raise ValueError(f"not JSON: {name}")
 
 
 class _Options:
@@ -48,8 +47,7 @@ class _Options:
 
 
 def _refuse(content: object) -> NoReturn:
-    message = f"not for JSON: {type(content).__name__}"
-    raise TypeError(message)
+    raise TypeError(f"not for JSON: {type(content).__name__}")
 
 
 try:

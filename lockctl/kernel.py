@@ -32,8 +32,7 @@ LONG = 8 if sys.maxsize > 1 << 32 else 4  # bytes
 
 def _binding() -> Callable[..., int]:
     if sys.platform != "linux":
-        message = "lockctl runs on Linux only"
-        raise ConfigError(message)
+        raise ConfigError("lockctl runs on Linux only")
     try:
         from _ctypes import call_function, dlopen, dlsym  # type: ignore[attr-defined,unused-ignore]
 
@@ -91,8 +90,7 @@ def _size_of_time() -> int:
     _checked("clock_getres", 1, given)
     size = len(given.rstrip(b"\xff")) // 2
     if size not in (4, 8):
-        message = "lockctl requires a 64-bit Python on this machine"
-        raise ConfigError(message)
+        raise ConfigError("lockctl requires a 64-bit Python on this machine")
     return size
 
 

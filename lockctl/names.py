@@ -20,15 +20,12 @@ def check_name(name: str) -> str:
     if not name:
         raise ValueError("a lock name cannot be empty")
     if len(name) > LONGEST:
-        message = f"lock name {name[:20]!r}... has {len(name)} characters, at most {LONGEST} are allowed"
-        raise ValueError(message)
+        raise ValueError(f"lock name {name[:20]!r}... has {len(name)} characters, at most {LONGEST} are allowed")
     if not ALLOWED.issuperset(name):
         char = next(char for char in name if char not in ALLOWED)
-        message = f"lock name {name!r} has {char!r}: only ASCII letters, digits and ._:@+- are allowed"
-        raise ValueError(message)
+        raise ValueError(f"lock name {name!r} has {char!r}: only ASCII letters, digits and ._:@+- are allowed")
     if name[0] in ".-":
-        message = f"lock name {name!r} cannot start with {name[0]!r}"
-        raise ValueError(message)
+        raise ValueError(f"lock name {name!r} cannot start with {name[0]!r}")
     return name
 
 

@@ -56,8 +56,7 @@ MARKS = {scheme: marks for scheme, (_, marks) in STORES.items() if marks}
 def load(scheme: str) -> type[Backend]:
     """The class that serves URLs of this scheme; raises ``ConfigError`` for an unknown one."""
     if scheme not in SCHEMES:
-        message = f"no backend for {scheme!r} URLs; there are: {', '.join(sorted(SCHEMES))}"
-        raise ConfigError(message)
+        raise ConfigError(f"no backend for {scheme!r} URLs; there are: {', '.join(sorted(SCHEMES))}")
     found: type[Backend] = _loaded(SCHEMES[scheme])
     return found
 
@@ -86,8 +85,7 @@ def load_doctor(scheme: str) -> Any:
 def load_marks(scheme: str) -> Any:
     """The class that keeps marks at URLs of this scheme; raises ``ConfigError`` for an unknown one."""
     if scheme not in MARKS:
-        message = f"no store of marks for {printable(scheme)!r} URLs; there are: {', '.join(sorted(MARKS))}"
-        raise ConfigError(message)
+        raise ConfigError(f"no store of marks for {printable(scheme)!r} URLs; there are: {', '.join(sorted(MARKS))}")
     return _loaded(MARKS[scheme])
 
 

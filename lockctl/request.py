@@ -94,8 +94,7 @@ class Request(Value):
             }
             for reason, applies in refusals.items():
                 if applies:
-                    message = f"--guarantee correctness is not met: {reason}"
-                    raise ConfigError(message)
+                    raise ConfigError(f"--guarantee correctness is not met: {reason}")
 
     def _check_modes(self, capabilities: Capabilities) -> None:
         refusal = capabilities.refusal(self.mode)

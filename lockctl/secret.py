@@ -37,8 +37,7 @@ def resolve(url: Url) -> Url:
         return url
     places = [*(["the URL or profile itself"] if url.password is not None else []), *(name for name, _ in named)]
     if len(places) > 1:
-        message = f"{url.scheme}: a password must be given only once: {' or '.join(places)}"
-        raise ConfigError(message)
+        raise ConfigError(f"{url.scheme}: a password must be given only once: {' or '.join(places)}")
     ((name, content),) = named
     password = _source(name, content).first()
     return replace(url, password=password, params=tuple(pair for pair in url.params if pair[0] not in SECRETS))
@@ -122,11 +121,9 @@ def _in_file(path: str, name: str) -> str:
         finally:
             os.close(reading)
     except OSError as failure:
-        message = f"{place}: {failure.strerror}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{place}: {failure.strerror}") from None
     if data is None:
-        message = f"{place}: no password within {LIMIT:g} s, or it is too large"
-        raise ConfigError(message)
+        raise ConfigError(f"{place}: no password within {LIMIT:g} s, or it is too large")
     return _one_line(data, place)
 
 
@@ -136,8 +133,7 @@ def _one_line(data: bytes, place: str) -> str:
     except UnicodeDecodeError:
         password = ""
     if not password or "\n" in password or "\0" in password:
-        message = f"{place}: the password must be one line of UTF-8 text"
-        raise ConfigError(message)
+        raise ConfigError(f"{place}: the password must be one line of UTF-8 text")
     return password
 
 
@@ -175,8 +171,7 @@ def printed_by(line: str, name: str, directory: str, variables: dict[str, str] |
             pass  # it has become another user's (sudo), and is left behind
     _reap(pid)
     if data is None:
-        message = f"{name}: the command did not end within {LIMIT:g} s, or printed too much"
-        raise ConfigError(message)
+        raise ConfigError(f"{name}: the command did not end within {LIMIT:g} s, or printed too much")
     printed, _, status = data.rpartition(b"\n")
     if status != b"0":
         message = f"{name}: the command failed with status {printable(status[:9].decode('utf-8', 'replace')) or '?'}"

@@ -77,8 +77,7 @@ def check(setting: Setting, text: str) -> object:
     }
     if setting.kind == CHOICE:
         if text not in setting.choices:
-            message = f"{text!r} is not one of {', '.join(setting.choices)}"
-            raise ValueError(message)
+            raise ValueError(f"{text!r} is not one of {', '.join(setting.choices)}")
         return text
     if setting.kind == NUMBER:
         return parse_exit_code(text)
@@ -88,8 +87,7 @@ def check(setting: Setting, text: str) -> object:
 def parse_exit_code(text: str) -> int:
     """An exit status; raises ``ValueError`` for one that a shell would not see as it is."""
     if not (text.isascii() and text.isdigit()) or len(text) > 3 or int(text) > 255:
-        message = f"{text[:30]!r} is not an exit status: 0 to 255"
-        raise ValueError(message)
+        raise ValueError(f"{text[:30]!r} is not an exit status: 0 to 255")
     return int(text)
 
 
@@ -100,16 +98,14 @@ def parse_span(text: str) -> float | None:
     """
     span = parse_duration(text)
     if 0 < span < 1:
-        message = f"{text!r} is too short: at least 1s"
-        raise ValueError(message)
+        raise ValueError(f"{text!r} is too short: at least 1s")
     return span or None
 
 
 def parse_slots(text: str) -> int:
     """How many may hold a lock at once; raises ``ValueError``."""
     if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= MOST_SLOTS:
-        message = f"{text[:30]!r} is not a number of slots: 1 to {MOST_SLOTS}"
-        raise ValueError(message)
+        raise ValueError(f"{text[:30]!r} is not a number of slots: 1 to {MOST_SLOTS}")
     return int(text)
 
 
@@ -117,8 +113,7 @@ def parse_flag(text: str) -> bool:
     """A yes or no, as a variable or a config file has it."""
     words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     if text.lower() not in words:
-        message = f"{text!r} is not one of true, false"
-        raise ValueError(message)
+        raise ValueError(f"{text!r} is not one of true, false")
     return words[text.lower()]
 
 

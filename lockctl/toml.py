@@ -22,11 +22,9 @@ def parse(name: str, text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except ValueError as wrong:  # a TOMLDecodeError, or what int() says of thousands of digits
         reason = wrong if isinstance(wrong, tomllib.TOMLDecodeError) else "a number is too long"
-        message = f"{name}: not valid TOML: {reason}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{name}: not valid TOML: {reason}") from None
     except RecursionError:
-        message = f"{name}: not valid TOML: nested too deeply"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{name}: not valid TOML: nested too deeply") from None
 
 
 def line_of(text: str, path: tuple[str, ...]) -> int | None:

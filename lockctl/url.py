@@ -165,8 +165,7 @@ def take_params(url: Url, allowed: dict[str, str]) -> dict[str, str]:
     taken = dict(allowed)
     for key, content in url.params:
         if key not in allowed:
-            message = f"{url.scheme}: no parameter {key!r}; there are: {', '.join(sorted(allowed))}"
-            raise ConfigError(message)
+            raise ConfigError(f"{url.scheme}: no parameter {key!r}; there are: {', '.join(sorted(allowed))}")
         taken[key] = content
     return taken
 

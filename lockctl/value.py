@@ -50,12 +50,10 @@ class Value(metaclass=_Fields):
             put_field(self, content)
 
     def __setattr__(self, name: str, content: object) -> None:
-        message = f"{type(self).__name__}.{name} cannot change"
-        raise AttributeError(message)
+        raise AttributeError(f"{type(self).__name__}.{name} cannot change")
 
     def __delattr__(self, name: str) -> None:
-        message = f"{type(self).__name__}.{name} cannot be deleted"
-        raise AttributeError(message)
+        raise AttributeError(f"{type(self).__name__}.{name} cannot be deleted")
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -83,11 +81,9 @@ def _all_fields(item: Value, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     try:
         contents = (*args, *[given[name] for name in rest])
     except KeyError as missing:
-        message = f"{type(item).__name__} needs {missing.args[0]}"
-        raise TypeError(message) from None
+        raise TypeError(f"{type(item).__name__} needs {missing.args[0]}") from None
     if len(args) > len(fields) or not kwargs.keys() <= set(rest):
-        message = f"{type(item).__name__} takes {', '.join(fields)}"
-        raise TypeError(message)
+        raise TypeError(f"{type(item).__name__} takes {', '.join(fields)}")
     return contents
 
 

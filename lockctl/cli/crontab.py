@@ -36,8 +36,7 @@ def line(
     """*schedule*, this program, *options* as they were typed, the command. Raises ``UsageError``, ``ConfigError``."""
     when = " ".join(schedule.split())
     if not _is_schedule(when):
-        message = f"{printable(schedule)!r} is not a time of crontab(5), such as '*/5 * * * *' or @hourly"
-        raise UsageError(message)
+        raise UsageError(f"{printable(schedule)!r} is not a time of crontab(5), such as '*/5 * * * *' or @hourly")
     _check_settings(given, locks)
     command = list(words) if given.get("shell") else [_program(words[0]), *words[1:]]
     text = shlex.join([own_path(), "run", *options, "--", *command])

@@ -34,8 +34,7 @@ def print_data(text: str) -> None:
         discard_output()
     except OSError as failure:
         discard_output()
-        message = f"cannot write to stdout: {failure.strerror}"
-        raise BackendUnavailable(message) from None
+        raise BackendUnavailable(f"cannot write to stdout: {failure.strerror}") from None
 
 
 def data_stream() -> TextIO:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def check_place(path: str) -> None:
     """Find out before anything runs whether the report can be written; raises ``UsageError``."""
     if not can_put(path):
-        message = f"--report: cannot write {printable(path)}: no such directory, no permission, or not a file"
-        raise UsageError(message)
+        raise UsageError(f"--report: cannot write {printable(path)}: no such directory, no permission, or not a file")
 
 
 def write_report(path: str, outcome: Outcome, talk: Talk) -> None:

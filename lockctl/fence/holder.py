@@ -22,8 +22,7 @@ def own_mark(environ: Mapping[str, str]) -> Mark:
     try:
         return Mark(parse_domain(environ.get("LOCKCTL_TOKEN_DOMAIN", "")), parse_token(environ["LOCKCTL_TOKEN"]))
     except ValueError as wrong:
-        message = f"$LOCKCTL_TOKEN or $LOCKCTL_TOKEN_DOMAIN: {wrong}"
-        raise UsageError(message) from None
+        raise UsageError(f"$LOCKCTL_TOKEN or $LOCKCTL_TOKEN_DOMAIN: {wrong}") from None
 
 
 def advance(resource: str, mark: Mark, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark:

@@ -55,16 +55,14 @@ def parse_token(text: str) -> int:
     """A token as it stands in ``LOCKCTL_TOKEN``: 1 to 19 decimal digits, above 0. Raises ``ValueError``, one line."""
     plain = text.isascii() and text.isdigit() and len(text) <= DIGITS
     if not plain or not 0 < int(text) <= LARGEST:
-        message = f"{text[:40]!r} is not a fencing token: a decimal number from 1 to {LARGEST}"
-        raise ValueError(message)
+        raise ValueError(f"{text[:40]!r} is not a fencing token: a decimal number from 1 to {LARGEST}")
     return int(text)
 
 
 def parse_domain(text: str) -> str:
     """A domain as it stands in ``LOCKCTL_TOKEN_DOMAIN``: printable text. Raises ``ValueError`` with one line."""
     if not text or len(text) > LONGEST_DOMAIN or not text.isprintable():
-        message = f"{text[:40]!r} is not the domain of a token: see LOCKCTL_TOKEN_DOMAIN"
-        raise ValueError(message)
+        raise ValueError(f"{text[:40]!r} is not the domain of a token: see LOCKCTL_TOKEN_DOMAIN")
     return text
 
 
@@ -72,6 +70,5 @@ def parse_mark(text: str) -> Mark:
     """``DOMAIN;TOKEN``, as :class:`Mark` prints it. Raises ``ValueError`` with one line."""
     domain, semicolon, token = text.rpartition(";")
     if not semicolon:
-        message = f"{text[:40]!r} is not DOMAIN;TOKEN"
-        raise ValueError(message)
+        raise ValueError(f"{text[:40]!r} is not DOMAIN;TOKEN")
     return Mark(parse_domain(domain), parse_token(token))

@@ -41,10 +41,9 @@ def open_place(resource: str, store: str | None = None) -> Place:
         scheme = resource.partition(":")[0].lower() if ":" in resource else ""
         if scheme in MARKS:  # a mark in a file of this name would protect nothing that is in the store
             # without the words themselves: they may have a password
-            message = (
+            raise UsageError(
                 f"a URL begins with {scheme}://, and the name of a file that begins with {scheme}: with ./{scheme}:"
             )
-            raise UsageError(message)
         return Place(_open(parse_url("file:///")), whole_path(resource, UsageError))
     url = parse_url(resource)
     if url.scheme == "file":
@@ -59,8 +58,7 @@ def open_place(resource: str, store: str | None = None) -> Place:
 def check_name(name: str) -> str:
     """Give *name* back if it can be that of a resource; raises ``UsageError``."""
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        message = f"{printable(name[:40])!r} cannot name a resource: 1 to {LONGEST_NAME} printable characters"
-        raise UsageError(message)
+        raise UsageError(f"{printable(name[:40])!r} cannot name a resource: 1 to {LONGEST_NAME} printable characters")
     return name
 
 

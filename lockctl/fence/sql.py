@@ -30,11 +30,9 @@ def text(dialect: str, resource: str | None = None, schema: str | None = None) -
     from importlib import import_module
 
     if dialect not in DIALECTS:
-        message = f"no SQL for {printable(dialect)!r}; there are: {', '.join(sorted(DIALECTS))}"
-        raise UsageError(message)
+        raise UsageError(f"no SQL for {printable(dialect)!r}; there are: {', '.join(sorted(DIALECTS))}")
     if schema is not None and dialect != "postgresql":
-        message = f"--schema is for postgresql: in {dialect} the marks are in the database that runs this"
-        raise UsageError(message)
+        raise UsageError(f"--schema is for postgresql: in {dialect} the marks are in the database that runs this")
     where = SCHEMA if schema is None else _identifier(schema)
     name = EXAMPLE if resource is None else check_name(resource)
     whole: str = import_module(f"lockctl.fence.dialects.{dialect}").TEXT
@@ -59,10 +57,9 @@ def _identifier(schema: str) -> str:
     """The name of a schema as SQL has it. Raises ``UsageError``."""
     too_long = len(schema.encode("utf-8", "surrogatepass")) > LONGEST_SCHEMA
     if not schema or too_long or not schema.isprintable() or "$" in schema:  # "$" could end the body of the function
-        message = (
+        raise UsageError(
             f"{printable(schema[:40])!r} cannot name a schema: 1 to {LONGEST_SCHEMA} bytes of printable text, no $"
         )
-        raise UsageError(message)
     return '"' + schema.replace('"', '""') + '"'
 
 

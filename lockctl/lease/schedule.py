@@ -117,8 +117,7 @@ def _fit(
     ttl: float, asked_grace: float | None, *, rate_error: float, heartbeat: float, leased: bool, cut_short: bool = False
 ) -> Schedule:
     if ttl < SHORTEST_TTL:
-        message = f"the ttl is {format_duration(ttl)}: it must be at least {format_duration(SHORTEST_TTL)}"
-        raise ValueError(message)
+        raise ValueError(f"the ttl is {format_duration(ttl)}: it must be at least {format_duration(SHORTEST_TTL)}")
     margin = min(max(ttl / 20, 0.25), 2.0)
     interval = min(max(ttl / RENEWALS_PER_TTL, 0.1), heartbeat)
     request_timeout = max(min(interval, ttl / 10), 0.1) if leased else 0.0
@@ -128,15 +127,13 @@ def _fit(
     if grace is None:
         grace = max(0.0, min(USUAL_GRACE, ttl / 4, longest_grace))
     elif grace >= ttl:
-        message = f"kill-after must be shorter than the ttl, which is {format_duration(ttl)}"
-        raise ValueError(message)
+        raise ValueError(f"kill-after must be shorter than the ttl, which is {format_duration(ttl)}")
     elif grace > longest_grace:
-        message = (
+        raise ValueError(
             f"kill-after {format_duration(grace)} is too long for a ttl of {format_duration(ttl)} and its"
             f" renewals: at most {format_duration(max(0, int(longest_grace * 1000) / 1000))}"
             + ("" if cut_short else ", or a longer ttl")
         )
-        raise ValueError(message)
     return Schedule(
         ttl=ttl,
         grace=grace,

@@ -29,8 +29,7 @@ def parse_signal(text: str) -> int:
     name = name.removeprefix("SIG")
     if name in NAMES:
         return NAMES[name]
-    message = f"{text!r} is not a signal: use for example TERM, INT, HUP, QUIT, USR1"
-    raise ValueError(message)
+    raise ValueError(f"{text!r} is not a signal: use for example TERM, INT, HUP, QUIT, USR1")
 
 
 def signal_name(signum: int) -> str:

@@ -67,8 +67,7 @@ def command(**given: Any) -> int:
         )
     with store.resolved(place.resource) as resource:
         if resource.name.endswith(SUFFIX):
-            message = f"{printable(resource.path)} is the mark of a file: give the path of that file"
-            raise UsageError(message)
+            raise UsageError(f"{printable(resource.path)} is the mark of a file: give the path of that file")
         try:
             _write(resource, mark, order.timeout)
         except OSError as failure:
@@ -128,8 +127,7 @@ def _pieces() -> Iterator[bytes]:
             poll.poll()
             continue
         except OSError as failure:
-            message = f"cannot read stdin: {failure.strerror}"
-            raise BackendUnavailable(message) from None
+            raise BackendUnavailable(f"cannot read stdin: {failure.strerror}") from None
         if not piece:
             return
         yield piece
@@ -150,13 +148,11 @@ def _replaceable(resource: Resource) -> Iterator[int | None]:
         old = os.fstat(descriptor)
         shown = printable(resource.path)
         if not stat.S_ISREG(old.st_mode):
-            message = f"{shown} is not a regular file: it cannot be replaced by one"
-            raise ConfigError(message)
+            raise ConfigError(f"{shown} is not a regular file: it cannot be replaced by one")
         if old.st_nlink > 1:
-            message = (
+            raise ConfigError(
                 f"{shown} has {old.st_nlink} hard links: the others would keep the old content, and have other marks"
             )
-            raise ConfigError(message)
         if not os.access(resource.name, os.W_OK, dir_fd=resource.directory):
             # the interpreter does not give the reason
             read_only = os.statvfs(descriptor).f_flag & os.ST_RDONLY
@@ -170,10 +166,7 @@ def _replaceable(resource: Resource) -> Iterator[int | None]:
 def _refuse(path: str, failure: OSError) -> NoReturn:
     shown = printable(path)
     if failure.errno in (errno.EACCES, errno.EROFS):
-        message = f"cannot replace {shown}: {HINTS[failure.errno]}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"cannot replace {shown}: {HINTS[failure.errno]}") from None
     if failure.errno in OWNERSHIP:
-        message = f"cannot replace {shown} with its owner and mode: {failure.strerror}"
-        raise ConfigError(message) from None
-    message = f"cannot replace {shown}: {failure.strerror}"
-    raise BackendUnavailable(message) from None
+        raise ConfigError(f"cannot replace {shown} with its owner and mode: {failure.strerror}") from None
+    raise BackendUnavailable(f"cannot replace {shown}: {failure.strerror}") from None

@@ -170,11 +170,10 @@ class Resource:
         except OSError:
             pass  # no data yet
         if seen.st_uid not in trusted:
-            message = (
+            raise ConfigError(
                 f"file: {printable(self._mark_path)} belongs to user {seen.st_uid}, who could lower the mark:"
                 " remove it, or use a directory that only its users can write to"
             )
-            raise ConfigError(message)
 
     def _check_filesystem(self, device: int) -> None:
         if self._any_filesystem:
@@ -182,11 +181,10 @@ class Resource:
         kind = address.filesystem(self.path, device)
         if kind.startswith(address.SHARED):
             shown = printable(self.path)
-            message = (
+            raise ConfigError(
                 f"file: {shown} is on {kind}, where a lock of another host may not count: keep its mark in a store"
                 f" (--store), or say file://{shown}?any_filesystem=yes if you know better"
             )
-            raise ConfigError(message)
 
 
 def _advance(descriptor: int, resource: str, mark: Mark, path: str) -> None:

@@ -148,11 +148,10 @@ class Session:
                 return Mark(parse_domain(domain), token)
         except ValueError:
             pass
-        message = (
+        raise Foreign(
             f"{self._where}: the row of {printable(resource)} in {self._table} is not a mark of lockctl: it is left as"
             " it is; if the highest token is known from elsewhere, use: lockctl fence reset"
         )
-        raise Foreign(message)
 
     def put(self, resource: str, mark: Mark | None) -> None:
         """Write the mark, or remove it."""

@@ -39,8 +39,7 @@ def read_url(url: Url, parameters: dict[str, str]) -> tuple[str, str, bool]:
     prefix = params["prefix"]
     if not ALLOWED.issuperset(prefix) or prefix.startswith((".", "-")):
         allowed = "only letters, digits and ._:@+-, and not begin with . or -"
-        message = f"file: prefix {printable(prefix)!r} may have {allowed}"
-        raise ConfigError(message)
+        raise ConfigError(f"file: prefix {printable(prefix)!r} may have {allowed}")
     return url.path.rstrip("/") or "/", prefix, params["any_filesystem"] == "yes"
 
 
@@ -174,8 +173,7 @@ def refuse(path: str, failure: OSError) -> NoReturn:
     if failure.errno in hints:
         message = f"file: cannot use {shown}: {hints[failure.errno]}; choose a place with --backend file:///DIRECTORY"
         raise ConfigError(message) from failure
-    message = f"file: cannot use {shown}: {failure.strerror}"
-    raise BackendUnavailable(message) from failure
+    raise BackendUnavailable(f"file: cannot use {shown}: {failure.strerror}") from failure
 
 
 def _open(path: str, *, any_filesystem: bool) -> int:
@@ -192,11 +190,10 @@ def check(path: str, seen: os.stat_result, *, any_filesystem: bool) -> None:
     """Raise ``ConfigError`` if the directory at *path* is none for locks."""
     shown = printable(path)
     if seen.st_uid not in (0, os.geteuid()):
-        message = (
+        raise ConfigError(
             f"file: {shown} belongs to user {seen.st_uid}, who could replace the locks in it:"
             " use a directory of your own, or of root"
         )
-        raise ConfigError(message)
     if seen.st_mode & stat.S_IWOTH and not seen.st_mode & stat.S_ISVTX:
         message = f"file: everybody may replace files in {shown}: make it sticky (chmod +t) or close it (chmod o-w)"
         raise ConfigError(message)
@@ -204,17 +201,15 @@ def check(path: str, seen: os.stat_result, *, any_filesystem: bool) -> None:
         return
     kind = filesystem(path, seen.st_dev)
     if kind.startswith(SHARED):
-        message = (
+        raise ConfigError(
             f"file: {shown} is on {kind}, where a lock of another host may not count: use a local directory"
             " or a backend for many hosts, or add ?any_filesystem=yes if you know better"
         )
-        raise ConfigError(message)
     if kind.startswith(LAYERED):
-        message = (
+        raise ConfigError(
             f"file: {shown} is on {kind}, of which every container has a copy of its own: mount a volume there,"
             " or add ?any_filesystem=yes if all jobs run in this one container"
         )
-        raise ConfigError(message)
 
 
 def filesystem(path: str, device: int) -> str:

@@ -27,11 +27,10 @@ def take(descriptor: int, key: str) -> bool:
     except (BlockingIOError, PermissionError):  # EACCES: it is another user's
         return False
     except OSError as failure:
-        message = (
+        raise ConfigError(
             f"file: {printable(key)} is kept: this file system has no leases ({failure.strerror}), without which"
             " nobody can tell who is about to lock a file that is removed"
-        )
-        raise ConfigError(message) from failure
+        ) from failure
     return True
 
 

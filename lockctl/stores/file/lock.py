@@ -101,8 +101,7 @@ class FileBackend:
                     return grant
         except OSError as failure:
             address.refuse(key, failure)
-        message = f"file: {printable(key)} is replaced again and again by another program"
-        raise BackendUnavailable(message)
+        raise BackendUnavailable(f"file: {printable(key)} is replaced again and again by another program")
 
     def _take(
         self, claim: Claim, key: str, descriptor: int, timeout: float, interrupt: int | None
@@ -218,14 +217,12 @@ class FileBackend:
             raise LeaseLost("it was released")
         try:
             if not address.same_file(grant.key, _descriptor(granted)):
-                message = f"{printable(grant.key)} was replaced or removed"
-                raise LeaseLost(message)
+                raise LeaseLost(f"{printable(grant.key)} was replaced or removed")
             if not self._still_held(granted):
                 raise LeaseLost("the lock was freed, and may be another's by now")
             asked = self._revocation(grant.claim)
         except OSError as failure:
-            message = f"file: cannot look at {printable(grant.key)}: {failure.strerror}"
-            raise BackendUnavailable(message) from failure
+            raise BackendUnavailable(f"file: cannot look at {printable(grant.key)}: {failure.strerror}") from failure
         if asked is not None:
             raise LeaseRevoked(*map(printable, asked))
         return grant

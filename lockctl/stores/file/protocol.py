@@ -48,10 +48,9 @@ def has_ranges(path: str, directory: int) -> bool:
 def check_ranges(path: str, directory: int, key: str) -> None:
     """Raise ``ConfigError`` where locks can only be for one holder alone."""
     if not has_ranges(path, directory):
-        message = (
+        raise ConfigError(
             f"file: {printable(key)} can be held by one at a time only: readers and slots need a local file system"
         )
-        raise ConfigError(message)
 
 
 def take(descriptor: int, start: int) -> bool:
@@ -107,5 +106,4 @@ def tried_until(attempt: Callable[[], bool], key: str, deadline: Deadline) -> No
             message = f"file: another process did not free {printable(key)} within {deadline.timeout:.3g} s"
             raise BackendUnavailable(message)
         if clock.pause(PAUSE, deadline.interrupt):
-            message = f"file: {printable(key)}: interrupted"
-            raise RequestInterrupted(message)
+            raise RequestInterrupted(f"file: {printable(key)}: interrupted")

@@ -44,11 +44,10 @@ def ask(directory: int, file: str, key: str, name: str, holder: Holder, wanted: 
     number, written = _written(key, holder)
     user = documents.whole(written.get("uid"))
     if user is not None and not _obeys(directory, user, os.geteuid()):
-        message = (
+        raise LockctlError(
             f"{name} is held by user {user}: in a sticky directory only that user, root and the owner of the"
             " directory may take it back"
         )
-        raise LockctlError(message)
     document = documents.describe_revocation(holder.owner, wanted.by, wanted.reason)
     _put(directory, address.request_file(file, number), document, user)
 

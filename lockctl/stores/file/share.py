@@ -129,8 +129,7 @@ def enter(
     Raises ``ConfigError``, ``BackendUnavailable``, ``RequestInterrupted``, ``OSError``.
     """
     if claim.slots > MOST:
-        message = f"file: a lock file has at most {MOST} slots, not {claim.slots}"
-        raise ConfigError(message)
+        raise ConfigError(f"file: a lock file has at most {MOST} slots, not {claim.slots}")
     slot = None
     try:
         protocol.tried_until(lambda: protocol.take(descriptor, protocol.MUTEX), key, deadline)
@@ -163,8 +162,7 @@ def _enter(descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], 
     if number is None:
         if claim.mode == SLOT:
             return None
-        message = f"file: {printable(key)} has {MOST} readers, and room for no more"
-        raise ConfigError(message)
+        raise ConfigError(f"file: {printable(key)} has {MOST} readers, and room for no more")
     now = wall_us()
     token = layout.first_after(before, key, now)
     first = sharing.first if inside and sharing is not None else token

@@ -27,13 +27,11 @@ LONGEST = 1_000_000.0  # seconds: milliseconds are an int there
 def read_url(url: Url, parameters: dict[str, str], example: str) -> tuple[str, dict[str, str]]:
     """The path and the parameters of ``sqlite:///PATH?table=T``; raises ``ConfigError``, which shows an *example*."""
     if url.hosts or url.user or url.password or not url.path.strip("/") or "\0" in url.path:
-        message = f"sqlite: a URL has three slashes and an absolute path, such as {example}, not {url}"
-        raise ConfigError(message)
+        raise ConfigError(f"sqlite: a URL has three slashes and an absolute path, such as {example}, not {url}")
     taken = take_params(url, parameters)
     table = taken["table"]
     if not table.isidentifier() or not table.isascii() or len(table) > LONGEST_TABLE:
-        message = f"sqlite: {printable(table[:40])!r} is not a name for a table: letters, digits and _"
-        raise ConfigError(message)
+        raise ConfigError(f"sqlite: {printable(table[:40])!r} is not a name for a table: letters, digits and _")
     return url.path, taken
 
 

@@ -101,8 +101,7 @@ def read_url(url: Url) -> Place:
         message = f"{url.scheme}: a URL names at least one server, such as {url.scheme}://zk1:{PORT},zk2:{PORT}{ROOT}"
         raise ConfigError(message)
     if (url.user is None) != (url.password is None) or (url.user is not None and ":" in url.user):
-        message = f"{url.scheme}: digest authentication takes a user name without ':' and a password"
-        raise ConfigError(message)
+        raise ConfigError(f"{url.scheme}: digest authentication takes a user name without ':' and a password")
     hosts = tuple(endpoint(host, TLS_PORT if secured else PORT) for host in url.hosts)
     return Place(hosts, _root(url), params["layout"], url.user, url.password, tls)
 
@@ -112,9 +111,8 @@ def _root(url: Url) -> str:
     parts = path[1:].split("/")
     bad = not path.isprintable() or any(part in ("", ".", "..") for part in parts)
     if bad or parts[0] == "zookeeper":
-        message = (
+        raise ConfigError(
             f"{url.scheme}: the path of the URL is the node above all locks, such as {ROOT}: printable,"
             " without empty parts, '.' or '..', and not below /zookeeper"
         )
-        raise ConfigError(message)
     return path

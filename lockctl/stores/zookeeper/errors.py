@@ -81,8 +81,7 @@ class Servers:
         if self.all_failed and all(isinstance(failure, ConfigError) for failure in failures):
             raise ConfigError(f"{self.place}: {self.in_words(known=known)}")
         if self.all_failed and begun and all(isinstance(failure, Nobody) for failure in failures):
-            message = f"{self.place}: {self.in_words(known=known)}"
-            raise BackendUnavailable(message)
+            raise BackendUnavailable(f"{self.place}: {self.in_words(known=known)}")
 
     def in_words(self, *, known: bool) -> str:
         """One reason of each server on one line, equal ones together; *known*: the session has seen data of theirs."""
