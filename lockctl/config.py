@@ -9,7 +9,7 @@ from lockctl.names import did_you_mean, printable, token_domain
 from lockctl.registry import SCHEMES
 from lockctl.settings import BY_NAME, FLAG, PASSWORD, SETTINGS
 from lockctl.settings_values import check
-from lockctl.url import SECRETS, parse_url
+from lockctl.url import SECRETS, Url, parse_url
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.config_file import ConfigFile
-    from lockctl.url import Url
 
 # what lockctl reads from its environment, and what it gives to commands
 VARIABLES = {setting.variable for setting in SETTINGS if setting.in_config} | {

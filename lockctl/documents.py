@@ -6,14 +6,13 @@ is "not known".
 
 from __future__ import annotations
 
-from lockctl.model import SLOT, Holder, Waiter
+from lockctl.model import SLOT, Claim, Holder, Waiter
 from lockctl.names import json_string, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Claim
 
 ROOM = 3900  # bytes for a holder where a store sets no limit of its own: no command line needs more to be known
 LONGEST_NAME = 128  # characters of a host or user ($LOGNAME may be anything): two fit, at up to 12 bytes each

@@ -6,13 +6,12 @@ What is read is untrusted, as in :mod:`lockctl.documents`. Loaded when a run has
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.model import Run
+from lockctl.model import Grant, Run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lockctl.model import Grant
 
 KEPT = 100  # runs that started, and as many that did not, in the history of a lock
 AGE = 366 * 86400  # seconds after its last run for which a history is kept, where the store can forget by itself

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from lockctl.config_file import at
+from lockctl.config_file import ConfigFile, at
 from lockctl.errors import ConfigError
 from lockctl.registry import load
-from lockctl.url import SECRETS, parse_url
+from lockctl.url import SECRETS, Url, parse_url
 from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from lockctl.config_file import ConfigFile
-    from lockctl.url import Url
 
 
 def profile_url(file: ConfigFile, name: str) -> Url:

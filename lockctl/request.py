@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 
 from lockctl.errors import ConfigError
-from lockctl.model import Claim
+from lockctl.model import Capabilities, Claim, Grant
 from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.lease.schedule import Schedule
-    from lockctl.model import Capabilities, Grant
     from lockctl.url import Url
 
 

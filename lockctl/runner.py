@@ -11,9 +11,9 @@ import os
 from lockctl import clock as clocks
 from lockctl import kernel, loading, registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
-from lockctl.lease.acquire import acquire
-from lockctl.lease.schedule import LONGEST_TIMEOUT
-from lockctl.model import EXCLUSIVE, Outcome
+from lockctl.lease.acquire import Lease, acquire
+from lockctl.lease.schedule import LONGEST_TIMEOUT, Schedule
+from lockctl.model import EXCLUSIVE, LockInfo, Outcome
 from lockctl.supervise.orders import Orders
 from lockctl.value import replace
 
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from lockctl.backend import Backend
     from lockctl.clock import Clock
     from lockctl.fence.registration import Registrar
-    from lockctl.lease.acquire import Lease
     from lockctl.lease.renew import Renewer
-    from lockctl.lease.schedule import Schedule
-    from lockctl.model import LockInfo
     from lockctl.request import Request
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.keeper import Keeper

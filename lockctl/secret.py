@@ -14,12 +14,8 @@ from _signal import SIGKILL, SIGPIPE, SIGXFSZ
 from lockctl import clock, kernel
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import KIND, REGULAR, SECRETS, Password, absolute
+from lockctl.url import KIND, REGULAR, SECRETS, Password, Url, absolute
 from lockctl.value import replace
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.url import Url
 
 LONGEST = 65536  # bytes: longer is no password, but the wrong file
 LIMIT = 10.0  # seconds for a command to end, or for what a pipe or a terminal is to give

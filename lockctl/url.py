@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lockctl.errors import ConfigError
+from lockctl.errors import ConfigError, LockctlError
 from lockctl.names import printable
 from lockctl.value import Value
 
@@ -12,7 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lockctl.errors import LockctlError
 
 SECRETS = ("password_file", "password_command", "token_file", "token_command")  # token: what Consul calls it
 LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in which an @ is a letter like others

@@ -15,7 +15,7 @@ from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import acquire
 from lockctl.lease.schedule import plan
-from lockctl.model import Claim
+from lockctl.model import Claim, Grant
 from lockctl.supervise.signals import Signals
 from lockctl.value import Value
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lockctl.backend import Backend
-    from lockctl.model import Grant
     from lockctl.url import Url
 
     Pair = tuple[float, float]

@@ -15,13 +15,12 @@ from lockctl.cli import exit_status
 from lockctl.cli.files import put
 from lockctl.clock import wall
 from lockctl.errors import UsageError
-from lockctl.model import OUTCOMES
+from lockctl.model import OUTCOMES, Outcome
 from lockctl.names import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.cli.messages import Talk
-    from lockctl.model import Outcome
 
 COUNTER, SUMMARY, GAUGE = "counter", "summary", "gauge"
 METRICS = {

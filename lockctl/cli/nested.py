@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
-from lockctl.model import SHARED, SLOT
+from lockctl.model import SHARED, SLOT, Holder
 from lockctl.supervise import tree
 
 TYPE_CHECKING = False
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lockctl.backend import Backend
-    from lockctl.model import Holder
     from lockctl.request import Request
 
 LOOK_TIMEOUT = 2.0  # seconds

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lockctl.cli.output import data_stream
-from lockctl.cli.parameters import BackendWord, LockWord, Words
-from lockctl.settings import BY_NAME, FLAG, REPEATED, SETTINGS, SIGNAL
+from lockctl.cli.parameters import BackendWord, LockWord, TextType, Words
+from lockctl.settings import BY_NAME, FLAG, REPEATED, SETTINGS, SIGNAL, Setting
 from lockctl.supervise.signals import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lockctl.cli.parameters import TextType
-    from lockctl.settings import Setting
 
 # in a help and on its page; a setting that is not named here belongs to OUTPUT
 GROUPS = {

@@ -11,7 +11,7 @@ from lockctl.cli.run import user_name
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.lease.conclude import REMEMBER_TIMEOUT
-from lockctl.model import Revocation, Run
+from lockctl.model import Holder, LockInfo, Revocation, Run
 from lockctl.value import Value
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from lockctl.cli.places import Place
-    from lockctl.model import Holder, LockInfo
 
 AGAIN = 0.1  # seconds until a request whose answer was lost is sent again
 

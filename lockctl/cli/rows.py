@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockctl.clock import utc, wall
 from lockctl.durations import format_age
-from lockctl.model import SHARED
+from lockctl.model import SHARED, Holder, LockInfo, Run, Waiter
 from lockctl.names import command_line, printable
-
-if TYPE_CHECKING:
-    from lockctl.model import Holder, LockInfo, Run, Waiter
 
 UNKNOWN = "-"
 

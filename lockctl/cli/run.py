@@ -6,7 +6,7 @@ import os
 
 from lockctl import config, registry, runner
 from lockctl.errors import ConfigError, UsageError
-from lockctl.model import EXCLUSIVE, SHARED, SLOT
+from lockctl.model import EXCLUSIVE, SHARED, SLOT, Outcome
 from lockctl.request import Request
 from lockctl.settings_values import CONTRADICTIONS, asks
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lockctl.cli.messages import Talk
     from lockctl.config import Effective
     from lockctl.lease.schedule import Schedule
-    from lockctl.model import Outcome
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.signals import Signals
     from lockctl.url import Url

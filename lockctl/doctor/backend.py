@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl import registry, secret
 from lockctl.durations import format_duration
 from lockctl.errors import LockctlError
-from lockctl.finding import LIBRARY, Check, Examination
+from lockctl.finding import LIBRARY, Check, Examination, Finding
 from lockctl.lease.schedule import plan
 from lockctl.names import printable
 from lockctl.wire.deadline import Deadline, bounded
@@ -14,7 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.finding import Finding
     from lockctl.url import Url
 
 LIMIT = 30.0  # seconds for everything that is asked of one backend

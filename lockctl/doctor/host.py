@@ -11,7 +11,7 @@ from signal import SIGKILL
 from lockctl import clock, kernel
 from lockctl.doctor import installation
 from lockctl.errors import LockctlError
-from lockctl.finding import Check, Examination
+from lockctl.finding import Check, Examination, Finding
 from lockctl.supervise import contain, tree
 from lockctl.supervise.signals import keep_statuses
 
@@ -19,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lockctl.finding import Finding
 
 FEW_DESCRIPTORS = 256
 FEW_PROCESSES, NO_PROCESSES = 64, 8  # that may still be started; a run needs about six

@@ -7,13 +7,12 @@ import shutil
 import sys
 from importlib.util import MAGIC_NUMBER, cache_from_source
 
-from lockctl.finding import Check
+from lockctl.finding import Check, Examination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lockctl.finding import Examination
 
 PATH_OF_CRON = "/usr/bin:/bin"
 SHIMS = ("pyenv", "asdf", "mise", "rtx")  # programs that start a script in the place of a command

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 
 from lockctl.errors import LockctlError
 from lockctl.fence.asgi_bodies import Request, Response, read
-from lockctl.fence.gate import SAFE, Gate, mark_of_request, refuse, too_late
+from lockctl.fence.gate import SAFE, Gate, Passage, mark_of_request, refuse, too_late
 from lockctl.fence.holder import TIMEOUT
 from lockctl.fence.http import HEADER, NotHeld
 from lockctl.fence.spool import BODY_LIMIT, MEMORY, RESPONSE_LIMIT, Limits
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.fence.asgi_bodies import Receive, Scope, Send
-    from lockctl.fence.gate import Passage
     from lockctl.fence.mark import Mark
     from lockctl.fence.places import Place
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from lockctl.fence.spool import PIECE
+from lockctl.fence.spool import PIECE, Spool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
     from typing import Any
-
-    from lockctl.fence.spool import Spool
 
     Message = MutableMapping[str, Any]
     Scope = MutableMapping[str, Any]

@@ -9,8 +9,8 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
-from lockctl.fence.http import HEADER, MissingToken, NotHeld, mark_of, refusal
-from lockctl.fence.mark import Stale
+from lockctl.fence.http import HEADER, MissingToken, NotHeld, Refusal, mark_of, refusal
+from lockctl.fence.mark import Mark, Stale
 from lockctl.fence.places import Place, check_name, open_place
 from lockctl.names import printable
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
-    from lockctl.fence.http import Refusal
-    from lockctl.fence.mark import Mark
     from lockctl.fence.store import Store
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # methods that change nothing (RFC 9110, 9.2.1)

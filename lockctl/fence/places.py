@@ -6,13 +6,12 @@ from lockctl import secret
 from lockctl.errors import UsageError
 from lockctl.names import printable
 from lockctl.registry import MARKS, load_marks
-from lockctl.url import parse_url, take_params, whole_path
+from lockctl.url import Url, parse_url, take_params, whole_path
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.fence.store import Store
-    from lockctl.url import Url
 
 OBJECTS = ("s3", "gcs", "azblob", "http", "https")  # the path of their URL is the resource itself
 LONGEST_NAME = 300  # characters of a resource

@@ -7,10 +7,10 @@ from concurrent.futures import TimeoutError as NotInTime
 from contextlib import closing, suppress
 
 from lockctl.errors import ConfigError, LockctlError
-from lockctl.fence.gate import SAFE, Gate, mark_of_request, refuse, report, too_late
+from lockctl.fence.gate import SAFE, Gate, Passage, mark_of_request, refuse, report, too_late
 from lockctl.fence.holder import TIMEOUT
-from lockctl.fence.http import HEADER, Incomplete, NotHeld
-from lockctl.fence.spool import BODY_LIMIT, MEMORY, PIECE, RESPONSE_LIMIT, Limits
+from lockctl.fence.http import HEADER, Incomplete, NotHeld, Refusal
+from lockctl.fence.spool import BODY_LIMIT, MEMORY, PIECE, RESPONSE_LIMIT, Limits, Spool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from lockctl.fence.gate import Passage
-    from lockctl.fence.http import Refusal
     from lockctl.fence.mark import Mark
     from lockctl.fence.places import Place
-    from lockctl.fence.spool import Spool
 
     ErrorInfo = tuple[type[BaseException], BaseException, TracebackType]
 

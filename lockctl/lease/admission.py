@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl import clock as clocks
 from lockctl.lease import period
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Lease
 from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, MINIMUM
 from lockctl.lease.conclude import release, remember
 from lockctl.value import replace
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from lockctl.clock import Clock
-    from lockctl.lease.acquire import Lease
     from lockctl.model import Outcome
 
 

@@ -13,7 +13,7 @@ from lockctl import history  # noqa: F401 - backends need it afterwards, and now
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, RETRY_PAUSE
 from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, LONGEST_PAUSE, MINIMUM
-from lockctl.model import Run
+from lockctl.model import Grant, Outcome, Run
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from lockctl.clock import Clock
-    from lockctl.model import Grant, Outcome
 
 REMEMBER_TIMEOUT = 1.0  # seconds: a history is worth no more
 GONE = ("lost", "revoked")  # outcomes after which the lock is another's, or was asked for by one

@@ -10,10 +10,10 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
-from lockctl.locks.driver import jittered
+from lockctl.locks.driver import Cells, Seen, jittered
 from lockctl.locks.lock_cells import Foreign, LockCells
 from lockctl.locks.machine import Lock
-from lockctl.model import Grant
+from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
 from lockctl.names import printable
 from lockctl.wire.deadline import Deadline
 
@@ -21,9 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import ClassVar, TypeVar
-
-    from lockctl.locks.driver import Cells, Seen
-    from lockctl.model import Capabilities, Claim, Holder, LockInfo, Revocation, Run
 
     T = TypeVar("T")
 

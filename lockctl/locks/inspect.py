@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from lockctl import documents
-from lockctl.model import LockInfo
+from lockctl.model import Capabilities, Holder, LockInfo, Run, Waiter
 from lockctl.names import ALLOWED, is_name
 
 TYPE_CHECKING = False
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lockctl.locks.driver import Cells, Seen
     from lockctl.locks.lock_cells import LockCells
     from lockctl.locks.machine import Lock
-    from lockctl.model import Capabilities, Holder, Run, Waiter
     from lockctl.wire.deadline import Deadline
 
 

@@ -6,9 +6,9 @@ Each lock is one cell with the document of :mod:`lockctl.locks.machine`, its his
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.locks.driver import looks
+from lockctl.locks.driver import Cells, Seen, looks
 from lockctl.locks.machine import Lock
-from lockctl.model import MICROSECONDS
+from lockctl.model import MICROSECONDS, Claim
 from lockctl.names import domain_name, printable, read_domain_name
 from lockctl.value import Value
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from lockctl.locks.driver import Cells, Seen
-    from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
 
     T = TypeVar("T")

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from lockctl import documents, json_text
 from lockctl.errors import ConfigError, LeaseLost
-from lockctl.model import EXCLUSIVE, SHARED, next_token
+from lockctl.model import EXCLUSIVE, SHARED, Claim, Holder, Revocation, next_token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from lockctl.model import Claim, Holder, Revocation
 
     Member = dict[str, Any]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.finding import WHOLE_SECONDS
+from lockctl.finding import WHOLE_SECONDS, Check, Examination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.finding import Check, Examination
     from lockctl.locks.objects import ObjectCells
     from lockctl.wire.deadline import Deadline
 

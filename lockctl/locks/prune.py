@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from lockctl.locks import records
-from lockctl.locks.driver import looks
+from lockctl.locks.driver import Seen, looks
 from lockctl.locks.inspect import in_cells
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.locks.driver import Seen
     from lockctl.locks.lock_cells import LockCells
     from lockctl.wire.deadline import Deadline
 

@@ -18,9 +18,9 @@ from lockctl.lease.schedule import HELD_UP
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
 from lockctl.supervise.ending import Ending
-from lockctl.supervise.fork import OVER, WAITING
-from lockctl.supervise.liveness import NEVER
-from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, suspend
+from lockctl.supervise.fork import OVER, WAITING, GuardProcess
+from lockctl.supervise.liveness import NEVER, Liveness
+from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, Signals, suspend
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from lockctl.clock import Clock
     from lockctl.events import KeeperAction
     from lockctl.lease.renew import Renewer
-    from lockctl.supervise.fork import GuardProcess
-    from lockctl.supervise.liveness import Liveness
-    from lockctl.supervise.signals import Signals
 
 SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without a guard
 CONTINUED_WITHIN = 0.05  # seconds in which a shell's SIGCONT has reached every process of the group

@@ -9,12 +9,11 @@ nothing within the patience is taken for stuck: the keeper ends it and the job b
 from __future__ import annotations
 
 from lockctl import events
-from lockctl.lease.schedule import RENEWALS_PER_TTL
+from lockctl.lease.schedule import RENEWALS_PER_TTL, Schedule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.events import KeeperAction, RenewalEvent
-    from lockctl.lease.schedule import Schedule
 
 AWAKE_AT_LOSS = 0.2  # seconds in which the guard must answer when another may already hold the lock
 STARTED_BY = 0.005  # seconds: to begin renewing takes a processor as long as to start the command

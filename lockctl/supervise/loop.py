@@ -17,12 +17,11 @@ from __future__ import annotations
 from _signal import SIGCONT, SIGKILL
 
 from lockctl import events
-from lockctl.lease.schedule import HELD_UP
+from lockctl.lease.schedule import HELD_UP, Schedule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.events import Action, WatchEvent
-    from lockctl.lease.schedule import Schedule
     from lockctl.supervise.orders import Orders
 
 RUNNING, SETTLING, LINGERING, STOPPING, KILLING, FINISHED = range(6)

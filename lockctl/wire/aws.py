@@ -13,13 +13,12 @@ import time
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.value import Value
-from lockctl.wire.deadline import bounded, password_now
+from lockctl.wire.deadline import Deadline, bounded, password_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.wire.deadline import Deadline
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 

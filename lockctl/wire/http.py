@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from lockctl.wire.answer import Malformed, Parser, Response
-from lockctl.wire.stream import LARGEST_ANSWER, Closed, TooLarge
+from lockctl.wire.stream import LARGEST_ANSWER, Closed, Endpoint, Stream, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
     from lockctl.wire.lines import Lines
-    from lockctl.wire.stream import Endpoint, Stream
 
 
 class Client:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from lockctl.wire.answer import Malformed, Parser
-from lockctl.wire.stream import LARGEST_ANSWER, Closed, TooLarge
+from lockctl.wire.stream import LARGEST_ANSWER, Closed, Stream, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.stream import Stream
 
 
 class Lines:

@@ -6,14 +6,12 @@ import _thread
 import os
 
 from lockctl.errors import BackendUnavailable
-from lockctl.wire.deadline import READABLE
+from lockctl.wire.deadline import READABLE, Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-
-    from lockctl.wire.deadline import Deadline
 
     Outcome = tuple[int, Any, Exception | None]  # the number of a call, its result, and what it raised
 

@@ -10,14 +10,13 @@ from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
 from lockctl.value import Value
 from lockctl.wire.deadline import READABLE
-from lockctl.wire.stream import LARGEST_ANSWER, TooLarge
+from lockctl.wire.stream import LARGEST_ANSWER, Stream, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.wire.deadline import Deadline, Steps
-    from lockctl.wire.stream import Stream
 
     Reply = Any  # the kinds above: a recursive union helps nobody who has to look at what came
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.wire.deadline import bounded
+from lockctl.wire.deadline import Deadline, bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lockctl.wire.deadline import Deadline
 
 RENEWED_BEFORE = 300.0  # seconds before the end of a token
 

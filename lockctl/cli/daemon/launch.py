@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from lockctl import kernel
 from lockctl.cli import exit_status
-from lockctl.cli.daemon.daemonize import become_daemon
-from lockctl.cli.daemon.remains import reason
+from lockctl.cli.daemon.daemonize import Wanted, become_daemon
+from lockctl.cli.daemon.remains import Remains, reason
 from lockctl.cli.writing import write_at_once
 from lockctl.errors import ConfigError, Interrupted, LockctlError
 from lockctl.names import printable
@@ -28,8 +28,6 @@ from lockctl.supervise.signals import Signals, keep_statuses
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lockctl.cli.daemon.daemonize import Wanted
-    from lockctl.cli.daemon.remains import Remains
 
 LOOK = 0.1  # seconds between two looks for what the daemon has said, while it waits
 LARGEST = 1 << 16  # bytes of what its command tells

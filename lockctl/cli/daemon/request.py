@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli import exit_status
 from lockctl.cli.daemon.command import RELEASED, address, peer_user
-from lockctl.cli.daemon.handle import NOT_HELD
-from lockctl.cli.daemon.remains import LARGEST, reason
+from lockctl.cli.daemon.handle import NOT_HELD, Handle
+from lockctl.cli.daemon.remains import LARGEST, Remains, reason
 from lockctl.cli.messages import Talk
 from lockctl.errors import BackendUnavailable, LockctlError, UsageError
 from lockctl.names import printable
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from lockctl.cli.daemon.handle import Handle
-    from lockctl.cli.daemon.remains import Remains
 
 ANSWER = 10.0  # seconds for the daemon's answer: it does nothing else
 GIVE_BACK = 30.0  # seconds beyond a lease in which a daemon has given the lock back or given up

@@ -19,9 +19,9 @@ from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
 from lockctl.fence.registration import interruptible
 from lockctl.lease.schedule import Schedule
 from lockctl.names import command_line
-from lockctl.supervise.fork import fork_guard
+from lockctl.supervise.fork import GuardProcess, fork_guard
 from lockctl.supervise.orders import JOB_VARIABLES, Orders
-from lockctl.supervise.signals import NAMES
+from lockctl.supervise.signals import NAMES, Signals
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lockctl.fence import Place
     from lockctl.fence.mark import Mark
     from lockctl.supervise.ending import Ending
-    from lockctl.supervise.fork import GuardProcess
-    from lockctl.supervise.signals import Signals
 
 GRACE = 5.0  # seconds for what the command leaves behind, between the first signal and SIGKILL
 ABSENT = 0.0  # there is no lease, so nothing is renewed

@@ -12,14 +12,12 @@ from lockctl.cli import exit_status
 from lockctl.cli.output import print_data
 from lockctl.cli.parameters import Parsed, positive_duration
 from lockctl.errors import UsageError
-from lockctl.fence import Mark, Stale, open_place, own_mark, parse_token
+from lockctl.fence import Mark, Place, Stale, open_place, own_mark, parse_token
 from lockctl.fence.mark import parse_domain
 from lockctl.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from lockctl.fence import Place
 
     Command = Callable[..., int]
 

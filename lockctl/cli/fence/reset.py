@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,11 +14,8 @@ from lockctl.cli.options import AS_JSON, YES
 from lockctl.cli.output import print_data
 from lockctl.cli.question import ask_person
 from lockctl.errors import ConfigError, UsageError
-from lockctl.fence import Mark
+from lockctl.fence import Mark, Place
 from lockctl.names import printable
-
-if TYPE_CHECKING:
-    from lockctl.fence import Place
 
 
 @verb(

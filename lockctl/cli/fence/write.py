@@ -18,7 +18,7 @@ from lockctl.cli.group import verb
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
 from lockctl.fence.stores.new_file import NewFile, copy_attributes
 from lockctl.fence.stores.objects import ObjectStore
-from lockctl.fence.stores.resource import HINTS, SUFFIX
+from lockctl.fence.stores.resource import HINTS, SUFFIX, Resource
 from lockctl.fence.stores.sidecar import SidecarStore
 from lockctl.names import printable
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from lockctl.fence.mark import Mark
-    from lockctl.fence.stores.resource import Resource
 
 PIECE = 1 << 20  # bytes that are copied at a time
 OWNERSHIP = (errno.EPERM, errno.EINVAL)  # of what cannot be as it was; the last: an owner that a container lacks

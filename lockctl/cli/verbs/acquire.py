@@ -11,7 +11,7 @@ from lockctl import clock, kernel
 from lockctl.cli import exit_status
 from lockctl.cli.daemon.daemonize import Wanted
 from lockctl.cli.daemon.handle import Handle, document, shell, write
-from lockctl.cli.daemon.launch import start
+from lockctl.cli.daemon.launch import Daemon, start
 from lockctl.cli.daemon.remains import ID_LENGTH, Remains, directory, sweep
 from lockctl.cli.files import can_put
 from lockctl.cli.group import verb
@@ -24,8 +24,6 @@ from lockctl.names import check_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from lockctl.cli.daemon.launch import Daemon
 
 
 # the settings of a run that mean something for a lock without a command

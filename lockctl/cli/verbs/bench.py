@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lockctl import registry
-from lockctl.bench.measure import CONTENTION, LATENCY, measure, percentile
+from lockctl.bench.measure import CONTENTION, LATENCY, Result, measure, percentile
 from lockctl.bench.worker import Bench
 from lockctl.cli import exit_status
 from lockctl.cli.group import verb
@@ -28,7 +28,6 @@ from lockctl.names import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lockctl.bench.measure import Result
     from lockctl.model import Capabilities
 
     Tell = Callable[[str, float], None]

@@ -16,7 +16,7 @@ from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data, without_secrets
 from lockctl.cli.parameters import LockName
-from lockctl.config_file import at, mistakes, parse, readable_secrets
+from lockctl.config_file import ConfigFile, at, mistakes, parse, readable_secrets
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.names import printable
 from lockctl.profiles import profile_url
@@ -27,8 +27,6 @@ from lockctl.url import parse_url
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from lockctl.config_file import ConfigFile
 
 
 @click.group(

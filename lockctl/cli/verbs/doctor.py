@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import textwrap
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,11 +18,8 @@ from lockctl.cli.output import on_styled_screen, print_data
 from lockctl.cli.places import url_and_settings
 from lockctl.doctor import backend as backends
 from lockctl.doctor import host
-from lockctl.finding import FAIL, LEVELS, OK, WARN
+from lockctl.finding import FAIL, LEVELS, OK, WARN, Finding
 from lockctl.names import printable
-
-if TYPE_CHECKING:
-    from lockctl.finding import Finding
 
 NARROWEST = 60
 COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}

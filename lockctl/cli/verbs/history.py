@@ -13,7 +13,7 @@ from lockctl.cli.messages import Talk
 from lockctl.cli.options import REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import run_document
 from lockctl.cli.parameters import LockName, Parsed
-from lockctl.cli.places import ask_each, is_known, not_known
+from lockctl.cli.places import Place, ask_each, is_known, not_known
 from lockctl.cli.query import (
     LAST,
     Query,
@@ -30,7 +30,6 @@ from lockctl.names import printable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lockctl.cli.places import Place
     from lockctl.model import Run
 
 OUTCOMES = ("exited", "signaled", "held", "lost", "revoked", "timed_out", "not_executed")

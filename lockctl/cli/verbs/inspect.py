@@ -13,11 +13,10 @@ from lockctl.cli.messages import Talk
 from lockctl.cli.options import REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import lock_document, print_data
 from lockctl.cli.parameters import LockName
-from lockctl.cli.places import ask_each, is_known, not_known
+from lockctl.cli.places import Place, ask_each, is_known, not_known
 from lockctl.cli.query import Query, labelled, print_documents, say_failures, with_query
 
 if TYPE_CHECKING:
-    from lockctl.cli.places import Place
     from lockctl.model import LockInfo
 
 

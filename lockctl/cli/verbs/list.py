@@ -11,7 +11,7 @@ from lockctl.cli.messages import Talk
 from lockctl.cli.options import REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import lock_document
 from lockctl.cli.parameters import LockWord
-from lockctl.cli.places import ask_each
+from lockctl.cli.places import Place, ask_each
 from lockctl.cli.query import (
     SORTS,
     STATES,
@@ -26,7 +26,6 @@ from lockctl.cli.query import (
 )
 
 if TYPE_CHECKING:
-    from lockctl.cli.places import Place
     from lockctl.model import LockInfo
 
 

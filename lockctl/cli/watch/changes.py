@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli.messages import Talk
 from lockctl.cli.output import lock_document
-from lockctl.cli.query import labelled, ordered
+from lockctl.cli.query import Query, labelled, ordered
 from lockctl.cli.rows import UNKNOWN, holder_place
 from lockctl.clock import monotonic, utc, wall
 from lockctl.durations import format_age
@@ -19,7 +19,6 @@ from lockctl.value import replace
 
 if TYPE_CHECKING:
     from lockctl.cli.places import Place
-    from lockctl.cli.query import Query
     from lockctl.cli.watch.polling import Events, Polling
     from lockctl.model import LockInfo
 

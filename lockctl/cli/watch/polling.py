@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli.options import REQUEST_TIMEOUT
 from lockctl.cli.output import discard_output
-from lockctl.cli.places import ask_each
+from lockctl.cli.places import Place, ask_each
 from lockctl.cli.watch.keys import LONGEST
 from lockctl.clock import monotonic, utc, wall
 from lockctl.durations import format_age
@@ -25,7 +25,6 @@ from lockctl.value import Value
 if TYPE_CHECKING:
     from types import FrameType
 
-    from lockctl.cli.places import Place
     from lockctl.model import LockInfo
 
 PATIENCE = 3.0  # seconds without an answer before it is said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lockctl.cli.query import SORTS, ordered
+from lockctl.cli.query import SORTS, Query, ordered
 from lockctl.cli.rows import row
 from lockctl.cli.watch import keys
 from lockctl.value import Value, replace
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lockctl.cli.places import Place
-    from lockctl.cli.query import Query
     from lockctl.model import LockInfo
 
     Found = tuple[Place, LockInfo]

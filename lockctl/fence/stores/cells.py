@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lockctl.fence.mark import accept
+from lockctl.fence.mark import Mark, accept
 from lockctl.fence.stores import text
-from lockctl.locks.driver import looks
+from lockctl.locks.driver import Cells, looks
 from lockctl.names import escaped
 from lockctl.wire.deadline import Deadline
 
@@ -12,9 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import ClassVar
-
-    from lockctl.fence.mark import Mark
-    from lockctl.locks.driver import Cells
 
 
 class CellMarks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.fence.stores.cells import CellMarks
 from lockctl.stores.consul import address
 from lockctl.stores.consul.cell import ConsulCells
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 from lockctl.value import replace
 from lockctl.wire import tls_settings
 
@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar
 
-    from lockctl.url import Url
 
 PREFIX = "lockctl-fence/"
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from lockctl.fence.stores.cells import CellMarks
 from lockctl.stores.etcd import address
 from lockctl.stores.etcd.cell import EtcdCells
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar
 
-    from lockctl.url import Url
 
 PREFIX = "lockctl-fence/"
 

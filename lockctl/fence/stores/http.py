@@ -15,7 +15,7 @@ from lockctl.fence.http import HEADER, format_header
 from lockctl.fence.stores.objects import ObjectStore
 from lockctl.fence.stores.space import Head, Seen
 from lockctl.names import printable
-from lockctl.url import endpoint, take_params
+from lockctl.url import Url, endpoint, take_params
 from lockctl.wire import tls_settings
 from lockctl.wire.http import Client
 from lockctl.wire.stream import Endpoint
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.fence.mark import Mark
-    from lockctl.url import Url
     from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence.mark import Stale, accept
+from lockctl.fence.mark import Mark, Stale, accept
 from lockctl.fence.sql import TABLE
 from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark, only
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
 from lockctl.stores.mysql import protocol as mysql
-from lockctl.stores.mysql.protocol import SqlError
+from lockctl.stores.mysql.protocol import Session, SqlError
 from lockctl.stores.mysql.session import KeptSession
 from lockctl.wire.deadline import Deadline, bounded
 
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, ClassVar, TypeVar
 
-    from lockctl.fence.mark import Mark
     from lockctl.stores.mysql.address import Address
-    from lockctl.stores.mysql.protocol import Session
     from lockctl.url import Url
 
     T = TypeVar("T")

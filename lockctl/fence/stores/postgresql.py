@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence.mark import Stale
+from lockctl.fence.mark import Mark, Stale
 from lockctl.fence.sql import SCHEMA
 from lockctl.fence.stores.postgresql_table import MarkTable
 from lockctl.fence.stores.rows import ForeignRow, as_mark, only
-from lockctl.stores.postgresql.address import from_url
-from lockctl.stores.postgresql.protocol import Standby, connect
+from lockctl.stores.postgresql.address import Address, from_url
+from lockctl.stores.postgresql.protocol import Opened, Standby, connect
 from lockctl.stores.postgresql.session import SessionGone
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import ClassVar, TypeVar
 
-    from lockctl.fence.mark import Mark
-    from lockctl.stores.postgresql.address import Address
-    from lockctl.stores.postgresql.protocol import Opened
     from lockctl.url import Url
 
     T = TypeVar("T")

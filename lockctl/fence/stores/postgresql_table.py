@@ -8,7 +8,7 @@ Nothing is set for longer than a transaction, so a pooler may stand between.
 from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence.mark import accept
+from lockctl.fence.mark import Mark, accept
 from lockctl.fence.sql import SCHEMA, TABLE
 from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark
 from lockctl.names import printable
@@ -20,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.fence.mark import Mark
     from lockctl.stores.postgresql.address import Address
     from lockctl.stores.postgresql.protocol import Opened
     from lockctl.stores.postgresql.session import Row

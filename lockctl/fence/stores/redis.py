@@ -8,14 +8,14 @@ any key when its memory is full is refused: it would forget marks without a word
 from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence.mark import accept
+from lockctl.fence.mark import Mark, accept
 from lockctl.fence.stores import text
 from lockctl.names import printable
 from lockctl.stores.redis import address as addresses
 from lockctl.stores.redis import scripts
 from lockctl.stores.redis.errors import code_of
 from lockctl.stores.redis.session import Session
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
 from lockctl.wire.resp import ReplyError
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import ClassVar
 
-    from lockctl.fence.mark import Mark
     from lockctl.stores.redis.address import Address
     from lockctl.stores.redis.scripts import Script
-    from lockctl.url import Url
     from lockctl.wire.resp import Reply
 
 PREFIX = "lockctl-fence:"

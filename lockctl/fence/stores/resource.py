@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence.mark import accept
+from lockctl.fence.mark import Mark, accept
 from lockctl.fence.stores import new_mark, slots
 from lockctl.names import printable
 from lockctl.stores.file import address
@@ -20,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.fence.mark import Mark
 
 SUFFIX = ".fence"
 SHORTEST_NAP, LONGEST_NAP = 0.001, 0.02  # seconds between two tries to get a lock that somebody has

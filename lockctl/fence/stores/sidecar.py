@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from lockctl.errors import ConfigError, UsageError
 from lockctl.fence.stores.resource import Resource, refusal
 from lockctl.names import printable
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.fence.mark import Mark
-    from lockctl.url import Url
 
 MOST_LINKS = 40  # times that a link may turn up where none was, as many as the kernel follows
 

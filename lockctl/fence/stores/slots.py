@@ -15,13 +15,9 @@ from __future__ import annotations
 import os
 
 from lockctl.errors import UsageError
-from lockctl.fence.mark import parse_mark
+from lockctl.fence.mark import Mark, parse_mark
 from lockctl.names import remainder
 from lockctl.value import Value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.fence.mark import Mark
 
 MAGIC = b"lockctl-fence1 "
 SLOT = 4096  # bytes: one page, so that a slot is written by one block write

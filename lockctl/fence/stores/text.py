@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.fence.mark import parse_mark
+from lockctl.fence.mark import Mark, parse_mark
 from lockctl.names import printable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.fence.mark import Mark
 
 LONGEST = 2048  # bytes: longer than any mark, whose domain has at most 300 characters
 

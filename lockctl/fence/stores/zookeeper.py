@@ -6,14 +6,13 @@ from lockctl.fence.stores.cells import CellMarks
 from lockctl.stores.zookeeper.address import read_url
 from lockctl.stores.zookeeper.cell import ZooKeeperCells
 from lockctl.stores.zookeeper.session import library
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 from lockctl.wire.tls_settings import PARAMETERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar
 
-    from lockctl.url import Url
 
 FENCE = ".fence"  # below the root: no lock can have this name
 

@@ -11,15 +11,10 @@ from binascii import Error as NotBase64
 from binascii import a2b_base64, b2a_base64
 
 from lockctl.errors import ConfigError
-from lockctl.stores.azblob.address import is_name
+from lockctl.stores.azblob.address import Address, is_name
 from lockctl.value import Value
-from lockctl.wire.deadline import password_now
+from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.token import Token
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.stores.azblob.address import Address
-    from lockctl.wire.deadline import Deadline
 
 VERSION = "2021-12-02"  # of the protocol
 SCOPE = "https://storage.azure.com/.default"

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.url import absolute, endpoint, take_params
+from lockctl.url import Url, absolute, endpoint, take_params
 from lockctl.value import Value
 from lockctl.wire.stream import Endpoint
 from lockctl.wire.tls_settings import TlsSettings
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.url import Url
 
 PARAMETERS = {"account": "", "endpoint": "", "ca": ""}
 

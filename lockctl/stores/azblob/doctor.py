@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.finding import Check
+from lockctl.finding import Check, Examination
 from lockctl.locks import objects_doctor
 from lockctl.stores.azblob import address as addresses
 from lockctl.stores.azblob.cell import RIGHTS as NEEDED
@@ -10,7 +10,6 @@ from lockctl.stores.azblob.cell import AzureBlobBackend, AzureBlobCells
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.finding import Examination
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

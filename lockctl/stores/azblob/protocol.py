@@ -7,12 +7,11 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.objects import quoted
 from lockctl.names import printable
 from lockctl.stores.azblob.access import Access
-from lockctl.stores.azblob.address import server_of
+from lockctl.stores.azblob.address import Address, server_of
 from lockctl.wire.http import Clients
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.stores.azblob.address import Address
     from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
 

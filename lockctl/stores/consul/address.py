@@ -5,14 +5,10 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.stores.consul.layout import quoted
-from lockctl.url import endpoint, take_params
+from lockctl.url import Url, endpoint, take_params
 from lockctl.value import Value
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.url import Url
 
 PORT = 8500
 TLS_PORT = 8501

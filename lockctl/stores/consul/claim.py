@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.model import Grant, next_token
+from lockctl.model import Claim, Grant, next_token
 from lockctl.names import domain_name, printable, read_domain_name
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FLAGS, SUFFIX, encoded, lock
@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Claim
     from lockctl.stores.consul.address import Settings
     from lockctl.stores.consul.layout import Counter, Entry, HolderRecord
     from lockctl.stores.consul.protocol import Agent

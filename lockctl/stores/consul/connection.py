@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl import clock, json_text
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.wire.deadline import password_now
+from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.http import Client
 from lockctl.wire.stream import Closed
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from lockctl.stores.consul.address import Settings
     from lockctl.wire.answer import Response
-    from lockctl.wire.deadline import Deadline
 
 RENEW = "/v1/session/renew/"
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's

@@ -6,24 +6,21 @@ import json
 
 from lockctl.durations import format_duration
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.finding import WHOLE_SECONDS, Check
+from lockctl.finding import WHOLE_SECONDS, Check, Examination
 from lockctl.names import printable
-from lockctl.stores.consul.address import LONGEST_TTL, from_url
+from lockctl.stores.consul.address import LONGEST_TTL, Settings, from_url
 from lockctl.stores.consul.layout import quoted
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.stores.consul.protocol import milliseconds
 from lockctl.wire.answer import seconds
-from lockctl.wire.deadline import password_now
+from lockctl.wire.deadline import Deadline, password_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from lockctl.finding import Examination
-    from lockctl.stores.consul.address import Settings
     from lockctl.url import Url
-    from lockctl.wire.deadline import Deadline
     from lockctl.wire.tls_settings import TlsSettings
 
     Ask = Callable[..., Any]

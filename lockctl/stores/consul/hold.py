@@ -9,14 +9,13 @@ than one too late.
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.stores.consul.layout import written
+from lockctl.stores.consul.layout import Entry, written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.model import Grant, Holder
-    from lockctl.stores.consul.layout import Entry
     from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.locks.inspect import lock_info, matching
-from lockctl.model import SLOT
+from lockctl.model import SLOT, Holder, LockInfo
 from lockctl.stores.consul import hold, queue, records, share
 from lockctl.stores.consul import layout as entries
-from lockctl.stores.consul.layout import DOMAIN, HOLDS, SEMAPHORE_FLAGS, SUFFIX, queue_of
-from lockctl.stores.consul.protocol import MOST_OPERATIONS
+from lockctl.stores.consul.layout import DOMAIN, HOLDS, SEMAPHORE_FLAGS, SUFFIX, Entry, queue_of
+from lockctl.stores.consul.protocol import MOST_OPERATIONS, Agent
 from lockctl.value import Value, replace
 from lockctl.wire.stream import TooLarge, in_parts
 
@@ -16,9 +16,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.model import Holder, LockInfo
-    from lockctl.stores.consul.layout import Entry
-    from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.locks.native import NativeBackend
-from lockctl.model import Capabilities, Grant
+from lockctl.model import Capabilities, Claim, Grant, Run
 from lockctl.names import printable
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.address import Settings, from_url
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, TypeVar
 
     from lockctl.locks.native_files import Files
-    from lockctl.model import Claim, Run
     from lockctl.stores.consul import inspect, prune, records, revoke
     from lockctl.url import Url
 

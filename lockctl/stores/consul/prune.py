@@ -26,7 +26,7 @@ from lockctl.stores.consul.layout import (
     read_token,
     unchanged,
 )
-from lockctl.stores.consul.protocol import MOST_OPERATIONS
+from lockctl.stores.consul.protocol import MOST_OPERATIONS, Agent
 from lockctl.value import Value
 from lockctl.wire.stream import in_parts
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.consul.layout import Counter, Entry
-    from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
 READS = 7  # for one name

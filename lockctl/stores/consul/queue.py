@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from lockctl import clock, documents
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.consul.layout import QUEUE, lock, queue_of
-from lockctl.stores.consul.protocol import LONGEST_WAIT
+from lockctl.stores.consul.layout import QUEUE, Entry, lock, queue_of
+from lockctl.stores.consul.protocol import LONGEST_WAIT, Agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Claim
-    from lockctl.stores.consul.layout import Entry
-    from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
 TTL = 10.0  # seconds that a session lives at least after its last renewal: no shorter one is allowed by default

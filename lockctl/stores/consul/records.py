@@ -6,16 +6,14 @@ import os
 
 from lockctl import clock, documents, history, json_text
 from lockctl.errors import BackendUnavailable
-from lockctl.stores.consul.layout import unchanged, written
-from lockctl.stores.consul.protocol import MOST_OPERATIONS
+from lockctl.stores.consul.layout import Entry, unchanged, written
+from lockctl.stores.consul.protocol import MOST_OPERATIONS, Agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.model import Grant, Run
-    from lockctl.stores.consul.layout import Entry
-    from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
 SUCCESSES = ".lockctl/success/"  # below the prefix, by the name of a lock, when the run began that succeeded last

@@ -5,16 +5,14 @@ from __future__ import annotations
 from lockctl.locks.irrevocable import another_program, only_a_hold
 from lockctl.names import printable
 from lockctl.stores.consul import layout as entries
-from lockctl.stores.consul.inspect import sight
-from lockctl.stores.consul.layout import HOLDS, encoded
+from lockctl.stores.consul.inspect import Sight, sight
+from lockctl.stores.consul.layout import HOLDS, Entry, encoded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.model import Holder, Revocation
-    from lockctl.stores.consul.inspect import Sight
-    from lockctl.stores.consul.layout import Entry
     from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from lockctl import documents, json_text
 from lockctl.errors import ConfigError
 from lockctl.stores.consul import layout as entries
-from lockctl.stores.consul.layout import SEMAPHORE_FLAGS, SUFFIX, encoded, lock
-from lockctl.stores.consul.protocol import MOST_OPERATIONS
+from lockctl.stores.consul.layout import SEMAPHORE_FLAGS, SUFFIX, Entry, HolderRecord, encoded, lock
+from lockctl.stores.consul.protocol import MOST_OPERATIONS, Agent
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.model import Claim
-    from lockctl.stores.consul.layout import Entry, HolderRecord
-    from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
 TRIES = 8  # times that the key changes meanwhile before it is left to the next to come

@@ -9,14 +9,13 @@ from lockctl.errors import ConfigError
 from lockctl.stores.consul import queue
 from lockctl.stores.consul.hold import is_kept
 from lockctl.stores.consul.layout import HOLDS, queue_of
-from lockctl.stores.consul.protocol import ANSWER_LIMIT
+from lockctl.stores.consul.protocol import ANSWER_LIMIT, Agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.model import Claim
-    from lockctl.stores.consul.protocol import Agent
     from lockctl.wire.deadline import Deadline
 
 CROWD = 0.1  # seconds: who was slower than others again and again comes back at a random moment within this

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.finding import WHOLE_SECONDS, Check
+from lockctl.finding import WHOLE_SECONDS, Check, Examination
 from lockctl.names import printable
 from lockctl.stores.dynamodb.layout import OTHERS
 from lockctl.stores.dynamodb.protocol import ACTIONS, DENIED, NO_TABLE, NOT_MET, Refused, Table
@@ -12,7 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.finding import Examination
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

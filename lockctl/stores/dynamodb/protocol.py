@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl import clock, json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import absolute, endpoint, take_params
+from lockctl.url import Url, absolute, endpoint, take_params
 from lockctl.wire.aws import Chain, Keys, signed
 from lockctl.wire.http import Clients
 from lockctl.wire.stream import Endpoint
@@ -15,7 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.url import Url
     from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.stores.etcd.protocol import Cluster
-from lockctl.url import endpoint
+from lockctl.url import Url, endpoint
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.url import Url
 
 PORT = 2379
 PARAMETERS = {"prefix": "lockctl/", **tls_settings.PARAMETERS}

@@ -5,18 +5,16 @@ from __future__ import annotations
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.wire.deadline import password_now
+from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.http import Client
-from lockctl.wire.stream import Closed
+from lockctl.wire.stream import Closed, Endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.wire.answer import Response
-    from lockctl.wire.deadline import Deadline
     from lockctl.wire.lines import Lines
-    from lockctl.wire.stream import Endpoint
 
     Requests = tuple[tuple[str, dict[str, Any]], ...]  # paths, and what is said there
     Posts = tuple[tuple[str, str, bytes], ...]  # the same as HTTP has it

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from lockctl.errors import BackendUnavailable, LockctlError
-from lockctl.finding import FAIL, WARN, WHOLE_SECONDS, Check
+from lockctl.finding import FAIL, WARN, WHOLE_SECONDS, Check, Examination
 from lockctl.names import printable
 from lockctl.stores.etcd import address
 from lockctl.stores.etcd.layout import as_bytes, coded
 from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.stores.etcd.protocol import Cluster
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 from lockctl.wire.http import Client
 
 TYPE_CHECKING = False
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from lockctl.finding import Examination
-    from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
     from lockctl.wire.stream import Endpoint
 

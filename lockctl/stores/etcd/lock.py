@@ -10,12 +10,12 @@ from __future__ import annotations
 from lockctl.documents import read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.locks.native import NativeBackend
-from lockctl.model import EXCLUSIVE, Capabilities, Grant
+from lockctl.model import EXCLUSIVE, Capabilities, Claim, Grant, Run
 from lockctl.names import printable
 from lockctl.stores.etcd import address, layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
 from lockctl.stores.etcd.session import Client, as_holder
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.locks.native_files import Files
-    from lockctl.model import Claim, Run
     from lockctl.stores.etcd import inspect, prune, records, revoke
-    from lockctl.url import Url
 
     FILES: Files[Client] = (inspect, revoke, records, prune)
 

@@ -6,7 +6,7 @@ from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.etcd.connection import Connections, Denied
 from lockctl.wire.race import Race
-from lockctl.wire.stream import TooLarge
+from lockctl.wire.stream import Endpoint, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lockctl.stores.etcd.connection import Requests
     from lockctl.wire.deadline import Deadline
     from lockctl.wire.lines import Lines
-    from lockctl.wire.stream import Endpoint
 
     T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import os
 
 from lockctl import clock, documents, history
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.model import MICROSECONDS
+from lockctl.model import MICROSECONDS, Grant, Run
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from lockctl.model import Grant, Run
     from lockctl.stores.etcd.connection import Requests
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline

@@ -8,7 +8,7 @@ from __future__ import annotations
 from lockctl.clock import wall
 from lockctl.documents import describe, read
 from lockctl.errors import BackendUnavailable
-from lockctl.model import Grant
+from lockctl.model import Capabilities, Claim, Grant
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.connection import LeaseExists, LeaseGone
 from lockctl.wire.deadline import Deadline
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, ClassVar, Protocol
 
-    from lockctl.model import Capabilities, Claim
     from lockctl.stores.etcd.connection import Requests
     from lockctl.stores.etcd.protocol import Cluster
 

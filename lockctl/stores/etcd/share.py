@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.model import SHARED
+from lockctl.model import SHARED, Claim, Grant
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
-from lockctl.stores.etcd.session import as_holder
+from lockctl.stores.etcd.session import Client, as_holder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Claim, Grant
     from lockctl.stores.etcd.layout import Entry
-    from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
 LONGEST_COUNT = 6  # digits of a number of slots

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from lockctl.clock import wall
 from lockctl.model import next_token
-from lockctl.stores.etcd.layout import coded, get, has_value, is_created_at, put
+from lockctl.stores.etcd.layout import Entry, Layout, coded, get, has_value, is_created_at, put
 from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.stores.etcd.layout import Entry, Layout
 
 DIGITS = 18  # of every counter: the clock has 16 until the year 2286, and what every mark can keep has 18
 FLOOR = ".floor"  # instead of a name: a counter that is not below the last token of any name that was forgotten

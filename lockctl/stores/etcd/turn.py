@@ -10,7 +10,7 @@ from __future__ import annotations
 from lockctl.clock import boottime
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
-from lockctl.stores.etcd.session import as_holder
+from lockctl.stores.etcd.session import Client, as_holder
 from lockctl.value import replace
 
 TYPE_CHECKING = False
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from lockctl.model import Claim, Grant
     from lockctl.stores.etcd.connection import Requests
-    from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
 

@@ -15,7 +15,7 @@ from lockctl import clock, json_text
 from lockctl.clock import boottime, wall
 from lockctl.documents import describe, read
 from lockctl.errors import BackendUnavailable
-from lockctl.model import EXCLUSIVE, SLOT
+from lockctl.model import EXCLUSIVE, SLOT, Claim
 from lockctl.stores.etcd import layout
 from lockctl.stores.etcd.share import outside
 from lockctl.stores.etcd.turn import Turn
@@ -26,7 +26,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Claim
     from lockctl.stores.etcd.layout import Entry
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline

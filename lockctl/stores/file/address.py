@@ -10,13 +10,12 @@ from errno import EIO, ENXIO
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import ALLOWED, printable
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from lockctl.url import Url
 
 # file systems whose flock(2) is not, or not always, seen by every process that can open the file
 SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "ceph", "afs", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs")

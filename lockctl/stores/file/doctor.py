@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 
 from lockctl.errors import ConfigError, LockctlError
-from lockctl.finding import Check
+from lockctl.finding import Check, Examination
 from lockctl.names import printable
 from lockctl.stores.file.address import LAYERED, SHARED, check, filesystem, open_existing, read_url
 from lockctl.stores.file.lock import FileBackend
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.finding import Examination
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

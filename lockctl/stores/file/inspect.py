@@ -13,9 +13,9 @@ import time
 from lockctl import documents
 from lockctl.errors import ConfigError
 from lockctl.locks.inspect import is_match
-from lockctl.model import SHARED, Holder, LockInfo, Waiter
+from lockctl.model import SHARED, Claim, Holder, LockInfo, Waiter
 from lockctl.stores.file import address, layout, protocol
-from lockctl.stores.file.layout import boot_id, pid_namespace
+from lockctl.stores.file.layout import Record, boot_id, pid_namespace
 from lockctl.stores.file.queue import KernelLocks, Locks
 from lockctl.supervise import tree
 from lockctl.value import replace
@@ -24,8 +24,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from lockctl.model import Claim
-    from lockctl.stores.file.layout import Record
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, a fixed number of the kernel
 RECORD_WITHIN = 0.05  # seconds in which a holder of ours that the kernel shows has written its record

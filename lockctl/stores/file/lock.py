@@ -15,7 +15,7 @@ import time
 
 from lockctl import documents
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
-from lockctl.model import EXCLUSIVE, Capabilities, Grant
+from lockctl.model import EXCLUSIVE, Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
 from lockctl.names import printable, token_domain
 from lockctl.stores.file import address, layout
 from lockctl.stores.file.layout import Record
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import ClassVar
 
-    from lockctl.model import Claim, Holder, LockInfo, Revocation, Run
     from lockctl.stores.file.share import Slot
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline

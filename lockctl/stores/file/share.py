@@ -13,7 +13,7 @@ import fcntl
 from lockctl import documents
 from lockctl.errors import ConfigError
 from lockctl.kernel import unlock
-from lockctl.model import SHARED, SLOT
+from lockctl.model import SHARED, SLOT, Claim
 from lockctl.names import printable
 from lockctl.stores.file import address, hold, layout, protocol, queue
 from lockctl.stores.file.layout import NotARecord, Record
@@ -23,7 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
 
 MOST = 1000  # holders at once: what their pages may take of the disk is 4 MB

@@ -19,7 +19,7 @@ import select
 import time
 
 from lockctl import kernel
-from lockctl.model import EXCLUSIVE
+from lockctl.model import EXCLUSIVE, Claim
 from lockctl.stores.file import address, hold, layout, protocol
 from lockctl.stores.file.layout import NotARecord
 
@@ -27,7 +27,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lockctl.model import Claim
     from lockctl.stores.file.share import Slot
 
 RECHECK = 1.0  # seconds between two looks at the path, at a hold, and whether those in front make use of their turn

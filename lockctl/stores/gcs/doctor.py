@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.finding import Check
+from lockctl.finding import Check, Examination
 from lockctl.locks import objects_doctor
 from lockctl.names import printable
 from lockctl.stores.gcs.cell import GcsBackend, GcsCells
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.finding import Examination
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

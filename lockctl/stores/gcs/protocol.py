@@ -19,8 +19,8 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import jittered, sleep
 from lockctl.locks.objects import quoted
 from lockctl.names import printable
-from lockctl.url import absolute, endpoint, take_params
-from lockctl.wire.answer import Malformed
+from lockctl.url import Url, absolute, endpoint, take_params
+from lockctl.wire.answer import Malformed, Response
 from lockctl.wire.http import Clients
 from lockctl.wire.stream import Endpoint
 from lockctl.wire.tls_settings import TlsSettings
@@ -30,8 +30,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.url import Url
-    from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
 
 PARAMETERS = {"endpoint": "https://storage.googleapis.com", "credentials": "", "anonymous": "no", "ca": ""}

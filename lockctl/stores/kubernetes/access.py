@@ -10,15 +10,13 @@ from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.url import absolute, check_owner
 from lockctl.value import Value
-from lockctl.wire.deadline import bounded
+from lockctl.wire.deadline import Deadline, bounded
 from lockctl.wire.stream import Endpoint
 from lockctl.wire.tls_settings import TlsSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from lockctl.wire.deadline import Deadline
 
     Section = dict[str, Any]
 

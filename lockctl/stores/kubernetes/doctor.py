@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.finding import WHOLE_SECONDS, Check
+from lockctl.finding import WHOLE_SECONDS, Check, Examination
 from lockctl.stores.kubernetes.protocol import VERBS, Leases
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.finding import Examination
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

@@ -6,7 +6,7 @@ from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.stores.kubernetes import access, layout
-from lockctl.url import absolute, take_params
+from lockctl.url import Url, absolute, take_params
 from lockctl.wire.http import Client, Clients
 
 TYPE_CHECKING = False
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.kubernetes.layout import Object
-    from lockctl.url import Url
     from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
     from lockctl.wire.lines import Lines

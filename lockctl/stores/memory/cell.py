@@ -11,14 +11,12 @@ from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen
 from lockctl.model import Capabilities
-from lockctl.wire.deadline import READABLE
+from lockctl.wire.deadline import READABLE, Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import ClassVar
-
-    from lockctl.wire.deadline import Deadline
 
 
 class MemoryServer:

@@ -6,7 +6,7 @@ import socket
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import endpoint, take_params
+from lockctl.url import Url, endpoint, take_params
 from lockctl.value import Value
 from lockctl.wire.stream import resolve
 from lockctl.wire.tls_settings import TlsSettings
@@ -15,7 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
 PORT = 3306

@@ -26,9 +26,9 @@ from lockctl.model import Capabilities
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
 from lockctl.stores.mysql import protocol as mysql
-from lockctl.stores.mysql.protocol import SqlError
+from lockctl.stores.mysql.protocol import Session, SqlError
 from lockctl.stores.mysql.session import KeptSession
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, TypeVar
 
     from lockctl.stores.mysql.address import Address
-    from lockctl.stores.mysql.protocol import Session
-    from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
     T = TypeVar("T")

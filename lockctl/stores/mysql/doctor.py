@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from lockctl.finding import Check
+from lockctl.finding import Check, Examination
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
 from lockctl.stores.mysql.cell import NOW, TABLE, MysqlBackend
 from lockctl.stores.mysql.protocol import NO_TABLE, Session, SqlError
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.finding import Examination
-    from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
     Facts = dict[str, Any]

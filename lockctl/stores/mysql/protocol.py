@@ -10,14 +10,13 @@ import socket
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.stores.mysql.address import open_stream, tls_of
+from lockctl.stores.mysql.address import Address, open_stream, tls_of
 from lockctl.wire.stream import LARGEST_ANSWER, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.stores.mysql.address import Address
     from lockctl.wire.deadline import Deadline
 
 LONGEST_MESSAGE = 500  # characters of what a server says

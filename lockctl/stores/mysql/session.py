@@ -6,7 +6,7 @@ import _thread
 
 from lockctl.errors import BackendUnavailable
 from lockctl.stores.mysql.protocol import DEADLOCK, Session, SessionGone, SqlError
-from lockctl.wire.deadline import bounded
+from lockctl.wire.deadline import Deadline, bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from lockctl.stores.mysql.address import Address
-    from lockctl.wire.deadline import Deadline
 
     T = TypeVar("T")
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.url import absolute, endpoint, take_params
+from lockctl.url import Url, absolute, endpoint, take_params
 from lockctl.value import Value
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.url import Url
     from lockctl.wire.tls_settings import TlsSettings
 
 PORT = 4222

@@ -12,14 +12,13 @@ from lockctl.locks.driver import Cells, Seen, jittered, sleep
 from lockctl.model import Capabilities
 from lockctl.stores.nats.address import PARAMETERS, read_url
 from lockctl.stores.nats.protocol import Bucket
-from lockctl.stores.nats.session import load
+from lockctl.stores.nats.session import Connection, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import ClassVar
 
-    from lockctl.stores.nats.session import Connection
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

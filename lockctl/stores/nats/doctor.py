@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.finding import Check
+from lockctl.finding import Check, Examination
 from lockctl.locks.driver import Seen
 from lockctl.names import printable
 from lockctl.stores.nats.address import read_url
@@ -15,7 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.finding import Examination
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

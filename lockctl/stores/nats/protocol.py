@@ -10,7 +10,7 @@ from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import TimedMutex
 from lockctl.names import printable
-from lockctl.stores.nats.session import NO_RESPONDERS, Connection
+from lockctl.stores.nats.session import NO_RESPONDERS, Connection, Message
 from lockctl.value import Value
 from lockctl.wire.stream import Closed
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.nats.address import Address
-    from lockctl.stores.nats.session import Message
     from lockctl.wire.deadline import Deadline
 
 PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/-")

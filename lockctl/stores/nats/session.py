@@ -9,16 +9,14 @@ from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.value import Value, replace
-from lockctl.wire.deadline import password_now
-from lockctl.wire.stream import LARGEST_ANSWER, Closed, TooLarge, secure
+from lockctl.wire.deadline import Deadline, password_now
+from lockctl.wire.stream import LARGEST_ANSWER, Closed, Endpoint, TooLarge, secure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.nats.address import Address
-    from lockctl.wire.deadline import Deadline
-    from lockctl.wire.stream import Endpoint
 
 LONGEST_LINE = 1 << 16  # bytes of an INFO
 LOGIN = ("authorization", "authentication")  # in what the server says of a login that it does not accept

@@ -5,14 +5,13 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.stores.postgresql import layout
-from lockctl.url import endpoint, take_params
+from lockctl.url import Url, endpoint, take_params
 from lockctl.value import Value, replace
 from lockctl.wire.tls_settings import TlsSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.stores.postgresql.layout import Key
-    from lockctl.url import Url
 
 PORT = 5432
 PREFIX = "lockctl:"

@@ -5,23 +5,21 @@ from __future__ import annotations
 from lockctl.clock import wall
 from lockctl.documents import read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.model import SHARED
+from lockctl.model import SHARED, Claim, Grant
 from lockctl.stores.postgresql import pooler, scope
 from lockctl.stores.postgresql.connection import Connections, bounded
 from lockctl.stores.postgresql.session import SessionGone, SqlError
-from lockctl.stores.postgresql.tokens import Drawn, OnHold
+from lockctl.stores.postgresql.tokens import Drawn, Fence, OnHold
 from lockctl.wire.deadline import READABLE, Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Claim, Grant
     from lockctl.stores.postgresql.address import Address
     from lockctl.stores.postgresql.protocol import Opened
     from lockctl.stores.postgresql.scope import Ways
     from lockctl.stores.postgresql.session import Request, Row
-    from lockctl.stores.postgresql.tokens import Fence
     from lockctl.stores.postgresql.wait import Position
 
 LOCK_TIMEOUT = "55P03"

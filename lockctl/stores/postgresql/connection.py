@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable
 from lockctl.names import token_domain
 from lockctl.stores.postgresql import pooler, queue, scope
-from lockctl.stores.postgresql.protocol import connect
+from lockctl.stores.postgresql.protocol import Opened, connect
 from lockctl.stores.postgresql.session import SessionGone, SqlError
 
 TYPE_CHECKING = False
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from lockctl.model import Claim
     from lockctl.stores.postgresql.address import Address
-    from lockctl.stores.postgresql.protocol import Opened
     from lockctl.stores.postgresql.scope import Scope, Ways
     from lockctl.stores.postgresql.session import Row
     from lockctl.wire.deadline import Deadline

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from lockctl.durations import format_duration
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.finding import Check
-from lockctl.stores.postgresql.address import SESSION, from_url
+from lockctl.finding import Check, Examination
+from lockctl.stores.postgresql.address import SESSION, Address, from_url
 from lockctl.stores.postgresql.pooler import check_owns_process, is_pooled
-from lockctl.stores.postgresql.protocol import connect
+from lockctl.stores.postgresql.protocol import Opened, connect
 from lockctl.stores.postgresql.schema import FENCE
-from lockctl.stores.postgresql.session import SqlError
+from lockctl.stores.postgresql.session import Session, SqlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.finding import Examination
-    from lockctl.stores.postgresql.address import Address
-    from lockctl.stores.postgresql.protocol import Opened
-    from lockctl.stores.postgresql.session import Session
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.clock import wall
-from lockctl.stores.postgresql.layout import NO_COLUMN, NO_TABLE, WRITES
-from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import RESTS_FOR
+from lockctl.stores.postgresql.layout import NO_COLUMN, NO_TABLE, WRITES, Key
+from lockctl.stores.postgresql.session import Session, SqlError
+from lockctl.stores.postgresql.tokens import RESTS_FOR, Fence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Grant, Holder
-    from lockctl.stores.postgresql.layout import Key
-    from lockctl.stores.postgresql.session import Session
-    from lockctl.stores.postgresql.tokens import Fence
     from lockctl.wire.deadline import Deadline
 
 LONGEST = 1e9  # seconds: thirty years

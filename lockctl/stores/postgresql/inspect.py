@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.locks.inspect import is_match, lock_info
-from lockctl.model import Holder, Waiter
+from lockctl.model import Holder, LockInfo, Waiter
 from lockctl.names import is_name
 from lockctl.stores.postgresql import queue as queues
 from lockctl.stores.postgresql import records
-from lockctl.stores.postgresql.queue import ALONE, TOGETHER
+from lockctl.stores.postgresql.queue import ALONE, TOGETHER, LockRow
 from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.model import LockInfo
     from lockctl.stores.postgresql.layout import Key
     from lockctl.stores.postgresql.observer import Observer
     from lockctl.stores.postgresql.protocol import Opened
-    from lockctl.stores.postgresql.queue import LockRow
     from lockctl.stores.postgresql.tokens import Entry
     from lockctl.wire.deadline import Deadline
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.locks.native import NativeBackend
-from lockctl.model import Capabilities, Grant
+from lockctl.model import Capabilities, Claim, Grant
 from lockctl.names import printable
-from lockctl.stores.postgresql.address import PARAMETERS, from_url
+from lockctl.stores.postgresql.address import PARAMETERS, Address, from_url
 from lockctl.stores.postgresql.claim import Attempt
 from lockctl.stores.postgresql.observer import Observer
 from lockctl.stores.postgresql.session import SessionGone, SqlError
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.native_files import Files
-    from lockctl.model import Claim
     from lockctl.stores.postgresql import inspect, prune, records, revoke
-    from lockctl.stores.postgresql.address import Address
     from lockctl.url import Url
 
     T = TypeVar("T")

@@ -10,11 +10,10 @@ second, but the first is served although it came later, the first has a process 
 from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.postgresql.session import SqlError
+from lockctl.stores.postgresql.session import Session, SqlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.stores.postgresql.session import Session
     from lockctl.wire.deadline import Deadline
 
 ROUNDS = 25  # other clients of the pooler can hide the exchange in some, hardly in all; each takes a millisecond

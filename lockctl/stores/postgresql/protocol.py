@@ -7,7 +7,7 @@ import os
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.postgresql.session import Session, SessionGone, SqlError, keepalives
-from lockctl.wire.deadline import password_now
+from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.stream import resolve
 
 TYPE_CHECKING = False
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.postgresql.address import Address
-    from lockctl.wire.deadline import Deadline
 
 # where systems keep the authorities they trust: the driver's own TLS library does not know
 SYSTEM_AUTHORITIES = (

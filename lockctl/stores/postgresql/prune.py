@@ -15,7 +15,7 @@ from lockctl.locks.inspect import is_match
 from lockctl.stores.postgresql import inspect, queue
 from lockctl.stores.postgresql.layout import FRESH, WRITES, text
 from lockctl.stores.postgresql.scope import LOCKS
-from lockctl.stores.postgresql.tokens import FLOOR, PAGE, SINCE_EPOCH
+from lockctl.stores.postgresql.tokens import FLOOR, PAGE, SINCE_EPOCH, Fence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lockctl.stores.postgresql.address import Address
     from lockctl.stores.postgresql.observer import Observer
     from lockctl.stores.postgresql.session import Session
-    from lockctl.stores.postgresql.tokens import Fence
     from lockctl.wire.deadline import Deadline
 
 NOW = SINCE_EPOCH.format("pg_catalog.clock_timestamp()")

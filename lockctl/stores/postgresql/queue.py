@@ -12,14 +12,13 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.names import ALLOWED
 from lockctl.stores.postgresql import layout
-from lockctl.stores.postgresql.layout import text
+from lockctl.stores.postgresql.layout import Key, text
 from lockctl.stores.postgresql.scope import IDLE_SESSION, is_key
 from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Claim
-    from lockctl.stores.postgresql.layout import Key
     from lockctl.stores.postgresql.session import Row, Session
     from lockctl.wire.deadline import Deadline
 

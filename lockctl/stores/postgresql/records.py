@@ -8,17 +8,14 @@ Loaded when a run has ended, or somebody asks.
 from __future__ import annotations
 
 from lockctl import documents, history
-from lockctl.stores.postgresql.layout import FRESH, NO_COLUMN, NO_TABLE, WRITES
-from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import SHORT, SINCE_EPOCH
+from lockctl.stores.postgresql.layout import FRESH, NO_COLUMN, NO_TABLE, WRITES, Key
+from lockctl.stores.postgresql.session import Session, SqlError
+from lockctl.stores.postgresql.tokens import SHORT, SINCE_EPOCH, Fence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Grant, Run
-    from lockctl.stores.postgresql.layout import Key
     from lockctl.stores.postgresql.observer import Observer
-    from lockctl.stores.postgresql.session import Session
-    from lockctl.stores.postgresql.tokens import Fence
     from lockctl.wire.deadline import Deadline
 
 

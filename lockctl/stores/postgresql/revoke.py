@@ -7,17 +7,15 @@ from __future__ import annotations
 from lockctl.documents import describe_revocation
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.locks.irrevocable import another_program, only_a_hold
-from lockctl.model import EXCLUSIVE
+from lockctl.model import EXCLUSIVE, Holder, Revocation
 from lockctl.names import printable
 from lockctl.stores.postgresql import queue
-from lockctl.stores.postgresql.layout import FORBIDDEN, FRESH
+from lockctl.stores.postgresql.layout import FORBIDDEN, FRESH, Key
 from lockctl.stores.postgresql.scope import is_key
 from lockctl.stores.postgresql.session import SqlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.model import Holder, Revocation
-    from lockctl.stores.postgresql.layout import Key
     from lockctl.stores.postgresql.observer import Observer
     from lockctl.stores.postgresql.protocol import Opened
     from lockctl.stores.postgresql.queue import LockRow

@@ -7,17 +7,14 @@ Loaded when one is missing, is older than this program, or may not be written.
 
 from __future__ import annotations
 
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.stores.postgresql.layout import FORBIDDEN, FRESH, NO_COLUMN, NO_TABLE, text
-from lockctl.stores.postgresql.session import SqlError
+from lockctl.stores.postgresql.layout import FORBIDDEN, FRESH, NO_COLUMN, NO_TABLE, Names, text
+from lockctl.stores.postgresql.session import Session, SqlError
 from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.errors import BackendUnavailable
-    from lockctl.stores.postgresql.layout import Names
-    from lockctl.stores.postgresql.session import Session
     from lockctl.wire.deadline import Deadline
 
 

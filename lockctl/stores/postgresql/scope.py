@@ -13,15 +13,13 @@ else may end it earlier: keepalives that were set shorter at the server are set 
 from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.postgresql.layout import ANY
+from lockctl.stores.postgresql.layout import ANY, Key
 from lockctl.stores.postgresql.pooler import WHICH, explained
-from lockctl.stores.postgresql.session import SqlError, keepalives
+from lockctl.stores.postgresql.session import Session, SqlError, keepalives
 from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.stores.postgresql.layout import Key
-    from lockctl.stores.postgresql.session import Session
     from lockctl.wire.deadline import Deadline
 
 LONGEST_TTL = 2_000_000.0  # seconds: the server counts milliseconds in 32 bits

@@ -15,13 +15,11 @@ import sys
 
 from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
-from lockctl.wire.deadline import READABLE, WRITABLE
+from lockctl.wire.deadline import READABLE, WRITABLE, Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from lockctl.wire.deadline import Deadline
 
     Row = tuple[Any, ...]
     Request = tuple[str, tuple[Any, ...] | None]  # statements, and their values

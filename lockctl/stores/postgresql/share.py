@@ -14,22 +14,18 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.errors import ConfigError
-from lockctl.model import SHARED
+from lockctl.model import SHARED, Claim
 from lockctl.stores.postgresql import queue, scope
-from lockctl.stores.postgresql.layout import MOST_SLOTS, bigint, text
-from lockctl.stores.postgresql.scope import Ways, is_key
+from lockctl.stores.postgresql.layout import MOST_SLOTS, Key, bigint, text
+from lockctl.stores.postgresql.scope import Scope, Ways, is_key
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.stores.postgresql.tokens import SHORT, SINCE_EPOCH, UPSERT, Drawn, Entry, OnHold
+from lockctl.stores.postgresql.tokens import SHORT, SINCE_EPOCH, UPSERT, Drawn, Entry, Fence, OnHold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Claim
-    from lockctl.stores.postgresql.layout import Key
-    from lockctl.stores.postgresql.scope import Scope
     from lockctl.stores.postgresql.session import Row, Session
-    from lockctl.stores.postgresql.tokens import Fence
     from lockctl.wire.deadline import Deadline
 
 

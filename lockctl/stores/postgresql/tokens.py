@@ -11,8 +11,8 @@ the lock is on hold after its holder (--min-hold), and which successful run was 
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.errors import ConfigError
-from lockctl.stores.postgresql.layout import DURABLE, FRESH, NO_COLUMN, NO_TABLE, WRITES, Names, text
+from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.stores.postgresql.layout import DURABLE, FRESH, NO_COLUMN, NO_TABLE, WRITES, Key, Names, text
 from lockctl.stores.postgresql.scope import HAS_GOT
 from lockctl.stores.postgresql.session import SqlError
 from lockctl.value import Value
@@ -21,9 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.errors import BackendUnavailable
     from lockctl.model import Claim
-    from lockctl.stores.postgresql.layout import Key
     from lockctl.stores.postgresql.session import Request, Row, Session
     from lockctl.wire.deadline import Deadline
 

@@ -19,21 +19,18 @@ from __future__ import annotations
 
 from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable
-from lockctl.model import SHARED
+from lockctl.model import SHARED, Claim
 from lockctl.stores.postgresql import queue
-from lockctl.stores.postgresql.scope import FREED, LOCKS, SESSION, is_key, wake
+from lockctl.stores.postgresql.scope import FREED, LOCKS, SESSION, Scope, Ways, is_key, wake
 from lockctl.stores.postgresql.session import SqlError
-from lockctl.wire.deadline import READABLE
+from lockctl.wire.deadline import READABLE, Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lockctl.model import Claim
     from lockctl.stores.postgresql.layout import Key
-    from lockctl.stores.postgresql.scope import Scope, Ways
     from lockctl.stores.postgresql.session import Request, Row, Session
-    from lockctl.wire.deadline import Deadline
 
 SHORTEST_PAUSE = 0.01  # seconds between two looks of one who has just come; they grow with the time that it waits
 GROWTH = 0.03  # seconds for each second of waiting

@@ -6,16 +6,14 @@ from lockctl import url as urls
 from lockctl.errors import ConfigError
 from lockctl.names import printable, token_domain
 from lockctl.stores.redis.layout import PREFIX
-from lockctl.url import Password
+from lockctl.url import Password, Url
 from lockctl.value import Value
 from lockctl.wire import tls_settings
-from lockctl.wire.deadline import password_now
+from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.stream import Endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.url import Url
-    from lockctl.wire.deadline import Deadline
     from lockctl.wire.tls_settings import TlsSettings
 
 PORT = 6379

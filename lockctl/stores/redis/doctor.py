@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.finding import Check
+from lockctl.finding import Check, Examination
 from lockctl.names import printable
 from lockctl.stores.redis import address as addresses
 from lockctl.stores.redis.layout import keys_of, remembered, wake_channel
-from lockctl.wire.deadline import password_now
+from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.stream import Endpoint
 
 TYPE_CHECKING = False
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.finding import Examination
     from lockctl.stores.redis.address import Login
     from lockctl.url import Url
-    from lockctl.wire.deadline import Deadline
 
     Facts = dict[str, Any]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.errors import BackendUnavailable
-from lockctl.model import SLOT
+from lockctl.model import SLOT, Holder, Waiter
 from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Holder, Waiter
     from lockctl.wire.resp import Reply
 
 LARGEST_TOKEN = 1 << 53  # exact in the double numbers of the server's scripts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl import documents, history
 from lockctl.locks.inspect import lock_info, matching
-from lockctl.model import EXCLUSIVE
+from lockctl.model import EXCLUSIVE, Holder, LockInfo
 from lockctl.stores.redis import entry
 from lockctl.stores.redis import layout as names
 from lockctl.stores.redis.entry import Seen
@@ -15,7 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lockctl.model import Holder, LockInfo
     from lockctl.stores.redis.session import Session, Words
     from lockctl.wire.deadline import Deadline, Steps
     from lockctl.wire.resp import Reply

@@ -11,10 +11,10 @@ from lockctl import documents
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
 from lockctl.locks.native import NativeBackend
-from lockctl.model import EXCLUSIVE, Capabilities, Grant
+from lockctl.model import EXCLUSIVE, Capabilities, Claim, Grant, Run
 from lockctl.names import printable
 from lockctl.stores.redis import entry, scripts
-from lockctl.stores.redis.address import SENTINEL_PARAMETERS, TCP_PARAMETERS, UNIX_PARAMETERS, from_url
+from lockctl.stores.redis.address import SENTINEL_PARAMETERS, TCP_PARAMETERS, UNIX_PARAMETERS, Address, from_url
 from lockctl.stores.redis.layout import keys_of
 from lockctl.stores.redis.session import Session
 from lockctl.wire.deadline import Deadline
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.native_files import Files
-    from lockctl.model import Claim, Run
     from lockctl.stores.redis import inspect, prune, records, revoke
-    from lockctl.stores.redis.address import Address
     from lockctl.stores.redis.session import Command, Words
     from lockctl.stores.redis.wait import Queue
     from lockctl.url import Url

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.locks.irrevocable import another_program, only_a_hold
-from lockctl.model import SHARED, SLOT
+from lockctl.model import SHARED, SLOT, Holder, Revocation
 from lockctl.stores.redis import entry
 from lockctl.stores.redis.inspect import read_locks
 from lockctl.stores.redis.layout import keys_of
@@ -12,7 +12,6 @@ from lockctl.stores.redis.scripts import QUEUE_KEPT, script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.model import Holder, Revocation
     from lockctl.stores.redis.session import Session, Words
     from lockctl.wire.deadline import Deadline
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable, ConfigError, RequestInterrupted
 from lockctl.names import printable
 from lockctl.stores.redis import address as addresses
-from lockctl.wire.deadline import bounded, password_now
+from lockctl.wire.deadline import Deadline, bounded, password_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.stores.redis.address import Watched
-    from lockctl.wire.deadline import Deadline
     from lockctl.wire.stream import Endpoint
 
 LONGEST_ANSWER = 1.0  # seconds for one sentinel: a dead one must leave time for the next

@@ -14,18 +14,16 @@ import select
 from lockctl import documents
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, RequestInterrupted
-from lockctl.model import EXCLUSIVE
+from lockctl.model import EXCLUSIVE, Claim
 from lockctl.stores.redis import entry
 from lockctl.stores.redis import layout as names
 from lockctl.stores.redis.scripts import TAKE_PLACE, script
 from lockctl.wire.deadline import READABLE, Deadline
-from lockctl.wire.resp import ReplyError
+from lockctl.wire.resp import Connection, ReplyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.model import Claim
     from lockctl.stores.redis.session import Session, Words
-    from lockctl.wire.resp import Connection
 
 LONGEST_LIFE = 9.0  # seconds that a position in the queue lives without being refreshed
 LIFE_PER_TTL = 0.75  # so that a dead waiter holds up the next for less than a ttl

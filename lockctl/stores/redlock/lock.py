@@ -13,11 +13,11 @@ from lockctl import documents
 from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.locks.native import NativeBackend
-from lockctl.model import Capabilities, Grant
+from lockctl.model import Capabilities, Claim, Grant, Run
 from lockctl.stores.redis.address import TCP_PARAMETERS
 from lockctl.stores.redis.lock import milliseconds
 from lockctl.stores.redlock import tally
-from lockctl.stores.redlock.nodes import Attempt, Node, from_url, join
+from lockctl.stores.redlock.nodes import Attempt, Members, Node, from_url, join
 from lockctl.stores.redlock.rounds import Patience, ask_all
 from lockctl.wire.deadline import Deadline
 
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.native_files import Files
-    from lockctl.model import Claim, Run
     from lockctl.stores.redis.session import Command
     from lockctl.stores.redlock import inspect, prune, records, revoke
-    from lockctl.stores.redlock.nodes import Members
     from lockctl.stores.redlock.wait import Waiting
     from lockctl.url import Url
     from lockctl.wire.deadline import Steps

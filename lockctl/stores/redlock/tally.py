@@ -6,7 +6,7 @@ from lockctl import documents
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
 from lockctl.names import printable
 from lockctl.stores.redis import entry
-from lockctl.stores.redis.entry import ENDED, Seen
+from lockctl.stores.redis.entry import ENDED, Record, Seen
 from lockctl.stores.redlock.rounds import PATIENCE, ask_all, blocking
 from lockctl.value import Value
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from lockctl.model import Claim, Grant
-    from lockctl.stores.redis.entry import Record
     from lockctl.stores.redlock.nodes import Attempt, Node
     from lockctl.wire.deadline import Deadline
 

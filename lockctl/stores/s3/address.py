@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.url import endpoint, take_params
+from lockctl.url import Url, endpoint, take_params
 from lockctl.value import Value
 from lockctl.wire.aws import Keys
 from lockctl.wire.stream import Endpoint
 from lockctl.wire.tls_settings import TlsSettings
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.url import Url
 
 PARAMETERS = {"endpoint": "", "region": "", "profile": "", "ca": ""}
 USUAL_REGION = "us-east-1"  # of other servers, which have none

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.finding import Check
+from lockctl.finding import Check, Examination
 from lockctl.locks import objects_doctor
 from lockctl.locks.objects import between
 from lockctl.names import printable
@@ -12,7 +12,6 @@ from lockctl.stores.s3.cell import S3Backend, S3Cells
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.finding import Examination
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lockctl.errors import LockctlError
-from lockctl.finding import Check
+from lockctl.finding import Check, Examination
 from lockctl.names import printable
 from lockctl.stores.file.doctor import judge_filesystem
 from lockctl.stores.sqlite.cell import SqliteBackend
@@ -13,7 +13,6 @@ from lockctl.stores.sqlite.protocol import Connection, read_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.finding import Examination
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

@@ -6,13 +6,12 @@ import sqlite3
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import take_params
+from lockctl.url import Url, take_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
     Result = tuple[list[tuple[Any, ...]], int]

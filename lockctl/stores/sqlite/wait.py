@@ -10,11 +10,7 @@ from __future__ import annotations
 import _socket
 
 from lockctl.errors import BackendUnavailable
-from lockctl.wire.deadline import READABLE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.wire.deadline import Deadline
+from lockctl.wire.deadline import READABLE, Deadline
 
 FOLLOWERS = 4096  # connections that wait to be accepted: one of each who has come, be it gone or not
 ACCEPTED = 8  # of these: anybody on the host may connect, and must not use up our descriptors

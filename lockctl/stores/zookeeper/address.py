@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.names import domain_name, read_domain_name
-from lockctl.url import endpoint, take_params
+from lockctl.url import Url, endpoint, take_params
 from lockctl.value import Value
 from lockctl.wire.tls_settings import PARAMETERS, TlsSettings, without_tls
 
@@ -12,7 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.url import Url
 
 PORT = 2181
 TLS_PORT = 2281  # the usual secureClientPort

@@ -14,10 +14,10 @@ alive, and that the record of the lock is as it was seen.
 from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
-from lockctl.model import Grant
+from lockctl.model import Claim, Grant, Run
 from lockctl.stores.zookeeper import grant as grants
 from lockctl.stores.zookeeper import queue
-from lockctl.stores.zookeeper.address import token_domain
+from lockctl.stores.zookeeper.address import Place, token_domain
 from lockctl.stores.zookeeper.errors import SessionLost
 from lockctl.stores.zookeeper.node import NextSession, Node, stem
 from lockctl.stores.zookeeper.queue import Overtaken, Vanished
@@ -27,8 +27,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Claim, Run
-    from lockctl.stores.zookeeper.address import Place
     from lockctl.stores.zookeeper.tokens import Record
     from lockctl.wire.deadline import Deadline
 

@@ -10,14 +10,13 @@ from kazoo.exceptions import AuthFailedError
 from lockctl.clock import boottime
 from lockctl.stores.zookeeper import protocol
 from lockctl.stores.zookeeper.errors import NotAccepted
-from lockctl.wire.stream import LARGEST_ANSWER, Closed
+from lockctl.wire.stream import LARGEST_ANSWER, Closed, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lockctl.stores.zookeeper.address import Place
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.stream import Stream
 
 LENGTH = 4  # bytes before a message that say how long it is
 

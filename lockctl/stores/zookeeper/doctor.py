@@ -6,17 +6,15 @@ import socket
 
 from lockctl.durations import format_duration
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.finding import Check
+from lockctl.finding import Check, Examination
 from lockctl.names import printable
-from lockctl.stores.zookeeper.address import read_url
+from lockctl.stores.zookeeper.address import Place, read_url
 from lockctl.stores.zookeeper.session import Session, library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.finding import Examination
-    from lockctl.stores.zookeeper.address import Place
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 

@@ -11,7 +11,7 @@ from lockctl.errors import BackendUnavailable
 from lockctl.stores.zookeeper import queue, tokens
 from lockctl.stores.zookeeper.address import MADE_BY_US
 from lockctl.stores.zookeeper.queue import Overtaken, Vanished
-from lockctl.stores.zookeeper.tokens import MISSING
+from lockctl.stores.zookeeper.tokens import MISSING, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lockctl.stores.zookeeper.node import Node
     from lockctl.stores.zookeeper.protocol import Requests
     from lockctl.stores.zookeeper.session import Call, Session
-    from lockctl.stores.zookeeper.tokens import Record
     from lockctl.wire.deadline import Deadline
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.clock import wall
 from lockctl.locks.inspect import lock_info, matching
-from lockctl.model import SHARED, Waiter
+from lockctl.model import SHARED, Holder, LockInfo, Waiter
 from lockctl.names import printable
 from lockctl.stores.zookeeper import hold, multiread, queue, records, share, tokens
 from lockctl.value import replace
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.model import Holder, LockInfo
     from lockctl.stores.zookeeper.address import Place
     from lockctl.stores.zookeeper.session import Session
     from lockctl.wire.deadline import Deadline

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost
 from lockctl.locks.native import NativeBackend
-from lockctl.model import Capabilities, Grant
+from lockctl.model import Capabilities, Claim, Grant, Run
 from lockctl.stores.zookeeper.address import USUAL, Place, read_url
 from lockctl.stores.zookeeper.claim import Attempt
 from lockctl.stores.zookeeper.errors import SessionLost
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import ClassVar, TypeVar
 
     from lockctl.locks.native_files import Files
-    from lockctl.model import Claim, Run
     from lockctl.stores.zookeeper import inspect, prune, records, revoke
     from lockctl.url import Url
 

@@ -11,7 +11,7 @@ import os
 from lockctl import documents
 from lockctl.clock import wall
 from lockctl.errors import ConfigError
-from lockctl.model import EXCLUSIVE
+from lockctl.model import EXCLUSIVE, Claim
 from lockctl.stores.zookeeper import queue, tokens
 from lockctl.stores.zookeeper.queue import Vanished
 from lockctl.stores.zookeeper.session import Session
@@ -21,7 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.model import Claim
     from lockctl.stores.zookeeper.address import Place
     from lockctl.wire.deadline import Deadline
 

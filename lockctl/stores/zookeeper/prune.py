@@ -13,7 +13,7 @@ from lockctl.history import KEPT as RUNS_KEPT
 from lockctl.locks.inspect import matching
 from lockctl.model import MICROSECONDS
 from lockctl.stores.zookeeper import inspect, records, tokens
-from lockctl.stores.zookeeper.address import MADE_BY_US
+from lockctl.stores.zookeeper.address import MADE_BY_US, Place
 from lockctl.stores.zookeeper.tokens import Record
 from lockctl.value import Value, replace
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.stores.zookeeper.address import Place
     from lockctl.stores.zookeeper.protocol import Requests
     from lockctl.stores.zookeeper.session import Session
     from lockctl.wire.deadline import Deadline

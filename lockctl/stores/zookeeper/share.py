@@ -13,12 +13,8 @@ from __future__ import annotations
 from itertools import takewhile
 
 from lockctl import documents
-from lockctl.model import SHARED
+from lockctl.model import SHARED, Claim
 from lockctl.stores.zookeeper.queue import ENDINGS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.model import Claim
 
 READERS = 0  # the kind of those who may be inside in any number; else a kind is how many may be
 ALONE = 1

@@ -25,14 +25,13 @@ from lockctl.stores.zookeeper.errors import SessionLost
 from lockctl.stores.zookeeper.grant import cannot_make
 from lockctl.stores.zookeeper.queue import Vanished
 from lockctl.stores.zookeeper.session import LinkTurn
-from lockctl.wire.deadline import NAP, READABLE
+from lockctl.wire.deadline import NAP, READABLE, Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.stores.zookeeper.claim import Attempt
     from lockctl.stores.zookeeper.node import Node
     from lockctl.stores.zookeeper.session import Call, Session
-    from lockctl.wire.deadline import Deadline
 
 LONGEST_STEP = 5.0  # seconds for one request of a wait, which may have no end itself
 PAUSE = 0.1  # seconds between two attempts to connect to all servers
