@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 NONCE = 32  # random hexadecimal digits, behind a line feed
 REMOVED = b"-"  # stands instead of the content and the line feed
 LARGEST_ETAG = 1024  # characters
-UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 LONGEST_PREFIX = 400  # bytes: a name has at most 1024, and each byte of it may take three
 AT_ONCE = 32  # objects that are read beside each other for a list: 10,000, each of which takes 15 ms, need 5 s
 
@@ -177,12 +176,6 @@ def etag_of(answer: Response, where: str) -> str:
     if not etag.isascii() or not etag.isprintable() or not 0 < len(etag) < LARGEST_ETAG:
         raise ConfigError(f"{where}: the server gives no ETag: it cannot compare")
     return etag
-
-
-def quoted(text: str, also: str = "") -> str:
-    """*text* as one part of a path or a query, with the characters of *also* as they are."""
-    plain = UNRESERVED | frozenset(also.encode())
-    return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
 
 
 def between(text: str, name: str) -> str:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from lockctl import clock
+from lockctl.errors import ConfigError
+from lockctl.url import absolute, endpoint
 from lockctl.wire.answer import Malformed, Parser, Response
 from lockctl.wire.stream import LARGEST_ANSWER, Closed, Endpoint, Stream, TooLarge
+from lockctl.wire.tls_settings import TlsSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
     from lockctl.wire.lines import Lines
 
+    Fields = tuple[tuple[str, str], ...]  # of a head: name and content
+    Requests = tuple[tuple[str, str, bytes], ...]  # method, target and body of each
+
+UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+SKEW = 60.0  # seconds that our clock may be wrong: who checks the date of a request refuses it from 300 on
+
 
 class Client:
     """Requests to one server, one after the other, on a connection that is kept."""
 
-    def __init__(self, endpoint: Endpoint, headers: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, endpoint: Endpoint, headers: Fields = ()) -> None:
         """*headers* go with every request. Nothing is sent yet."""
         self.endpoint = endpoint
         self.headers = headers
@@ -23,13 +33,7 @@ class Client:
         self.connected = False  # whether there ever was a connection
 
     def request(
-        self,
-        method: str,
-        target: str,
-        deadline: Deadline,
-        *,
-        body: bytes = b"",
-        headers: tuple[tuple[str, str], ...] = (),
+        self, method: str, target: str, deadline: Deadline, *, body: bytes = b"", headers: Fields = ()
     ) -> Response:
         """One request and its whole answer, whatever its status.
 
@@ -39,13 +43,7 @@ class Client:
         """
         return self.pipeline(((method, target, body),), deadline, headers=headers)[0]
 
-    def pipeline(
-        self,
-        requests: tuple[tuple[str, str, bytes], ...],
-        deadline: Deadline,
-        *,
-        headers: tuple[tuple[str, str], ...] = (),
-    ) -> list[Response]:
+    def pipeline(self, requests: Requests, deadline: Deadline, *, headers: Fields = ()) -> list[Response]:
         """The answers to several requests (method, target, body) that take one round trip together.
 
         The server does them in this order, each when the one before it is done, unless all are only looks
@@ -68,13 +66,7 @@ class Client:
                 raise
         return answers
 
-    def begin(
-        self,
-        requests: tuple[tuple[str, str, bytes], ...],
-        deadline: Deadline,
-        *,
-        headers: tuple[tuple[str, str], ...] = (),
-    ) -> None:
+    def begin(self, requests: Requests, deadline: Deadline, *, headers: Fields = ()) -> None:
         """Send the first requests of the next :meth:`pipeline` without reading their answers.
 
         Nothing is sent if there is no connection. Raises ``BackendUnavailable``, ``RequestInterrupted``.
@@ -83,15 +75,7 @@ class Client:
             self._stream.send(self._written(requests, headers), deadline)
             self._begun = len(requests)
 
-    def stream(
-        self,
-        method: str,
-        target: str,
-        deadline: Deadline,
-        *,
-        body: bytes = b"",
-        headers: tuple[tuple[str, str], ...] = (),
-    ) -> Lines:
+    def stream(self, method: str, target: str, deadline: Deadline, *, body: bytes = b"", headers: Fields = ()) -> Lines:
         """An answer without end, line by line, on a connection of its own. Raises as :meth:`request` does."""
         from lockctl.wire.lines import Lines  # only who waits listens
 
@@ -120,21 +104,15 @@ class Client:
             host = f"[{host}]"
         return host if port == (443 if self.endpoint.tls else 80) else f"{host}:{port}"
 
-    def _head(self, method: str, target: str, body: bytes, headers: tuple[tuple[str, str], ...]) -> bytes:
+    def _head(self, method: str, target: str, body: bytes, headers: Fields) -> bytes:
         fields = [("Host", self.host), *self.headers, *headers, ("Content-Length", str(len(body)))]
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {content}" for name, content in fields)]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
-    def _written(self, requests: tuple[tuple[str, str, bytes], ...], headers: tuple[tuple[str, str], ...]) -> bytes:
+    def _written(self, requests: Requests, headers: Fields) -> bytes:
         return b"".join([self._head(method, target, body, headers) + body for method, target, body in requests])
 
-    def _exchange(
-        self,
-        requests: tuple[tuple[str, str, bytes], ...],
-        headers: tuple[tuple[str, str], ...],
-        deadline: Deadline,
-        answers: list[Response],
-    ) -> None:
+    def _exchange(self, requests: Requests, headers: Fields, deadline: Deadline, answers: list[Response]) -> None:
         """Send requests and add what is answered to them, until the server closes the connection."""
         if self._stream is None:
             self._stream = self.endpoint.connect(deadline)
@@ -182,15 +160,10 @@ class Clients:
         self.endpoint = endpoint
         self.host = Client(endpoint).host
         self._idle: list[Client] = []
+        self._ahead = 0.0  # the server's clock before ours, in seconds, where that is much
 
     def request(
-        self,
-        method: str,
-        target: str,
-        deadline: Deadline,
-        *,
-        body: bytes = b"",
-        headers: tuple[tuple[str, str], ...] = (),
+        self, method: str, target: str, deadline: Deadline, *, body: bytes = b"", headers: Fields = ()
     ) -> Response:
         """See ``Client``."""
         try:
@@ -203,9 +176,33 @@ class Clients:
             client.close()
             raise
         self._idle.append(client)
+        if answer.date is not None:
+            off = answer.date - clock.wall()
+            self._ahead = off if abs(off) > SKEW else 0.0
         return answer
+
+    def now(self) -> float:
+        """The time by the server's clock: by ours, unless the last answer has shown that this is wrong."""
+        return clock.wall() + self._ahead
 
     def close(self) -> None:
         """Close the connections that nobody uses; the next request opens one."""
         while self._idle:
             self._idle.pop().close()
+
+
+def server_of(scheme: str, text: str, ca: str, where: str = "") -> Endpoint:
+    """The server that the parameter ``endpoint`` of a URL names, trusted by the file *ca*. Raises ``ConfigError``."""
+    kind, _, rest = text.partition("://")
+    rest = rest.rstrip("/")
+    if kind not in ("http", "https") or not rest or "/" in rest:
+        raise ConfigError(f"{scheme}: endpoint is the URL of a server: http://HOST:PORT or https://HOST")
+    tls = TlsSettings(ca=absolute(ca) if ca else None) if kind == "https" else None
+    host, port = endpoint(rest, 443 if tls else 80)
+    return Endpoint(where, host, port, tls=tls)
+
+
+def quoted(text: str, also: str = "") -> str:
+    """*text* as one part of a path or a query, with the characters of *also* as they are."""
+    plain = UNRESERVED | frozenset(also.encode())
+    return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lockctl.fence.stores.objects import SUFFIX, ObjectStore
 from lockctl.fence.stores.space import Head, Seen
-from lockctl.locks.objects import quoted
 from lockctl.names import printable
 from lockctl.stores.gcs.protocol import PARAMETERS, Bucket
+from lockctl.wire.http import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,6 +16,10 @@ from lockctl.value import Value
 from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.token import Token
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lockctl.wire.http import Fields
+
 VERSION = "2021-12-02"  # of the protocol
 SCOPE = "https://storage.azure.com/.default"
 VARIABLES = ("ACCOUNT", "KEY", "SAS_TOKEN", "CONNECTION_STRING")  # behind AZURE_STORAGE_
@@ -74,12 +78,8 @@ class Access:
             logging.getLogger(name).addHandler(logging.NullHandler())
 
     def signed(
-        self,
-        request: tuple[str, str, tuple[tuple[str, str], ...], int],
-        headers: dict[str, str],
-        at: float,
-        deadline: Deadline,
-    ) -> tuple[str, tuple[tuple[str, str], ...]]:
+        self, request: tuple[str, str, Fields, int], headers: dict[str, str], at: float, deadline: Deadline
+    ) -> tuple[str, Fields]:
         """What follows the query, and the header fields, of a request of now.
 
         *request*: its method, path, query and the length of its body; names of *headers* are in lower case. *at* is
@@ -122,9 +122,7 @@ class Access:
         return found.token, float(found.expires_on)
 
 
-def string_to_sign(
-    account: str, request: tuple[str, str, tuple[tuple[str, str], ...], int], headers: dict[str, str]
-) -> str:
+def string_to_sign(account: str, request: tuple[str, str, Fields, int], headers: dict[str, str]) -> str:
     """What the key of an account signs (Shared Key). The path is as it is sent, the query as it was before encoding."""
     method, path, query, length = request
     fields = {**headers, "content-length": str(length) if length else ""}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.objects import quoted
 from lockctl.names import printable
 from lockctl.stores.azblob.access import Access
 from lockctl.stores.azblob.address import Address, server_of
-from lockctl.wire.http import Clients
+from lockctl.wire.http import Clients, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
+    from lockctl.wire.http import Fields
 
-SKEW = 60.0  # seconds that our clock may be wrong; Azure refuses requests from 900 on
 NO_BLOB = "BlobNotFound"
 NOT_MET = ("ConditionNotMet", "TargetConditionNotMet", "BlobAlreadyExists")
 LEASED = ("LeaseIdMissing", "LeaseIdMismatchWithBlobOperation", "LeaseLost")
@@ -36,7 +34,6 @@ class Container:
         server, start = server_of(self._access.server, self.where, address.ca)
         self._start = f"{start}/{address.container}"
         self._clients = Clients(server)
-        self._ahead = 0.0  # the server's clock before ours, in seconds, where that is much
 
     def load(self) -> None:
         """Load what takes long, before the time of a lease is counted. Raises ``ConfigError``."""
@@ -48,7 +45,7 @@ class Container:
         name: str,
         deadline: Deadline,
         *,
-        query: tuple[tuple[str, str], ...] = (),
+        query: Fields = (),
         body: bytes = b"",
         headers: dict[str, str] | None = None,
     ) -> Response | None:
@@ -58,14 +55,12 @@ class Container:
         """
         path = f"{self._start}/{quoted(name, '/')}" if name else self._start
         for attempt in (1, 2):
-            at = clock.wall() + self._ahead
-            more, fields = self._access.signed((method, path, query, len(body)), headers or {}, at, deadline)
+            more, fields = self._access.signed(
+                (method, path, query, len(body)), headers or {}, self._clients.now(), deadline
+            )
             asked = "&".join([*(f"{key}={quoted(text)}" for key, text in query), *([more] if more else [])])
             target = f"{path}?{asked}" if asked else path
             answer = self._clients.request(method, target, deadline, body=body, headers=fields)
-            if answer.date is not None:
-                off = answer.date - clock.wall()
-                self._ahead = off if abs(off) > SKEW else 0.0
             if answer.status < 300:
                 return answer
             code = code_of(answer)

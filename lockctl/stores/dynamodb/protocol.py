@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from lockctl import clock, json_text
+from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import Url, absolute, endpoint, take_params
+from lockctl.url import Url, take_params
+from lockctl.value import replace
 from lockctl.wire.aws import Chain, Keys, signed
-from lockctl.wire.http import Clients
-from lockctl.wire.stream import Endpoint
-from lockctl.wire.tls_settings import TlsSettings
+from lockctl.wire.http import Clients, server_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ CREDENTIALS = (
     "UnrecognizedClientException",
 )
 DENIED = ("AccessDeniedException", "AccessDenied")
-SKEW = 60.0  # seconds that our clock may be wrong; Amazon refuses requests from 300 on
 USUAL_REGION = "us-east-1"  # of other servers, which have none
 PARAMETERS = {"region": "", "profile": "", "endpoint": "", "ca": "", "key": "key"}
 ACTIONS = "dynamodb:GetItem, dynamodb:UpdateItem, dynamodb:DeleteItem and dynamodb:Scan"
@@ -73,12 +71,11 @@ class Table:
         self.name, self.key = name, self._params["key"]
         self.where = f"dynamodb table {name}"
         if self._params["endpoint"]:
-            self._server(self._params["endpoint"])
+            server_of(SERVICE, self._params["endpoint"], "")
         self._keys = Keys(url.user, url.password) if url.user and url.password else None
         self._chain = Chain(self._params["profile"] or None, self._keys, SERVICE)
         self._clients: Clients | None = None
         self._region = ""
-        self._ahead = 0.0  # the server's clock before ours, in seconds, where that is much
 
     def load(self) -> None:
         """Load what takes long, before the time of a lease is counted. Raises ``ConfigError``."""
@@ -98,11 +95,8 @@ class Table:
                 "content-type": "application/x-amz-json-1.0",
                 "x-amz-target": f"{API}.{operation}",
             }
-            words = signed(("POST", "/", body), named, keys, (self._region, SERVICE), clock.wall() + self._ahead)
+            words = signed(("POST", "/", body), named, keys, (self._region, SERVICE), clients.now())
             answer = clients.request("POST", "/", deadline, body=body, headers=words)
-            if answer.date is not None:
-                off = answer.date - clock.wall()
-                self._ahead = off if abs(off) > SKEW else 0.0
             content = self._content(answer)
             if answer.status == 200:
                 break
@@ -127,17 +121,10 @@ class Table:
                 raise ConfigError(f"{self.where}: in which region? Say region=, or `aws configure`")
             server = f"https://{SERVICE}.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
         self._region = region or USUAL_REGION
-        self._clients = Clients(self._server(server))
+        found = server_of(SERVICE, server, self._params["ca"])
+        where = f"{self.where} at {printable(found.host)}:{found.port}"
+        self._clients = Clients(replace(found, where=where))
         return self._clients
-
-    def _server(self, text: str) -> Endpoint:
-        scheme, _, rest = text.partition("://")
-        if scheme not in ("http", "https") or not rest.rstrip("/") or "/" in rest.rstrip("/"):
-            raise ConfigError("dynamodb: endpoint is the URL of a server: http://HOST:PORT or https://HOST")
-        ca = self._params["ca"]
-        tls = TlsSettings(ca=absolute(ca) if ca else None) if scheme == "https" else None
-        host, port = endpoint(rest.rstrip("/"), 443 if tls else 80)
-        return Endpoint(f"{self.where} at {printable(host)}:{port}", host, port, tls=tls)
 
     def _content(self, answer: Response) -> dict[str, Any]:
         try:

@@ -2,8 +2,8 @@
 
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
-    "locks wire wire.deadline locks.native json_text wire.stream wire.answer wire.http wire.race"
-    " stores.etcd.connection stores.etcd.protocol wire.tls_settings stores.etcd.address stores.etcd.layout"
+    "locks wire wire.deadline locks.native json_text wire.stream wire.tls_settings wire.answer wire.http wire.race"
+    " stores.etcd.connection stores.etcd.protocol stores.etcd.address stores.etcd.layout"
     " stores.etcd.tokens stores.etcd.session stores.etcd.lock"
 )
 RECORDS = "stores.etcd.records"

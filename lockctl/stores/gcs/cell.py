@@ -10,8 +10,9 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells, capabilities, check_prefix, quoted
+from lockctl.locks.objects import ObjectCells, capabilities, check_prefix
 from lockctl.stores.gcs.protocol import PARAMETERS, Bucket
+from lockctl.wire.http import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,13 +17,10 @@ import warnings
 from lockctl import clock, json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import jittered, sleep
-from lockctl.locks.objects import quoted
 from lockctl.names import printable
-from lockctl.url import Url, absolute, endpoint, take_params
+from lockctl.url import Url, absolute, take_params
 from lockctl.wire.answer import Malformed, Response
-from lockctl.wire.http import Clients
-from lockctl.wire.stream import Endpoint
-from lockctl.wire.tls_settings import TlsSettings
+from lockctl.wire.http import Clients, quoted, server_of
 from lockctl.wire.token import Token
 
 TYPE_CHECKING = False
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.wire.deadline import Deadline
+    from lockctl.wire.http import Fields
 
 PARAMETERS = {"endpoint": "https://storage.googleapis.com", "credentials": "", "anonymous": "no", "ca": ""}
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
@@ -55,7 +53,7 @@ class Bucket:
         self.name = url.hosts[0]
         self.where = f"gcs://{printable(self.name)}"
         self.objects = f"/storage/v1/b/{self.name}/o"  # the path of all objects
-        self._clients = Clients(_server(params, self.where))
+        self._clients = Clients(server_of("gcs", params["endpoint"], params["ca"], self.where))
         self._needed = needed
         self._file = absolute(params["credentials"]) if params["credentials"] else None
         self._anonymous = params["anonymous"] == "yes"
@@ -77,13 +75,7 @@ class Bucket:
         warnings.filterwarnings("ignore", module=r"google\.auth")
 
     def ask(
-        self,
-        method: str,
-        target: str,
-        deadline: Deadline,
-        *,
-        body: bytes = b"",
-        headers: tuple[tuple[str, str], ...] = (),
+        self, method: str, target: str, deadline: Deadline, *, body: bytes = b"", headers: Fields = ()
     ) -> Response | None:
         """The answer to a request; with 404 there is no such object, with 429 an object is written too often.
 
@@ -129,7 +121,7 @@ class Bucket:
         return answer is not None and bool(self.usable(answer))
 
     def _change(
-        self, method: str, target: str, deadline: Deadline, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
+        self, method: str, target: str, deadline: Deadline, body: bytes = b"", headers: Fields = ()
     ) -> Response | None:
         """As :meth:`ask`, and again while the object is written too often."""
         while True:
@@ -163,7 +155,7 @@ class Bucket:
         """Close the connections; the next request opens one."""
         self._clients.close()
 
-    def _login(self, deadline: Deadline) -> tuple[tuple[str, str], ...]:
+    def _login(self, deadline: Deadline) -> Fields:
         return () if self._anonymous else (("Authorization", f"Bearer {self._token.now(deadline)}"),)
 
     def _renewed(self) -> tuple[str, float]:
@@ -218,16 +210,6 @@ class Bucket:
         if 300 <= status < 400:
             return ConfigError(f"{said}: the bucket is elsewhere: is endpoint= right?")
         return ConfigError(said)
-
-
-def _server(params: dict[str, str], where: str) -> Endpoint:
-    scheme, _, rest = params["endpoint"].partition("://")
-    rest = rest.rstrip("/")
-    if scheme not in ("http", "https") or not rest or "/" in rest:
-        raise ConfigError("gcs: endpoint is the URL of a server: http://HOST:PORT or https://HOST")
-    ca = absolute(params["ca"]) if params["ca"] else None
-    host, port = endpoint(rest, 443 if scheme == "https" else 80)
-    return Endpoint(where, host, port, tls=TlsSettings(ca=ca) if scheme == "https" else None)
 
 
 def _said(answer: Response) -> str:

@@ -8,7 +8,7 @@ import os
 from lockctl import clock, json_text
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.url import absolute, check_owner
+from lockctl.url import absolute, check_owner, endpoint
 from lockctl.value import Value
 from lockctl.wire.deadline import Deadline, bounded
 from lockctl.wire.stream import Endpoint
@@ -58,7 +58,7 @@ class Access:
                 tls_name=_text(cluster, "tls-server-name"),
                 insecure=cluster.get("insecure-skip-tls-verify") is True,
             )
-        self._place = _split(address, 443 if self._tls else 80)
+        self._place = endpoint(address, 443 if self._tls else 80)
         self._issued: Credentials | None = None
         self._fixed = Credentials(
             token=_text(user, "token"),
@@ -210,12 +210,6 @@ def _read(path: str, commanding: str = "") -> bytes:
 
 def _variable(name: str) -> str:
     return os.fsdecode(os.environb.get(name.encode(), b""))
-
-
-def _split(address: str, usual: int) -> tuple[str, int]:
-    from lockctl.url import endpoint
-
-    return endpoint(address, usual)
 
 
 def _text(section: Section, name: str) -> str | None:

@@ -7,7 +7,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.stores.kubernetes import access, layout
 from lockctl.url import Url, absolute, take_params
-from lockctl.wire.http import Client, Clients
+from lockctl.wire.http import Client, Clients, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Leases:
             going_on = (content.get("metadata") or {}).get("continue")
             if not going_on:
                 return
-            rest = f"&continue={quoted(str(going_on))}"
+            rest = f"&continue={quoted(str(going_on).encode('utf-8', 'replace').decode())}"
 
     def named(self, name: str, deadline: Deadline) -> tuple[Object | None, str]:
         """An object, and the version of the whole collection, from which a watch goes on."""
@@ -232,13 +232,3 @@ class Leases:
         if status == 403:
             return Refused(f"{said}: needed are {VERBS} for leases in the namespace: {reason}", status)
         return Refused(f"{said}: {reason}", status)
-
-
-def quoted(text: str) -> str:
-    """*text* as a part of a query."""
-    return "".join(
-        chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in text.encode("utf-8", "replace")
-    )
-
-
-_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.url import Url, endpoint, take_params
+from lockctl.url import Url, take_params
 from lockctl.value import Value
 from lockctl.wire.aws import Keys
-from lockctl.wire.stream import Endpoint
-from lockctl.wire.tls_settings import TlsSettings
+from lockctl.wire.http import server_of
 
 PARAMETERS = {"endpoint": "", "region": "", "profile": "", "ca": ""}
 USUAL_REGION = "us-east-1"  # of other servers, which have none
@@ -43,7 +42,7 @@ def from_url(url: Url, parameters: dict[str, str]) -> Address:
     if params["profile"] and url.user:
         raise ConfigError("s3: profile contradicts the access key in the URL")
     if params["endpoint"]:
-        server_of(params["endpoint"], "", None)
+        server_of("s3", params["endpoint"], "")
     return Address(
         bucket=url.hosts[0],
         path=url.path,
@@ -53,16 +52,6 @@ def from_url(url: Url, parameters: dict[str, str]) -> Address:
         ca=params["ca"],
         keys=Keys(url.user, url.password) if url.user and url.password else None,
     )
-
-
-def server_of(text: str, where: str, ca: str | None) -> Endpoint:
-    """The server that an endpoint names. Raises ``ConfigError``."""
-    scheme, _, rest = text.partition("://")
-    if scheme not in ("http", "https") or not rest.rstrip("/") or "/" in rest.rstrip("/"):
-        raise ConfigError("s3: endpoint is the URL of a server: http://HOST:PORT or https://HOST")
-    tls = TlsSettings(ca=ca or None) if scheme == "https" else None
-    host, port = endpoint(rest.rstrip("/"), 443 if tls else 80)
-    return Endpoint(where, host, port, tls=tls)
 
 
 def amazon(region: str, bucket: str) -> tuple[str, str]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of, quoted, unconditional
+from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of, unconditional
 from lockctl.stores.s3 import address as addresses
 from lockctl.stores.s3.protocol import Bucket
+from lockctl.wire.http import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.objects import between, quoted
+from lockctl.locks.objects import between
 from lockctl.names import printable
 from lockctl.stores.s3 import address as addresses
-from lockctl.url import absolute
 from lockctl.wire.aws import Chain, signed
-from lockctl.wire.http import Clients
+from lockctl.wire.http import Clients, quoted, server_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
 
-SKEW = 60.0  # seconds that our clock may be wrong; Amazon refuses requests from 900 on
 NO_KEY = "NoSuchKey"
 NOT_MET = ("PreconditionFailed", "ConditionalRequestConflict", "OperationAborted")
 LATER = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded")
@@ -38,7 +35,6 @@ class Bucket:
         self._clients: Clients | None = None
         self._start = ""  # of every path
         self._region = ""
-        self._ahead = 0.0  # the server's clock before ours, in seconds, where that is much
 
     def load(self) -> None:
         """Load what takes long, before the time of a lease is counted. Raises ``ConfigError``."""
@@ -63,12 +59,8 @@ class Bucket:
         for attempt in (1, 2):
             keys = self._chain.keys(deadline, self.where)
             fields = {"host": clients.host, **(headers or {})}
-            at = clock.wall() + self._ahead
-            words = signed((method, target, body), fields, keys, (self._region, "s3"), at)
+            words = signed((method, target, body), fields, keys, (self._region, "s3"), clients.now())
             answer = clients.request(method, target, deadline, body=body, headers=words)
-            if answer.date is not None:
-                off = answer.date - clock.wall()
-                self._ahead = off if abs(off) > SKEW else 0.0
             if answer.status < 300:
                 return answer
             code = code_of(answer)
@@ -100,8 +92,7 @@ class Bucket:
         else:
             server, self._start = addresses.amazon(self._region, wanted.bucket)
         self._region = self._region or addresses.USUAL_REGION
-        ca = absolute(wanted.ca) if wanted.ca else None
-        self._clients = Clients(addresses.server_of(server, self.where, ca))
+        self._clients = Clients(server_of("s3", server, wanted.ca, self.where))
         return self._clients
 
     def _found_region(self) -> str:

@@ -15,10 +15,10 @@ from botocore.credentials import Credentials
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.objects import quoted
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from lockctl.wire.aws import Keys, signed
+from lockctl.wire.http import quoted
 from tests.contract.harness import LIMIT, claim, take
 from tests.servers.http_proxy import HttpProxy, without_conditions
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import ConfigError
-from lockctl.locks.objects import quoted
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
+from lockctl.wire.http import quoted
 from tests.contract.harness import LIMIT, claim, take
 from tests.servers.moto import Moto
 
