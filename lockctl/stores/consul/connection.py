@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 RENEW = "/v1/session/renew/"
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
+FULL = "more connections from this address than the agent's limits.http_max_conns_per_client (200 unless changed)"
+
+
+class Forbidden(ConfigError):
+    """The token does not allow it, or is not known."""
 
 
 class Connection:
@@ -58,17 +63,11 @@ class Connection:
             except Closed as failure:
                 if self._last is not None:
                     raise
-                from lockctl.stores.consul.errors import FULL
-
                 raise Closed(f"{failure}: {FULL}, or a port for TLS (consuls://)") from None
             try:
                 for (_, path, _, _), answer in zip(requests[:needed], answers[:needed], strict=True):
                     self._check(path, answer)
-            except ConfigError as refusal:
-                from lockctl.stores.consul.errors import Forbidden
-
-                if not isinstance(refusal, Forbidden):
-                    raise
+            except Forbidden:
                 token = password_now(self._settings.token, deadline)
                 if token == self._token:
                     raise
@@ -120,21 +119,31 @@ class Connection:
 
     def strange(self, answer: Response) -> BackendUnavailable:
         """The error for an answer that means nothing to us."""
-        from lockctl.stores.consul.errors import strange
+        said = self._said(answer)
+        if b"Missing node registration" in answer.body and self._settings.query:
+            said += ": a session needs a node of its datacenter: ask an agent there instead of saying dc="
+        if answer.status == 429:
+            said += f": {FULL}"
+        doubt = "; is this address a Consul server's?" if answer.status == 404 else ""
+        return BackendUnavailable(f"{self.where}: status {answer.status}: {said}{doubt}")
 
-        return strange(self.where, answer, self._said(answer), self._settings.query)
-
-    def forbidden(self, answer: Response) -> ConfigError:
+    def forbidden(self, answer: Response) -> Forbidden:
         """The error for an answer that says that we may not."""
-        from lockctl.stores.consul.errors import forbidden
-
-        needed, anonymous = self.rights.format(prefix=self.prefix), self._settings.token is None
-        return forbidden(self.where, answer, self._said(answer), needed, anonymous=anonymous)
+        if b"ACL not found" in answer.body:
+            return Forbidden(f"{self.where}: the token is not known there")
+        needed = self.rights.format(prefix=self.prefix)
+        if self._settings.token is None:
+            return Forbidden(f"{self.where}: a token is needed (token_file=FILE) that has {needed}")
+        return Forbidden(f"{self.where}: {self._said(answer)}: the token needs {needed}")
 
     def _mistaken(self, answer: Response) -> ConfigError:
-        from lockctl.stores.consul.errors import mistaken
-
-        return mistaken(self.where, answer, self._said(answer))
+        """The error for an answer that says that what we ask cannot be."""
+        said = self._said(answer)
+        if b"Invalid Session TTL" in answer.body:
+            said = f"{_limits(said)}: change --ttl (or session_ttl_min in the servers' configuration)"
+        elif b"HTTPS server" in answer.body:
+            said = "it speaks TLS: use consuls://"
+        return ConfigError(f"{self.where}: {said}")
 
     def _said(self, answer: Response) -> str:
         said = answer.excerpt() or "no reason given"
@@ -143,3 +152,9 @@ class Connection:
 
 def _headers(token: str | None) -> tuple[tuple[str, str], ...]:
     return (("X-Consul-Token", token),) if token else ()
+
+
+def _limits(said: str) -> str:
+    """``must be between [10s=24h0m0s]`` in words."""
+    shortest, _, longest = said.partition("[")[2].partition("]")[0].partition("=")
+    return f"the ttl must be from {shortest} to {longest}" if longest else said

@@ -169,9 +169,7 @@ class Connections:
         except BackendUnavailable:
             content = None
         if not isinstance(content, dict):
-            from lockctl.stores.etcd.errors import not_a_gateway
-
-            raise not_a_gateway(member.where, response)
+            raise _not_a_gateway(member.where, response)
         if response.status != 200 or "error" in content:
             raise _problem(member.where, content, self._user)
         inner = content.get("result", content)  # of a stream of answers, which here has one
@@ -183,6 +181,21 @@ class Connections:
 
 def _posts(requests: Requests) -> Posts:
     return tuple([("POST", path, json_text.render(request).encode()) for path, request in requests])
+
+
+def _not_a_gateway(where: str, response: Response) -> BackendUnavailable | ConfigError:
+    """The error for an answer that is none of etcd's gateway, which names the cause, as far as it can be told."""
+    if response.status == 404:
+        return ConfigError(
+            f"{where}: no JSON gateway at /v3: etcd must be 3.4 or later, and when it is started with"
+            " --config-file, that file needs enable-grpc-gateway: true"
+        )
+    if b"CommonName" in response.body:
+        return ConfigError(
+            f"{where}: etcd's gateway does not take a client certificate with a name (CN) while authentication"
+            " is on: use a certificate without CN, and a user and its password"
+        )
+    return BackendUnavailable(f"{where}: not etcd's answer: HTTP status {response.status}: {response.excerpt()}")
 
 
 def _problem(where: str, content: dict[str, Any], user: str | None) -> Exception:

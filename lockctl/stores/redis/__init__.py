@@ -2,8 +2,7 @@
 
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
-    "locks wire wire.deadline locks.native stores.redis.entry stores.redis.scripts stores.redis.layout"
-    " wire.tls_settings wire.stream stores.redis.address stores.redis.errors wire.resp stores.redis.session"
-    " stores.redis.lock"
+    "locks wire wire.deadline locks.native stores.redis.layout stores.redis.scripts wire.tls_settings wire.stream"
+    " stores.redis.address stores.redis.errors wire.resp stores.redis.session stores.redis.lock"
 )
 RECORDS = "stores.redis.records"

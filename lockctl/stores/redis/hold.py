@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.clock import wall
-from lockctl.stores.redis import entry
+from lockctl.stores.redis import layout
 from lockctl.stores.redis.scripts import script
 
 TYPE_CHECKING = False
@@ -44,4 +44,4 @@ def keep(
 ) -> bool:
     """Keep the lock of *grant* for *kept* milliseconds; whether it was still that grant's. Safe to repeat."""
     words: Words = [grant.claim.owner, grant.token, kept, document, refuse_for]
-    return bool(entry.answer(session.run(HOLD, keys, words, until), session.where, 1)[0] == 1)
+    return bool(layout.answer(session.run(HOLD, keys, words, until), session.where, 1)[0] == 1)

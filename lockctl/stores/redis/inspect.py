@@ -5,9 +5,7 @@ from __future__ import annotations
 from lockctl import documents, history
 from lockctl.locks.inspect import lock_info, matching
 from lockctl.model import EXCLUSIVE, Holder, LockInfo
-from lockctl.stores.redis import entry
-from lockctl.stores.redis import layout as names
-from lockctl.stores.redis.entry import Seen
+from lockctl.stores.redis import layout
 from lockctl.stores.redis.scripts import READ, script
 from lockctl.wire.stream import in_parts
 
@@ -73,7 +71,7 @@ def list_locks(session: Session, pattern: str, deadline: Deadline) -> Iterator[L
             yield shown("redis", session.prefix + name, name, seen)
 
 
-def names_of(session: Session, pattern: str, deadline: Deadline, words: tuple[str, ...] = names.SHOWN_BY) -> list[str]:
+def names_of(session: Session, pattern: str, deadline: Deadline, words: tuple[str, ...] = layout.SHOWN_BY) -> list[str]:
     """The names that match a glob, in order, of all locks that are held, waited for, or have one of these companions.
 
     By default: that were ever held.
@@ -82,13 +80,13 @@ def names_of(session: Session, pattern: str, deadline: Deadline, words: tuple[st
     cursor: bytes = b"0"
     while True:
         reply = session.call(
-            "SCAN", cursor, "MATCH", names.match_all(session.prefix), "COUNT", SCANNED, deadline=deadline
+            "SCAN", cursor, "MATCH", layout.match_all(session.prefix), "COUNT", SCANNED, deadline=deadline
         )
-        following, keys = entry.answer(reply, session.where, 2)
+        following, keys = layout.answer(reply, session.where, 2)
         if not isinstance(following, bytes) or not isinstance(keys, list):
-            raise entry.no_answer(session.where)
+            raise layout.no_answer(session.where)
         for key in keys:
-            name = names.name_in(key, session.prefix, words) if isinstance(key, bytes) else None
+            name = layout.name_in(key, session.prefix, words) if isinstance(key, bytes) else None
             if name is not None:
                 found.add(name)
         cursor = following
@@ -99,14 +97,14 @@ def names_of(session: Session, pattern: str, deadline: Deadline, words: tuple[st
 
 def read_locks(
     session: Session, wanted: Iterable[str], deadline: Deadline, *, with_run: bool = False, with_waiters: bool = True
-) -> list[Seen]:
+) -> list[layout.Seen]:
     """What the server says about some locks, in the order of their names as given; with their last runs if asked."""
     words: Words = [] if with_waiters else [NO_WAITERS]
     calls: list[tuple[tuple[str, ...], Words]] = []
     for name in wanted:
-        keys = names.keys_of(session.prefix, name)
-        calls.append(((*keys, names.remembered(session.prefix, name, names.RUNS)) if with_run else keys, words))
-    found: list[Seen] = []
+        keys = layout.keys_of(session.prefix, name)
+        calls.append(((*keys, layout.remembered(session.prefix, name, layout.RUNS)) if with_run else keys, words))
+    found: list[layout.Seen] = []
     for start in range(0, len(calls), INSPECTED):
         piece = calls[start : start + INSPECTED]
         replies = in_parts(lambda some: session.run_many(INSPECT, some, deadline), piece)
@@ -114,41 +112,41 @@ def read_locks(
     return found
 
 
-def looking(session: Session, name: str, deadline: Deadline) -> Steps[Seen]:
+def looking(session: Session, name: str, deadline: Deadline) -> Steps[layout.Seen]:
     """The steps of reading one lock without its waiters, see ``Deadline.drive``."""
     (reply,), _ = yield from session.running(
-        INSPECT, [(names.keys_of(session.prefix, name), [NO_WAITERS])], [], deadline
+        INSPECT, [(layout.keys_of(session.prefix, name), [NO_WAITERS])], [], deadline
     )
     return _seen(reply, session.where)
 
 
-def _seen(reply: Reply, where: str) -> Seen:
+def _seen(reply: Reply, where: str) -> layout.Seen:
     """The answer of ``INSPECT``; raises ``BackendUnavailable`` if it is none."""
-    value, left, waiting, run, kind, sharing = entry.answer(reply, where, 6)
+    value, left, waiting, run, kind, sharing = layout.answer(reply, where, 6)
     texts = all(text is None or isinstance(text, bytes) for text in (value, run, kind))
     if not texts or not isinstance(left, int) or not isinstance(waiting, list) or not isinstance(sharing, list):
-        raise entry.no_answer(where)
+        raise layout.no_answer(where)
     waiters = []
     for text in waiting:
         document = documents.read(text if isinstance(text, bytes) else None)
         if document is not None:
             waiters.append(documents.waiter(document))
     sharers = sorted((_sharer(each, kind, where) for each in sharing), key=lambda holder: holder.token or 0)
-    return Seen(value, left / 1000 if left >= 0 else None, tuple(waiters), run, kind, tuple(sharers))
+    return layout.Seen(value, left / 1000 if left >= 0 else None, tuple(waiters), run, kind, tuple(sharers))
 
 
 def _sharer(said: Reply, kind: bytes | None, where: str) -> Holder:
     """One of several holders; of one whose document cannot be read, what the server itself knows."""
-    owner, left, text = entry.answer(said, where, 3)
+    owner, left, text = layout.answer(said, where, 3)
     if not isinstance(owner, bytes) or not isinstance(left, int) or not isinstance(text, bytes):
-        raise entry.no_answer(where)
-    found = entry.read(owner + b"|" + text)
+        raise layout.no_answer(where)
+    found = layout.read(owner + b"|" + text)
     mode = (kind or b"").partition(b"|")[0].decode("ascii", "replace")
     document = {**(found.document if found else {}), "owner": owner.decode("utf-8", "replace"), "mode": mode}
     return documents.holder(document, token=found.token if found else None, expires_in=left / 1000)
 
 
-def holders(seen: Seen) -> tuple[Holder, ...]:
+def holders(seen: layout.Seen) -> tuple[Holder, ...]:
     """Who holds the lock."""
     if seen.value is None:
         return ()
@@ -158,12 +156,12 @@ def holders(seen: Seen) -> tuple[Holder, ...]:
     if found is None:
         return (documents.foreign_holder(expires_in=seen.left),)
     document = {**found.document, "mode": EXCLUSIVE}  # that of the key, whatever is written in it
-    if not seen.value.startswith(entry.ENDED):
+    if not seen.value.startswith(layout.ENDED):
         document.pop("ended_at", None)
     return (documents.holder(document, token=found.token, expires_in=seen.left),)
 
 
-def shown(scheme: str, key: str, name: str, seen: Seen) -> LockInfo:
+def shown(scheme: str, key: str, name: str, seen: layout.Seen) -> LockInfo:
     """One lock as an operator sees it."""
-    slots, last_run = entry.slots_of(seen.kind), history.read(seen.last_run)
+    slots, last_run = layout.slots_of(seen.kind), history.read(seen.last_run)
     return lock_info(scheme, "durable-storage", name, key, holders(seen), seen.waiters, slots=slots, last_run=last_run)

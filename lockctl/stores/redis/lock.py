@@ -13,9 +13,8 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevo
 from lockctl.locks.native import NativeBackend
 from lockctl.model import EXCLUSIVE, Capabilities, Claim, Grant, Run
 from lockctl.names import printable
-from lockctl.stores.redis import entry, scripts
+from lockctl.stores.redis import layout, scripts
 from lockctl.stores.redis.address import SENTINEL_PARAMETERS, TCP_PARAMETERS, UNIX_PARAMETERS, Address, from_url
-from lockctl.stores.redis.layout import keys_of
 from lockctl.stores.redis.session import Session
 from lockctl.wire.deadline import Deadline
 from lockctl.wire.resp import ReplyError
@@ -69,7 +68,7 @@ class RedisBackend(NativeBackend):
 
     def _take(self, claim: Claim, deadline: Deadline) -> Grant | None:
         """One round trip, also on a new connection."""
-        keys = keys_of(self._prefix, claim.name, claim.owner)
+        keys = layout.keys_of(self._prefix, claim.name, claim.owner)
         ttl, where = milliseconds(claim.ttl), self._session.where
         script = scripts.ACQUIRE
         if claim.mode == EXCLUSIVE:
@@ -83,7 +82,7 @@ class RedisBackend(NativeBackend):
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
-        granted, text, more = entry.answer(reply, where, 3)
+        granted, text, more = layout.answer(reply, where, 3)
         if granted != 1:
             if more or claim.mode != EXCLUSIVE:
                 from lockctl.stores.redis import share
@@ -92,23 +91,23 @@ class RedisBackend(NativeBackend):
             return None
         if self._queue is not None:
             self._queue.close()
-        token, at = entry.token(text, where), entry.seconds(more, where)
+        token, at = layout.token(text, where), layout.seconds(more, where)
         return Grant(claim, token, self._address.domain, keys[0], claim.ttl, at)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         """See ``Backend``."""
         claim = grant.claim
         script = scripts.RENEW
-        words: Words = [entry.beginning(claim.owner, grant.token), milliseconds(grant.ttl)]
+        words: Words = [layout.beginning(claim.owner, grant.token), milliseconds(grant.ttl)]
         if claim.mode != EXCLUSIVE:
             from lockctl.stores.redis import share
 
             script, words = share.renewing(grant, milliseconds(grant.ttl))
         try:
-            reply = self._session.run(script, keys_of(self._prefix, claim.name), words, Deadline(timeout))
+            reply = self._session.run(script, layout.keys_of(self._prefix, claim.name), words, Deadline(timeout))
         except ConfigError as refused:
             raise BackendUnavailable(str(refused)) from None  # not known: the job lives on until its deadline
-        kept, more = entry.answer(reply, self._session.where, 2)
+        kept, more = layout.answer(reply, self._session.where, 2)
         if kept == 0:
             raise LeaseLost(f"{printable(grant.key)} {'was taken by another' if more else 'ran out or was deleted'}")
         asked = documents.read_revocation(more if isinstance(more, bytes) else None, claim.owner)
@@ -124,7 +123,7 @@ class RedisBackend(NativeBackend):
         from lockctl.stores.redis.hold import document_of, keep
 
         claim, document = grant.claim, document_of(grant, {})
-        keys = keys_of(self._prefix, claim.name, claim.owner)
+        keys = layout.keys_of(self._prefix, claim.name, claim.owner)
         refuse_for, until = self._refuse_for(claim), Deadline(timeout)
         keep(self._session, keys, grant, document, milliseconds(hold), refuse_for, until)
         self._doubted.discard(claim.owner)
@@ -153,7 +152,7 @@ class RedisBackend(NativeBackend):
             from lockctl.stores.redis import share
 
             script, words = share.leaving(claim, self._refuse_for(claim))
-        keys = keys_of(self._prefix, claim.name, claim.owner)
+        keys = layout.keys_of(self._prefix, claim.name, claim.owner)
         replies = self._session.run_before(script, [(keys, words)], [*then], Deadline(timeout))
         self._doubted.discard(claim.owner)
         return replies

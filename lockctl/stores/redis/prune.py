@@ -7,8 +7,7 @@ says when that was, and nothing more is stored.
 from __future__ import annotations
 
 from lockctl import history
-from lockctl.stores.redis import entry, inspect
-from lockctl.stores.redis import layout as names
+from lockctl.stores.redis import inspect, layout
 from lockctl.stores.redis.scripts import FENCE_KEPT, script
 
 TYPE_CHECKING = False
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from lockctl.stores.redis.session import Session, Words
     from lockctl.wire.deadline import Deadline
 
-WORDS = (names.RUNS, names.REFUSED, names.SUCCESS)  # after the keys of the lock itself
-FOUND_BY = (*names.SHOWN_BY, *WORDS)
+WORDS = (layout.RUNS, layout.REFUSED, layout.SUCCESS)  # after the keys of the lock itself
+FOUND_BY = (*layout.SHOWN_BY, *WORDS)
 
 # A counter without an end is from an older lockctl, or far ahead of the clock: it says itself when it was raised.
 _LAST_USE = f"""
@@ -76,8 +75,8 @@ def last_uses(session: Session, pattern: str, deadline: Deadline) -> dict[str, t
         piece = found[start : start + inspect.INSPECTED]
         calls: list[tuple[tuple[str, ...], Words]] = [(_keys(session.prefix, name), []) for name in piece]
         for name, reply in zip(piece, session.run_many(UNUSED, calls, deadline), strict=True):
-            said = entry.answer(reply, session.where, 0) if not reply else entry.answer(reply, session.where, 2)
-            at, ago = (entry.token(text, session.where) / 1000 for text in said) if said else (None, None)
+            said = layout.answer(reply, session.where, 0) if not reply else layout.answer(reply, session.where, 2)
+            at, ago = (layout.token(text, session.where) / 1000 for text in said) if said else (None, None)
             uses[name] = None if at is None or ago is None else (at, ago)
     return uses
 
@@ -85,8 +84,8 @@ def last_uses(session: Session, pattern: str, deadline: Deadline) -> dict[str, t
 def forget(session: Session, name: str, older_than: float, deadline: Deadline) -> bool:
     """See ``Backend``. Without its counter, the server's clock alone keeps the tokens in their order."""
     reply = session.run(FORGET, _keys(session.prefix, name), [int(older_than * 1000 + 0.999)], deadline)
-    return bool(entry.answer(reply, session.where, 1)[0] == 1)
+    return bool(layout.answer(reply, session.where, 1)[0] == 1)
 
 
 def _keys(prefix: str, name: str) -> tuple[str, ...]:
-    return (*names.keys_of(prefix, name), *(names.remembered(prefix, name, word) for word in WORDS))
+    return (*layout.keys_of(prefix, name), *(layout.remembered(prefix, name, word) for word in WORDS))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lockctl import documents, history
-from lockctl.stores.redis import entry
-from lockctl.stores.redis.layout import REFUSED, RUNS, SUCCESS, remembered
+from lockctl.stores.redis.layout import REFUSED, RUNS, SUCCESS, no_answer, remembered
 from lockctl.stores.redis.scripts import named
 
 TYPE_CHECKING = False
@@ -68,5 +67,5 @@ def runs(session: Session, name: str, deadline: Deadline) -> list[bytes]:
     keys = [remembered(session.prefix, name, word) for word in (RUNS, REFUSED)]
     replies = session.calls([("LRANGE", key, 0, history.KEPT - 1) for key in keys], deadline)
     if not all(isinstance(reply, list) for reply in replies):
-        raise entry.no_answer(session.where)
+        raise no_answer(session.where)
     return [text for reply in replies for text in reply if isinstance(text, bytes)]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.locks.irrevocable import another_program, only_a_hold
 from lockctl.model import SHARED, SLOT, Holder, Revocation
-from lockctl.stores.redis import entry
+from lockctl.stores.redis import layout
 from lockctl.stores.redis.inspect import read_locks
-from lockctl.stores.redis.layout import keys_of
 from lockctl.stores.redis.scripts import QUEUE_KEPT, script
 
 TYPE_CHECKING = False
@@ -43,7 +42,7 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
     if seen.ended_at is not None and not wanted.now:
         raise only_a_hold(name)
     if seen.owner is not None and seen.token is not None:
-        expected = entry.beginning(seen.owner, seen.token).encode()
+        expected = layout.beginning(seen.owner, seen.token).encode()
         return _ask(session, name, seen, expected, wanted, deadline)
     (present,) = read_locks(session, [name], deadline)
     if present.value is None or present.record is not None:
@@ -61,7 +60,7 @@ def _ask(
     floor = (seen.token or 0) + 1
     document = documents.describe_revocation(seen.owner or "", wanted.by, wanted.reason)
     words: Words = [expected, int(foreign), int(wanted.now), document, floor]
-    reply = session.run(REVOKE, keys_of(session.prefix, name), words, deadline)
-    if entry.answer(reply, session.where, 1)[0] != 1:
+    reply = session.run(REVOKE, layout.keys_of(session.prefix, name), words, deadline)
+    if layout.answer(reply, session.where, 1)[0] != 1:
         return None
-    return entry.token(entry.answer(reply, session.where, 2)[1], session.where) if wanted.now else floor
+    return layout.token(layout.answer(reply, session.where, 2)[1], session.where) if wanted.now else floor

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.errors import ConfigError
-from lockctl.stores.redis import entry, share_scripts
-from lockctl.stores.redis.layout import keys_of
+from lockctl.stores.redis import layout, share_scripts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +24,9 @@ def kind(claim: Claim) -> str:
 def refuse_disagreement(key: str, value: object, holders: object, claim: Claim) -> None:
     """Raise ``ConfigError`` if those who hold the lock, by value or kind, say another number of slots than *claim*."""
     if holders:
-        theirs = entry.slots_of(holders)
+        theirs = layout.slots_of(holders)
     else:
-        found = entry.read(value if isinstance(value, bytes) else None)
+        found = layout.read(value if isinstance(value, bytes) else None)
         if found is None:
             return
         theirs = documents.slots(found.document)
@@ -61,8 +60,8 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
     """See ``Backend.revoke``, for one of several holders."""
     owner, token = seen.owner or "", "" if seen.token is None else seen.token
     words: Words = [owner, token, int(wanted.now), documents.describe_revocation(owner, wanted.by, wanted.reason)]
-    reply = session.run(share_scripts.REVOKE, keys_of(session.prefix, name), words, deadline)
-    if entry.answer(reply, session.where, 1)[0] != 1:
+    reply = session.run(share_scripts.REVOKE, layout.keys_of(session.prefix, name), words, deadline)
+    if layout.answer(reply, session.where, 1)[0] != 1:
         return None
-    floor = entry.token(entry.answer(reply, session.where, 2)[1], session.where)
+    floor = layout.token(layout.answer(reply, session.where, 2)[1], session.where)
     return floor if wanted.now else (seen.token or 0) + 1

@@ -15,8 +15,7 @@ from lockctl import documents
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, RequestInterrupted
 from lockctl.model import EXCLUSIVE, Claim
-from lockctl.stores.redis import entry
-from lockctl.stores.redis import layout as names
+from lockctl.stores.redis import layout
 from lockctl.stores.redis.scripts import TAKE_PLACE, script
 from lockctl.wire.deadline import READABLE, Deadline
 from lockctl.wire.resp import Connection, ReplyError
@@ -81,7 +80,7 @@ class Queue:
         if self._channel is not None and self._owner == claim.owner:
             return
         self.close()
-        channel = names.wake_channel(self._session.prefix + claim.name, claim.owner)
+        channel = layout.wake_channel(self._session.prefix + claim.name, claim.owner)
         connection, (reply,) = self._session.open([("SUBSCRIBE", channel)], deadline)
         if isinstance(reply, ReplyError):
             connection.close()  # not permitted: looking every second serves, too
@@ -91,7 +90,7 @@ class Queue:
     def _refresh(self, claim: Claim, deadline: Deadline) -> float:
         life = min(LIFE_PER_TTL * claim.ttl, LONGEST_LIFE)
         document = documents.describe(claim, {"since": wall()}, ROOM)
-        keys = names.keys_of(self._session.prefix, claim.name, claim.owner)
+        keys = layout.keys_of(self._session.prefix, claim.name, claim.owner)
         script = JOIN
         words: Words = [claim.owner, int(life * 1000), document]
         if claim.mode != EXCLUSIVE:
@@ -99,9 +98,9 @@ class Queue:
 
             script, words = share.joining(claim, int(life * 1000), document)
         reply = self._session.run(script, keys, words, deadline)
-        turn, before, left = entry.answer(reply, self._session.where, 3)
+        turn, before, left = layout.answer(reply, self._session.where, 3)
         if not all(isinstance(each, int) for each in (turn, before, left)):
-            raise entry.no_answer(self._session.where)
+            raise layout.no_answer(self._session.where)
         self.is_first = before == 0
         if turn:
             return 0.0

@@ -2,8 +2,8 @@
 
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
-    "locks wire wire.deadline locks.native stores.redis stores.redis.entry stores.redis.scripts stores.redis.layout"
-    " wire.tls_settings wire.stream stores.redis.address stores.redis.errors wire.resp stores.redis.session"
-    " stores.redis.lock wire.race stores.redlock.rounds stores.redlock.nodes stores.redlock.tally stores.redlock.lock"
+    "locks wire wire.deadline locks.native stores.redis stores.redis.layout stores.redis.scripts wire.tls_settings"
+    " wire.stream stores.redis.address stores.redis.errors wire.resp stores.redis.session stores.redis.lock wire.race"
+    " stores.redlock.rounds stores.redlock.nodes stores.redlock.tally stores.redlock.lock"
 )
 RECORDS = "stores.redis.records stores.redlock.records"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lockctl.errors import LockctlError
     from lockctl.model import LockInfo
-    from lockctl.stores.redis.entry import Seen
+    from lockctl.stores.redis.layout import Seen
     from lockctl.stores.redlock.nodes import Node
     from lockctl.stores.redlock.tally import Majority
     from lockctl.wire.deadline import Deadline

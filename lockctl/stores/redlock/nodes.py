@@ -7,8 +7,7 @@ import _thread
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.names import remainder
 from lockctl.stores.redis import address as addresses
-from lockctl.stores.redis import entry, scripts
-from lockctl.stores.redis.layout import keys_of
+from lockctl.stores.redis import layout, scripts
 from lockctl.stores.redis.lock import milliseconds
 from lockctl.stores.redis.session import Session
 from lockctl.stores.redlock.rounds import PATIENCE
@@ -90,20 +89,20 @@ class Node:
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
-        granted, text, at = entry.answer(reply, self.where, 3)
+        granted, text, at = layout.answer(reply, self.where, 3)
         if granted == 1:
-            return Attempt(entry.token(text, self.where), entry.seconds(at, self.where), b"")
+            return Attempt(layout.token(text, self.where), layout.seconds(at, self.where), b"")
         return Attempt(None, 0.0, text if isinstance(text, bytes) else b"")
 
     def confirm(self, claim: Claim, mine: int, token: int, deadline: Deadline) -> Steps[bool]:
         """Whether the node keeps *token* for the lock that it gave with its own token *mine*."""
-        words: Words = [entry.beginning(claim.owner, mine), f"{claim.owner}|", token]
+        words: Words = [layout.beginning(claim.owner, mine), f"{claim.owner}|", token]
         return self._is_yes((yield from self._run(scripts.CONFIRM, claim, words, deadline)))
 
     def renew(self, claim: Claim, token: int, ttl: int, deadline: Deadline) -> Steps[tuple[bool, bytes]]:
         """Whether the lock is still this grant's here, and a revocation of it or empty."""
-        reply = yield from self._run(scripts.RENEW, claim, [entry.beginning(claim.owner, token), ttl], deadline)
-        kept, text = entry.answer(reply, self.where, 2)
+        reply = yield from self._run(scripts.RENEW, claim, [layout.beginning(claim.owner, token), ttl], deadline)
+        kept, text = layout.answer(reply, self.where, 2)
         text = text if isinstance(text, bytes) else b""
         could = kept != 1 and (not text or text.startswith(f"{claim.owner}|".encode()))
         self.lacks = claim.owner if could else None
@@ -135,7 +134,7 @@ class Node:
         if not owed and not then:
             return True
         calls: Calls = [
-            (keys_of(self._prefix, name, owner), [owner, ttl if owner in self._doubted else 0])
+            (layout.keys_of(self._prefix, name, owner), [owner, ttl if owner in self._doubted else 0])
             for owner, (name, ttl) in owed
         ]
         _, replies = yield from self.session.running(scripts.LEAVE, calls, [*then], deadline)
@@ -149,7 +148,7 @@ class Node:
         from lockctl.stores.redis.hold import keep
 
         claim = grant.claim
-        keys = keys_of(self._prefix, claim.name, claim.owner)
+        keys = layout.keys_of(self._prefix, claim.name, claim.owner)
         refuse_for = ttl if claim.owner in self._doubted else 0
         said = keep(self.session, keys, grant, document, kept, refuse_for, deadline)
         self._doubted.discard(claim.owner)
@@ -180,12 +179,12 @@ class Node:
         self.alone(self.session.close, PATIENCE)
 
     def _run(self, script: Script, claim: Claim, words: Words, deadline: Deadline) -> Steps[Reply]:
-        keys = keys_of(self._prefix, claim.name, claim.owner)
+        keys = layout.keys_of(self._prefix, claim.name, claim.owner)
         (reply,), _ = yield from self.session.running(script, [(keys, words)], [], deadline)
         return reply
 
     def _is_yes(self, reply: Reply) -> bool:
-        return bool(entry.answer(reply, self.where, 1)[0] == 1)
+        return bool(layout.answer(reply, self.where, 1)[0] == 1)
 
 
 def join(nodes: list[Node], grant: Grant, wanted: dict[str, bytes], deadline: Deadline) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
 from lockctl.names import printable
-from lockctl.stores.redis import entry
-from lockctl.stores.redis.entry import ENDED, Record, Seen
+from lockctl.stores.redis import layout
+from lockctl.stores.redis.layout import ENDED, Record, Seen
 from lockctl.stores.redlock.rounds import PATIENCE, ask_all, blocking
 from lockctl.value import Value
 
@@ -106,7 +106,7 @@ def check_renewed(answers: Sequence[tuple[bool, bytes] | LockctlError | None], g
 def check_same_nodes(answers: Sequence[Attempt | LockctlError | None], claim: Claim, identity: str) -> None:
     """Raise ``ConfigError`` if who holds the lock names other nodes than *identity*."""
     for answer in usable(answers):
-        found = entry.read(answer.value)
+        found = layout.read(answer.value)
         other = documents.text(found.document.get("nodes")) if found else None
         if other is not None and other != identity:
             raise ConfigError(

@@ -19,7 +19,7 @@ from lockctl.stores.redlock.rounds import ask_all
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Claim
-    from lockctl.stores.redis.entry import Seen
+    from lockctl.stores.redis.layout import Seen
     from lockctl.stores.redlock.nodes import Node
     from lockctl.stores.redlock.tally import Majority
     from lockctl.wire.deadline import Deadline, Steps
