@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lockctl.cli.output import data_stream
 from lockctl.cli.parameters import BackendWord, LockWord, TextType, Words
+from lockctl.errors import UsageError
 from lockctl.settings import BY_NAME, FLAG, REPEATED, SETTINGS, SIGNAL, Setting
 from lockctl.supervise.signals import NAMES
 
@@ -98,3 +100,15 @@ def _type(setting: Setting) -> TextType | click.Path:
     if setting.kind == "file":
         return click.Path()
     return {"lock": LockWord(), "backend": BackendWord()}.get(setting.name, click.STRING)
+
+
+def ask_person(alone: str, shown: str, question: str) -> bool:
+    """Whether the answer to *question* is yes. Above it stands *shown*, in the refusal *alone*.
+
+    Raises ``UsageError`` without a terminal. Not by ``click.confirm``: with click 8.1 it puts a blank on stdout.
+    """
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{alone}; --yes is required without a terminal")
+    sys.stderr.write(f"{shown}\n{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

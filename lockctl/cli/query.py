@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,7 @@ from lockctl.cli.rows import holder_place
 from lockctl.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lockctl.errors import LockctlError
     from lockctl.model import LockInfo
@@ -37,6 +38,9 @@ SORTS: dict[str, Callable[[LockInfo], Any]] = {
     ),
     "waiters": lambda lock: -len(lock.waiters or ()),
 }
+# of YAML, as it is: letters first, so that it is neither a number nor a date; no colon, so that it is not a mapping
+PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9/._+@-]*\Z")
+WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}  # that are values of another type
 
 
 class Query(Value):
@@ -115,8 +119,6 @@ def print_documents(form: str, documents: Iterable[dict[str, Any]]) -> None:
     if form == "json":
         print_data(json_array(json.dumps(document, indent=2) for document in documents))
     elif form == "yaml":
-        from lockctl.cli.yaml_text import to_yaml
-
         print_data(to_yaml(list(documents)))
     else:
         print_data("\n".join(document["name"] for document in documents))
@@ -133,3 +135,45 @@ def say_failures(failed: Sequence[tuple[Place, LockctlError]]) -> int:
     for where, failure in failed:
         talk("error", f"{where.label}: {failure}")
     return exit_status.of_error(failed[0][1]) if failed else exit_status.OK
+
+
+def to_yaml(document: object) -> str:
+    """One document, a mapping or a sequence, with a newline at its end."""
+    return "\n".join(_block(document)) + "\n"
+
+
+def _block(value: object) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for key, content in value.items():
+            yield from _entry(f"{_scalar(key)}:", content)
+    elif isinstance(value, list) and value:
+        for content in value:
+            lines = list(_block(content))
+            yield f"- {lines[0]}"
+            yield from ("  " + line for line in lines[1:])
+    else:
+        yield _scalar(value)
+
+
+def _entry(key: str, content: object) -> Iterator[str]:
+    if isinstance(content, (dict, list)) and content:
+        yield key
+        yield from ("  " + line for line in _block(content))
+    else:
+        yield f"{key} {_scalar(content)}"
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str) and PLAIN.match(value) and value.lower() not in WORDS:
+        return value
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(_escaped(char) for char in text) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    return char if char.isprintable() else f"\\U{ord(char):08x}"

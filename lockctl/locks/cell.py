@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.clock import boottime
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
+from lockctl.errors import (
+    BackendUnavailable,
+    ConfigError,
+    LeaseLost,
+    LeaseRevoked,
+    LockctlError,
+    RequestInterrupted,
+    another_program,
+)
 from lockctl.locks.driver import Cells, Seen, jittered
 from lockctl.locks.lock_cells import Foreign, LockCells
 from lockctl.locks.machine import Lock
@@ -182,8 +190,6 @@ class CellBackend:
                 if seen.owner is not None:
                     return None
                 if not wanted.now:
-                    from lockctl.locks.irrevocable import another_program
-
                     raise another_program(name) from None
                 lock = Lock()
                 lock.token = lock.next_token(foreign.seen.at, self._locks.first_floor(foreign.seen.at, deadline))

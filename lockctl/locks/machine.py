@@ -10,7 +10,7 @@ The order is that of the queue: nobody enters before those who came earlier, unl
 from __future__ import annotations
 
 from lockctl import documents, json_text
-from lockctl.errors import ConfigError, LeaseLost
+from lockctl.errors import ConfigError, LeaseLost, only_a_hold
 from lockctl.model import EXCLUSIVE, SHARED, Claim, Holder, Revocation, next_token
 
 TYPE_CHECKING = False
@@ -173,8 +173,6 @@ class Lock:
         if wanted.now:
             del self.holders[holder["owner"]]
         elif "ended_at" in holder:
-            from lockctl.locks.irrevocable import only_a_hold
-
             raise only_a_hold(name)
         else:
             asked = documents.describe_revocation(holder["owner"], wanted.by, wanted.reason)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, stores
 from lockctl.lease import acquire, admission, attempts, conclude, period, renew, together  # noqa: F401
-from lockctl.locks import cell, driver, inspect, irrevocable, lock_cells, machine, objects, prune, records  # noqa: F401
+from lockctl.locks import cell, driver, inspect, lock_cells, machine, objects, prune, records  # noqa: F401
 from lockctl.stores.file import address as file_address
 from lockctl.stores.file import inspect as file_inspect
 from lockctl.stores.file import layout, queue, share, wait
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.processes import Process
 
-LATER = ("history", "locks.irrevocable")  # what runs load when they need it, and the files of these stores:
+LATER = ("history",)  # what runs load when they need it, and the files of these stores:
 FOLDERS = ("consul", "etcd", "file", "postgresql", "redis", "redlock", "zookeeper")
 NOT_OF_RUNS = ("cell", "doctor", "driver")  # files there
 REPLACED = ("lease", "locks", "supervise", "wire", "stores", "runner", "request")

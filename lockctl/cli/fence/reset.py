@@ -10,9 +10,8 @@ from lockctl.cli import exit_status
 from lockctl.cli.fence.order import DOMAIN, RESOURCE, STORE, TIMEOUT, TOKEN, Order, document
 from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
-from lockctl.cli.options import AS_JSON, YES
+from lockctl.cli.options import AS_JSON, YES, ask_person
 from lockctl.cli.output import print_data
-from lockctl.cli.question import ask_person
 from lockctl.errors import ConfigError, UsageError
 from lockctl.fence import Mark, Place
 from lockctl.names import printable

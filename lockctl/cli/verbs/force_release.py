@@ -11,11 +11,10 @@ import click
 from lockctl.cli import exit_status
 from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
-from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, YES, with_settings
+from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, YES, ask_person, with_settings
 from lockctl.cli.output import held_by, holding, print_data, where_options
 from lockctl.cli.parameters import LockName, Parsed
 from lockctl.cli.places import Place, is_known, not_known, place
-from lockctl.cli.question import ask_person
 from lockctl.cli.revoke import Wish, tell
 from lockctl.cli.waiting import screen_columns
 from lockctl.durations import format_age

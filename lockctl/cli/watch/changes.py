@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli.messages import Talk
 from lockctl.cli.output import lock_document
-from lockctl.cli.query import Query, labelled, ordered
+from lockctl.cli.query import Query, labelled, ordered, to_yaml
 from lockctl.cli.rows import UNKNOWN, holder_place
 from lockctl.clock import monotonic, utc, wall
 from lockctl.durations import format_age
@@ -83,8 +83,6 @@ def _told(moment: str, place: Place, lock: LockInfo, query: Query) -> str:
     document = {"time": moment, **labelled(lock_document(lock), place, query)}
     if query.form == "json":
         return json.dumps(document) + "\n"
-    from lockctl.cli.yaml_text import to_yaml
-
     return "---\n" + to_yaml(document)
 
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import Mark, accept
-from lockctl.fence.stores import new_mark, slots
+from lockctl.fence.stores import slots
+from lockctl.fence.stores.new_file import make_mark
 from lockctl.names import printable
 from lockctl.stores.file import address
 from lockctl.wire.deadline import Deadline
@@ -143,7 +144,7 @@ class Resource:
             descriptor = os.open(self._mark, os.O_RDWR | FLAGS, dir_fd=self.directory)
         except FileNotFoundError:
             self._check_filesystem(os.fstat(self.directory).st_dev)
-            new_mark.make(self.directory, self._mark, self.name, self.path)
+            make_mark(self.directory, self._mark, self.name, self.path)
             descriptor = os.open(self._mark, os.O_RDWR | FLAGS, dir_fd=self.directory)
         try:
             _check_regular(descriptor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.locks.irrevocable import another_program, only_a_hold
+from lockctl.errors import another_program, only_a_hold
 from lockctl.names import printable
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.inspect import Sight, sight

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.errors import BackendUnavailable, LockctlError
-from lockctl.locks.irrevocable import another_program, only_a_hold
+from lockctl.errors import BackendUnavailable, LockctlError, another_program, only_a_hold
 from lockctl.stores.etcd import layout
 from lockctl.stores.etcd.connection import LeaseGone
 from lockctl.stores.etcd.inspect import read_queues, token_of

@@ -13,8 +13,7 @@ import stat
 from errno import EISDIR, ENOSPC, EPERM
 
 from lockctl import documents
-from lockctl.errors import ConfigError, LockctlError
-from lockctl.locks.irrevocable import another_program, only_a_hold
+from lockctl.errors import ConfigError, LockctlError, another_program, only_a_hold
 from lockctl.names import printable
 from lockctl.stores.file import address, layout, protocol
 from lockctl.stores.file.layout import Record

@@ -5,6 +5,6 @@ PATH = (
     "locks wire wire.deadline locks.native stores.postgresql.layout wire.tls_settings stores.postgresql.address"
     " stores.postgresql.session stores.postgresql.pooler stores.postgresql.scope stores.postgresql.queue wire.stream"
     " stores.postgresql.protocol stores.postgresql.tokens stores.postgresql.connection stores.postgresql.claim"
-    " stores.postgresql.observer stores.postgresql.lock"
+    " stores.postgresql.lock"
 )
 RECORDS = "stores.postgresql.records"

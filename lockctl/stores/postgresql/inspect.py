@@ -15,8 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lockctl.stores.postgresql.connection import Observer
     from lockctl.stores.postgresql.layout import Key
-    from lockctl.stores.postgresql.observer import Observer
     from lockctl.stores.postgresql.protocol import Opened
     from lockctl.stores.postgresql.tokens import Entry
     from lockctl.wire.deadline import Deadline

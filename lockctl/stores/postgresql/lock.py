@@ -13,7 +13,7 @@ from lockctl.model import Capabilities, Claim, Grant
 from lockctl.names import printable
 from lockctl.stores.postgresql.address import PARAMETERS, Address, from_url
 from lockctl.stores.postgresql.claim import Attempt
-from lockctl.stores.postgresql.observer import Observer
+from lockctl.stores.postgresql.connection import Observer
 from lockctl.stores.postgresql.session import SessionGone, SqlError
 from lockctl.stores.postgresql.tokens import Fence
 from lockctl.value import replace

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockctl.stores.postgresql.address import Address
-    from lockctl.stores.postgresql.observer import Observer
+    from lockctl.stores.postgresql.connection import Observer
     from lockctl.stores.postgresql.session import Session
     from lockctl.wire.deadline import Deadline
 

@@ -15,7 +15,7 @@ from lockctl.stores.postgresql.tokens import SHORT, SINCE_EPOCH, Fence
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Grant, Run
-    from lockctl.stores.postgresql.observer import Observer
+    from lockctl.stores.postgresql.connection import Observer
     from lockctl.wire.deadline import Deadline
 
 

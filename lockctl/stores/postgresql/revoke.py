@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 from lockctl.documents import describe_revocation
-from lockctl.errors import ConfigError, LockctlError
-from lockctl.locks.irrevocable import another_program, only_a_hold
+from lockctl.errors import ConfigError, LockctlError, another_program, only_a_hold
 from lockctl.model import EXCLUSIVE, Holder, Revocation
 from lockctl.names import printable
 from lockctl.stores.postgresql import queue
@@ -16,7 +15,7 @@ from lockctl.stores.postgresql.session import SqlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.stores.postgresql.observer import Observer
+    from lockctl.stores.postgresql.connection import Observer
     from lockctl.stores.postgresql.protocol import Opened
     from lockctl.stores.postgresql.queue import LockRow
     from lockctl.stores.postgresql.session import Row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.locks.irrevocable import another_program, only_a_hold
+from lockctl.errors import another_program, only_a_hold
 from lockctl.model import SHARED, SLOT, Holder, Revocation
 from lockctl.stores.redis import layout
 from lockctl.stores.redis.inspect import read_locks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.locks.irrevocable import another_program, only_a_hold
+from lockctl.errors import another_program, only_a_hold
 from lockctl.stores.redis.revoke import revoke as revoke_one
 from lockctl.stores.redlock import tally
 from lockctl.stores.redlock.inspect import read_locks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.locks.irrevocable import another_program, only_a_hold
+from lockctl.errors import another_program, only_a_hold
 from lockctl.stores.zookeeper import hold
 from lockctl.stores.zookeeper.inspect import holder, see
 from lockctl.stores.zookeeper.queue import with_revocation

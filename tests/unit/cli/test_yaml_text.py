@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from lockctl.cli.yaml_text import to_yaml
+from lockctl.cli.query import to_yaml
 
 WORDS = ["", "-", "~", "null", "Yes", "12", "1.5", "0x1f", "2026-11-20T02:00:00.123Z", "a: b", "a #b", "/bin/true"]
 HOSTILE = ["\x1b[2J\r\n\t", "\"\\'", "\u2028\ufeff\x85", "\U0001f600", "\U000e0001", "[x]", "&a", "*a", "!t", "<<", "="]
