@@ -6,6 +6,7 @@ is "not known".
 
 from __future__ import annotations
 
+from lockctl.errors import ConfigError
 from lockctl.model import SLOT, Claim, Holder, Waiter
 from lockctl.names import json_string, printable
 
@@ -95,11 +96,16 @@ def an_object(data: bytes | None) -> dict[str, Any] | None:
 
 
 def read_revocation(data: bytes | None, owner: str) -> tuple[str, str] | None:
-    """Who wants the lock back from *owner*, and why; ``None`` if nobody does."""
+    """Who wants the lock back from *owner*, and why, both printable; ``None`` if nobody does."""
     document = read(data)
     if document is None or document["owner"] != owner:
         return None
-    return text(document.get("by")) or "an unknown operator", text(document.get("reason")) or ""
+    return asked_by(document)
+
+
+def asked_by(request: dict[str, Any]) -> tuple[str, str]:
+    """Who wants a lock back, and why, as the request says; printable."""
+    return printable(text(request.get("by")) or "an unknown operator"), printable(text(request.get("reason")) or "")
 
 
 def holder(
@@ -128,13 +134,13 @@ def slots(document: dict[str, Any]) -> int:
     return number if document.get("mode") == SLOT and number is not None and number > 0 else 1
 
 
-def disagreement(key: str, theirs: int, claim: Claim) -> str | None:
-    """What to say when those at a lock have another number of slots than *claim*; ``None`` if they agree."""
+def check_agrees(key: str, theirs: int, claim: Claim) -> None:
+    """Raise ``ConfigError`` if those at a lock have another number of slots than *claim*."""
     if theirs == claim.slots:
-        return None
+        return
     kind = "one holder" if theirs == 1 else f"{theirs} slots"
     asked = "one holder" if claim.slots == 1 else f"{claim.slots}"
-    return f"{printable(key)} is in use with {kind}, not {asked}: say the same --slots everywhere"
+    raise ConfigError(f"{printable(key)} is in use with {kind}, not {asked}: say the same --slots everywhere")
 
 
 def foreign_holder(

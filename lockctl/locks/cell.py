@@ -22,7 +22,6 @@ from lockctl.locks.driver import Cells, Seen, jittered
 from lockctl.locks.lock_cells import Foreign, LockCells
 from lockctl.locks.machine import Lock
 from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
-from lockctl.names import printable
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -99,7 +98,7 @@ class CellBackend:
         except ConfigError as refused:
             raise BackendUnavailable(str(refused)) from None  # not known: the job lives on until its deadline
         if asked is not None:
-            raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+            raise LeaseRevoked(*asked)
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:

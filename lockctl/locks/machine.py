@@ -10,7 +10,7 @@ The order is that of the queue: nobody enters before those who came earlier, unl
 from __future__ import annotations
 
 from lockctl import documents, json_text
-from lockctl.errors import ConfigError, LeaseLost, only_a_hold
+from lockctl.errors import LeaseLost, only_a_hold
 from lockctl.model import EXCLUSIVE, SHARED, Claim, Holder, Revocation, next_token
 
 TYPE_CHECKING = False
@@ -113,9 +113,7 @@ class Lock:
         holder = self.running(claim.owner)
         if holder is None:
             for other in self.holders.values():
-                wrong = documents.disagreement(claim.name, documents.slots(other), claim)
-                if wrong:
-                    raise ConfigError(wrong)
+                documents.check_agrees(claim.name, documents.slots(other), claim)
             if not self.is_open_to(claim):
                 return None
             self.queue.pop(claim.owner, None)
@@ -145,9 +143,7 @@ class Lock:
         holder["until"] = at + (documents.seconds(holder.get("ttl")) or 0.0)
         self.used = at
         asked = holder.get("asked")
-        if not isinstance(asked, dict):
-            return None
-        return documents.text(asked.get("by")) or "an unknown operator", documents.text(asked.get("reason")) or ""
+        return documents.asked_by(asked) if isinstance(asked, dict) else None
 
     def leave(self, owner: str, at: float, hold: float = 0.0) -> bool:
         """Give up the lock and the position in the queue; with *hold*, keep others out for so many seconds more.

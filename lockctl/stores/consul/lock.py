@@ -10,7 +10,6 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.locks.native import NativeBackend
 from lockctl.model import Capabilities, Claim, Grant, Run
-from lockctl.names import printable
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.address import Settings, from_url
 from lockctl.stores.consul.claim import Claims
@@ -108,7 +107,7 @@ class ConsulBackend(NativeBackend):
 
             asked = read_revocation(record.request, owner)
             if asked is not None:
-                raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+                raise LeaseRevoked(*asked)
         return replace(grant, ttl=ttl)
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:

@@ -12,7 +12,6 @@ Ours are written in one step with their name and with the counter of the lock, s
 from __future__ import annotations
 
 from lockctl import documents, json_text
-from lockctl.errors import ConfigError
 from lockctl.stores.consul import layout as entries
 from lockctl.stores.consul.layout import SEMAPHORE_FLAGS, SUFFIX, Entry, HolderRecord, encoded, lock
 from lockctl.stores.consul.protocol import MOST_OPERATIONS, Agent
@@ -56,19 +55,14 @@ class Semaphore(Value):
         if self.entry is not None and self.entry.session is not None:
             record = entries.read_holder(self.entry)
             if record is not None:
-                self._agree(documents.slots(record.document), claim)
+                documents.check_agrees(self.path, documents.slots(record.document), claim)
             return True
         if not self.living:
             return False
         # one holder and a semaphore of another program exclude each other, as `consul lock` does with and without -n
         if claim.slots > 1 or any(entries.read_holder(entry) is not None for entry in self.living.values()):
-            self._agree(self.limit, claim)
+            documents.check_agrees(self.path, self.limit, claim)
         return claim.slots == 1 or len(self.living) >= claim.slots
-
-    def _agree(self, theirs: int, claim: Claim) -> None:
-        wrong = documents.disagreement(self.path, theirs, claim)
-        if wrong:
-            raise ConfigError(wrong)
 
     def is_open(self, claim: Claim) -> bool:
         """Whether an attempt of *claim* would not be refused, be it an error."""

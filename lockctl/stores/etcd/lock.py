@@ -11,7 +11,6 @@ from lockctl.documents import read_revocation
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from lockctl.locks.native import NativeBackend
 from lockctl.model import EXCLUSIVE, Capabilities, Claim, Grant, Run
-from lockctl.names import printable
 from lockctl.stores.etcd import address, layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
 from lockctl.stores.etcd.session import Client, as_holder
@@ -119,7 +118,7 @@ class EtcdBackend(Client, NativeBackend):
         for entry in (entry for found in layout.reads(answer) for entry in found):
             wanted = read_revocation(entry.value, claim.owner)
             if wanted is not None:
-                raise LeaseRevoked(*map(printable, wanted))
+                raise LeaseRevoked(*wanted)
         return Grant(claim, grant.token, grant.domain, grant.key, ttl, grant.at)
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:

@@ -79,13 +79,14 @@ def demand_agreement(backend: Client, claim: Claim, first: Entry, deadline: Dead
     group = group_of(backend.layout.directory(claim.name), first.key)
     if not group and documents.read(first.value) is None:
         return  # another program, which says nothing
-    wrong = documents.disagreement(backend.layout.lock(claim.name), slots_of(group), claim)
-    if wrong is not None:
+    try:
+        documents.check_agrees(backend.layout.lock(claim.name), slots_of(group), claim)
+    except ConfigError:
         try:
             backend.withdraw(claim, timeout=deadline.left())
         except BackendUnavailable:
             pass  # our key goes with its lease
-        raise ConfigError(wrong)
+        raise
 
 
 def outside(directory: bytes, group: bytes) -> tuple[dict[str, Any], dict[str, Any]]:

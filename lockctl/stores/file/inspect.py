@@ -11,7 +11,6 @@ import stat
 import time
 
 from lockctl import documents
-from lockctl.errors import ConfigError
 from lockctl.locks.inspect import is_match
 from lockctl.model import SHARED, Claim, Holder, LockInfo, Waiter
 from lockctl.stores.file import address, layout, protocol
@@ -243,6 +242,4 @@ def object_to(name: str, key: str, descriptor: int, claim: Claim) -> None:
     """After a refusal: raise ``ConfigError`` if those who hold the lock say another number of slots than *claim*."""
     lock = look(name, key, descriptor, KernelLocks())
     if any(holder.owner is not None for holder in lock.holders):
-        wrong = documents.disagreement(key, lock.slots, claim)
-        if wrong:
-            raise ConfigError(wrong)
+        documents.check_agrees(key, lock.slots, claim)

@@ -223,7 +223,7 @@ class FileBackend:
         except OSError as failure:
             raise BackendUnavailable(f"file: cannot look at {printable(grant.key)}: {failure.strerror}") from failure
         if asked is not None:
-            raise LeaseRevoked(*map(printable, asked))
+            raise LeaseRevoked(*asked)
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:

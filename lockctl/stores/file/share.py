@@ -151,9 +151,7 @@ def _enter(descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], 
     if inside:
         if sharing is None:
             return None  # another program wrote over the record: those inside will see it, and leave
-        wrong = documents.disagreement(key, sharing.slots, claim)
-        if wrong:
-            raise ConfigError(wrong)
+        documents.check_agrees(key, sharing.slots, claim)
         if sharing.mode != claim.mode:
             return None
     limit = claim.slots if claim.mode == SLOT else MOST

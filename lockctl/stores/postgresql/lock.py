@@ -10,7 +10,6 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.locks.native import NativeBackend
 from lockctl.model import Capabilities, Claim, Grant
-from lockctl.names import printable
 from lockctl.stores.postgresql.address import PARAMETERS, Address, from_url
 from lockctl.stores.postgresql.claim import Attempt
 from lockctl.stores.postgresql.connection import Observer
@@ -93,7 +92,7 @@ class PostgresqlBackend(NativeBackend):
             self._give_up(owner)
             raise LeaseLost(f"the session that held the lock has ended: {gone}") from None
         if asked is not None:
-            raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+            raise LeaseRevoked(*asked)
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:

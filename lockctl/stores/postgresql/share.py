@@ -121,14 +121,12 @@ def join(
         if rows:
             ((token, pid, at, theirs),) = rows
             if token is None:
-                raise ConfigError(documents.disagreement(claim.name, int(theirs), claim) or "")
+                documents.check_agrees(claim.name, int(theirs), claim)
             return Drawn(int(token), int(pid), float(at))
         try:
             fence.check_open(session, key, name, claim, deadline)
         except OnHold:
-            wrong = documents.disagreement(claim.name, 1, claim)
-            if wrong:
-                raise ConfigError(wrong) from None
+            documents.check_agrees(claim.name, 1, claim)
             raise
 
 
@@ -158,9 +156,7 @@ def check_agrees(fence: Fence, session: Session, key: Key, claim: Claim, deadlin
             if isinstance(slots, int) and text(owner) in shared and text(owner) != claim.owner
         ]
     for slots in theirs:
-        wrong = documents.disagreement(claim.name, slots, claim)
-        if wrong:
-            raise ConfigError(wrong)
+        documents.check_agrees(claim.name, slots, claim)
 
 
 def entries(fence: Fence, session: Session, keys: list[str], deadline: Deadline) -> dict[tuple[str, str], Entry]:

@@ -112,7 +112,7 @@ class RedisBackend(NativeBackend):
             raise LeaseLost(f"{printable(grant.key)} {'was taken by another' if more else 'ran out or was deleted'}")
         asked = documents.read_revocation(more if isinstance(more, bytes) else None, claim.owner)
         if asked is not None:
-            raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+            raise LeaseRevoked(*asked)
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:

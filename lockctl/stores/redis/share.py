@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lockctl import documents
-from lockctl.errors import ConfigError
 from lockctl.stores.redis import layout, share_scripts
 
 TYPE_CHECKING = False
@@ -30,9 +29,7 @@ def refuse_disagreement(key: str, value: object, holders: object, claim: Claim) 
         if found is None:
             return
         theirs = documents.slots(found.document)
-    wrong = documents.disagreement(key, theirs, claim)
-    if wrong:
-        raise ConfigError(wrong)
+    documents.check_agrees(key, theirs, claim)
 
 
 def acquiring(claim: Claim, ttl: int, acquired_at: float) -> tuple[Script, Words]:

@@ -100,7 +100,7 @@ def check_renewed(answers: Sequence[tuple[bool, bytes] | LockctlError | None], g
     for _, document in said:
         asked = documents.read_revocation(document, grant.claim.owner)
         if asked is not None:
-            raise LeaseRevoked(printable(asked[0]), printable(asked[1]))
+            raise LeaseRevoked(*asked)
 
 
 def check_same_nodes(answers: Sequence[Attempt | LockctlError | None], claim: Claim, identity: str) -> None:

@@ -10,7 +10,6 @@ import os
 
 from lockctl import documents
 from lockctl.clock import wall
-from lockctl.errors import ConfigError
 from lockctl.model import EXCLUSIVE, Claim
 from lockctl.stores.zookeeper import queue, tokens
 from lockctl.stores.zookeeper.queue import Vanished
@@ -88,9 +87,7 @@ class Node:
             path = f"{self.parent}/{ahead[0]}"
             (found,) = session.ask(deadline, lambda client: client.get(path))
             data = None if isinstance(found, Exception) else found[0]
-        wrong = share.disagreement(self.parent, ahead[0], data, self.claim)
-        if wrong:
-            raise ConfigError(wrong)
+        share.check_agrees(self.parent, ahead[0], data, self.claim)
 
     def ask_line(self, client: Any) -> Any:
         """Ask for the queue, for ``Session.ask``."""

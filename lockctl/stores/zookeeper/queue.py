@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
-from lockctl.names import printable
 
 DIGITS = 10  # of a sequence number, as "%010d" writes it
 TURN = 1 << 32  # the counter of a parent node is an int32
@@ -84,5 +83,4 @@ def revocation(data: bytes, owner: str) -> tuple[str, str] | None:
     """Who wants the lock back from *owner*, and why; ``None``: nobody."""
     if data == BY_CURATOR:
         return "a Curator client", ""
-    asked = documents.read_revocation(data.partition(b"\n")[2], owner)
-    return None if asked is None else (printable(asked[0]), printable(asked[1]))
+    return documents.read_revocation(data.partition(b"\n")[2], owner)

@@ -65,12 +65,12 @@ def last_of_others(ahead: list[str], claim: Claim) -> str | None:
     return next((name for name in reversed(ahead) if kind(name) != own), None)
 
 
-def disagreement(key: str, first: str, data: bytes | None, claim: Claim) -> str | None:
-    """What to say when the holder whose node is *first* has another number of slots than *claim*.
+def check_agrees(key: str, first: str, data: bytes | None, claim: Claim) -> None:
+    """Raise ``ConfigError`` if the holder whose node is *first* has another number of slots than *claim*.
 
-    ``None`` if they agree. *data* is that of its node; it decides only where the name may be another tool's.
+    *data* is that of its node; it decides only where the name may be another tool's.
     """
     theirs = max(kind(first), ALONE)
-    if theirs == ALONE != claim.slots and documents.read((data or b"").partition(b"\n")[0]) is None:
-        return None  # who knows no slots cannot disagree
-    return documents.disagreement(key, theirs, claim)
+    # who knows no slots cannot disagree
+    if theirs != ALONE or claim.slots == ALONE or documents.read((data or b"").partition(b"\n")[0]) is not None:
+        documents.check_agrees(key, theirs, claim)
