@@ -148,6 +148,11 @@ def endpoint(text: str, default_port: int) -> tuple[str, int]:
     return host, int(port)
 
 
+def hostport(host: str, port: int | str) -> str:
+    """Both as in a URL: IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _is_host(text: str) -> bool:
     """Whether a resolver can be asked for it."""
     if text.isascii():

@@ -34,8 +34,26 @@ class TlsSettings(Value):
         )
 
 
-def without_tls(scheme: str, params: dict[str, str]) -> None:
-    """Refuse TLS parameters on a URL whose scheme does not use it; raises ``ConfigError``."""
+def of_scheme(scheme: str, params: dict[str, str], *, secured: bool) -> TlsSettings | None:
+    """What the parameters of a URL say, if its scheme is for TLS (*secured*). Raises ``ConfigError``."""
+    if secured:
+        return TlsSettings.from_params(scheme, params)
     for name, usual in PARAMETERS.items():
         if params[name] != usual:
             raise ConfigError(f"{scheme}: {name} is for TLS, and this scheme is without: use {scheme}s://")
+    return None
+
+
+def of_database(scheme: str, params: dict[str, str]) -> tuple[bool | None, TlsSettings]:
+    """What the parameters of a URL and its ``tls`` say: whether to use TLS, and how. Raises ``ConfigError``.
+
+    ``None``: unless the server is on this machine.
+    """
+    if params["tls"] not in ("", "yes", "no"):
+        raise ConfigError(f"{scheme}: tls is yes or no")
+    tls = TlsSettings.from_params(scheme, params)
+    if params["ca"] or params["cert"] or params["tls_name"] or tls.insecure:
+        if params["tls"] == "no":
+            raise ConfigError(f"{scheme}: tls=no contradicts ca, cert, tls_name and insecure")
+        return True, tls
+    return {"yes": True, "no": False, "": None}[params["tls"]], tls

@@ -55,11 +55,7 @@ class _Server:
         params = take_params(url, parameters)
         if len(url.hosts) != 1:
             raise ConfigError(f"{url.scheme}: one host, such as {url.scheme}://host/path")
-        tls = None
-        if url.scheme == "https":
-            tls = tls_settings.TlsSettings.from_params(url.scheme, params)
-        else:
-            tls_settings.without_tls(url.scheme, params)
+        tls = tls_settings.of_scheme(url.scheme, params, secured=url.scheme == "https")
         host, port = endpoint(url.hosts[0], PORTS[url.scheme])
         self.root = url.path
         self._site = f"{url.scheme}://{printable(url.hosts[0])}"

@@ -17,6 +17,7 @@ from lockctl.stores.postgresql.address import Address, from_url
 from lockctl.stores.postgresql.protocol import Opened, Standby, connect
 from lockctl.stores.postgresql.session import SessionGone
 from lockctl.value import replace
+from lockctl.wire import tls_settings
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -40,11 +41,7 @@ class PostgresqlStore:
     parameters: ClassVar[dict[str, str]] = {
         "schema": SCHEMA,  # of the table
         "tls": "",  # yes, no; empty: yes unless the server is on this machine
-        "ca": "",
-        "cert": "",
-        "key": "",
-        "tls_name": "",
-        "insecure": "no",
+        **tls_settings.PARAMETERS,
     }
 
     def __init__(self, address: Address) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.stores.consul.layout import quoted
-from lockctl.url import Url, endpoint, take_params
+from lockctl.url import Url, endpoint, hostport, take_params
 from lockctl.value import Value
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
@@ -51,15 +51,10 @@ def from_url(url: Url, parameters: dict[str, str]) -> Settings:
         raise ConfigError(f"{url.scheme}: no path after the host: say prefix=, as in /?prefix=locks/")
     if url.password and not (url.password.isascii() and url.password.isprintable()):
         raise ConfigError(f"{url.scheme}: the token has characters that no token has")
-    tls = None
-    if url.scheme == "consuls":
-        tls = tls_settings.TlsSettings.from_params(url.scheme, params)
-    else:
-        tls_settings.without_tls(url.scheme, params)
+    tls = tls_settings.of_scheme(url.scheme, params, secured=url.scheme == "consuls")
     host, port = endpoint(url.hosts[0], TLS_PORT if tls else PORT)
-    shown = f"[{host}]" if ":" in host else host
     return Settings(
-        endpoint=Endpoint(f"consul at {printable(shown)}:{port}", host, port, tls=tls),
+        endpoint=Endpoint(f"consul at {printable(hostport(host, port))}", host, port, tls=tls),
         token=url.password or None,
         query="&".join(f"{name}={_in_query(params[name])}" for name in ("dc", "ns", "partition") if params[name]),
         prefix=_prefix(params["prefix"]),

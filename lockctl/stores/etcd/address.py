@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.stores.etcd.protocol import Cluster
-from lockctl.url import Url, endpoint
+from lockctl.url import Url, endpoint, hostport
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
 
@@ -27,14 +27,9 @@ def members(url: Url, params: dict[str, str]) -> tuple[Endpoint, ...]:
         raise ConfigError(f"{scheme}: a URL has no path: where locks are is said by ?prefix={printable(url.path)}")
     if (url.user is None) != (url.password is None):
         raise ConfigError(f"{scheme}: a user and a password (or password_file) belong together")
-    tls = None
-    if scheme == "etcds":
-        tls = tls_settings.TlsSettings.from_params(scheme, params)
-    else:
-        tls_settings.without_tls(scheme, params)
+    tls = tls_settings.of_scheme(scheme, params, secured=scheme == "etcds")
     found = []
     for text in url.hosts:
         host, port = endpoint(text, PORT)
-        shown = f"[{host}]" if ":" in host else host
-        found.append(Endpoint(f"etcd at {printable(shown)}:{port}", host, port, tls=tls))
+        found.append(Endpoint(f"etcd at {printable(hostport(host, port))}", host, port, tls=tls))
     return tuple(found)

@@ -8,7 +8,7 @@ import os
 from lockctl import clock, json_text
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.url import absolute, check_owner, endpoint
+from lockctl.url import absolute, check_owner, endpoint, hostport
 from lockctl.value import Value
 from lockctl.wire.deadline import Deadline, bounded
 from lockctl.wire.stream import Endpoint
@@ -144,8 +144,7 @@ def find(kubeconfig: str, context: str) -> Access:
     host, port = _variable("KUBERNETES_SERVICE_HOST"), _variable("KUBERNETES_SERVICE_PORT") or "443"
     if not host or context:
         raise ConfigError("kubernetes: there is no kubeconfig, and this is no pod: say kubeconfig=FILE")
-    host = f"[{host}]" if ":" in host else host
-    cluster = {"server": f"https://{host}:{port}", "certificate-authority": f"{POD}/ca.crt"}
+    cluster = {"server": f"https://{hostport(host, port)}", "certificate-authority": f"{POD}/ca.crt"}
     return Access(cluster, {"tokenFile": f"{POD}/token"}, POD)
 
 

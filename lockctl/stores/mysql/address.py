@@ -8,23 +8,20 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.url import Url, endpoint, take_params
 from lockctl.value import Value
+from lockctl.wire import tls_settings
 from lockctl.wire.stream import resolve
-from lockctl.wire.tls_settings import TlsSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.wire.deadline import Deadline
+    from lockctl.wire.tls_settings import TlsSettings
 
 PORT = 3306
 PARAMETERS = {
     "tls": "",  # yes, no; empty: yes unless the server is on this machine
-    "ca": "",
-    "cert": "",
-    "key": "",
-    "tls_name": "",
-    "insecure": "no",
+    **tls_settings.PARAMETERS,
 }
 
 
@@ -51,12 +48,7 @@ class Address(Value):
 def from_url(url: Url, more: dict[str, str] | None = None) -> Address:
     """Read *url*, which may have *more* parameters; raises ``ConfigError``."""
     taken = take_params(url, {**PARAMETERS, **(more or {})})
-    if taken["tls"] not in ("", "yes", "no"):
-        raise ConfigError("mysql: tls is yes or no")
-    tls = TlsSettings.from_params("mysql", taken)
-    wanted = bool(taken["ca"] or taken["cert"] or taken["tls_name"] or tls.insecure)
-    if wanted and taken["tls"] == "no":
-        raise ConfigError("mysql: tls=no contradicts ca, cert, tls_name and insecure")
+    use_tls, tls = tls_settings.of_database("mysql", taken)
     database = url.path.removeprefix("/")
     if len(url.hosts) != 1 or not database:
         raise ConfigError(
@@ -64,16 +56,15 @@ def from_url(url: Url, more: dict[str, str] | None = None) -> Address:
             " a Unix socket is written %2Frun%2Fmysqld%2Fmysqld.sock"
         )
     host, port = endpoint(url.hosts[0], PORT)
-    for text in (host, database, url.user or "", url.password or ""):
-        if text.encode("utf-8", "replace").decode() != text:
-            raise ConfigError("mysql: the URL has a part that is not UTF-8 text")
+    if host.encode("utf-8", "replace").decode() != host:
+        raise ConfigError("mysql: the URL has a part that is not UTF-8 text")
     return Address(
         host=host,
         port=port,
         database=database,
         user=url.user,
         password=url.password,
-        use_tls=True if wanted or taken["tls"] == "yes" else False if taken["tls"] == "no" else None,
+        use_tls=use_tls,
         tls=tls,
     )
 

@@ -7,27 +7,25 @@ from lockctl.names import printable
 from lockctl.stores.postgresql import layout
 from lockctl.url import Url, endpoint, take_params
 from lockctl.value import Value, replace
-from lockctl.wire.tls_settings import TlsSettings
+from lockctl.wire import tls_settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.stores.postgresql.layout import Key
+    from lockctl.wire.tls_settings import TlsSettings
 
 PORT = 5432
 PREFIX = "lockctl:"
 LONGEST_PREFIX = 1000  # characters: prefix and name are a key of the fence table's index
 SESSION, TRANSACTION = "session", "transaction"
 PARAMETERS = {
+    **tls_settings.PARAMETERS,
     "prefix": PREFIX,  # before every lock name
     "schema": "",  # of the fence table; empty: the first of the connection's search_path
     "key": "",  # an advisory key instead of one made from the name; or a file, the key of cert
     "sslkey": "",  # the key of cert, where key is an advisory key
     "scope": SESSION,
     "tls": "",  # yes, no; empty: yes unless the server is on this machine
-    "ca": "",
-    "cert": "",
-    "tls_name": "",
-    "insecure": "no",
 }
 
 
@@ -81,19 +79,13 @@ def from_url(url: Url) -> Address:
     taken = take_params(given, PARAMETERS)
     _check(taken)
     taken["key"] = taken["sslkey"] or taken["key"]
-    tls = TlsSettings.from_params("postgresql", taken)
-    wanted = bool(taken["ca"] or taken["cert"] or taken["tls_name"] or tls.insecure)
-    if wanted and taken["tls"] == "no":
-        raise ConfigError("postgresql: tls=no contradicts ca, cert, tls_name and insecure")
+    use_tls, tls = tls_settings.of_database("postgresql", taken)
     if not url.hosts:
         raise ConfigError(
             "postgresql: the URL needs a host: postgresql://user@host/database;"
             " a directory of Unix sockets is written %2Frun%2Fpostgresql"
         )
     database = url.path.removeprefix("/")
-    for text in (database, url.user or "", url.password or "", taken["prefix"], taken["schema"], *taken.values()):
-        if not _is_text(text):
-            raise ConfigError("postgresql: the URL has a part that is not UTF-8 text")
     return Address(
         hosts=tuple(endpoint(host, PORT) for host in url.hosts),
         database=database or None,
@@ -103,7 +95,7 @@ def from_url(url: Url) -> Address:
         schema=taken["schema"] or None,
         key=advisory,
         scope=taken["scope"],
-        use_tls=True if wanted or taken["tls"] == "yes" else False if taken["tls"] == "no" else None,
+        use_tls=use_tls,
         tls=tls,
     )
 
@@ -111,8 +103,6 @@ def from_url(url: Url) -> Address:
 def _check(taken: dict[str, str]) -> None:
     if taken["scope"] not in (SESSION, TRANSACTION):
         raise ConfigError(f"postgresql: scope is {SESSION} or {TRANSACTION}")
-    if taken["tls"] not in ("", "yes", "no"):
-        raise ConfigError("postgresql: tls is yes or no")
     if len(taken["prefix"]) > LONGEST_PREFIX:
         raise ConfigError(f"postgresql: the prefix is longer than {LONGEST_PREFIX} characters")
     looks_like_number = taken["key"] and not taken["key"].strip("-0123456789, ")
@@ -120,11 +110,3 @@ def _check(taken: dict[str, str]) -> None:
         raise ConfigError(
             f"postgresql: key {printable(taken['key'])} is no advisory key: one bigint, or two int with a comma"
         )
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -88,7 +88,7 @@ def from_url(url: Url) -> Address:
             " for a primary that sentinels watch redis+sentinel://"
         )
     place = endpoint("redis", host, port, tls)
-    return Address(place, login, prefix, f"redis:{hostport(host, port)}/{login.db}")
+    return Address(place, login, prefix, f"redis:{urls.hostport(host, port)}/{login.db}")
 
 
 def tcp(url: Url) -> tuple[list[tuple[str, int]], Login, str, TlsSettings | None]:
@@ -97,22 +97,13 @@ def tcp(url: Url) -> tuple[list[tuple[str, int]], Login, str, TlsSettings | None
     if not url.hosts:
         raise ConfigError(f"{url.scheme}: the URL names no host: {url.scheme}://HOST:{PORT}/0")
     hosts = [urls.endpoint(host, PORT) for host in url.hosts]
-    tls = None
-    if url.scheme in ("rediss", "redlocks"):
-        tls = tls_settings.TlsSettings.from_params(url.scheme, params)
-    else:
-        tls_settings.without_tls(url.scheme, params)
+    tls = tls_settings.of_scheme(url.scheme, params, secured=url.scheme in ("rediss", "redlocks"))
     return hosts, _login(url, url.path[1:] if url.path != "/" else ""), _prefix(url, params["prefix"]), tls
 
 
 def endpoint(scheme: str, host: str, port: int, tls: TlsSettings | None) -> Endpoint:
     """A server over TCP, named in messages as ``redis at host:port``."""
-    return Endpoint(f"{scheme} at {printable(hostport(host, port))}", host, port, tls=tls)
-
-
-def hostport(host: str, port: int) -> str:
-    """As in a URL."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return Endpoint(f"{scheme} at {printable(urls.hostport(host, port))}", host, port, tls=tls)
 
 
 def _unix(url: Url) -> Address:
@@ -144,7 +135,7 @@ def _sentinel(url: Url) -> Address:
         password = secret.from_file(params["sentinel_password_file"], "sentinel_password_file")
     if params["sentinel_user"] and password is None:
         raise ConfigError("redis+sentinel: sentinel_user without sentinel_password_file")
-    where = f"redis primary {name} of sentinels {', '.join(printable(hostport(*each)) for each in sentinels)}"
+    where = f"redis primary {name} of sentinels {', '.join(printable(urls.hostport(*each)) for each in sentinels)}"
     login = _login(url, params["db"])
     place = Watched(name, sentinels, params["sentinel_user"] or None, password, tls, where)
     return Address(place, login, _prefix(url, params["prefix"]), token_domain(f"redis:sentinel:{name}/{login.db}"))

@@ -11,6 +11,7 @@ from lockctl.stores.redis import layout, scripts
 from lockctl.stores.redis.lock import milliseconds
 from lockctl.stores.redis.session import Session
 from lockctl.stores.redlock.rounds import PATIENCE
+from lockctl.url import hostport
 from lockctl.value import Value
 from lockctl.wire.resp import ReplyError
 
@@ -47,7 +48,7 @@ class Members(Value):
 def from_url(url: Url) -> Members:
     """The nodes that a URL means; raises ``ConfigError``."""
     hosts, login, prefix, tls = addresses.tcp(url)
-    shown = sorted(addresses.hostport(host, port).lower() for host, port in hosts)
+    shown = sorted(hostport(host, port).lower() for host, port in hosts)
     if len(set(shown)) != len(shown):
         raise ConfigError(f"{url.scheme}: the URL names a node twice")
     if len(shown) < FEWEST:

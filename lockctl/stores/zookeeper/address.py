@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.names import domain_name, read_domain_name
-from lockctl.url import Url, endpoint, take_params
+from lockctl.url import Url, endpoint, hostport, take_params
 from lockctl.value import Value
-from lockctl.wire.tls_settings import PARAMETERS, TlsSettings, without_tls
+from lockctl.wire.tls_settings import PARAMETERS, TlsSettings, of_scheme
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class Place(Value):
     @staticmethod
     def shown(server: tuple[str, int]) -> str:
         """One of :attr:`hosts` as clients write it."""
-        host, port = server
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return hostport(*server)
 
     @property
     def root_data(self) -> bytes:
@@ -91,11 +90,7 @@ def read_url(url: Url) -> Place:
         message = f"{url.scheme}: layout is {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}: the tool whose locks these are"
         raise ConfigError(message)
     secured = url.scheme.endswith("s")
-    if secured:
-        tls = TlsSettings.from_params(url.scheme, params)
-    else:
-        tls = None
-        without_tls(url.scheme, params)
+    tls = of_scheme(url.scheme, params, secured=secured)
     if not url.hosts:
         message = f"{url.scheme}: a URL names at least one server, such as {url.scheme}://zk1:{PORT},zk2:{PORT}{ROOT}"
         raise ConfigError(message)
