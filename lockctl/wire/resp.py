@@ -10,7 +10,7 @@ from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
 from lockctl.value import Value
 from lockctl.wire.deadline import READABLE
-from lockctl.wire.stream import LARGEST_ANSWER, Stream, TooLarge
+from lockctl.wire.stream import LARGEST_ANSWER, Closed, Stream, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -176,7 +176,14 @@ class Connection:
         self._expect()
         replies: list[Reply] = []
         while len(replies) < len(commands):
-            replies.append((yield from self._next(deadline)))
+            try:
+                replies.append((yield from self._next(deadline)))
+            except Closed:
+                said = [reply for reply in replies if isinstance(reply, ReplyError)]
+                if not said:
+                    raise
+                # it does not close without a reason then: long commands before a login are not even read
+                return replies + said[-1:] * (len(commands) - len(replies))
         return replies
 
     def send(self, commands: list[tuple[bytes | str | int, ...]], *, deadline: Deadline) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from subprocess import PIPE
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.jobs import eventually
+from tests.jobs import LIMIT, eventually
 from tests.promises.rights import check_everything
 from tests.servers import resp
 from tests.servers.redis import Redis, RedisSentinel
@@ -62,6 +63,26 @@ def test_the_right_password_opens(lockctl: Lockctl, guarded: Redis, login: str) 
 )
 def test_a_wrong_login_is_named(lockctl: Lockctl, guarded: Redis, login: str, said: str) -> None:
     refused(lockctl, f"redis://{login}{guarded.address}/0", said)
+
+
+@pytest.mark.parametrize("password", [PASSWORD, None])
+def test_why_a_lock_is_not_given_back_after_a_change_of_passwords_is_named(
+    lockctl: Lockctl, start_server: Start, password: str | None
+) -> None:
+    server = start_server(Redis, password=password)
+    login = f":{password}@" if password else ""
+    job = lockctl.start_holding(
+        *("nightly", "-b", f"redis://{login}{server.address}/0", "--", "cat"), stdin=PIPE, stderr=PIPE
+    )
+    with server.connect() as connection:
+        login_as_root = [("AUTH", password)] if password else []
+        change = ("CONFIG", "SET", "requirepass", WRONG)
+        resp.ask(connection, *login_as_root, change, ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
+    _, said = job.communicate(timeout=LIMIT)
+    assert job.returncode == 0
+    assert said.startswith("lockctl: nightly: could not release the lock")
+    assert ("(WRONGPASS)" if password else "(NOAUTH)") in said
+    assert PASSWORD not in said
 
 
 def test_a_password_for_a_server_without_one_is_named(lockctl: Lockctl, redis_server: Redis) -> None:
