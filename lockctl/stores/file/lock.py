@@ -227,33 +227,41 @@ class FileBackend:
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
-        """See ``Backend``."""
+        """See ``Backend``. Where a hold cannot be written, the lock is still held: another call may begin it."""
         granted = self._granted.pop(grant.claim.owner, None)
         if granted is None:
             return
-        descriptor = _descriptor(granted)
+        descriptor, is_kept = _descriptor(granted), False
         try:
-            # the guard, or somebody else, may have freed it: if the next holder has it, this is refused, and nothing of
-            # the next holder's is touched
-            before = self._own_record(granted) if granted.claim.mode == EXCLUSIVE else None
-            if before is not None:
-                document = b"null"
-                if hold > 0:
-                    from lockctl.stores.file.hold import describe
-
-                    document = describe(granted, hold)
-                record = Record(before.sequence + 1, before.token, document, before.reserved)
-                layout.write(descriptor, record, durable=hold > 0)
-            still_ours = before is not None or granted.claim.mode != EXCLUSIVE
-            if still_ours and self._revocation(grant.claim) is not None:
-                self._forget_request(grant.claim)
+            self._note_release(granted, descriptor, hold)
         except OSError as failure:
+            is_kept = hold > 0
             message = f"file: cannot note the release in {printable(grant.key)}: {failure.strerror}"
             raise BackendUnavailable(message) from failure
         finally:
-            # explicitly: processes that were left alone on purpose may still have the descriptor
-            self._give_up(granted.claim, descriptor)
-            self._collect_helper()
+            if is_kept:
+                self._granted[grant.claim.owner] = granted
+            else:
+                # explicitly: processes that were left alone on purpose may still have the descriptor
+                self._give_up(granted.claim, descriptor)
+                self._collect_helper()
+
+    def _note_release(self, granted: Grant, descriptor: int, hold: float) -> None:
+        """Write that the lock is free, or on hold, and forget that it was asked for; raises ``OSError``."""
+        # the guard, or somebody else, may have freed it: if the next holder has it, this is refused, and nothing of
+        # the next holder's is touched
+        before = self._own_record(granted) if granted.claim.mode == EXCLUSIVE else None
+        if before is not None:
+            document = b"null"
+            if hold > 0:
+                from lockctl.stores.file.hold import describe
+
+                document = describe(granted, hold)
+            record = Record(before.sequence + 1, before.token, document, before.reserved)
+            layout.write(descriptor, record, durable=hold > 0)
+        still_ours = before is not None or granted.claim.mode != EXCLUSIVE
+        if still_ours and self._revocation(granted.claim) is not None:
+            self._forget_request(granted.claim)
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """See ``Backend``. A helper process waits in the kernel's queues for us; nobody polls for the lock."""

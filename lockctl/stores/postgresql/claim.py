@@ -190,7 +190,7 @@ class Attempt:
 
         self._collect(deadline)
         if self._scope is scope.TRANSACTION:
-            self._check(deadline)
+            self._check_transaction(deadline)
         name = self._address.full_name(grant.claim.name)
         try:
             begin(self._fence, self.connections.for_tables(deadline), self.key, name, grant, hold, deadline)
@@ -208,10 +208,7 @@ class Attempt:
         self._collect(deadline)
         owner = self._claim.owner
         if self._scope is scope.TRANSACTION:
-            try:
-                self._check(deadline)
-            except SqlError as error:
-                raise _aborted(error) from None
+            self._check_transaction(deadline)
             return self._asked_back(deadline)
         if self._table_is_locked:
             self._table_is_locked = False  # it is tried again at the next renewal
@@ -312,6 +309,12 @@ class Attempt:
 
     def _check(self, deadline: Deadline, more: str = "NULL", values: tuple[str, ...] = ()) -> Any:
         return self.connections.check(self._ways, self._slot, deadline, more, values)
+
+    def _check_transaction(self, deadline: Deadline) -> None:
+        try:
+            self._check(deadline)
+        except SqlError as error:
+            raise _aborted(error) from None
 
     def _asked_back(self, deadline: Deadline) -> tuple[str, str] | None:
         """Whether somebody asked for the lock. What cannot be read now is read at the next renewal."""

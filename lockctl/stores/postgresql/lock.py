@@ -7,13 +7,13 @@ at the next renewal. Only a connection that the server has ended is a lost lock,
 
 from __future__ import annotations
 
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.locks.native import NativeBackend
 from lockctl.model import Capabilities, Claim, Grant
 from lockctl.stores.postgresql.address import PARAMETERS, Address, from_url
 from lockctl.stores.postgresql.claim import Attempt
 from lockctl.stores.postgresql.connection import Observer
-from lockctl.stores.postgresql.session import SessionGone, SqlError
+from lockctl.stores.postgresql.session import SessionGone
 from lockctl.stores.postgresql.tokens import Fence
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
@@ -96,14 +96,17 @@ class PostgresqlBackend(NativeBackend):
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
-        """See ``Backend``. Where the hold cannot be written down, the lock is freed and the reason is raised."""
+        """See ``Backend``. Where the hold may not be written down, the lock is freed and the reason is raised.
+
+        After a failure that may pass, the lock is still held, so that another call can begin the hold.
+        """
         deadline = Deadline(timeout)
-        refusal: LockctlError | None = None
+        refusal: ConfigError | None = None
         attempt = self._attempts.get(grant.claim.owner)
         if hold > 0 and attempt is not None:
             try:
                 self._begin_hold(attempt, grant, hold, deadline.sooner(deadline.left() * 0.7))
-            except (SqlError, ConfigError) as failure:
+            except ConfigError as failure:
                 refusal = failure
         self.withdraw(grant.claim, timeout=deadline.left())
         if refusal is not None:

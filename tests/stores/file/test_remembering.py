@@ -210,11 +210,23 @@ def test_how_long_a_hold_lasts_is_read_with_care(make: Callable[[], Record | Non
     assert (hold.left(record) > 0) == (left > 0)
 
 
-def test_a_hold_that_cannot_be_written_frees_the_lock_and_says_so(harness: FileHarness) -> None:
+def test_a_hold_that_cannot_be_written_now_is_said_and_the_lock_is_held_until_it_can(harness: FileHarness) -> None:
     client = harness.client()
     grant = take(client, harness.claim())
+    for _ in range(2):  # as a run that gives its lock back tries it again
+        with at_most(0), pytest.raises(BackendUnavailable):
+            client.release(grant, timeout=LIMIT, hold=60.0)
+    assert refused(harness.client(), harness.claim())
+    client.release(grant, timeout=LIMIT, hold=60.0)
+    assert holder_of(client).ended_at is not None
+    assert refused(harness.client(), harness.claim())
+
+
+def test_a_hold_that_cannot_be_written_ends_with_its_process(harness: FileHarness) -> None:
+    client = harness.client()
     with at_most(0), pytest.raises(BackendUnavailable):
-        client.release(grant, timeout=LIMIT, hold=60.0)
+        client.release(take(client, harness.claim()), timeout=LIMIT, hold=60.0)
+    client.close()
     take(harness.client(), harness.claim())
 
 

@@ -276,6 +276,26 @@ def test_a_hold_that_may_not_be_written_is_said_and_the_lock_is_free(place: Plac
     take(place.client(), claim())
 
 
+@SCOPES
+def test_a_hold_that_cannot_be_written_now_is_said_and_the_lock_is_held_until_it_can(place: Place, scope: str) -> None:
+    client = place.client(scope=scope)
+    grant = take(client, claim())
+    full = "begin raise exception 'full' using errcode = 'disk_full'; end"
+    place.command(f"create function {place.schema}.refuse() returns trigger language plpgsql as $${full}$$")
+    place.command(
+        f"create trigger refuse before update of rests_until on {place.fence}"
+        f" for each row execute function {place.schema}.refuse()"
+    )
+    for _ in range(2):  # as a run that gives its lock back tries it again
+        with pytest.raises(BackendUnavailable, match="full"):
+            client.release(grant, timeout=LIMIT, hold=60.0)
+    assert refused(place.client(), claim())
+    place.command(f"drop trigger refuse on {place.fence}")
+    client.release(grant, timeout=LIMIT, hold=60.0)
+    assert held_by(place.client()).ended_at is not None
+    assert refused(place.client(), claim())
+
+
 def test_the_holder_of_a_lock_that_rests_cannot_be_asked(place: Place) -> None:
     client = place.client()
     client.release(take(client, claim()), timeout=LIMIT, hold=60.0)
