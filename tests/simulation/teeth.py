@@ -14,8 +14,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).parent.parent.parent
 FAULTS = sorted((Path(__file__).parent / "faults").glob("*.patch"))
@@ -23,6 +27,7 @@ SEED = 1_000_000
 SECONDS = float(os.environ.get("SECONDS", "180"))
 ENDED = re.compile(r"(\d+) histories from seed")
 WRONG = re.compile(r"wrong: (.*) (\S+:\d+)")
+CHANGED = re.compile(r"^\+\+\+ b/lockctl/(?:stores/(\w+)/)?", re.MULTILINE)
 
 
 class Bite(NamedTuple):
@@ -34,19 +39,32 @@ class Bite(NamedTuple):
     seed: str
 
 
-def with_fault(patch: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the simulation with one fault in a copy of the package."""
+def apart(patches: list[Path]) -> list[tuple[Path, ...]]:
+    """Groups of faults of which none can be seen in the history of another: each is in the code of another store."""
+    alone: list[tuple[Path, ...]] = []
+    of_stores: dict[str, list[Path]] = {}
+    for patch in patches:
+        (store, *more) = {"redis" if store == "redlock" else store for store in CHANGED.findall(patch.read_text())}
+        if more or not store:
+            alone.append((patch,))
+        else:
+            of_stores.setdefault(store, []).append(patch)
+    return alone + [tuple(filter(None, group)) for group in zip_longest(*of_stores.values())]
+
+
+def with_faults(patches: Iterable[Path], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the simulation with some faults in a copy of the package."""
     with tempfile.TemporaryDirectory(prefix="lockctl-teeth-") as folder:
         shutil.copytree(ROOT / "lockctl", Path(folder) / "lockctl")  # with what is compiled: times are copied, too
         (Path(folder) / "tests").symlink_to(ROOT / "tests")
-        subprocess.run(["git", "apply", str(patch)], cwd=folder, check=True)
+        subprocess.run(["git", "apply", *map(str, patches)], cwd=folder, check=True)
         command = [sys.executable, "-m", "tests.simulation", *words]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def bite(patch: Path, seconds: float) -> Bite:
     """Search with one fault."""
-    done = with_fault(patch, "--quiet", "--seed", str(SEED), "--seconds", str(seconds))
+    done = with_faults([patch], "--quiet", "--seed", str(SEED), "--seconds", str(seconds))
     ended, wrong = ENDED.search(done.stdout), WRONG.search(done.stdout)
     if ended is None:
         raise RuntimeError(f"{patch.stem}: {done.stdout}{done.stderr}")

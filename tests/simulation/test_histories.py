@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.simulation.teeth import FAULTS, ROOT, with_fault
+from tests.simulation.teeth import FAULTS, ROOT, apart, with_faults
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,10 +41,12 @@ def test_nothing_is_wrong_in_histories_in_which_a_fault_was_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("patch", FAULTS, ids=lambda patch: patch.stem)
-def test_a_fault_is_found_in_its_history(patch: Path) -> None:
-    done = with_fault(patch, "--plans", str(patch))
-    assert done.returncode == 1, done.stdout + done.stderr
+@pytest.mark.parametrize("patches", apart(FAULTS), ids=lambda patches: "+".join(patch.stem for patch in patches))
+def test_a_fault_is_found_in_its_history(patches: tuple[Path, ...]) -> None:
+    done = with_faults(patches, "--plans", *map(str, patches))
+    found = [line.partition(": ") for line in done.stdout.splitlines()]
+    assert [name for name, _, _ in found] == [patch.stem for patch in patches], done.stdout + done.stderr
+    assert [name for name, _, wrong in found if wrong == "nothing is wrong"] == []
     assert "bug: " not in done.stdout
 
 
@@ -61,7 +63,7 @@ def test_a_seed_is_one_history_whatever_was_before_it() -> None:
 def test_a_fault_is_found_and_its_smallest_history_is_told_always_in_the_same_way() -> None:
     patch = next(each for each in FAULTS if each.stem.startswith("place-in-the-queue"))
     words = ("--seed", "1", "--histories", "400", "--jobs", "1", "--store", "exact")
-    told = [with_fault(patch, *words) for _ in range(2)]
+    told = [with_faults([patch], *words) for _ in range(2)]
     assert told[0].returncode == 1, told[0].stdout + told[0].stderr
     assert "WRONG  left: " in told[0].stdout
     assert told[0].stdout.partition("\n")[2] == told[1].stdout.partition("\n")[2]
