@@ -202,6 +202,25 @@ def test_each_node_of_a_majority_takes_the_token_over(scene: Scene) -> None:
         assert 0 < server.ask("PTTL", scene.key) <= 1000 * grant.ttl
 
 
+def test_a_node_takes_a_token_over_only_for_the_lock_as_it_gave_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key may end, and a late request have it give the lock to the same owner anew, with a token after another's."""
+    client, mine = scene.client(), claim()
+    confirm = client._confirm
+
+    def late(claim: Claim, given: dict[Any, int], *more: Any) -> Any:
+        for server in scene.servers[:3]:
+            _, token, document = server.ask("GET", scene.key).split(b"|", 2)
+            anew = b"%s|%d|%s" % (mine.owner.encode(), int(token) + 1, document)
+            server.ask("SET", scene.key, anew, "PX", "60000")
+        return confirm(claim, given, *more)
+
+    monkeypatch.setattr(client, "_confirm", late)
+    assert client.try_acquire(mine, timeout=LIMIT) is None
+    assert client.inspect("nightly", timeout=LIMIT).state == "free"
+
+
 def test_an_operator_reaches_the_holder_through_a_majority_and_every_majority_tells_it(scene: Scene) -> None:
     holder, operator = scene.client(), scene.client()
     grant = take(holder, claim(ttl=60.0))
