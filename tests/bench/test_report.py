@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bench import bench, handoff, plot
-from tests.bench.report import Row, Table, as_text
+from tests.bench import bench, handoff
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,50 +42,3 @@ def test_a_small_run_writes_its_tables_as_json_and_as_a_picture(
     assert f"written: {picture}" in printed
     texts = [text.text for text in ET.parse(picture).getroot().iter(f"{SVG}text")]
     assert texts.count("lockctl run, file") == 2
-
-
-TABLE = Table(
-    "start",
-    "start <of> a run",
-    "ms",
-    "python",
-    [
-        Row("python", [20, 10, 90]),
-        Row("tool & lock", [40, 80, 60]),
-        Row("lockctl run, a", [30, 30, 30], "tool & lock"),
-        Row("lockctl run, b", [400, 400, 400]),
-        Row("lockctl run, c", [1, 1, 1], "not there"),
-    ],
-)
-
-
-def test_a_row_is_compared_with_the_base_and_with_its_peer_where_there_is_one() -> None:
-    title, *lines = as_text(TABLE)
-    assert title.startswith("start <of> a run")
-    assert [" ".join(line.split()) for line in lines] == [
-        "python 20.0 ms 10.0 1.00 x python",
-        "tool & lock 60.0 ms 40.0 3.00 x python",
-        "lockctl run, a 30.0 ms 30.0 1.50 x python 0.50 x tool & lock",
-        "lockctl run, b 400.0 ms 400.0 20.00 x python",
-        "lockctl run, c 1.0 ms 1.0 0.05 x python",
-    ]
-
-
-def test_bars_of_the_picture_go_left_and_right_of_one() -> None:
-    root = ET.fromstring(plot.as_svg([TABLE], "a machine"))
-    bars = {
-        kind: [bar for bar in root.iter(f"{SVG}rect") if bar.get("class") == kind] for kind in ("page", "less", "more")
-    }
-    assert [len(bars[kind]) for kind in ("page", "less", "more")] == [1, 2, 1]
-    one = next(float(line.get("x1", "0")) for line in root.iter(f"{SVG}line") if line.get("class") == "one")
-    for bar in bars["less"]:
-        assert float(bar.get("x", "0")) + float(bar.get("width", "0")) == pytest.approx(one, abs=0.2)
-    assert float(bars["more"][0].get("x", "0")) == one
-    texts = [text.text for text in root.iter(f"{SVG}text")]
-    assert {
-        "start <of> a run",
-        "a machine; blue: less than the peer, orange: more",
-        "0.50 x tool & lock",
-        "20.00 x python",
-    } <= set(texts)
-    assert "prefers-color-scheme: dark" in "".join(root.itertext())

@@ -187,11 +187,3 @@ class RedisSentinel(Group):
     def _await_agreement(self) -> None:
         for each in self.sentinels:
             wait_until(lambda: each.knows(1, len(self.sentinels) - 1), f"{each} knows the others")  # noqa: B023
-
-    def current_primary(self) -> str:
-        """``HOST:PORT`` of the primary, as the first sentinel that answers says."""
-        for each in self.sentinels:
-            if each.running:
-                host, port = each.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)
-                return f"{host.decode()}:{port.decode()}"
-        raise ConnectionError("no sentinel runs")
