@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import ConfigError, LeaseRevoked
-from lockctl.model import SHARED, SLOT, Revocation
+from lockctl.model import EXCLUSIVE, SHARED, SLOT, Revocation
 from tests.contract.harness import LIMIT, Background, queue_up, refused, take
 from tests.contract.waiting import await_waiters, start_waiting
 from tests.jobs import eventually
@@ -43,8 +43,10 @@ def cannot(harness: Harness, claim: Claim) -> bool:
     return True
 
 
-def take_turns(harness: Harness, claims: list[Claim], inside: list[Claim], most: list[int], at_once: int = 1) -> None:
-    """Hold the lock for each of *claims* in turn, and note who is inside at that time.
+def take_turns(
+    harness: Harness, claims: list[Claim], inside: list[Claim], most: list[int], granted: list[Grant], at_once: int = 1
+) -> None:
+    """Hold the lock for each of *claims* in turn, and note who is inside at that time, and in which order they came.
 
     They stay until so many were inside *at_once*.
     """
@@ -54,6 +56,7 @@ def take_turns(harness: Harness, claims: list[Claim], inside: list[Claim], most:
             client.wait(claim, timeout=LIMIT, interrupt=None)
         with lock:
             inside.append(claim)
+            granted.append(grant)
             beside = list(inside)
         modes = {each.mode for each in beside}
         assert modes in ({SHARED}, {SLOT}) or len(beside) == 1, f"{modes} at once"
@@ -131,11 +134,13 @@ class Sharing:
             return
         grant = take(backend, harness.claim(ttl=30.0))
         inside = threading.Barrier(3, timeout=LIMIT)
+        tokens: list[int] = []
 
         def read(client: Backend) -> None:
             claim = reader(harness)
             while (mine := client.try_acquire(claim, timeout=LIMIT)) is None:
                 client.wait(claim, timeout=LIMIT, interrupt=None)
+            tokens.append(mine.token)
             inside.wait()
             client.release(mine, timeout=LIMIT)
 
@@ -144,7 +149,8 @@ class Sharing:
         backend.release(grant, timeout=LIMIT)
         for each in readers:
             each.result()
-        take(other, harness.claim())
+        assert len({grant.token, *tokens}) == 4, "each has a token of its own"
+        assert take(other, harness.claim()).token > max(tokens) >= min(tokens) > grant.token
 
     def test_a_reader_that_was_stopped_in_the_queue_does_not_keep_the_next_one_out(
         self, harness: Harness, backend: Backend, other: Backend
@@ -166,10 +172,16 @@ class Sharing:
             return
         inside: list[Claim] = []
         most: list[int] = []
+        granted: list[Grant] = []
         plans = [[reader(harness) for _ in range(6)] for _ in range(4)] + [[harness.claim(ttl=30.0) for _ in range(4)]]
-        for each in [Background(lambda plan=plan: take_turns(harness, plan, inside, most)) for plan in plans]:  # type: ignore[misc]
+        for each in [Background(lambda plan=plan: take_turns(harness, plan, inside, most, granted)) for plan in plans]:  # type: ignore[misc]
             each.result(60.0)
         assert len(most) == 28
+        tokens = [grant.token for grant in granted]
+        for number, grant in enumerate(granted):
+            if grant.claim.mode == EXCLUSIVE:
+                assert all(earlier < grant.token for earlier in tokens[:number])
+                assert all(grant.token < later for later in tokens[number + 1 :])
 
     def test_a_reader_that_vanished_does_not_keep_a_writer_out(
         self, harness: Harness, backend: Backend, other: Backend
@@ -260,7 +272,7 @@ class Sharing:
         inside: list[Claim] = []
         most: list[int] = []
         plans = [[one_of(harness, 3) for _ in range(4)] for _ in range(6)]
-        for each in [Background(lambda plan=plan: take_turns(harness, plan, inside, most, 3)) for plan in plans]:  # type: ignore[misc]
+        for each in [Background(lambda plan=plan: take_turns(harness, plan, inside, most, [], 3)) for plan in plans]:  # type: ignore[misc]
             each.result(60.0)
         assert len(most) == 24
         assert max(most) == 3

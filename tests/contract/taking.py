@@ -5,17 +5,22 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lockctl.errors import BackendUnavailable
+from lockctl.model import EXCLUSIVE, SHARED, SLOT
 from lockctl.names import ALLOWED, LONGEST
 from tests.contract.harness import LIMIT, Background, refused, take
 
 if TYPE_CHECKING:
     from lockctl.backend import Backend
     from tests.contract.harness import Harness
+
+
+AHEAD = 600.0  # seconds: of a clock that is wrong by more, requests to S3 are refused
 
 
 class Taking:
@@ -88,6 +93,20 @@ class Taking:
         backend.release(grant, timeout=LIMIT)
         harness.forget("nightly")
         assert take(other, harness.claim()).token > grant.token
+
+    def test_tokens_rise_among_hosts_whose_clocks_differ(
+        self, harness: Harness, backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        promised = harness.capabilities
+        modes = [EXCLUSIVE] + [SHARED] * promised.shared + [SLOT] * promised.slots
+        seconds, nanoseconds, tokens = time.time, time.time_ns, list[int]()
+        for mode, ahead, client in itertools.product(modes, (AHEAD, 0.0, AHEAD, 0.0), (backend, other)):
+            monkeypatch.setattr("lockctl.clock.time.time", lambda ahead=ahead: seconds() + ahead)
+            monkeypatch.setattr("lockctl.clock.time.time_ns", lambda ahead=ahead: nanoseconds() + int(ahead * 1e9))
+            grant = take(client, harness.claim(mode=mode))
+            tokens.append(grant.token)
+            client.release(grant, timeout=LIMIT)
+        assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
 
     def test_all_tokens_of_a_lock_come_from_one_domain(
         self, harness: Harness, backend: Backend, other: Backend

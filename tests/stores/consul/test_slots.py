@@ -137,19 +137,6 @@ def test_another_number_of_slots_is_a_mistake_while_others_are_inside_and_of_no_
     assert holders(harness)["Limit"] == 3
 
 
-def test_slots_and_a_lock_for_one_exclude_each_other(harness: ConsulHarness) -> None:
-    with harness.foreign_hold("nightly"):
-        assert refused(harness.client(), one_of(harness, 3))
-    client = harness.client()
-    grant = take(client, harness.claim())
-    with pytest.raises(ConfigError, match="in use with one holder, not 3"):
-        harness.client().try_acquire(one_of(harness, 3), timeout=LIMIT)
-    client.release(grant, timeout=LIMIT)
-    take(client, one_of(harness, 3))
-    with pytest.raises(ConfigError, match="in use with 3 slots, not one holder"):
-        harness.client().try_acquire(harness.claim(), timeout=LIMIT)
-
-
 def test_holders_that_ended_make_room_and_are_left_out_by_the_next(harness: ConsulHarness) -> None:
     alive, ended = harness.session(), harness.session()
     foreign(harness, alive, ended, limit=2, living=1)
@@ -367,22 +354,6 @@ def test_waiting_for_a_slot_asks_once_in_a_long_time_and_hears_of_holders_that_v
     waiting.result()
     assert waiting.ended_at - ended < 10.0
     take(client, claim)
-
-
-def test_a_crowd_that_wants_a_slot_at_once_is_let_in_up_to_the_number(harness: ConsulHarness) -> None:
-    clients = [harness.client() for _ in range(8)]
-
-    def enter(client: ConsulBackend) -> object:
-        claim = one_of(harness, 5)
-        until = time.monotonic() + 1.0
-        while (grant := client.try_acquire(claim, timeout=LIMIT)) is None and time.monotonic() < until:
-            client.wait(claim, timeout=0.2, interrupt=None)
-        return grant
-
-    tries = [Background(lambda client=client: enter(client)) for client in clients]  # type: ignore[misc]
-    granted = [each.result() for each in tries]
-    assert sum(grant is not None for grant in granted) == 5
-    assert len(holders(harness)["Holders"]) == 5
 
 
 def test_who_must_not_see_the_holders_does_not_take_them_for_ended(start_server: Callable[..., Consul]) -> None:

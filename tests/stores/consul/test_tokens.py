@@ -77,19 +77,6 @@ def test_when_clocks_go_back_each_token_is_the_one_before_and_one(
     assert [tenure(harness, **mode).token for _ in range(3)] == [first.token + 1, first.token + 2, first.token + 3]
 
 
-def test_tokens_rise_between_two_hosts_whose_clocks_differ_by_an_hour(
-    harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokens = []
-    for _ in range(3):
-        with monkeypatch.context() as ahead:
-            wrong_by(ahead, HOUR)
-            tokens.append(tenure(harness).token)
-        tokens.append(tenure(harness).token)
-    assert tokens == sorted(set(tokens))
-    assert tokens[1] == tokens[0] + 1
-
-
 @pytest.mark.parametrize("key", [COUNTER, "floor"])
 @pytest.mark.parametrize("value", RUBBISH, ids=range(len(RUBBISH)))
 def test_a_counter_that_cannot_be_read_is_none_and_the_clock_counts(
@@ -104,12 +91,6 @@ def test_a_counter_that_cannot_be_read_is_none_and_the_clock_counts(
     use(harness, harness.client())
     assert forget(harness.client())
     assert int(beside(harness, "floor")) > grant.token
-
-
-def test_a_counter_without_its_key_counts_as_none(harness: ConsulHarness) -> None:
-    first = tenure(harness)
-    harness.server.request("DELETE", f"/v1/kv/{harness.prefix}.lockctl/{COUNTER}")
-    assert tenure(harness).token > first.token
 
 
 def test_two_that_read_the_same_counter_never_get_the_same_token(
@@ -148,16 +129,6 @@ def test_who_read_that_there_is_no_counter_is_not_below_one_that_came_and_was_fo
     monkeypatch.setattr(slow._agent, "renew_and_read", delayed)
     wrong_by(monkeypatch, -HOUR)
     assert take(slow, harness.claim()).token > before[0]
-
-
-def test_a_name_is_above_its_tokens_after_it_was_forgotten_although_clocks_went_back(
-    harness: ConsulHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = harness.client()
-    first = use(harness, client)
-    assert forget(client)
-    wrong_by(monkeypatch, -24 * HOUR)
-    assert tenure(harness).token > first.token
 
 
 def test_forgetting_many_names_raises_the_floor_once(harness: ConsulHarness) -> None:

@@ -13,29 +13,11 @@ from lockctl.errors import BackendUnavailable
 from lockctl.model import SLOT
 from lockctl.stores.consul.protocol import Agent
 from tests.contract.harness import LIMIT, Background, take
-from tests.faults.waiting import await_waiting
 from tests.jobs import eventually
 from tests.servers.consul import ConsulRefused
 
 if TYPE_CHECKING:
     from tests.contract.test_consul import ConsulHarness
-    from tests.jobs import Lockctl
-
-
-def test_waiters_that_are_killed_end_with_their_sessions_and_hold_up_the_next_until_then(
-    lockctl: Lockctl, harness: ConsulHarness
-) -> None:
-    lockctl.url = f"consul://{harness.server.address}/?prefix={harness.prefix}"
-    client = harness.client()
-    grant = take(client, harness.claim(ttl=10.0))
-    waiting = [lockctl.start("run", "-l", "nightly", "-t", "2s", "-w", "forever", "--", "true") for _ in range(3)]
-    await_waiting(lockctl, "nightly", waiting)
-    for each in waiting:
-        each.kill()
-        each.wait(LIMIT)
-    client.release(grant, timeout=LIMIT)
-    assert lockctl("run", "-l", "nightly", "-w", "60s", "--", "true").returncode == 0
-    eventually(lambda: harness.sessions() == 0, limit=LIMIT)
 
 
 def test_a_wait_goes_on_when_the_key_changes_without_being_free(harness: ConsulHarness) -> None:

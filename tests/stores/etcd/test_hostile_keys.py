@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lockctl.errors import LeaseRevoked, LockctlError
 from lockctl.model import Revocation
-from lockctl.stores.etcd import layout
+from lockctl.stores.etcd import inspect, layout
 from tests.contract.harness import LIMIT, claim, refused, take
 from tests.contract.keeping import holder_of
 
@@ -107,14 +106,15 @@ class TestHostileKeys:
         assert list(backend.list("*", timeout=LIMIT)) == []
         take(backend, claim("plain"))
 
-    def test_ten_thousand_locks_are_listed_in_order(self, etcd_server: Etcd, backend: EtcdBackend, prefix: str) -> None:
-        names = [f"{prefix}job-{number:05d}/1".encode() for number in range(10_000)]
+    def test_locks_of_many_pages_are_listed_in_order(
+        self, etcd_server: Etcd, backend: EtcdBackend, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(inspect, "PAGE", 300)
+        names = [f"{prefix}job-{number:05d}/1".encode() for number in range(1000)]
         random.shuffle(names)
         for some in itertools.zip_longest(*[iter(names)] * 100):
             puts: list[dict[str, Any]] = [layout.put(name, b'{"owner":"o"}', 0) for name in some]
             status, answer = etcd_server.request("/v3/kv/txn", {"success": puts})
             assert status == 200, answer
-        before = time.monotonic()
         listed = [lock.name for lock in backend.list("*", timeout=LIMIT)]
-        assert time.monotonic() - before < LIMIT
-        assert listed == [f"job-{number:05d}" for number in range(10_000)]
+        assert listed == [f"job-{number:05d}" for number in range(1000)]

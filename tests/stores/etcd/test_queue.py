@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.clock import boottime
-from lockctl.errors import LeaseLost
 from lockctl.stores.etcd import layout, turn, wait
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Background, claim, take
@@ -201,18 +200,6 @@ class TestQueue:
         proxy.mode = "pass"
         assert take(client, mine).token == holder_of(backend).token
 
-    def test_a_wait_that_ends_with_its_turn_leaves_nothing_when_it_is_given_up(
-        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open
-    ) -> None:
-        grant, mine, client = take(backend, claim()), claim(ttl=60.0), connect(etcd_server.address)
-        waits = Background(lambda: client.wait(mine, timeout=20.0, interrupt=None))
-        eventually(lambda: backend.inspect("nightly", timeout=LIMIT).waiters)
-        backend.release(grant, timeout=LIMIT)
-        waits.result()
-        client.withdraw(mine, timeout=LIMIT)
-        assert backend.inspect("nightly", timeout=LIMIT).state == "free"
-        assert take(client, mine).token > grant.token
-
     def test_who_waited_is_shown_as_holder_since_the_grant(
         self, etcd_server: Etcd, backend: EtcdBackend, connect: Open
     ) -> None:
@@ -241,10 +228,3 @@ class TestQueue:
         assert shown[0].since is not None
         assert shown[0].since < time.time() - 2 * TTL
         backend.release(grant, timeout=LIMIT)
-
-    def test_a_lease_that_was_revoked_by_another_hand_is_lost(self, etcd_server: Etcd, backend: EtcdBackend) -> None:
-        mine = claim()
-        grant = take(backend, mine)
-        etcd_server.command("lease", "revoke", f"{backend.lease_of(mine):x}")
-        with pytest.raises(LeaseLost):
-            backend.renew(grant, timeout=LIMIT)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.errors import BackendUnavailable, RequestInterrupted
+from lockctl.errors import BackendUnavailable
 from lockctl.model import Revocation
-from tests.contract.harness import LIMIT, Background, claim, one_of, reader, refused, take
+from tests.contract.harness import LIMIT, claim, one_of, reader, refused, take
 from tests.contract.keeping import holder_of
-from tests.jobs import eventually
 from tests.stores.etcd.claims import keys_of_locks
 
 if TYPE_CHECKING:
@@ -160,27 +157,3 @@ class TestLostAnswers:
         assert refused(backend, claim())
         shaky.release(second, timeout=LIMIT)
         take(backend, claim())
-
-    def test_an_interrupted_request_ends_at_once(self, shaky: EtcdBackend, proxy: Proxy, backend: EtcdBackend) -> None:
-        mine = claim()
-        reading, writing = os.pipe()
-        proxy.mode = "blackhole"
-        asking = Background(lambda: shaky.try_acquire(mine, timeout=20.0, interrupt=reading))
-        eventually(lambda: proxy.accepted)
-        os.write(writing, b".")
-        asked = time.monotonic()
-        with pytest.raises(RequestInterrupted):
-            asking.result()
-        assert asking.ended_at - asked < LIMIT / 2
-        os.close(reading)
-        os.close(writing)
-        proxy.mode = "pass"
-        shaky.withdraw(mine, timeout=LIMIT)
-        take(backend, claim())
-
-    def test_a_server_that_trickles_is_given_up_at_the_deadline(self, shaky: EtcdBackend, proxy: Proxy) -> None:
-        proxy.mode = "trickle"
-        before = time.monotonic()
-        with pytest.raises(BackendUnavailable):
-            shaky.try_acquire(claim(), timeout=0.7)
-        assert time.monotonic() - before < LIMIT / 2

@@ -55,21 +55,6 @@ def test_a_prefix_that_the_user_may_not_use(lockctl: Lockctl, secured: Etcd, cer
     assert "permission denied" in message
 
 
-def test_everything_that_is_done_is_allowed_to_a_user_of_the_prefix(
-    lockctl: Lockctl, secured: Etcd, certificates: Certificates
-) -> None:
-    url = f"etcds://{secured.user}:{secured.password}@{secured.address}/?ca={certificates.ca}"
-    holder = lockctl.start_holding("held", "-b", url)
-    waiter = lockctl.start("run", "-b", url, "-l", "held", "-w", "20", "--", "true")
-    assert "held" in lockctl("list", "-b", url).stdout
-    assert lockctl("force-release", "-b", url, "held", "--yes").returncode == 0
-    assert holder.wait(20) == 76
-    assert waiter.wait(20) == 0
-    holder = lockctl.start_holding("held", "-b", url)
-    assert lockctl("force-release", "-b", url, "held", "--yes", "--now").returncode == 0
-    assert holder.wait(20) == 76
-
-
 def test_a_password_that_changes_while_a_job_runs_hurts_only_the_next(
     lockctl: Lockctl, start_server: Callable[..., Etcd]
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import ConfigError, LeaseLost
-from lockctl.model import EXCLUSIVE, SHARED, Revocation
+from lockctl.model import SHARED, Revocation
 from lockctl.stores.etcd import layout, share, wait
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
 from tests.jobs import eventually
@@ -215,29 +215,6 @@ class TestRaces:
             assert ended
             assert backend.renew(grant, timeout=LIMIT).token == grant.token
             backend.release(grant, timeout=LIMIT)
-
-    def test_a_writer_divides_the_tokens_into_those_before_it_and_those_after_it(
-        self, etcd_server: Etcd, connect: Open
-    ) -> None:
-        granted: list[tuple[str, int]] = []
-
-        def contend(mode: str) -> None:
-            client = connect(etcd_server.address)
-            for _ in range(8):
-                mine = claim(mode=mode)
-                while (grant := client.try_acquire(mine, timeout=LIMIT)) is None:
-                    client.wait(mine, timeout=LIMIT, interrupt=None)
-                granted.append((mode, grant.token))
-                client.release(grant, timeout=LIMIT)
-
-        modes = [EXCLUSIVE, SHARED, SHARED, EXCLUSIVE, SHARED, SHARED]
-        for each in [Background(functools.partial(contend, mode)) for mode in modes]:
-            each.result(60.0)
-        assert len({token for _, token in granted}) == len(granted) == 48
-        for number, (mode, token) in enumerate(granted):
-            if mode == EXCLUSIVE:
-                assert all(earlier < token for _, earlier in granted[:number])
-                assert all(later > token for _, later in granted[number + 1 :])
 
 
 class TestWaking:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import time
@@ -12,7 +11,7 @@ import pytest
 
 from lockctl.model import Revocation
 from lockctl.stores.etcd import layout, prune, tokens
-from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, take
+from tests.contract.harness import LIMIT, Background, claim, one_of, reader, take
 from tests.contract.keeping import holder_of
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
@@ -124,18 +123,6 @@ class TestClocks:
         assert [a_tenure(backend, claim()) for _ in range(2)] == [1, 2]
 
     @KINDS
-    def test_tokens_rise_among_hosts_whose_clocks_differ_by_an_hour(
-        self, etcd_server: Etcd, connect: Open, clocks: Clocks, mine: Callable[[], Claim]
-    ) -> None:
-        hosts = [(connect(etcd_server.address), ahead) for ahead in (0.0, HOUR)]
-        given = []
-        for client, ahead in hosts * 3:
-            clocks.ahead = ahead
-            given.append(a_tenure(client, mine()))
-        assert rising(given)
-        assert given[-1] - microseconds() == pytest.approx(HOUR * 1e6, abs=60e6)
-
-    @KINDS
     def test_who_waited_gets_a_later_token_although_its_clock_is_behind(
         self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, clocks: Clocks, mine: Callable[[], Claim]
     ) -> None:
@@ -177,20 +164,6 @@ class TestClocks:
         asked.clear()
         take(client, claim())
         assert len(asked) == requests
-
-    def test_readers_that_come_in_together_have_tokens_of_their_own(
-        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open
-    ) -> None:
-        writer = take(backend, claim())
-        readers = [(connect(etcd_server.address), reader()) for _ in range(12)]
-        for client, mine in readers:
-            queue_up(client, mine, backend)
-        backend.release(writer, timeout=LIMIT)
-        taken = [Background(functools.partial(take, client, mine)) for client, mine in readers]
-        given = {each.result().token for each in taken}
-        assert len(given) == len(readers)
-        assert min(given) > writer.token
-        assert {holder.token for holder in backend.inspect("nightly", timeout=LIMIT).holders} == given
 
 
 class TestCounter:

@@ -14,7 +14,7 @@ import pytest
 
 from lockctl import history
 from lockctl.clock import boottime
-from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import Revocation
 from lockctl.stores.file import hold, layout, records
 from lockctl.stores.file.layout import Record
@@ -52,20 +52,6 @@ def keep(harness: FileHarness, seconds: float) -> None:
     """Have the lock kept after a job."""
     client = harness.client()
     client.release(take(client, harness.claim()), timeout=LIMIT, hold=seconds)
-
-
-def test_a_hold_is_shown_with_what_is_left_of_it_and_refuses_claims_of_every_mode(harness: FileHarness) -> None:
-    keep(harness, 60.0)
-    client = harness.client()
-    (kept,) = client.inspect("nightly", timeout=LIMIT).holders
-    assert kept.expires_in is not None
-    assert 55 < kept.expires_in <= 60
-    (listed,) = client.list("*", timeout=LIMIT)
-    assert listed.state == "held"
-    for claim in (harness.claim(), reader(harness), one_of(harness, 1)):
-        assert refused(client, claim)
-    with pytest.raises(ConfigError):
-        client.try_acquire(one_of(harness, 2), timeout=LIMIT)
 
 
 @pytest.mark.parametrize("kind", [reader, lambda harness: one_of(harness, 1)], ids=["reader", "slot"])
@@ -135,14 +121,6 @@ def test_a_revocation_for_which_the_disk_has_no_room_leaves_nothing_and_changes_
         revoke(harness.client(), holder_of(client), now=now)
     assert sorted(os.listdir(harness.directory)) == before
     assert client.renew(grant, timeout=LIMIT).token == grant.token
-
-
-def test_nobody_is_there_to_be_asked_for_a_lock_that_is_kept(harness: FileHarness) -> None:
-    keep(harness, 60.0)
-    client = harness.client()
-    with pytest.raises(LockctlError, match="its job has ended"):
-        revoke(client, holder_of(client))
-    assert sorted(os.listdir(harness.directory)) == ["nightly"]
 
 
 def test_a_hold_that_is_over_is_not_shown_as_the_holder_of_another_programs_lock(harness: FileHarness) -> None:

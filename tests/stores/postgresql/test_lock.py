@@ -381,27 +381,6 @@ def renewed_or_unknown(client: PostgresqlBackend, grant: Any) -> bool:
     return False
 
 
-def test_a_waiter_whose_answer_got_lost_is_told_and_gives_back_what_it_was_granted(
-    open_client: Callable[..., PostgresqlBackend],
-    postgres_server: Postgres,
-    start_proxy: Callable[..., Proxy],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(wait, "ANSWER_LIMIT", 0.4)
-    proxy = start_proxy(postgres_server)
-    holder, waiter = open_client(), open_client(proxy.address)
-    grant, mine = take(holder, claim()), claim(ttl=60.0)
-    call = Background(lambda: waiter.wait(mine, timeout=30.0, interrupt=None))
-    eventually(lambda: holder.inspect("nightly", timeout=LIMIT).waiters)
-    proxy.mode = "drop_replies"
-    holder.release(grant, timeout=LIMIT)
-    with pytest.raises(BackendUnavailable, match="no answer"):
-        call.result()
-    proxy.mode = "pass"
-    waiter.withdraw(mine, timeout=LIMIT)
-    take(holder, claim())
-
-
 def test_a_claim_whose_answer_got_lost_finds_the_lock_again_instead_of_being_refused_by_itself(
     open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, start_proxy: Callable[..., Proxy]
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl import history
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseRevoked, LockctlError
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseRevoked
 from lockctl.model import Revocation
 from lockctl.stores.postgresql.queue import mark
 from lockctl.stores.postgresql.session import Session
@@ -238,19 +238,6 @@ def test_a_hold_outlasts_a_restart_of_the_server(start_server: Callable[..., Pos
     assert held_by(place.client()).ended_at is not None
 
 
-def test_only_the_last_grant_can_begin_a_hold_and_only_once(place: Place) -> None:
-    client, other = place.client(), place.client()
-    first = take(client, claim())
-    client.release(first, timeout=LIMIT)
-    client.release(first, timeout=LIMIT, hold=60.0)
-    second = take(other, claim())
-    client.release(first, timeout=LIMIT, hold=60.0)
-    other.release(second, timeout=LIMIT, hold=1.0)
-    until = place.command(f"select rests_until from {place.fence}")
-    other.release(second, timeout=LIMIT, hold=60.0)
-    assert place.command(f"select rests_until from {place.fence}") == until
-
-
 @SCOPES
 def test_a_release_with_a_hold_that_gets_no_answer_says_so_and_can_be_repeated(
     place: Place, start_proxy: Callable[..., Proxy], scope: str
@@ -294,18 +281,6 @@ def test_a_hold_that_cannot_be_written_now_is_said_and_the_lock_is_held_until_it
     client.release(grant, timeout=LIMIT, hold=60.0)
     assert held_by(place.client()).ended_at is not None
     assert refused(place.client(), claim())
-
-
-def test_the_holder_of_a_lock_that_rests_cannot_be_asked(place: Place) -> None:
-    client = place.client()
-    client.release(take(client, claim()), timeout=LIMIT, hold=60.0)
-    seen = held_by(client)
-    with pytest.raises(LockctlError, match="--now"):
-        client.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
-    assert refused(client, claim())
-    assert end_rest(client) is not None
-    assert client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is None
-    assert client.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT) is None
 
 
 def test_a_holder_that_is_ended_as_it_begins_a_hold_does_not_leave_one(place: Place) -> None:
@@ -611,15 +586,6 @@ def test_a_lock_whose_session_ends_before_it_is_given_back_is_kept_closed_all_th
     assert other.try_acquire(claim(), timeout=LIMIT) is None
     (holder,) = other.inspect("nightly", timeout=LIMIT).holders
     assert (holder.owner, holder.ended_at is None) == (grant.claim.owner, False)
-
-
-def test_a_hold_that_comes_after_the_next_grant_closes_nothing(place: Place) -> None:
-    client, other = place.client(), place.client()
-    grant = take(client, claim())
-    end_sessions(place, grant.claim.owner)
-    other.release(take(other, claim()), timeout=LIMIT)
-    client.release(grant, timeout=LIMIT, hold=60.0)
-    other.release(take(other, claim()), timeout=LIMIT)
 
 
 def test_over_a_slow_network_a_transaction_is_told_that_its_lock_is_asked_for(

@@ -77,12 +77,3 @@ def test_a_database_or_user_that_is_not_there_is_named(
     status, told = run(lockctl, instead.join(postgres_server.url.rsplit(part, 1)))
     assert status == CONFIG
     assert says in told
-
-
-def test_something_else_than_postgresql_is_no_lock(lockctl: Lockctl, start_server: Start) -> None:
-    server = start_server(Postgres)
-    url = server.url
-    server.kill()
-    status, says = run(lockctl, url)
-    assert status == UNAVAILABLE
-    assert "Connection refused" in says

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseRevoked
-from lockctl.model import Revocation
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.postgresql import layout, share, wait
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
 from tests.jobs import eventually
@@ -171,7 +170,7 @@ def test_who_waits_for_a_slot_and_goes_away_does_not_hold_up_the_others(place: P
     assert turn.ended_at - released < 5.0
 
 
-@pytest.mark.parametrize("wanted", [reader, functools.partial(one_of, 2)])
+@pytest.mark.parametrize("wanted", [claim, reader, functools.partial(one_of, 2)])
 def test_a_waiter_whose_answer_got_lost_gives_back_what_it_was_granted(
     place: Place, start_proxy: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch, wanted: Callable[[], Claim]
 ) -> None:
@@ -348,22 +347,6 @@ def test_the_table_of_holders_is_where_the_tokens_are_and_not_where_a_user_looks
         tables = "select schemaname from pg_tables where tablename = 'lockctl_holder'"
         assert place.command(f"{tables} and schemaname in ('{name}', '{place.schema}')") == place.schema
         other.close()
-
-
-def test_a_lock_that_is_shared_is_revoked_by_who_holds_it_not_by_who_came_last(place: Place) -> None:
-    client = place.client()
-    first, last = take(client, reader()), take(client, reader())
-    seen = next(
-        holder for holder in client.inspect("nightly", timeout=LIMIT).holders if holder.owner == first.claim.owner
-    )
-    floor = client.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
-    assert floor == last.token + 1
-    with pytest.raises(LeaseRevoked):
-        client.renew(first, timeout=LIMIT)
-    client.renew(last, timeout=LIMIT)
-    client.release(first, timeout=LIMIT)
-    assert client.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT) is None
-    assert client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is None
 
 
 def test_slots_behind_a_pooler_that_lends_connections_are_counted_with_those_past_it(

@@ -240,24 +240,6 @@ def test_an_operator_reaches_the_holder_through_a_majority_and_every_majority_te
     assert take(operator, claim()).token > grant.token
 
 
-def test_an_attempt_ends_at_once_when_it_is_interrupted_and_can_be_taken_back(scene: Scene) -> None:
-    client, mine = scene.client(), claim(ttl=60.0)
-    scene.cut(*range(NODES))
-    reading, writing = os.pipe()
-    attempt = Background(lambda: client.try_acquire(mine, timeout=LIMIT, interrupt=reading))
-    time.sleep(0.1)
-    os.write(writing, b".")
-    asked = time.monotonic()
-    with pytest.raises(RequestInterrupted):
-        attempt.result()
-    assert attempt.ended_at - asked < LIMIT / 2
-    scene.cut()
-    client.withdraw(mine, timeout=LIMIT)
-    assert scene.where() == []
-    for end in (reading, writing):
-        os.close(end)
-
-
 def test_what_a_lost_attempt_sends_late_does_not_hit_the_next_one(scene: Scene) -> None:
     client = scene.client()
     client.release(take(client, claim()), timeout=LIMIT)  # all servers know the scripts

@@ -8,30 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl import history
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
-from lockctl.model import SHARED, SLOT
+from lockctl.errors import BackendUnavailable, LockctlError
+from lockctl.model import SHARED
 from lockctl.stores.redlock import tally
-from lockctl.stores.redlock.lock import RedlockBackend
-from lockctl.url import parse_url
 from lockctl.value import replace
 from tests.contract.harness import LIMIT, claim, refused, take
 from tests.contract.keeping import holder_of, revoke
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
-from tests.servers.process import free_port
 
 if TYPE_CHECKING:
     from tests.servers.redis import Redis
     from tests.stores.redlock.conftest import Scene
-
-
-@pytest.mark.parametrize(("mode", "slots"), [(SHARED, 1), (SLOT, 1), (SLOT, 3)])
-def test_readers_and_slots_are_refused_before_any_node_is_asked(mode: str, slots: int) -> None:
-    nobody = ",".join(f"127.0.0.1:{free_port()}" for _ in range(3))
-    client = RedlockBackend.from_url(parse_url(f"redlock://{nobody}/0"))
-    with pytest.raises(ConfigError, match=r"does not have --(shared|slots): lockctl backends shows which ones do$"):
-        client.try_acquire(claim(mode=mode, slots=slots), timeout=LIMIT)
-    client.close()
 
 
 def test_readers_that_a_single_node_has_keep_out_as_another_program_does(scene: Scene) -> None:
@@ -85,20 +73,6 @@ def test_a_hold_is_kept_by_a_majority_whichever_minority_is_away(scene: Scene) -
     floor = revoke(other, lock.holders[0], now=True)
     assert floor is not None
     assert grant.token < floor <= take(other, claim()).token
-
-
-def test_nothing_that_comes_late_from_its_holder_ends_a_hold(scene: Scene) -> None:
-    client = scene.client()
-    grant = take(client, claim())
-    client.release(grant, timeout=LIMIT, hold=60.0)
-    eventually(lambda: scene.where() == [0, 1, 2, 3, 4])
-    client.release(grant, timeout=LIMIT)
-    client.withdraw(grant.claim, timeout=LIMIT)
-    assert client.try_acquire(grant.claim, timeout=LIMIT) is None
-    with pytest.raises(LeaseLost):
-        client.renew(grant, timeout=LIMIT)
-    for server in scene.servers:
-        assert 50_000 < server.ask("PTTL", scene.key) <= 60_000
 
 
 def test_a_hold_that_only_a_minority_took_is_said(scene: Scene) -> None:

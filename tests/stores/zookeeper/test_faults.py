@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.client import KazooClient
 
-from lockctl.errors import BackendUnavailable, LeaseLost, RequestInterrupted
+from lockctl.errors import BackendUnavailable, LeaseLost
 from lockctl.stores.zookeeper.link import ATTEMPT_PART
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.url import parse_url
@@ -25,8 +24,6 @@ from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from tests.jobs import Lockctl
 
 
 def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harness: ZooKeeperHarness) -> None:
@@ -53,25 +50,6 @@ def test_a_request_after_one_without_an_answer_is_sent_on_another_connection(har
         client.renew(grant, timeout=0.3)
     harness.heal(client)
     assert client.renew(grant, timeout=LIMIT).token == grant.token
-
-
-def test_a_request_that_gets_no_answer_is_interrupted_at_once(harness: ZooKeeperHarness) -> None:
-    client, mine = harness.client(), harness.claim()
-    harness.sever(client)
-    reading, writing = os.pipe()
-    try:
-        asking = Background(lambda: client.try_acquire(mine, timeout=LIMIT, interrupt=reading))
-        time.sleep(0.1)
-        os.write(writing, b".")
-        asked = time.monotonic()
-        with pytest.raises(RequestInterrupted):
-            asking.result()
-        assert asking.ended_at - asked < LIMIT / 2
-        client.withdraw(mine, timeout=LIMIT)
-        assert time.monotonic() - asked < LIMIT / 2, "nothing was sent that could be given back"
-    finally:
-        os.close(reading)
-        os.close(writing)
 
 
 def test_a_restart_of_the_server_within_the_session_hurts_neither_holder_nor_waiter(
@@ -210,21 +188,6 @@ def test_servers_that_refuse_connections_are_not_waited_for(
             client.try_acquire(mine, timeout=60.0)
         assert time.monotonic() - began < 20.0
     take(opened(f"zookeeper://127.0.0.1:1,{start_server(ZooKeeper).address}"), mine)
-
-
-def test_a_waiter_outlasts_an_ensemble_that_lost_its_data(
-    start_server: Callable[..., ZooKeeper], opened: Callable[[str], ZooKeeperBackend], lockctl: Lockctl
-) -> None:
-    server = start_server(ZooKeeper)
-    url = f"zookeeper://{server.address}/wiped"
-    client = opened(url)
-    grant = take(client, claim(ttl=5.0))
-    for _ in range(40):
-        client.renew(grant, timeout=LIMIT)
-    waiter = lockctl.start("run", "-b", url, "-l", "nightly", "--wait", "forever", "--", "true")
-    eventually(lambda: client.inspect("nightly", timeout=LIMIT).waiters)
-    server.wipe()
-    assert waiter.wait(40.0) == 0
 
 
 def test_a_session_that_has_seen_more_than_the_server_says_so_and_a_new_one_gets_in(

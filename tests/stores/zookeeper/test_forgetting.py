@@ -58,15 +58,6 @@ def test_a_counter_ahead_of_the_clock_is_not_forgotten(harness: ZooKeeperHarness
     assert take(client, harness.claim()).token == ahead + 1
 
 
-def test_tokens_rise_when_a_name_was_forgotten(harness: ZooKeeperHarness) -> None:
-    client = harness.client()
-    tokens = []
-    for _ in range(3):
-        tokens.append(use(harness, client).token)
-        assert forget(client)
-    assert tokens == sorted(set(tokens))
-
-
 def test_more_runs_than_one_transaction_can_remove(harness: ZooKeeperHarness) -> None:
     client = harness.client()
     use(harness, client)

@@ -80,24 +80,6 @@ def test_a_waiters_session_lasts_one_lease_and_a_holders_two(
         harness.close()
 
 
-def test_tokens_rise_although_the_next_one_was_in_the_queue_before_the_lock_was_granted(
-    harness: ZooKeeperHarness,
-) -> None:
-    client, *others = (harness.client() for _ in range(4))
-    grant = take(client, harness.claim(ttl=5.0))
-    claims = [harness.claim(ttl=5.0) for _ in others]
-    for other, mine in zip(others, claims, strict=True):
-        line_up(other, mine)
-    tokens = [grant.token]
-    client.release(grant, timeout=LIMIT)
-    for other, mine in zip(others, claims, strict=True):
-        got = take(other, mine)
-        assert holder_of(client).token == got.token
-        tokens.append(got.token)
-        other.release(got, timeout=LIMIT)
-    assert tokens == sorted(set(tokens))
-
-
 def test_a_claim_whose_node_was_deleted_gets_a_token_of_its_own(harness: ZooKeeperHarness) -> None:
     client, other, mine = harness.client(), harness.client(), harness.claim(ttl=5.0)
     grant = take(client, mine)

@@ -43,29 +43,6 @@ def run(lockctl: Lockctl) -> Callable[[str], subprocess.CompletedProcess[str]]:
     return start
 
 
-def test_the_name_in_the_certificate_must_be_that_of_the_host_or_the_one_that_is_given(
-    run: Callable[[str], subprocess.CompletedProcess[str]],
-    start_server: Callable[..., ZooKeeper],
-    certificates: Certificates,
-    root: str,
-) -> None:
-    server = start_server(ZooKeeper, tls=Wrong(certificates))
-    url = f"zookeepers://127.0.0.1:{server.tls_port}{root}"
-    done = run(f"{url}?ca={certificates.ca}")
-    assert done.returncode == 78
-    assert "certificate is not accepted" in done.stderr
-    assert run(f"{url}?ca={certificates.ca}&tls_name=elsewhere.example").returncode == 0
-    assert run(f"{url}?insecure=yes").returncode == 0
-
-
-class Wrong:
-    """The certificates of a server with another name."""
-
-    def __init__(self, certificates: Certificates) -> None:
-        self.ca = certificates.ca
-        self.server_cert, self.server_key = certificates.wrong_cert, certificates.wrong_key
-
-
 def test_a_server_that_asks_for_a_certificate_gets_it(
     run: Callable[[str], subprocess.CompletedProcess[str]],
     start_server: Callable[..., ZooKeeper],

@@ -77,17 +77,6 @@ def test_tokens_rise_by_one_while_clocks_are_behind_the_counter(
     assert served(harness, **mode) == [before[1] + 1, before[1] + 2]
 
 
-def test_tokens_rise_on_hosts_whose_clocks_differ_by_an_hour(
-    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokens = []
-    for ahead in (0, 3600, 0, -3600, 3600, 0):
-        at(monkeypatch, ahead)
-        tokens += served(harness)
-    assert rising(tokens)
-    assert tokens[2] >= (time.time() + 3500) * 1_000_000
-
-
 @pytest.mark.parametrize("mode", [{"mode": SHARED}, {"mode": SLOT, "slots": 5}], ids=["shared", "slots"])
 def test_those_who_are_inside_together_have_tokens_of_their_own(
     harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch, mode: dict[str, Any]
