@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,9 +10,8 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import Stale, open_place, sql
 from lockctl.stores.mysql.address import from_url
 from lockctl.url import parse_url
-from tests.fence.changed_answers import ChangedAnswers
-from tests.fence.contract import HOLD, LIMIT, Client, StoreContract, mark, running
-from tests.fence.databases import MysqlHarness
+from tests.fence.contract import LIMIT, Client, mark
+from tests.fence.databases import DatabaseContract, MysqlHarness
 from tests.jobs import eventually
 from tests.servers.mariadb import MariaDb
 
@@ -40,26 +37,8 @@ def client(harness: MysqlHarness) -> Iterator[Client]:
     made.store.close()
 
 
-class TestMysql(ChangedAnswers, StoreContract):
+class TestMysql(DatabaseContract):
     """Every promise, held by rows."""
-
-
-def test_a_resource_can_be_a_url(harness: MysqlHarness, client: Client) -> None:
-    place = open_place(harness.url("?resource=stock"))
-    assert place.store.advance(place.resource, mark(33), timeout=LIMIT) == mark(33)
-    assert client.current() == mark(33)
-    place.store.close()
-
-
-def test_the_mark_of_a_holder_that_was_killed_stays_recorded(harness: MysqlHarness, client: Client) -> None:
-    client.advance(mark(32))
-    with running(harness, HOLD, 33) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "inside\n"
-        process.kill()
-        process.wait(LIMIT)
-    assert client.current() == mark(33)
-    assert not client.accepts(mark(32))
 
 
 def test_what_came_too_late_is_not_committed_later(harness: MysqlHarness, client: Client) -> None:
@@ -111,23 +90,6 @@ def test_a_mark_stays_held_where_idle_connections_are_ended(harness: MysqlHarnes
         harness.command(f"set global wait_timeout = {before[0]}, global {limit} = {before[1]}")
 
 
-def test_a_hold_that_the_server_has_ended_is_told_at_its_end(harness: MysqlHarness, client: Client) -> None:
-    hold = client.store.holding(client.resource, mark(33), timeout=LIMIT)
-    hold.__enter__()
-    (thread,) = harness.command(
-        f"select id from information_schema.processlist where db = '{harness.database}' and user = 'lockctl'"
-    ).split()
-    harness.command(f"kill {thread}")
-    with pytest.raises(BackendUnavailable, match="not held until the end"):
-        hold.__exit__(None, None, None)
-
-
-def test_what_a_block_raises_is_not_hidden(client: Client) -> None:
-    with pytest.raises(ZeroDivisionError), client.store.holding(client.resource, mark(33), timeout=LIMIT):
-        raise ZeroDivisionError
-    assert client.accepts(mark(34))
-
-
 @pytest.mark.parametrize("level", ["read uncommitted", "read committed", "serializable"])
 def test_the_usual_isolation_of_a_server_does_not_matter(harness: MysqlHarness, client: Client, level: str) -> None:
     harness.command(f"set global transaction isolation level {level}")
@@ -149,20 +111,6 @@ def test_a_table_that_knows_no_locks_is_not_held(harness: MysqlHarness, client: 
     harness.command("alter table lockctl_mark engine = Aria")
     with pytest.raises(ConfigError, match="InnoDB"), client.store.holding("stock", mark(33), timeout=LIMIT):
         pytest.fail("it was let in")
-
-
-def test_a_missing_table_or_database_names_what_prints_it(mariadb_server: MariaDb) -> None:
-    with contextlib.closing(MysqlHarness(mariadb_server, table=False)) as harness:
-        client = Client(harness)
-        for step in (lambda: client.advance(mark(33)), client.current, lambda: client.reset(mark(33))):
-            with pytest.raises(ConfigError, match="lockctl fence sql --dialect mysql") as told:
-                step()
-            assert "\n" not in str(told.value)
-        with pytest.raises(ConfigError), client.store.holding("stock", mark(33), timeout=LIMIT):
-            pytest.fail("it was let in")
-        mariadb_server.client([], database=harness.database, text=sql.text("mysql"))
-        assert client.accepts(mark(33))
-        client.store.close()
 
 
 def test_a_user_without_rights_is_told_which_are_missing(harness: MysqlHarness, client: Client) -> None:
@@ -198,33 +146,6 @@ def test_a_server_that_is_read_only_is_said_to_be(harness: MysqlHarness, client:
         harness.command("set global read_only = off")
 
 
-GARBAGE = {
-    "token 0": "token = 0",
-    "no token": "token = null",
-    "no domain": "domain = ''",
-    "null": "domain = null",
-    "two lines": "domain = 'a\\nb'",
-    "longer than any": "domain = repeat('x', 2000000)",
-}
-
-
-@pytest.mark.parametrize("what", GARBAGE)
-def test_a_row_that_is_no_mark_is_never_believed(harness: MysqlHarness, client: Client, what: str) -> None:
-    client.advance(mark(33))
-    harness.command(
-        "alter table lockctl_mark modify domain longtext character set utf8mb4 collate utf8mb4_bin,"
-        f" modify token bigint; set check_constraint_checks = off; update lockctl_mark set {GARBAGE[what]}"
-    )
-    before = harness.command("select md5(concat_ws(';', domain, token)) from lockctl_mark")
-    for step in (client.current, lambda: client.advance(mark(10**18))):
-        with pytest.raises(ConfigError, match="fence reset") as told:
-            step()
-        assert len(str(told.value)) < 500
-    assert harness.command("select md5(concat_ws(';', domain, token)) from lockctl_mark") == before
-    assert client.reset(mark(34)) is None
-    assert client.current() == mark(34)
-
-
 SHAPES = {
     "token as text": "(resource varchar(300) primary key, domain varchar(300), token varchar(20))",
     "token as decimal": "(resource varchar(300) primary key, domain varchar(300), token decimal(20))",
@@ -249,26 +170,6 @@ def test_names_that_are_the_same_to_the_table_only_are_told(harness: MysqlHarnes
         Client(harness, "stock ").advance(mark(34))
     assert client.current() == mark(33)
     assert Client(harness, "STOCK").current() is None
-
-
-def test_a_connection_that_ended_between_two_steps_is_made_anew(harness: MysqlHarness, client: Client) -> None:
-    client.advance(mark(33))
-    harness.proxy.mode = "reset"
-    harness.proxy.mode = "pass"
-    assert client.advance(mark(34)) == mark(34)
-
-
-@pytest.mark.parametrize("mode", ["blackhole", "drop_replies", "trickle", "refuse", "reset"])
-def test_no_network_keeps_a_step_longer_than_its_time(harness: MysqlHarness, client: Client, mode: str) -> None:
-    client.advance(mark(33))
-    harness.proxy.mode = mode
-    before = time.monotonic()
-    for each in (client, Client(harness)):
-        with pytest.raises(BackendUnavailable):
-            each.advance(mark(34), timeout=0.7)
-    assert time.monotonic() - before < 5.0
-    harness.proxy.mode = "pass"
-    assert client.advance(mark(35)) == mark(35)
 
 
 @pytest.mark.parametrize(

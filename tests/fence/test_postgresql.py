@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
@@ -15,9 +14,8 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import Stale, open_place, sql
 from lockctl.fence.stores.postgresql import PostgresqlStore
 from lockctl.url import parse_url
-from tests.fence.changed_answers import ChangedAnswers
-from tests.fence.contract import HOLD, LIMIT, Client, StoreContract, mark, running
-from tests.fence.databases import PostgresqlHarness
+from tests.fence.contract import LIMIT, Client, mark
+from tests.fence.databases import DatabaseContract, PostgresqlHarness
 from tests.jobs import eventually
 from tests.servers.postgres import Postgres
 
@@ -42,7 +40,7 @@ def client(harness: PostgresqlHarness) -> Iterator[Client]:
     made.store.close()
 
 
-class TestPostgresql(ChangedAnswers, StoreContract):
+class TestPostgresql(DatabaseContract):
     """Every promise, held by rows."""
 
 
@@ -63,24 +61,6 @@ def test_a_pooler_that_lends_connections_for_a_transaction_may_stand_between(
             each.store.close()
 
 
-def test_a_resource_can_be_a_url(harness: PostgresqlHarness, client: Client) -> None:
-    place = open_place(harness.url("&resource=stock"))
-    assert place.store.advance(place.resource, mark(33), timeout=LIMIT) == mark(33)
-    assert client.current() == mark(33)
-    place.store.close()
-
-
-def test_the_mark_of_a_holder_that_was_killed_stays_recorded(harness: PostgresqlHarness, client: Client) -> None:
-    client.advance(mark(32))
-    with running(harness, HOLD, 33) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "inside\n"
-        process.kill()
-        process.wait(LIMIT)
-    assert client.current() == mark(33)
-    assert not client.accepts(mark(32))
-
-
 def test_a_mark_stays_held_where_idle_transactions_are_ended(harness: PostgresqlHarness, client: Client) -> None:
     user = harness.server.user
     harness.command(f"alter role {user} set idle_in_transaction_session_timeout = '100ms'")
@@ -94,21 +74,6 @@ def test_a_mark_stays_held_where_idle_transactions_are_ended(harness: Postgresql
         other.store.close()
     finally:
         harness.command(f"alter role {user} reset idle_in_transaction_session_timeout")
-
-
-def test_a_hold_that_the_server_has_ended_is_told_at_its_end(harness: PostgresqlHarness, client: Client) -> None:
-    ended = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'lockctl fence'"
-    hold = client.store.holding(client.resource, mark(33), timeout=LIMIT)
-    hold.__enter__()
-    assert int(harness.command(f"{ended} and state = 'idle in transaction'")) >= 1
-    with pytest.raises(BackendUnavailable, match="not held until the end"):
-        hold.__exit__(None, None, None)
-
-
-def test_what_a_block_raises_is_not_hidden(client: Client) -> None:
-    with pytest.raises(ZeroDivisionError), client.store.holding(client.resource, mark(33), timeout=LIMIT):
-        raise ZeroDivisionError
-    assert client.accepts(mark(34))
 
 
 @pytest.mark.parametrize("level", ["serializable", "repeatable read"])
@@ -169,20 +134,6 @@ def test_a_commit_waits_for_the_disk_whatever_is_usual(harness: PostgresqlHarnes
         harness.command(f"alter role {user} reset synchronous_commit")
 
 
-def test_a_missing_table_names_what_prints_it(postgres_server: Postgres) -> None:
-    with contextlib.closing(PostgresqlHarness(postgres_server, table=False)) as harness:
-        client = Client(harness)
-        for step in (lambda: client.advance(mark(33)), client.current, lambda: client.reset(mark(33))):
-            with pytest.raises(ConfigError, match="lockctl fence sql --dialect postgresql") as told:
-                step()
-            assert "\n" not in str(told.value)
-        with pytest.raises(ConfigError), client.store.holding("stock", mark(33), timeout=LIMIT):
-            pytest.fail("it was let in")
-        harness.command(f"set role {postgres_server.user}; {sql.text('postgresql', schema=harness.schema)}")
-        assert client.accepts(mark(33))
-        client.store.close()
-
-
 @pytest.mark.parametrize("fsync", ["on", "off"])
 def test_a_server_that_does_not_wait_for_its_disk_is_known(start_server: Callable[..., Any], fsync: str) -> None:
     server: Postgres = start_server(Postgres, extra=[f"fsync = {fsync}"])
@@ -237,34 +188,6 @@ def test_a_database_that_is_read_only_is_said_to_be(harness: PostgresqlHarness) 
         harness.command(f"alter role {user} reset default_transaction_read_only")
 
 
-GARBAGE = {
-    "token 0": "token = 0",
-    "no token": "token = null",
-    "no domain": "domain = ''",
-    "null": "domain = null",
-    "two lines": "domain = E'a\\nb'",
-    "longer than any": "domain = repeat('x', 2000000)",
-}
-
-
-@pytest.mark.parametrize("what", GARBAGE)
-def test_a_row_that_is_no_mark_is_never_believed(harness: PostgresqlHarness, client: Client, what: str) -> None:
-    client.advance(mark(33))
-    harness.command(
-        "alter table lockctl_mark drop constraint lockctl_mark_token_check, drop constraint lockctl_mark_domain_check,"
-        " alter token drop not null, alter domain drop not null;"
-        f" update lockctl_mark set {GARBAGE[what]}"
-    )
-    before = harness.command("select md5(lockctl_mark::text) from lockctl_mark")
-    for step in (client.current, lambda: client.advance(mark(10**18))):
-        with pytest.raises(ConfigError, match="fence reset") as told:
-            step()
-        assert len(str(told.value)) < 500
-    assert harness.command("select md5(lockctl_mark::text) from lockctl_mark") == before
-    assert client.reset(mark(34)) is None
-    assert client.current() == mark(34)
-
-
 SHAPES = {
     "token as text": "(resource text primary key, domain text, token text)",
     "token as numeric": "(resource text primary key, domain text, token numeric)",
@@ -287,26 +210,6 @@ def test_a_table_that_swallows_what_is_written_is_found_out(harness: PostgresqlH
     harness.command("create rule swallow as on insert to lockctl_mark do instead nothing")
     with pytest.raises(ConfigError):
         client.advance(mark(33))
-
-
-def test_a_connection_that_ended_between_two_steps_is_made_anew(harness: PostgresqlHarness, client: Client) -> None:
-    client.advance(mark(33))
-    harness.proxy.mode = "reset"
-    harness.proxy.mode = "pass"
-    assert client.advance(mark(34)) == mark(34)
-
-
-@pytest.mark.parametrize("mode", ["blackhole", "drop_replies", "trickle", "refuse", "reset"])
-def test_no_network_keeps_a_step_longer_than_its_time(harness: PostgresqlHarness, client: Client, mode: str) -> None:
-    client.advance(mark(33))
-    harness.proxy.mode = mode
-    before = time.monotonic()
-    for each in (client, Client(harness)):
-        with pytest.raises(BackendUnavailable):
-            each.advance(mark(34), timeout=0.7)
-    assert time.monotonic() - before < 5.0
-    harness.proxy.mode = "pass"
-    assert client.advance(mark(35)) == mark(35)
 
 
 @pytest.mark.servers("postgres_server")
