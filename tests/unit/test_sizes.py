@@ -32,7 +32,6 @@ LONG_FUNCTIONS = {
     "lease/acquire.py: acquire": "the only loop that waits for a lock: nothing may come between its steps",
     "stores/etcd/lock.py: EtcdBackend._take": "one transaction and its outcomes",
     "stores/etcd/share.py: enter": "one transaction and its outcomes",
-    "stores/postgresql/share.py: join": "one transaction and its outcomes",
 }
 TOLD = "it is told everything it needs when it begins"
 OF_ONE_STATEMENT = "each is a value in one statement or script of the server"
