@@ -259,28 +259,10 @@ class History:
         world, kind = self.world, fault.kind
         if kind == "pause":
             self._stop(fault)
-        elif kind == "down":
-            server = self.servers[fault.whom % len(self.servers)]
-            old = server.memory() if fault.more == OLD else None
-            if fault.more == KEPT:
-                server.fail(fault.value, fault.more, None)
-            else:
-                world.at(world.now + OLDER, server.fail, max(fault.value, OLDER), fault.more, old)
-        elif kind == "jump":
-            world.tell("server", f"its wall clock jumps by {fault.value:.3f} s")
-            self.servers[fault.whom % len(self.servers)].clock.wall_base += fault.value
-        elif kind == "deposed":
-            server = self.servers[0]
-            assert isinstance(server, EtcdServer)
-            server.depose(self.network.hosts[fault.whom], fault.value)
-        elif kind == "removed":
-            server = self.servers[0]
-            assert isinstance(server, ConsulServer)
-            server.deregister(self.network.hosts[fault.whom].name)
-        elif kind == "ended":
-            server = self.servers[0]
-            assert isinstance(server, MysqlServer)
-            server.kill(self.network.hosts[fault.whom])
+        elif kind in ("down", "jump"):
+            self._apply_to_server(fault, self.servers[fault.whom % len(self.servers)])
+        elif kind in ("deposed", "removed", "ended", "winter"):
+            self._apply_to_server(fault, self.servers[0])
         elif kind == "wrong":
             self.network.hosts[fault.whom].clock.wall_base += fault.value
         elif kind == "threads":
@@ -296,6 +278,28 @@ class History:
             operator = Process(self.system, f"operator on {host.name}", host.clock, None)
             does = {"revoke": self._revoke, "forget": self._forget, "look": self._look}[kind]
             operator.start(lambda: does(fault, host))
+
+    def _apply_to_server(self, fault: Fault, server: Server) -> None:
+        world, kind = self.world, fault.kind
+        if kind == "down":
+            old = server.memory() if fault.more == OLD else None
+            if fault.more == KEPT:
+                server.fail(fault.value, fault.more, None)
+            else:
+                world.at(world.now + OLDER, server.fail, max(fault.value, OLDER), fault.more, old)
+        elif kind == "jump":
+            world.tell("server", f"its wall clock jumps by {fault.value:.3f} s")
+            server.clock.wall_base += fault.value
+        elif isinstance(server, EtcdServer):
+            server.depose(self.network.hosts[fault.whom], fault.value)
+        elif isinstance(server, ConsulServer):
+            server.deregister(self.network.hosts[fault.whom].name)
+        else:
+            assert isinstance(server, MysqlServer)
+            if kind == "ended":
+                server.kill(self.network.hosts[fault.whom])
+            else:
+                server.twice_until = server.clock.wall()
 
     def _start_another(self, seconds: float) -> None:
         """A program that is not lockctl."""

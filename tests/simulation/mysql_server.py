@@ -28,6 +28,7 @@ LONGEST_END = 0.02  # seconds until a session is gone
 DEAD_CLIENT = 1.0  # seconds in which a session that waits by GET_LOCK sees that its client has gone
 SHORT_SILENCE = 3.0  # seconds: a wait_timeout for a crowd of clients that forget to close
 IMPATIENT = 0.1  # the part of the servers with that one; others have 8 hours
+HOUR = 3600.0
 LONGEST_NAME = 64  # characters of a lock by GET_LOCK
 UNKNOWN, LOCK_WAIT, INTERRUPTED, WRONG_NAME = 1064, 1205, 1317, 3057
 SET = re.compile(r"(\w+) = ('[^']*'|\w+)")
@@ -46,17 +47,23 @@ class MysqlServer(SessionServer):
         self._problem: Exception | None = None
         self.asked: Counter[tuple[int, int]] = Counter()  # statements, by host and second
         self.looked: list[tuple[Process, float, float]] = []  # who did so by itself, from when until when
+        self.twice_until = INFINITE  # by the wall clock: the end of an hour that the zone of the server has twice
         self._silence = SHORT_SILENCE if Here.world.chance() < IMPATIENT else INFINITE
         self.tables = SqliteTables(
             {
                 "NOW": lambda _: self._session.began,
-                "UNIX_TIMESTAMP": lambda at: round(at, 6),
+                "UNIX_TIMESTAMP": lambda at: round(self._without_zone(at), 6),
                 "leftmost": lambda text, count: text[:count],
                 "GET_LOCK": self._repeatable(self._get_lock),
                 "IS_FREE_LOCK": self._repeatable(lambda name: int(not self._holders(name))),
                 "RELEASE_LOCK": self._repeatable(self._release_lock),
             }
         )
+
+    def _without_zone(self, at: float) -> float:
+        """What becomes of a time that is written in the zone of the session, and read from that."""
+        is_local = self._session.settings.get("time_zone") != "'+00:00'"
+        return at + HOUR if is_local and at >= self.twice_until else at  # all before is told as that of the first time
 
     def memory(self) -> Any:
         """See ``Server``."""

@@ -69,6 +69,8 @@ class Fault(NamedTuple):
     ended    number of a host    time                           -, an administrator ends its sessions
     down     number of a server  time                           seconds, KEPT, LOST or OLD
     jump     number of a server  time                           seconds by which its wall clock moves, -
+    winter   -                   time                           -, the hour is over that the zone of the server
+                                                                has twice when summer time ends
     wrong    number of a host    time                           seconds by which its wall clock moves, -
     signal   number of a run     time                           number of the signal, -
     revoke   number of a host    time                           seconds between looking and asking, 1: free it now

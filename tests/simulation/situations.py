@@ -75,6 +75,7 @@ def drawn(seed: int, store: str) -> Plan:
             _freed_as_it_ends,
             _stopped_in_line,
             _left_behind,
+            _winter,
         ]
     return chance.choice(situations)(chance, _quiet(seed, store))
 
@@ -344,6 +345,14 @@ def _rows_locked(chance: random.Random, plan: Plan) -> Plan:
     if chance.random() < 0.3:
         faults.append(Fault("ended", chance.randrange(2), start + span * chance.random()))
     return plan._replace(runs=(first, *later[: chance.choice((1, 2, 2))]), faults=tuple(faults))
+
+
+def _winter(chance: random.Random, plan: Plan) -> Plan:
+    """Summer time ended an hour ago, while a lock is held and another waits for it."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 2 * ttl))
+    later = first._replace(host=1, start=first.length * chance.random(), length=1.0)
+    return plan._replace(runs=(first, later), faults=(Fault("winter", 0, first.length * chance.random()),))
 
 
 def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:
