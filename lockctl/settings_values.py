@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
+from lockctl import settings as kinds
 from lockctl.durations import format_duration, parse_duration, parse_wait
 from lockctl.names import check_name, is_name, json_string
-from lockctl.settings import (
-    CHOICE,
-    COUNT,
-    DURATION,
-    FILE,
-    FLAG,
-    LABELS,
-    MOST_SLOTS,
-    NAME,
-    NUMBER,
-    PATTERNS,
-    REPEATED,
-    SIGNAL,
-    SPAN,
-    TEXT,
-    WAIT,
-)
+from lockctl.settings import MOST_SLOTS, REPEATED
 from lockctl.supervise.signals import NAMES, parse_signal
 
 TYPE_CHECKING = False
@@ -63,23 +48,23 @@ def asks(name: str, content: object) -> bool:
 def check(setting: Setting, text: str) -> object:
     """The value that *text* means for this setting; raises ``ValueError`` with one line."""
     checks: dict[str, Callable[[str], object]] = {
-        DURATION: parse_duration,
-        SPAN: parse_span,
-        COUNT: parse_slots,
-        WAIT: parse_wait,
-        SIGNAL: parse_signal,
-        NAME: check_name,
-        FLAG: parse_flag,
-        TEXT: _not_empty,
-        FILE: _not_empty,
-        LABELS: parse_labels,
-        PATTERNS: parse_patterns,
+        kinds.DURATION: parse_duration,
+        kinds.SPAN: parse_span,
+        kinds.COUNT: parse_slots,
+        kinds.WAIT: parse_wait,
+        kinds.SIGNAL: parse_signal,
+        kinds.NAME: check_name,
+        kinds.FLAG: parse_flag,
+        kinds.TEXT: _not_empty,
+        kinds.FILE: _not_empty,
+        kinds.LABELS: parse_labels,
+        kinds.PATTERNS: parse_patterns,
     }
-    if setting.kind == CHOICE:
+    if setting.kind == kinds.CHOICE:
         if text not in setting.choices:
             raise ValueError(f"{text!r} is not one of {', '.join(setting.choices)}")
         return text
-    if setting.kind == NUMBER:
+    if setting.kind == kinds.NUMBER:
         return parse_exit_code(text)
     return checks[setting.kind](text)
 
@@ -149,14 +134,14 @@ def parse_patterns(text: str) -> tuple[str, ...]:
 def shown(setting: Setting, content: Any) -> str:
     """A value as a user would write it."""
     if content is None:
-        return "0" if setting.kind == SPAN else ""
+        return "0" if setting.kind == kinds.SPAN else ""
     if isinstance(content, bool):
         return "true" if content else "false"
-    if setting.kind in (DURATION, SPAN, WAIT) and isinstance(content, float):
+    if setting.kind in (kinds.DURATION, kinds.SPAN, kinds.WAIT) and isinstance(content, float):
         return format_duration(content)
     if setting.kind in REPEATED:
         return "\n".join("=".join(each) if isinstance(each, tuple) else each for each in content)
-    if setting.kind == SIGNAL:
+    if setting.kind == kinds.SIGNAL:
         for name, number in NAMES.items():
             if number == content:
                 return name

@@ -77,6 +77,14 @@ class Query(Value):
             return lock.state in self.states
         return self.everything or lock.state != "free" or bool(lock.waiters)
 
+    def labelled(self, document: dict[str, Any], where: Place) -> dict[str, Any]:
+        """A document that says where it is from, if there are several places."""
+        return {**document, "profile": where.profile} if self.all_backends else document
+
+    def print(self, documents: Iterable[tuple[Place, dict[str, Any]]]) -> None:
+        """Documents in the form that is wanted, which is not one for people."""
+        print_documents(self.form, [self.labelled(document, where) for where, document in documents])
+
 
 def ordered(found: Sequence[tuple[Place, LockInfo]], sort: str) -> list[tuple[Place, LockInfo]]:
     """The same in an order of ``SORTS``; backends stay together where it does not say otherwise."""
@@ -122,11 +130,6 @@ def print_documents(form: str, documents: Iterable[dict[str, Any]]) -> None:
         print_data(to_yaml(list(documents)))
     else:
         print_data("\n".join(document["name"] for document in documents))
-
-
-def labelled(document: dict[str, Any], where: Place, query: Query) -> dict[str, Any]:
-    """A document that says where it is from, if there are several places."""
-    return {**document, "profile": where.profile} if query.all_backends else document
 
 
 def say_failures(failed: Sequence[tuple[Place, LockctlError]]) -> int:

@@ -14,16 +14,7 @@ from lockctl.cli.options import REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import run_document
 from lockctl.cli.parameters import LockName, Parsed
 from lockctl.cli.places import Place, ask_each, is_known, not_known
-from lockctl.cli.query import (
-    LAST,
-    Query,
-    labelled,
-    print_documents,
-    say_failures,
-    sort_option,
-    state_option,
-    with_query,
-)
+from lockctl.cli.query import LAST, Query, say_failures, sort_option, state_option, with_query
 from lockctl.cli.rows import place as place_text
 from lockctl.names import printable
 
@@ -88,9 +79,7 @@ def command(name: str, *, limit: int, **given: Any) -> int:
     if query.sort != "when":
         runs.sort(key=lambda each: SORTS[query.sort](each[1]))
     if not query.for_people:
-        print_documents(
-            query.form, [labelled(run_document(name, _scheme(place), run), place, query) for place, run in runs]
-        )
+        query.print((place, run_document(name, _scheme(place), run)) for place, run in runs)
     elif runs:
         from lockctl.cli import screen
 

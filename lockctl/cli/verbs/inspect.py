@@ -14,7 +14,7 @@ from lockctl.cli.options import REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import lock_document, print_data
 from lockctl.cli.parameters import LockName
 from lockctl.cli.places import Place, ask_each, is_known, not_known
-from lockctl.cli.query import Query, labelled, print_documents, say_failures, to_yaml, with_query
+from lockctl.cli.query import Query, say_failures, to_yaml, with_query
 
 if TYPE_CHECKING:
     from lockctl.model import LockInfo
@@ -54,7 +54,7 @@ def command(name: str, **given: Any) -> int:
     elif query.form == "yaml" and not query.all_backends:
         print_data(to_yaml(lock_document(answers[0][1][0])))
     elif not query.for_people:
-        print_documents(query.form, [labelled(lock_document(lock), place, query) for place, lock in known])
+        query.print((place, lock_document(lock)) for place, lock in known)
     status = say_failures(failed)
     if known or status:
         return status

@@ -12,18 +12,7 @@ from lockctl.cli.options import REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import lock_document
 from lockctl.cli.parameters import LockWord
 from lockctl.cli.places import Place, ask_each
-from lockctl.cli.query import (
-    SORTS,
-    STATES,
-    Query,
-    labelled,
-    ordered,
-    print_documents,
-    say_failures,
-    sort_option,
-    state_option,
-    with_query,
-)
+from lockctl.cli.query import SORTS, STATES, Query, ordered, say_failures, sort_option, state_option, with_query
 
 if TYPE_CHECKING:
     from lockctl.model import LockInfo
@@ -54,7 +43,7 @@ def command(pattern: str, **given: Any) -> int:
     there = [(place, lock) for place, locks in answers for lock in locks]
     found = ordered([each for each in there if query.wants(each[1])], query.sort)
     if not query.for_people:
-        print_documents(query.form, (labelled(lock_document(lock), place, query) for place, lock in found))
+        query.print((place, lock_document(lock)) for place, lock in found)
         return say_failures(failed)
     if found:
         from lockctl.cli import screen

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.cli.messages import Talk
 from lockctl.cli.output import lock_document
-from lockctl.cli.query import Query, labelled, ordered, to_yaml
+from lockctl.cli.query import Query, ordered, to_yaml
 from lockctl.cli.rows import UNKNOWN, holder_place
 from lockctl.clock import monotonic, utc, wall
 from lockctl.durations import format_age
@@ -80,7 +80,7 @@ def _told(moment: str, place: Place, lock: LockInfo, query: Query) -> str:
         return lock.name + "\n"
     if query.for_people:
         return _line(moment, place, lock, query) + "\n"
-    document = {"time": moment, **labelled(lock_document(lock), place, query)}
+    document = {"time": moment, **query.labelled(lock_document(lock), place)}
     if query.form == "json":
         return json.dumps(document) + "\n"
     return "---\n" + to_yaml(document)

@@ -11,21 +11,7 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.locks.inspect import matching
 from lockctl.model import MICROSECONDS
-from lockctl.stores.consul import hold, records, share
-from lockctl.stores.consul.layout import (
-    COUNTERS,
-    DOMAIN,
-    HOLDS,
-    LOCK_FLAGS,
-    SEMAPHORE_FLAGS,
-    SUFFIX,
-    counter_keys,
-    encoded,
-    queue_of,
-    read_counter,
-    read_token,
-    unchanged,
-)
+from lockctl.stores.consul import hold, layout, records, share
 from lockctl.stores.consul.protocol import MOST_OPERATIONS, Agent
 from lockctl.value import Value
 from lockctl.wire.stream import in_parts
@@ -59,7 +45,9 @@ class _Traces(Value):
         if any(entry.session is not None for entry in self.waiting):
             return False
         lock = self.lock
-        if lock is not None and (lock.session is not None or share.semaphore([lock], lock.key[: -len(SUFFIX)]).ended):
+        if lock is not None and (
+            lock.session is not None or share.semaphore([lock], lock.key[: -len(layout.SUFFIX)]).ended
+        ):
             return False  # who has a slot is named, also one that has vanished and whose job may run
         if self.hold is None and self.success is None and self.counter.entry is None and not self.runs:
             return False
@@ -68,9 +56,11 @@ class _Traces(Value):
 
 def unused(agent: Agent, pattern: str, older_than: float, deadline: Deadline) -> Iterator[tuple[str, float]]:
     """See ``Backend``: by the clock of the agent, in whole seconds."""
-    agent.get(agent.prefix + DOMAIN, deadline)  # refused without the right to read: the list would be a short one
+    agent.get(
+        agent.prefix + layout.DOMAIN, deadline
+    )  # refused without the right to read: the list would be a short one
     known = set()
-    for folder in (records.RUNS, records.SUCCESSES, HOLDS, COUNTERS):
+    for folder in (records.RUNS, records.SUCCESSES, layout.HOLDS, layout.COUNTERS):
         found = agent.keys(agent.prefix + folder, deadline, "/")
         known |= {key.removeprefix(agent.prefix + folder).removesuffix("/") for key in found}
     names = matching(known, pattern)
@@ -85,11 +75,12 @@ def forget(agent: Agent, name: str, older_than: float, deadline: Deadline) -> bo
     (seen,) = _traces(agent, [name], deadline)
     if not seen.is_unused(older_than):
         return False
-    keys = {agent.prefix + name + SUFFIX: seen.lock, agent.prefix + HOLDS + name: seen.hold}
+    keys = {agent.prefix + name + layout.SUFFIX: seen.lock, agent.prefix + layout.HOLDS + name: seen.hold}
     keys |= {agent.prefix + records.SUCCESSES + name: seen.success, seen.counter.key: seen.counter.entry}
-    same = [unchanged(key, entry) for key, entry in keys.items()]
+    same = [layout.unchanged(key, entry) for key, entry in keys.items()]
     last = [
-        unchanged(key, entry) if entry is None or not _is_ours(entry) else _delete(entry) for key, entry in keys.items()
+        layout.unchanged(key, entry) if entry is None or not _is_ours(entry) else _delete(entry)
+        for key, entry in keys.items()
     ]
     last += _raised_floor(seen)
     for start in range(0, max(len(seen.runs), 1), RUNS_AT_ONCE):
@@ -102,16 +93,16 @@ def forget(agent: Agent, name: str, older_than: float, deadline: Deadline) -> bo
 
 def _raised_floor(seen: _Traces) -> list[dict[str, Any]]:
     """The operations after which the floor is not below the counter; once for many names that are removed together."""
-    floor, token = seen.counter.floor, read_token(seen.counter.entry)
-    if token <= read_token(floor):
+    floor, token = seen.counter.floor, layout.read_token(seen.counter.entry)
+    if token <= layout.read_token(floor):
         return []
-    value, index = encoded(b"%d" % max(token, int(seen.now * MICROSECONDS))), 0 if floor is None else floor.index
+    value, index = layout.encoded(b"%d" % max(token, int(seen.now * MICROSECONDS))), 0 if floor is None else floor.index
     return [{"Verb": "cas", "Key": seen.counter.floor_key, "Index": index, "Value": value, "Flags": 0}]
 
 
 def _is_ours(entry: Entry) -> bool:
     """Whether a key is one of ours, or what is left of a lock; another program may have put something else there."""
-    return not entry.key.endswith(SUFFIX) or entry.flags in (LOCK_FLAGS, SEMAPHORE_FLAGS)
+    return not entry.key.endswith(layout.SUFFIX) or entry.flags in (layout.LOCK_FLAGS, layout.SEMAPHORE_FLAGS)
 
 
 def _delete(entry: Entry) -> dict[str, Any]:
@@ -122,12 +113,12 @@ def _traces(agent: Agent, names: list[str], deadline: Deadline) -> list[_Traces]
     """What there is of some names, as of one moment."""
     wanted = [
         (
-            agent.prefix + name + SUFFIX,
-            agent.prefix + HOLDS + name,
+            agent.prefix + name + layout.SUFFIX,
+            agent.prefix + layout.HOLDS + name,
             agent.prefix + records.SUCCESSES + name,
             f"{agent.prefix}{records.RUNS}{name}/",
-            queue_of(agent.prefix, name),
-            *counter_keys(agent.prefix, name),
+            layout.queue_of(agent.prefix, name),
+            *layout.counter_keys(agent.prefix, name),
         )
         for name in names
     ]
@@ -138,12 +129,12 @@ def _traces(agent: Agent, names: list[str], deadline: Deadline) -> list[_Traces]
     found = []
     for name, (*keys, folder, line, _, _) in zip(names, wanted, strict=True):
         lock, keeping, success = (there.get(key) for key in keys)
-        counter = read_counter(agent.prefix, name, list(there.values()))
+        counter = layout.read_counter(agent.prefix, name, list(there.values()))
         runs = sorted((each for key, each in there.items() if key.startswith(folder)), key=lambda each: each.index)
         waiting = tuple(each for key, each in there.items() if key.startswith(line))
         times = [records.noted_at(run) for run in runs]
         times += [records.time_in(success) or 0.0, documents.seconds(_document(keeping).get("until")) or 0.0]
-        times.append(float(read_token(counter.entry) // MICROSECONDS))  # of a clock, unless clocks went back
+        times.append(float(layout.read_token(counter.entry) // MICROSECONDS))  # of a clock, unless clocks went back
         found.append(_Traces(lock, keeping, success, counter, tuple(runs), waiting, max(times), agent.now()))
     return found
 

@@ -8,18 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import EXCEPTIONS, NoAuthError, UnimplementedError
-from kazoo.protocol.serialization import (
-    GetChildren,
-    GetData,
-    MultiHeader,
-    Sync,
-    ZnodeStat,
-    int_struct,
-    multiheader_struct,
-    read_buffer,
-    read_string,
-    stat_struct,
-)
+from kazoo.protocol import serialization as wire
 
 from lockctl.errors import BackendUnavailable
 
@@ -39,33 +28,33 @@ class MultiRead(tuple[Any, ...]):
 
     def serialize(self) -> bytes:
         """As it is sent."""
-        parts = [multiheader_struct.pack(read.type, False, -1) + read.serialize() for read in self]
-        return b"".join([*parts, multiheader_struct.pack(ERROR, True, ERROR)])
+        parts = [wire.multiheader_struct.pack(read.type, False, -1) + read.serialize() for read in self]
+        return b"".join([*parts, wire.multiheader_struct.pack(ERROR, True, ERROR)])
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Any]:
         """The answers, in the order of the reads; one may be an exception."""
         answers: list[Any] = []
         while True:
-            header, offset = MultiHeader.deserialize(data, offset)
+            header, offset = wire.MultiHeader.deserialize(data, offset)
             if header.done:
                 return answers
-            if header.type == GetData.type:
-                content, offset = read_buffer(data, offset)
-                answers.append((content, ZnodeStat._make(stat_struct.unpack_from(data, offset))))
-                offset += stat_struct.size
-            elif header.type == GetChildren.type:
-                (count,) = int_struct.unpack_from(data, offset)
-                offset += int_struct.size
+            if header.type == wire.GetData.type:
+                content, offset = wire.read_buffer(data, offset)
+                answers.append((content, wire.ZnodeStat._make(wire.stat_struct.unpack_from(data, offset))))
+                offset += wire.stat_struct.size
+            elif header.type == wire.GetChildren.type:
+                (count,) = wire.int_struct.unpack_from(data, offset)
+                offset += wire.int_struct.size
                 names = []
                 for _ in range(count):
-                    name, offset = read_string(data, offset)
+                    name, offset = wire.read_string(data, offset)
                     names.append(name)
                 answers.append(names)
             else:
-                (code,) = int_struct.unpack_from(data, offset)
+                (code,) = wire.int_struct.unpack_from(data, offset)
                 answers.append(EXCEPTIONS[code]())
-                offset += int_struct.size
+                offset += wire.int_struct.size
 
 
 def read(
@@ -75,10 +64,10 @@ def read(
 
     With *sync*, a node, they are not older than this call. Raises as ``Session.ask``.
     """
-    reads = [*[GetChildren(path, None) for path in children_of], *[GetData(path, None) for path in data_of]]
+    reads = [*[wire.GetChildren(path, None) for path in children_of], *[wire.GetData(path, None) for path in data_of]]
     answers: list[Any] = []
     for start in range(0, len(reads), AT_ONCE):
-        before = [] if sync is None or start else [Sync(sync)]
+        before = [] if sync is None or start else [wire.Sync(sync)]
         answers += _ask(session, before, reads[start : start + AT_ONCE], deadline)
     if any(isinstance(answer, NoAuthError) for answer in answers):
         raise session.forbidden()

@@ -9,26 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import EXCEPTIONS, AuthFailedError, SystemZookeeperError
-from kazoo.protocol.serialization import Auth as Login
-from kazoo.protocol.serialization import (
-    CheckVersion,
-    Close,
-    Connect,
-    Create,
-    Create2,
-    Delete,
-    Exists,
-    GetACL,
-    GetChildren,
-    GetData,
-    Ping,
-    SetData,
-    Sync,
-    Transaction,
-    Watch,
-    int_int_struct,
-    reply_header_struct,
-)
+from kazoo.protocol import serialization as wire
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 if TYPE_CHECKING:
@@ -45,7 +26,7 @@ PASSWORD = bytes(16)  # of a session that there is not yet
 EXCEPTIONS.setdefault(QUOTA_EXCEEDED, SystemZookeeperError)
 
 
-class CloseSession(Close):  # type: ignore[misc]
+class CloseSession(wire.Close):  # type: ignore[misc]
     """The end of a session, with an answer."""
 
     @classmethod
@@ -60,11 +41,11 @@ class Requests:
     def __init__(self, place: Place) -> None:
         """New nodes belong to the user of the *place*, if it has one."""
         self._acl = OPEN_ACL_UNSAFE if place.user is None else CREATOR_ALL_ACL
-        self.login = None if place.user is None else Login(0, "digest", f"{place.user}:{place.password}")
+        self.login = None if place.user is None else wire.Auth(0, "digest", f"{place.user}:{place.password}")
 
     def hello(self, last_zxid: int, timeout: float, session: int, password: bytes) -> Any:
         """The first thing to be said on a connection; *session* 0 is a new one."""
-        return Connect(0, last_zxid, round(timeout * 1000), session, password, False)
+        return wire.Connect(0, last_zxid, round(timeout * 1000), session, password, False)
 
     def close(self) -> Any:
         """End the session with all that belongs to it."""
@@ -74,44 +55,44 @@ class Requests:
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, with_stat: bool = False
     ) -> Any:
         """Make a node; the answer is its path, *with_stat* beside its stat."""
-        kind = Create2 if with_stat else Create
+        kind = wire.Create2 if with_stat else wire.Create
         return kind(path, data, self._acl, EPHEMERAL * ephemeral + SEQUENCE * sequence)
 
     def delete(self, path: str, version: int = ANY) -> Any:
         """Remove a node."""
-        return Delete(path, version)
+        return wire.Delete(path, version)
 
     def put(self, path: str, data: bytes, version: Any = ANY) -> Any:
         """Write the data of a node; the answer is its stat."""
-        return SetData(path, data, version)
+        return wire.SetData(path, data, version)
 
     def check(self, path: str, version: Any) -> Any:
         """Whether a node has this version, in a transaction."""
-        return CheckVersion(path, version)
+        return wire.CheckVersion(path, version)
 
     def transaction(self, *parts: Any) -> Any:
         """All or nothing. The answer is one for each part, of which some are exceptions if nothing was done."""
-        return Transaction(parts)
+        return wire.Transaction(parts)
 
     def get(self, path: str, *, watch: bool = False) -> Any:
         """Data and stat of a node; *watch* tells of their next change."""
-        return GetData(path, watch)
+        return wire.GetData(path, watch)
 
     def children(self, path: str, *, watch: bool = False) -> Any:
         """The names of the nodes below one; *watch* tells of their next change, and of the end of that one."""
-        return GetChildren(path, watch)
+        return wire.GetChildren(path, watch)
 
     def exists(self, path: str) -> Any:
         """The stat of a node."""
-        return Exists(path, False)
+        return wire.Exists(path, False)
 
     def rights(self, path: str) -> Any:
         """The ACL of a node, and its stat."""
-        return GetACL(path)
+        return wire.GetACL(path)
 
     def sync(self, path: str) -> Any:
         """Have the server know all that the leader knows now."""
-        return Sync(path)
+        return wire.Sync(path)
 
 
 def framed(content: bytes) -> bytes:
@@ -121,12 +102,12 @@ def framed(content: bytes) -> bytes:
 
 def numbered(number: int, request: Any) -> bytes:
     """The message of a request."""
-    return framed(int_int_struct.pack(number, request.type) + request.serialize())
+    return framed(wire.int_int_struct.pack(number, request.type) + request.serialize())
 
 
 def ping() -> bytes:
     """The message that keeps a session alive."""
-    return framed(int_int_struct.pack(PING, Ping.type))
+    return framed(wire.int_int_struct.pack(PING, wire.Ping.type))
 
 
 def answer(request: Any, error: int, content: bytes, offset: int) -> Any:
@@ -140,17 +121,17 @@ def answer(request: Any, error: int, content: bytes, offset: int) -> Any:
 
 def header(content: bytes) -> tuple[int, int, int, int]:
     """Number, transaction and error of a message that came, and where its content begins."""
-    number, zxid, error = reply_header_struct.unpack_from(content)
-    return number, zxid, error, reply_header_struct.size
+    number, zxid, error = wire.reply_header_struct.unpack_from(content)
+    return number, zxid, error, wire.reply_header_struct.size
 
 
 def event(content: bytes, offset: int) -> tuple[int, str]:
     """What has happened to a node that is watched."""
-    told, _ = Watch.deserialize(content, offset)
+    told, _ = wire.Watch.deserialize(content, offset)
     return told.type, told.path
 
 
 def welcome(content: bytes) -> tuple[int, int, bytes]:
     """Milliseconds of the session, its number and password; no milliseconds: it has ended."""
-    said, _ = Connect.deserialize(content, 0)
+    said, _ = wire.Connect.deserialize(content, 0)
     return said.time_out, said.session_id, said.passwd
