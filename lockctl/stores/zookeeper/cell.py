@@ -14,7 +14,7 @@ from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import Cells, Seen, TimedMutex
 from lockctl.names import escaped
-from lockctl.stores.zookeeper.errors import SessionLost, refusal
+from lockctl.stores.zookeeper.errors import SessionLost, or_none, refusal, usable
 from lockctl.stores.zookeeper.session import Session
 from lockctl.wire.deadline import Deadline
 
@@ -53,13 +53,12 @@ class ZooKeeperCells(Cells):
 
     def read(self, key: str, deadline: Deadline) -> Seen:
         """See ``Cells``: as new as a server can say, see :meth:`confirm`."""
-        from kazoo.exceptions import NoNodeError
-
         node = self.shown(key)
-        _, found = self._ask(deadline, lambda client: client.sync(node), lambda client: client.get(node))
-        if isinstance(found, NoNodeError):
+        _, answer = self._ask(deadline, lambda client: client.sync(node), lambda client: client.get(node))
+        found = or_none(self._place, answer, node)
+        if found is None:
             return Seen(None, MISSING, wall())
-        data, stat = self._usable(found, node)
+        data, stat = found
         # answers do not tell the time: the servers' clocks show in the times of changes alone
         return Seen(None if data == REMOVED else data or b"", stat.version, max(wall(), stat.mtime / 1000))
 
@@ -76,7 +75,7 @@ class ZooKeeperCells(Cells):
                 self._make_folder(deadline)
         if isinstance(answer, (BadVersionError, NodeExistsError, NoNodeError)):
             return False
-        self._usable(answer, node)
+        usable(self._place, answer, node)
         return True
 
     def confirm(self, key: str, seen: Seen, deadline: Deadline) -> bool:
@@ -88,19 +87,15 @@ class ZooKeeperCells(Cells):
         answer = answers[0] if isinstance(answers, list) and answers else answers
         if isinstance(answer, (BadVersionError, NoNodeError)):
             return False
-        if self._usable(answer, node) is not True:
+        if usable(self._place, answer, node) is not True:
             raise refusal(self._place, ValueError(), node)
         return True
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """See ``Cells``: a request for each cell."""
-        from kazoo.exceptions import NoNodeError
-
         folder = self._folder
         _, names = self._ask(deadline, lambda client: client.sync(folder), lambda client: client.children(folder))
-        if isinstance(names, NoNodeError):
-            return
-        for name in self._usable(names, folder):
+        for name in or_none(self._place, names, folder) or ():
             key = urllib.parse.unquote(name, errors="surrogateescape")
             if key.startswith(prefix) and escaped(key) == name:
                 seen = self.read(key, deadline)
@@ -152,9 +147,3 @@ class ZooKeeperCells(Cells):
         session, self._session = self._session, None
         if session is not None:
             session.abandon()
-
-    def _usable(self, answer: Any, node: str) -> Any:
-        """An answer that is no refusal. Raises ``BackendUnavailable``."""
-        if isinstance(answer, Exception):
-            raise refusal(self._place, answer, node)
-        return answer

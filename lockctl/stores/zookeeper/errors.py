@@ -10,6 +10,9 @@ from lockctl.wire.stream import Closed, Nobody
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
     from lockctl.stores.zookeeper.address import Place
     from lockctl.wire.deadline import Deadline
 
@@ -29,9 +32,26 @@ def refusal(place: Place, failure: Exception, path: str) -> BackendUnavailable:
     return BackendUnavailable(f"{place}: the server refuses {printable(path)}: {type(failure).__name__}")
 
 
-def forbidden(place: Place) -> ConfigError:
-    """The error that says that the ACL of a node keeps us out."""
-    return ConfigError(f"{place}: no permission below {place.root}: check user, password and the ACLs there")
+def usable(place: Place, answer: Any, path: str) -> Any:
+    """An answer about a node that is no refusal. Raises ``BackendUnavailable``."""
+    if isinstance(answer, Exception):
+        raise refusal(place, answer, path)
+    return answer
+
+
+def or_none(place: Place, answer: Any, path: str) -> Any:
+    """As :func:`usable`, and ``None`` if there is no such node."""
+    from kazoo.exceptions import NoNodeError
+
+    return None if isinstance(answer, NoNodeError) else usable(place, answer, path)
+
+
+def check_rights(place: Place, answers: Iterable[Any]) -> None:
+    """Raise ``ConfigError`` if one of these answers says that the ACL of a node keeps us out."""
+    from kazoo.exceptions import InvalidACLError, NoAuthError
+
+    if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
+        raise ConfigError(f"{place}: no permission below {place.root}: check user, password and the ACLs there")
 
 
 class NotAccepted(ConfigError):

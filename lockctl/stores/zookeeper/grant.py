@@ -10,6 +10,7 @@ from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable
 from lockctl.stores.zookeeper import queue, tokens
 from lockctl.stores.zookeeper.address import MADE_BY_US
+from lockctl.stores.zookeeper.errors import check_rights, refusal, usable
 from lockctl.stores.zookeeper.queue import Overtaken, Vanished
 from lockctl.stores.zookeeper.tokens import MISSING, Record
 
@@ -39,7 +40,7 @@ def begin(node: Node, session: Session, deadline: Deadline, record: Record) -> b
         line = [] if isinstance(names, Exception) else queue.in_order(names)
         if not any(isinstance(answer, Exception) for answer in answers):
             break
-        _check_rights(session, answers)
+        check_rights(session.place, answers)
         record = _after_refusal(node, session, deadline, record, (*answers, seen))
         if not node.is_open(line):
             raise Overtaken
@@ -147,8 +148,7 @@ def _read_floor(node: Node, session: Session, deadline: Deadline, record: Record
         (answer,) = session.ask(deadline, lambda client: client.get(node.place.records))
         record.floor = tokens.read(answer)
         if record.floor is None:
-            _check_rights(session, [answer])
-            raise session.strange(answer, node.place.records)
+            raise refusal(session.place, answer, node.place.records)
 
 
 def _of_nodes(record: Record, answers: Any) -> Any:
@@ -167,12 +167,11 @@ def _is_replaced(session: Session, path: str, answers: Any, found: Any) -> bool:
     """Whether the node at *path* is there: made now, or by an earlier attempt whose answer was lost."""
     from kazoo.exceptions import NoNodeError
 
-    if isinstance(answers, Exception):
-        raise session.strange(answers, path)
+    usable(session.place, answers, path)
     if isinstance(found, Exception) and not isinstance(found, NoNodeError):
-        raise session.strange(found, path)
+        raise refusal(session.place, found, path)
     if isinstance(found, NoNodeError):
-        _check_rights(session, answers)
+        check_rights(session.place, answers)
         return False
     return True
 
@@ -198,14 +197,7 @@ def _judge_refusal(node: Node, session: Session, deadline: Deadline, answers: An
     elif not isinstance(made, Exception) or isinstance(deleted, NoNodeError):
         raise Vanished
     else:
-        raise session.strange(*((kept, node.record) if tokens.is_reason(kept) else (made, path)))
-
-
-def _check_rights(session: Session, answers: Any) -> None:
-    from kazoo.exceptions import InvalidACLError, NoAuthError
-
-    if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
-        raise session.forbidden()
+        raise refusal(session.place, *((kept, node.record) if tokens.is_reason(kept) else (made, path)))
 
 
 def _after_refusal(node: Node, session: Session, deadline: Deadline, before: Record, found: tuple[Any, ...]) -> Record:
@@ -217,7 +209,7 @@ def _after_refusal(node: Node, session: Session, deadline: Deadline, before: Rec
 
     kept, made, seen = found
     if tokens.is_reason(kept) and not tokens.is_other(kept):
-        raise session.strange(kept, node.record)
+        raise refusal(session.place, kept, node.record)
     if tokens.is_reason(made) and not isinstance(made, NoNodeError):
         raise cannot_make(node, made)
     after = _next_record(node, session, deadline, before, (kept, seen))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.clock import wall
 from lockctl.stores.zookeeper import tokens
-from lockctl.stores.zookeeper.errors import SessionLost
+from lockctl.stores.zookeeper.errors import SessionLost, check_rights, refusal, usable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def begin(session: Session, grant: Grant, node: str, hold: float, seen: Record, 
     ours, or this was done before and its answer lost.
     Raises as ``Session.ask``, but not ``SessionLost``.
     """
-    from kazoo.exceptions import InvalidACLError, NoAuthError, NoNodeError
+    from kazoo.exceptions import NoNodeError
 
     record = session.place.kept(grant.claim.name)
     extra: dict[str, int | float | str | None] = {
@@ -49,16 +49,14 @@ def begin(session: Session, grant: Grant, node: str, hold: float, seen: Record, 
     try:
         while True:
             answers, found = session.ask(deadline, commit, lambda client: client.get(record))
-            if isinstance(answers, Exception):
-                raise session.strange(answers, record)
+            usable(session.place, answers, record)
             # of a transaction that was refused, only one answer says why
-            if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
-                raise session.forbidden()
+            check_rights(session.place, answers)
             if not any(isinstance(answer, Exception) for answer in answers) or isinstance(answers[0], NoNodeError):
                 return
             current = tokens.read(found)
             if not tokens.is_other(answers[-1]) or current is None:
-                raise session.strange(answers[-1], record)
+                raise refusal(session.place, answers[-1], record)
             if isinstance(answers[-1], NoNodeError) and seen.version == tokens.MISSING:
                 session.make(record.rpartition("/")[0], deadline)
             seen = current
@@ -85,6 +83,5 @@ def end(session: Session, path: str, record: tuple[bytes, Any], deadline: Deadli
     (answer,) = session.ask(deadline, lambda client: client.put(path, tokens.plain(seen.last), seen.version))
     if isinstance(answer, (BadVersionError, NoNodeError)):
         return False
-    if isinstance(answer, Exception):
-        raise session.strange(answer, path)
+    usable(session.place, answer, path)
     return True

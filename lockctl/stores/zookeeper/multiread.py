@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kazoo.exceptions import EXCEPTIONS, NoAuthError, UnimplementedError
+from kazoo.exceptions import EXCEPTIONS, UnimplementedError
 from kazoo.protocol import serialization as wire
 
 from lockctl.errors import BackendUnavailable
+from lockctl.stores.zookeeper.errors import check_rights, usable
 
 if TYPE_CHECKING:
     from lockctl.stores.zookeeper.session import Call, Session
@@ -69,8 +70,7 @@ def read(
     for start in range(0, len(reads), AT_ONCE):
         before = [] if sync is None or start else [wire.Sync(sync)]
         answers += _ask(session, before, reads[start : start + AT_ONCE], deadline)
-    if any(isinstance(answer, NoAuthError) for answer in answers):
-        raise session.forbidden()
+    check_rights(session.place, answers)
     return answers
 
 
@@ -85,9 +85,7 @@ def _ask(session: Session, before: list[Any], reads: list[Any], deadline: Deadli
         return [part for some in (reads[:middle], reads[middle:]) for part in _ask(session, before, some, deadline)]
     if isinstance(answers, UnimplementedError):
         return session.ask(deadline, *_calls([*before, *reads]))[len(before) :]
-    if isinstance(answers, Exception):
-        raise session.strange(answers, reads[0].path)
-    return list(answers)
+    return list(usable(session.place, answers, reads[0].path))
 
 
 def _calls(requests: list[Any]) -> list[Call]:

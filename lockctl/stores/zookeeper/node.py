@@ -12,6 +12,7 @@ from lockctl import documents
 from lockctl.clock import wall
 from lockctl.model import EXCLUSIVE, Claim
 from lockctl.stores.zookeeper import queue, tokens
+from lockctl.stores.zookeeper.errors import or_none, refusal
 from lockctl.stores.zookeeper.queue import Vanished
 from lockctl.stores.zookeeper.session import Session
 from lockctl.stores.zookeeper.tokens import Record
@@ -119,7 +120,7 @@ class Node:
         """The record in an answer to :meth:`ask_record`; raises ``BackendUnavailable``."""
         record = tokens.read(answer)
         if record is None:
-            raise session.strange(answer, self.record)
+            raise refusal(session.place, answer, self.record)
         if record.leader > self._leader:
             self.leader_time = 0  # the clock of another one says when its hold is over
         return record
@@ -154,11 +155,10 @@ class Node:
         written = not isinstance(stat, BadVersionError)
         if not written:
             # a write of ours whose answer was lost, or a revocation: the refusal renewed the session all the same
-            (found,) = session.ask(deadline, lambda client: client.get(path))
-            if isinstance(found, NoNodeError):
+            (answer,) = session.ask(deadline, lambda client: client.get(path))
+            found = or_none(session.place, answer, path)
+            if found is None:
                 raise Vanished
-            if isinstance(found, Exception):
-                raise session.strange(found, path)
             there, stat = found
             asked = queue.revocation(there, self.claim.owner)
             if asked is not None:
@@ -167,7 +167,7 @@ class Node:
         elif isinstance(stat, NoNodeError):
             raise Vanished
         elif isinstance(stat, Exception):
-            raise session.strange(stat, path)
+            raise refusal(session.place, stat, path)
         else:
             self.note_time(stat.mtime, stat.mzxid)
         self.version = stat.version

@@ -14,6 +14,7 @@ from lockctl.locks.inspect import matching
 from lockctl.model import MICROSECONDS
 from lockctl.stores.zookeeper import inspect, records, tokens
 from lockctl.stores.zookeeper.address import MADE_BY_US, Place
+from lockctl.stores.zookeeper.errors import check_rights, or_none, usable
 from lockctl.stores.zookeeper.tokens import Record
 from lockctl.value import Value, replace
 
@@ -75,14 +76,7 @@ def unused(session: Session, pattern: str, older_than: float, deadline: Deadline
 
 def forget(session: Session, name: str, older_than: float, deadline: Deadline) -> bool:
     """See ``Backend``: one transaction, which does nothing once a node has changed or has got another child."""
-    from kazoo.exceptions import (
-        BadVersionError,
-        InvalidACLError,
-        NoAuthError,
-        NodeExistsError,
-        NoNodeError,
-        NotEmptyError,
-    )
+    from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
     place = session.place
     path = f"{place.root}/{CLOCK}"
@@ -95,22 +89,18 @@ def forget(session: Session, name: str, older_than: float, deadline: Deadline) -
         lambda client: client.create(path, ephemeral=True, sequence=True, with_stat=True),
         lambda client: client.get(place.records),
     )
-    if isinstance(made, Exception):
-        raise session.strange(made, path)
+    usable(session.place, made, path)
     if not seen.is_unused(older_than, made[1].ctime / 1000):
         return False
     seen = replace(seen, runs=_without_surplus(session, name, seen.runs, deadline))
-    floor = _or_none(session, answer, place.records)
+    floor = or_none(session.place, answer, place.records)
     (answers,) = session.ask(deadline, lambda client: _removal(client, place, name, seen, floor))
     lock = place.key(name)
-    if isinstance(answers, Exception):
-        raise session.strange(answers, lock)
-    if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
-        raise session.forbidden()
+    usable(session.place, answers, lock)
+    check_rights(session.place, answers)
     if any(isinstance(each, (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)) for each in answers):
         return False
-    if isinstance(answers[0], Exception):
-        raise session.strange(answers[0], lock)
+    usable(session.place, answers[0], lock)
     return True
 
 
@@ -146,7 +136,7 @@ def _traces(session: Session, place: Place, names: list[str], deadline: Deadline
             lambda client, path=f"{record}/success": client.get(path),
             lambda client, path=runs: client.children(path),
         ]
-    answers = [_or_none(session, answer, place.root) for answer in session.ask(deadline, *calls)]
+    answers = [or_none(session.place, answer, place.root) for answer in session.ask(deadline, *calls)]
     rows = [answers[start : start + STEPS] for start in range(0, len(answers), STEPS)]
     newest = [
         f"{session.place.runs(name)}/{run}"
@@ -157,7 +147,7 @@ def _traces(session: Session, place: Place, names: list[str], deadline: Deadline
     stats = session.ask(deadline, *[lambda client, path=path: client.exists(path) for path in newest])
     times: dict[str, float] = {}
     for path, answer in zip(newest, stats, strict=True):
-        stat = _or_none(session, answer, path)
+        stat = or_none(session.place, answer, path)
         name = path[: path.rindex("/")]
         times[name] = max(times.get(name, 0.0), wall() if stat is None else stat.ctime / 1000)  # gone: somebody is here
     found = []
@@ -179,13 +169,3 @@ def _without_surplus(session: Session, name: str, runs: list[str] | None, deadli
         some = surplus[start : start + inspect.AT_ONCE]
         session.ask(deadline, *[lambda client, path=path: client.delete(path) for path in some])
     return sorted(kept)
-
-
-def _or_none(session: Session, answer: Any, path: str) -> Any:
-    from kazoo.exceptions import NoNodeError
-
-    if isinstance(answer, NoNodeError):
-        return None
-    if isinstance(answer, Exception):
-        raise session.strange(answer, path)
-    return answer

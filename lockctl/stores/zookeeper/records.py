@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from lockctl import clock, documents, history
 from lockctl.stores.zookeeper import queue
+from lockctl.stores.zookeeper.errors import or_none, usable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,15 +25,10 @@ MOST_REMOVED = 200  # at a time
 
 def last_success(session: Session, name: str, deadline: Deadline) -> float | None:
     """See ``Backend.last_success``; raises as ``Session.ask``."""
-    from kazoo.exceptions import NoNodeError
-
     path = f"{session.place.kept(name)}/success"
-    _, found = session.ask(deadline, lambda client: client.sync(path), lambda client: client.get(path))
-    if isinstance(found, NoNodeError):
-        return None
-    if isinstance(found, Exception):
-        raise session.strange(found, path)
-    return history.success_in(found[0])
+    _, answer = session.ask(deadline, lambda client: client.sync(path), lambda client: client.get(path))
+    found = or_none(session.place, answer, path)
+    return None if found is None else history.success_in(found[0])
 
 
 def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
@@ -42,20 +38,18 @@ def note_success(session: Session, grant: Grant, deadline: Deadline) -> None:
     path = f"{session.place.kept(grant.claim.name)}/success"
     data = history.describe_success(grant)
     while True:
-        (found,) = session.ask(deadline, lambda client: client.get(path))
-        if isinstance(found, NoNodeError):
+        (answer,) = session.ask(deadline, lambda client: client.get(path))
+        found = or_none(session.place, answer, path)
+        if found is None:
             session.make(path, deadline)
             continue
-        if isinstance(found, Exception):
-            raise session.strange(found, path)
         if not documents.is_newer(grant.at, history.success_in(found[0]), clock.wall()):
             return
         # what was read may be old: then it has changed since, and is read again
         answer = _put(session, path, data, found[1].version, deadline)
-        if not isinstance(answer, Exception):
-            return
         if not isinstance(answer, (NoNodeError, BadVersionError)):
-            raise session.strange(answer, path)
+            usable(session.place, answer, path)
+            return
 
 
 def _put(session: Session, path: str, data: bytes, version: int, deadline: Deadline) -> Any:
@@ -73,8 +67,7 @@ def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
         if not isinstance(made, NoNodeError):
             break
         session.make(runs, deadline)
-    if isinstance(made, Exception):
-        raise session.strange(made, runs)
+    usable(session.place, made, runs)
     if not isinstance(names, Exception) and (old := _surplus(runs, run, names)):
         session.ask(deadline, *map(_removing, old))
 
@@ -121,14 +114,9 @@ def in_order(names: list[str], stem: str) -> list[str]:
 
 def read_history(session: Session, name: str, deadline: Deadline) -> tuple[Run, ...]:
     """See ``Backend.history``; raises as ``Session.ask``."""
-    from kazoo.exceptions import NoNodeError
-
     runs = session.place.runs(name)
-    _, names = session.ask(deadline, lambda client: client.sync(runs), lambda client: client.children(runs))
-    if isinstance(names, NoNodeError):
-        return ()
-    if isinstance(names, Exception):
-        raise session.strange(names, runs)
+    _, answer = session.ask(deadline, lambda client: client.sync(runs), lambda client: client.children(runs))
+    names = or_none(session.place, answer, runs) or []
     wanted = [node for stem in (STARTED, OTHER) for node in in_order(names, stem)[-history.KEPT :][::-1]]
     if not wanted:
         return ()

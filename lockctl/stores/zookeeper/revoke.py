@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockctl.errors import another_program, only_a_hold
 from lockctl.stores.zookeeper import hold
+from lockctl.stores.zookeeper.errors import or_none
 from lockctl.stores.zookeeper.inspect import holder, see
 from lockctl.stores.zookeeper.queue import with_revocation
 from lockctl.stores.zookeeper.tokens import Record
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend``. Raises as ``Session.ask``."""
-    from kazoo.exceptions import NoNodeError
-
     place = session.place
     while True:
         (sight,), _ = see(session, [name], deadline, waiters=1)
@@ -45,11 +44,7 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
         else:
             asked = with_revocation(data, current.owner, wanted.by, wanted.reason)
             (answer,) = session.ask(deadline, lambda client: client.put(path, asked))  # noqa: B023
-        if isinstance(answer, NoNodeError):
-            return None
-        if isinstance(answer, Exception):
-            raise session.strange(answer, path)
-        return floor
+        return None if or_none(session.place, answer, path) is None else floor
 
 
 def _same(current: Holder, seen: Holder) -> bool:

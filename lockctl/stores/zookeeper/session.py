@@ -21,7 +21,7 @@ from __future__ import annotations
 import _thread
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.zookeeper.errors import SessionLost
+from lockctl.stores.zookeeper.errors import SessionLost, check_rights, usable
 from lockctl.stores.zookeeper.link import Link
 
 TYPE_CHECKING = False
@@ -111,12 +111,11 @@ class Session:
         """An answer, or the failure that is one; raises as :meth:`ask`."""
         if not isinstance(answer, Exception):
             return answer
-        from kazoo.exceptions import InvalidACLError, NoAuthError, SessionExpiredError
+        from kazoo.exceptions import SessionExpiredError
 
         if isinstance(answer, SessionExpiredError):
             raise self.link.lost()
-        if isinstance(answer, (NoAuthError, InvalidACLError)):
-            raise self.forbidden()
+        check_rights(self.place, [answer])
         return answer
 
     def make(self, node: str, deadline: Deadline, data: bytes = b"") -> None:
@@ -134,21 +133,9 @@ class Session:
             path = missing[wanted]
             content = self.place.root_data if path == self.place.root else data if path == node else b""
             (answer,) = self.ask(deadline, lambda client: client.create(path, content))  # noqa: B023
-            if isinstance(answer, Exception) and not isinstance(answer, (NodeExistsError, NoNodeError)):
-                raise self.strange(answer, path)
+            if not isinstance(answer, (NodeExistsError, NoNodeError)):
+                usable(self.place, answer, path)
             wanted += -1 if isinstance(answer, NoNodeError) else 1
-
-    def strange(self, failure: Exception, path: str) -> BackendUnavailable:
-        """The error that says how the server refused a request for a node, for no reason that has a remedy."""
-        from lockctl.stores.zookeeper.errors import refusal
-
-        return refusal(self.place, failure, path)
-
-    def forbidden(self) -> ConfigError:
-        """The error that says that the ACL of a node keeps us out."""
-        from lockctl.stores.zookeeper.errors import forbidden
-
-        return forbidden(self.place)
 
     def refresh(self, deadline: Deadline) -> None:
         """Make the connection anew if its silence was too long to count on it; raises as :meth:`ask`."""
