@@ -27,11 +27,8 @@ def own_mark(environ: Mapping[str, str]) -> Mark:
 
 def advance(resource: str, mark: Mark, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark:
     """Register the token before the first read; the mark as it is then. Raises ``Stale``."""
-    place = open_place(resource, store)
-    try:
+    with open_place(resource, store) as place:
         return place.store.advance(place.resource, mark, timeout=timeout)
-    finally:
-        place.store.close()
 
 
 check = advance  # with a write: the same step under the name of its purpose
@@ -44,39 +41,26 @@ def put(resource: str, body: bytes, mark: Mark, *, store: str | None = None, tim
     """
     from lockctl.fence.stores.objects import ObjectStore
 
-    place = open_place(resource, store)
-    try:
+    with open_place(resource, store) as place:
         if not isinstance(place.store, ObjectStore):
             raise UsageError("not an object: those are s3://, gcs://, azblob://, https:// and http:// URLs")
         place.store.put(place.resource, body, mark, timeout=timeout)
-    finally:
-        place.store.close()
 
 
 def current(resource: str, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark | None:
     """The mark of a resource."""
-    place = open_place(resource, store)
-    try:
+    with open_place(resource, store) as place:
         return place.store.current(place.resource, timeout=timeout)
-    finally:
-        place.store.close()
 
 
 def reset(resource: str, mark: Mark | None, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark | None:
     """Set or remove the mark without a comparison; the one before."""
-    place = open_place(resource, store)
-    try:
+    with open_place(resource, store) as place:
         return place.store.reset(place.resource, mark, timeout=timeout)
-    finally:
-        place.store.close()
 
 
 @contextmanager
 def holding(resource: str, mark: Mark, *, store: str | None = None, timeout: float = TIMEOUT) -> Iterator[None]:
     """A block in which nobody else can advance the mark; raises ``Stale`` before it begins."""
-    place = open_place(resource, store)
-    try:
-        with place.store.holding(place.resource, mark, timeout=timeout):
-            yield
-    finally:
-        place.store.close()
+    with open_place(resource, store) as place, place.store.holding(place.resource, mark, timeout=timeout):
+        yield

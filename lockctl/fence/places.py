@@ -11,6 +11,8 @@ from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from lockctl.fence.store import Store
 
 OBJECTS = ("s3", "gcs", "azblob", "http", "https")  # the path of their URL is the resource itself
@@ -19,10 +21,16 @@ USUAL_NAME = "default"  # the resource of a store whose URL names none with ``re
 
 
 class Place(Value):
-    """A resource: where its mark is, and its name there."""
+    """A resource: where its mark is, and its name there. A ``with`` block closes the store at its end."""
 
     store: Store
     resource: str
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
 
 
 def open_place(resource: str, store: str | None = None) -> Place:

@@ -42,12 +42,10 @@ class Registrar:
         place = self._place
 
         def register() -> None:
-            try:
+            with place:
                 if self._correctness:
                     place.store.check_durable(timeout=timeout)
                 place.store.advance(place.resource, Mark(domain, token), timeout=timeout)
-            finally:
-                place.store.close()
 
         try:
             interruptible(register, timeout, self._interrupt, self._ending_signal)

@@ -79,15 +79,14 @@ class Order(Value):
 
 def show_token(order: Order) -> int:
     """Show the token; 0: accepted and recorded. Raises ``Stale`` after the document was printed, if one is wanted."""
-    mark, place = order.mark(os.environ), order.place()
-    try:
-        seen = place.store.advance(place.resource, mark, timeout=order.timeout)
-    except Stale as stale:
-        if order.as_json:
-            print_data(document(order, place, mark, stale.current, accepted=False))
-        raise
-    finally:
-        place.store.close()
+    mark = order.mark(os.environ)
+    with order.place() as place:
+        try:
+            seen = place.store.advance(place.resource, mark, timeout=order.timeout)
+        except Stale as stale:
+            if order.as_json:
+                print_data(document(order, place, mark, stale.current, accepted=False))
+            raise
     if order.as_json:
         print_data(document(order, place, mark, seen, accepted=True))
     return exit_status.OK

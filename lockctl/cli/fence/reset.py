@@ -37,16 +37,14 @@ def command(**given: Any) -> int:
     After a lock has moved to another backend for good.
     """
     order = Order(**given)
-    mark, place = _new_mark(order), order.place()
-    try:
+    mark = _new_mark(order)
+    with order.place() as place:
         has = _differing(order, place, mark)
         if has is None:
             return exit_status.OK
         if not order.yes:
             _confirm(place, has, mark)
         place.store.reset(place.resource, mark, timeout=order.timeout)
-    finally:
-        place.store.close()
     now = "has no mark any more" if mark is None else f"has the mark {mark} now"
     _tell(order, place, mark, now)
     return exit_status.OK

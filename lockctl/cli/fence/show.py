@@ -29,11 +29,8 @@ def command(**given: Any) -> int:
     As DOMAIN;TOKEN.
     """
     order = Order(**given)
-    place = order.place()
-    try:
+    with order.place() as place:
         seen = place.store.current(place.resource, timeout=order.timeout)
-    finally:
-        place.store.close()
     if order.as_json:
         print_data(document(order, place, None, seen, accepted=None))
     elif seen is None:

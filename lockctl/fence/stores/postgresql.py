@@ -86,7 +86,7 @@ class PostgresqlStore:
         The mark is recorded before. Raises ``BackendUnavailable`` after the block if the transaction has ended earlier.
         """
         deadline = Deadline(timeout)
-        session = self._entered(resource, mark, deadline)
+        _, session = self._lent(lambda session: self._marks.enter(session, resource, mark, deadline), deadline)
         ended = False
         try:
             yield
@@ -113,44 +113,32 @@ class PostgresqlStore:
             self._session.close()
             self._session = None
 
-    def _entered(self, resource: str, mark: Mark, deadline: Deadline) -> Opened:
-        """A connection whose transaction has locked the row: the one that was kept, if it is still good."""
+    def _asked(self, step: Callable[[Opened], T], deadline: Deadline) -> T:
+        """What *step* gives for the connection, which is kept, also after a refusal."""
+
+        def keeping(session: Opened) -> T | Stale:
+            try:
+                return step(session)
+            except Stale as refusal:
+                return refusal
+
+        given, self._session = self._lent(keeping, deadline)
+        if isinstance(given, Stale):
+            raise given
+        return given
+
+    def _lent(self, step: Callable[[Opened], T], deadline: Deadline) -> tuple[T, Opened]:
+        """What *step* gives, and its connection: the one that was kept, or a new one if that has ended meanwhile."""
         old, self._session = self._session, None
         for session in (old, None):
             used = session or self._connect(deadline)
             try:
-                self._marks.enter(used, resource, mark, deadline)
+                return step(used), used
             except BaseException as failure:
                 used.close()
                 if session is None or not isinstance(failure, SessionGone):
                     raise
-            else:
-                return used
         raise AssertionError
-
-    def _asked(self, step: Callable[[Opened], T], deadline: Deadline) -> T:
-        """What *step* gives for the connection; once more on a new one if the old one had ended meanwhile."""
-        old = self._session
-        if old is not None:
-            try:
-                return self._kept(old, step)
-            except SessionGone:
-                pass
-        return self._kept(self._connect(deadline), step)
-
-    def _kept(self, session: Opened, step: Callable[[Opened], T]) -> T:
-        """What *step* gives; the connection is kept for the next one if it is still good."""
-        self._session = None
-        try:
-            given = step(session)
-        except Stale:
-            self._session = session
-            raise
-        except BaseException:
-            session.close()
-            raise
-        self._session = session
-        return given
 
     def _connect(self, deadline: Deadline) -> Opened:
         try:
