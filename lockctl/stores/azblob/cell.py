@@ -43,7 +43,6 @@ class AzureBlobCells(ObjectCells):
         self.keeps_old: bool | None = None  # whether what is written over is kept; None: nothing was written yet
 
     def get(self, name: str, deadline: Deadline) -> Seen:
-        """See ``ObjectCells``."""
         answer = unconditional(self.container.ask("GET", name, deadline), self.where)
         at = self.time_of(answer)
         if answer.status == 404:
@@ -51,7 +50,6 @@ class AzureBlobCells(ObjectCells):
         return Seen(answer.body, etag_of(answer, self.where), at)
 
     def put(self, name: str, version: object, body: bytes, deadline: Deadline) -> str | None:
-        """See ``ObjectCells``."""
         condition = {"if-none-match": "*"} if version is None else {"if-match": str(version)}
         headers = {**condition, "content-type": "application/octet-stream", "x-ms-blob-type": "BlockBlob"}
         answer = self.container.ask("PUT", name, deadline, body=body, headers=headers)
@@ -61,14 +59,12 @@ class AzureBlobCells(ObjectCells):
         return etag_of(answer, self.where)
 
     def delete(self, name: str, version: object, deadline: Deadline) -> bool:
-        """See ``ObjectCells``."""
         answer = self.container.ask("DELETE", name, deadline, headers={"if-match": str(version)})
         if answer is not None:
             self.keeps_old = self.keeps_old or answer.headers.get("x-ms-delete-type-permanent") == "false"
         return answer is not None
 
     def names(self, beginning: str, deadline: Deadline) -> Iterator[str]:
-        """See ``ObjectCells``."""
         import html  # few make lists
 
         marker = ""
@@ -89,7 +85,6 @@ class AzureBlobCells(ObjectCells):
         return self.prefix + escaped(key).replace(".", "%2E")
 
     def close(self) -> None:
-        """See ``Cells``."""
         self.container.close()
 
 

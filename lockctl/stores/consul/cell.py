@@ -41,14 +41,12 @@ class ConsulCells(Cells):
         self.where = self._agent.where
 
     def read(self, key: str, deadline: Deadline) -> Seen:
-        """See ``Cells``."""
         with TimedMutex(self._mutex, deadline, self.where):
             entry = self._agent.get(key, deadline)
             at = self._agent.now()
         return Seen(None, ABSENT, at) if entry is None else Seen(entry.value, entry.index, at)
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
-        """See ``Cells``."""
         operations: list[dict[str, Any]] = [{"Verb": "check-not-exists", "Key": key}]
         if seen.data is not None:
             operations = [{"Verb": "check-index", "Key": key, "Index": seen.version}]
@@ -69,6 +67,5 @@ class ConsulCells(Cells):
                 yield key, seen
 
     def close(self) -> None:
-        """See ``Cells``."""
         with self._mutex:
             self._agent.close()

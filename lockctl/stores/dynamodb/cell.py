@@ -41,7 +41,6 @@ class DynamoDbCells(Cells):
         self.where = table.where
 
     def read(self, key: str, deadline: Deadline) -> Seen:
-        """See ``Cells``."""
         content, at = self._asked("GetItem", {**self._key(key), "ConsistentRead": True}, deadline)
         item = content.get("Item")
         if item is None:
@@ -94,11 +93,9 @@ class DynamoDbCells(Cells):
             fields["ExclusiveStartKey"] = content["LastEvaluatedKey"]
 
     def close(self) -> None:
-        """See ``Cells``."""
         self._table.close()
 
     def shown(self, key: str) -> str:
-        """See ``Cells``."""
         return layout.item_key(key)
 
     def _key(self, key: str) -> dict[str, Any]:

@@ -37,7 +37,6 @@ class EtcdCells(Cells):
         return self._cluster.where
 
     def read(self, key: str, deadline: Deadline) -> Seen:
-        """See ``Cells``."""
         wanted = layout.as_bytes(key)
         answer = self._cluster.call("/v3/kv/range", layout.only(wanted), deadline)
         for name, seen in self._found(answer):
@@ -47,7 +46,6 @@ class EtcdCells(Cells):
         return Seen(None, ABSENT, layout.moment(answer))
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
-        """See ``Cells``."""
         name = layout.as_bytes(key)
         request: dict[str, Any] = {
             "compare": [
@@ -58,7 +56,6 @@ class EtcdCells(Cells):
         return self._cluster.call("/v3/kv/txn", request, deadline).get("succeeded") is True
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
-        """See ``Cells``."""
         beginning = layout.as_bytes(prefix)
         start, end = beginning or b"\0", layout.coded(layout.after(beginning))
         more = True
@@ -71,7 +68,6 @@ class EtcdCells(Cells):
             more = answer.get("more") is True
 
     def close(self) -> None:
-        """See ``Cells``."""
         self._cluster.close()
 
     def _found(self, answer: dict[str, Any]) -> Iterator[tuple[bytes, Seen]]:

@@ -37,7 +37,6 @@ class GcsCells(ObjectCells):
         self.where = self.bucket.where
 
     def get(self, name: str, deadline: Deadline) -> Seen:
-        """See ``ObjectCells``."""
         answer = self.bucket.read(name, deadline)
         if answer.status == 404:
             return Seen(None, None, self.time_of(answer))
@@ -45,16 +44,13 @@ class GcsCells(ObjectCells):
         return Seen(answer.body, generation, self.time_of(answer))
 
     def put(self, name: str, version: object, body: bytes, deadline: Deadline) -> str | None:
-        """See ``ObjectCells``."""
         return self.bucket.write(name, version, body, deadline, {"cacheControl": "no-store"})
 
     def delete(self, name: str, version: object, deadline: Deadline) -> bool:
-        """See ``ObjectCells``."""
         target = f"{self.bucket.objects}/{quoted(name)}?ifGenerationMatch={version}"
         return self.bucket.delete(target, deadline)
 
     def names(self, beginning: str, deadline: Deadline) -> Iterator[str]:
-        """See ``ObjectCells``."""
         token = ""
         while True:
             more = f"&pageToken={quoted(token)}" if token else ""
@@ -71,7 +67,6 @@ class GcsCells(ObjectCells):
                 return
 
     def close(self) -> None:
-        """See ``Cells``."""
         self.bucket.close()
 
 

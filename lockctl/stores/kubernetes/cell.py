@@ -41,7 +41,6 @@ class KubernetesCells(Cells):
         self._watching: tuple[str, Lines] | None = None  # a key, and the watch that goes on
 
     def read(self, key: str, deadline: Deadline) -> Seen:
-        """See ``Cells``."""
         found, at = self._leases.get(layout.object_name(key), deadline)
         return Seen(None, None, at) if found is None else layout.read(found, at, self.clock_error)
 
@@ -75,7 +74,6 @@ class KubernetesCells(Cells):
                 yield key, layout.read(found, at, self.clock_error)
 
     def watch(self, key: str, seen: Seen, deadline: Deadline, since: float | None = None) -> None:
-        """See ``Cells``."""
         kept, self._watching = self._watching, None
         lines = None
         if kept is not None:
@@ -107,14 +105,12 @@ class KubernetesCells(Cells):
                 lines.close()
 
     def close(self) -> None:
-        """See ``Cells``."""
         self._leases.close()
         watching, self._watching = self._watching, None
         if watching is not None:
             watching[1].close()
 
     def shown(self, key: str) -> str:
-        """See ``Cells``."""
         return layout.object_name(key)
 
 

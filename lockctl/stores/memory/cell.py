@@ -55,13 +55,11 @@ class MemoryCells(Cells):
         self._server = server
 
     def read(self, key: str, deadline: Deadline) -> Seen:
-        """See ``Cells``."""
         with self._connected().mutex:
             data, version = self._server.cells.get(key, (None, 0))
             return Seen(data, version, self._server.now())
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
-        """See ``Cells``."""
         with self._connected().mutex:
             if self._server.cells.get(key, (None, 0))[1] != seen.version:
                 return False
@@ -69,13 +67,11 @@ class MemoryCells(Cells):
             return True
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
-        """See ``Cells``."""
         with self._connected().mutex:
             found = [(key, Seen(*cell, self._server.now())) for key, cell in self._server.cells.items()]
         return ((key, seen) for key, seen in found if key.startswith(prefix))
 
     def watch(self, key: str, seen: Seen, deadline: Deadline, since: float | None = None) -> None:
-        """See ``Cells``."""
         server = self._connected()
         watcher = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         with server.mutex:

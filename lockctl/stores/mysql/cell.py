@@ -77,7 +77,6 @@ class MysqlCells(Cells):
         return self._seen(rows[0] if rows else ())
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
-        """See ``Cells``."""
         if data is None and seen.version is None:
             return self.read(key, deadline).version is None
         name, version = key.encode(), os.urandom(16)
@@ -96,7 +95,6 @@ class MysqlCells(Cells):
         self._owners.add(owner)
 
     def depart(self, owner: str, deadline: Deadline) -> None:
-        """See ``Cells``."""
         if owner in self._owners:
             self._owners.discard(owner)
             with suppress(LockctlError):  # it ends with the connection
@@ -125,7 +123,6 @@ class MysqlCells(Cells):
             raise
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
-        """See ``Cells``."""
         beginning = start = prefix.encode()
         while True:
             statement = f"SELECT id, data, version, {NOW} FROM {TABLE} WHERE id >= %s AND LEFT(id, %s) = %s ORDER BY id"
@@ -159,7 +156,6 @@ class MysqlCells(Cells):
         return BackendUnavailable(f"{self.where}: not an answer to what was asked")
 
     def close(self) -> None:
-        """See ``Cells``."""
         with self._mutex:
             self._kept.close()
 

@@ -40,19 +40,16 @@ class NatsCells(Cells):
         self._watching: tuple[str, Connection] | None = None  # a key, and the connection that tells of its changes
 
     def read(self, key: str, deadline: Deadline) -> Seen:
-        """See ``Cells``."""
         entry = self._bucket.get(key, deadline)
         return Seen(entry.data, entry.number, entry.at)
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
-        """See ``Cells``."""
         if data is None and seen.data is None:
             return self.read(key, deadline).version == seen.version
         assert isinstance(seen.version, int)
         return self._bucket.put(key, seen.version, data, deadline)
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
-        """See ``Cells``."""
         for key, entry in self._bucket.scan(prefix, deadline):
             yield key, Seen(entry.data, entry.number, entry.at)
 
@@ -62,7 +59,6 @@ class NatsCells(Cells):
         return self.read(key, deadline).version == seen.version
 
     def watch(self, key: str, seen: Seen, deadline: Deadline, since: float | None = None) -> None:
-        """See ``Cells``."""
         kept, self._watching = self._watching, None
         if kept is not None and kept[0] != key:
             kept[1].close()
@@ -108,7 +104,6 @@ class NatsCells(Cells):
         return False
 
     def close(self) -> None:
-        """See ``Cells``."""
         self._bucket.close()
         watching, self._watching = self._watching, None
         if watching is not None:

@@ -37,7 +37,6 @@ class S3Cells(ObjectCells):
         self.where = self.bucket.where
 
     def get(self, name: str, deadline: Deadline) -> Seen:
-        """See ``ObjectCells``."""
         answer = unconditional(self.bucket.ask("GET", name, deadline), self.where)
         at = self.time_of(answer)
         if answer.status == 404:
@@ -45,17 +44,14 @@ class S3Cells(ObjectCells):
         return Seen(answer.body, etag_of(answer, self.where), at)
 
     def put(self, name: str, version: object, body: bytes, deadline: Deadline) -> str | None:
-        """See ``ObjectCells``."""
         condition = {"if-none-match": "*"} if version is None else {"if-match": str(version)}
         answer = self.bucket.ask("PUT", name, deadline, body=body, headers=condition)
         return None if answer is None or answer.status == 404 else etag_of(answer, self.where)
 
     def delete(self, name: str, version: object, deadline: Deadline) -> bool:
-        """See ``ObjectCells``."""
         return self.bucket.ask("DELETE", name, deadline, headers={"if-match": str(version)}) is not None
 
     def names(self, beginning: str, deadline: Deadline) -> Iterator[str]:
-        """See ``ObjectCells``."""
         import html  # few make lists
 
         token = ""
@@ -73,7 +69,6 @@ class S3Cells(ObjectCells):
                 return
 
     def close(self) -> None:
-        """See ``Cells``."""
         self.bucket.close()
 
 

@@ -53,13 +53,11 @@ class SqliteCells(Cells):
         self._epoch = 0.0  # seconds since the epoch when the time since the boot was 0
 
     def read(self, key: str, deadline: Deadline) -> Seen:
-        """See ``Cells``."""
         rows, _ = self._ask(f"SELECT data, version FROM {self._table} WHERE key = ?", (key,), deadline)
         data, version = rows[0] if rows else (None, None)
         return Seen(_bytes(data), version, self._now())
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
-        """See ``Cells``."""
         if data is None and seen.version is None:
             return self.read(key, deadline).version is None
         version = os.urandom(16)
@@ -77,26 +75,21 @@ class SqliteCells(Cells):
         return written == 1
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
-        """See ``Cells``."""
         statement = f"SELECT key, data, version FROM {self._table} WHERE substr(key, 1, ?) = ?"
         rows, _ = self._ask(statement, (len(prefix), prefix), deadline)
         for key, data, version in rows:
             yield key, Seen(_bytes(data), version, self._now())
 
     def attend(self, owner: str) -> None:
-        """See ``Cells``."""
         self._presence.show(owner)
 
     def depart(self, owner: str, deadline: Deadline) -> None:
-        """See ``Cells``."""
         self._presence.end(owner)
 
     def follow(self, before: str, deadline: Deadline) -> bool:
-        """See ``Cells``."""
         return self._presence.follow(before, deadline.sooner(FOLLOWED), self.where)
 
     def close(self) -> None:
-        """See ``Cells``."""
         self._presence.close()
         with self._mutex:
             if self._connection is not None:

@@ -63,7 +63,6 @@ class ZooKeeperCells(Cells):
         return Seen(None if data == REMOVED else data or b"", stat.version, max(wall(), stat.mtime / 1000))
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
-        """See ``Cells``."""
         from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
         node, content = self.shown(key), REMOVED if data is None else data
@@ -103,7 +102,6 @@ class ZooKeeperCells(Cells):
                     yield key, seen
 
     def close(self) -> None:
-        """See ``Cells``."""
         with self._mutex:
             session, self._session = self._session, None
         if session is None:
