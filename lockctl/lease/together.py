@@ -178,15 +178,12 @@ class Together:
         return self._clients[name].inspect(name, timeout=timeout)
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """See ``Backend``."""
         return self._any.list(pattern, timeout=timeout)
 
     def revoke(self, name: str, seen: Holder, wanted: Revocation, *, timeout: float) -> int | None:
-        """See ``Backend``."""
         return self._any.revoke(name, seen, wanted, timeout=timeout)
 
     def last_success(self, name: str, *, timeout: float) -> float | None:
-        """See ``Backend``."""
         return self._clients[name].last_success(name, timeout=timeout)
 
     def note_success(self, grant: Grant, *, timeout: float) -> None:
@@ -196,23 +193,18 @@ class Together:
             self._clients[part.claim.name].note_success(replace(part, at=grant.at), timeout=_left(give_up))
 
     def remember(self, name: str, run: Run, *, timeout: float) -> None:
-        """See ``Backend``."""
         self._clients[name].remember(name, run, timeout=timeout)
 
     def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
-        """See ``Backend``."""
         return self._clients[name].history(name, timeout=timeout)
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``."""
         return self._any.unused(pattern, older_than=older_than, timeout=timeout)
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``."""
         return self._any.forget(name, older_than=older_than, timeout=timeout)
 
     def close(self) -> None:
-        """See ``Backend``."""
         for client in self._clients.values():
             client.close()
 

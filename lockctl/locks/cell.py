@@ -81,7 +81,6 @@ class CellBackend:
         return grant
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
-        """See ``Backend``."""
         deadline, key = Deadline(timeout), self._locks.key(grant.claim.name)
 
         def renew(lock: Lock, seen: Seen) -> tuple[tuple[str, str] | None, bool]:
@@ -102,11 +101,9 @@ class CellBackend:
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
-        """See ``Backend``."""
         self._leave(grant.claim, timeout, hold, is_held=True)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """See ``Backend``."""
         self._leave(claim, timeout, 0.0)
 
     def _confirm(self, key: str, seen: Seen, deadline: Deadline) -> None:
@@ -168,13 +165,11 @@ class CellBackend:
                 raise
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
-        """See ``Backend``."""
         from lockctl.locks import inspect
 
         return inspect.one(self._locks, self.capabilities, name, Deadline(timeout))
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """See ``Backend``."""
         from lockctl.locks import inspect
 
         yield from inspect.matching_locks(self._locks, self.capabilities, pattern, Deadline(timeout))
@@ -197,12 +192,10 @@ class CellBackend:
                     return lock.token + 1
 
     def last_success(self, name: str, *, timeout: float) -> float | None:
-        """See ``Backend``."""
         lock = self._locks.lock(self._cells.read(self._locks.key(name), Deadline(timeout)))
         return None if lock is None else lock.success
 
     def note_success(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``."""
 
         def note(lock: Lock, seen: Seen) -> tuple[None, bool]:
             newer = documents.is_newer(grant.at, lock.success, seen.at)
@@ -216,25 +209,21 @@ class CellBackend:
             raise ConfigError(f"{self._cells.where}: the success cannot be noted in another program's data") from None
 
     def remember(self, name: str, run: Run, *, timeout: float) -> None:
-        """See ``Backend``."""
         from lockctl.locks import records
 
         records.remember(self._locks, name, run, Deadline(timeout))
 
     def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
-        """See ``Backend``."""
         from lockctl.locks import records
 
         return records.runs(self._cells.read(self._locks.past_key(name), Deadline(timeout)).data)
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``."""
         from lockctl.locks import prune
 
         return prune.unused(self._locks, pattern, older_than, Deadline(timeout))
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``."""
         from lockctl.locks import prune
 
         return prune.forget(self._locks, name, older_than, Deadline(timeout))

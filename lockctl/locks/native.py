@@ -27,7 +27,6 @@ class NativeBackend:
     capabilities: ClassVar[Capabilities]
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
-        """See ``Backend``."""
         refusal = self.capabilities.refusal(claim.mode)
         if refusal is not None:
             raise ConfigError(refusal)
@@ -38,7 +37,6 @@ class NativeBackend:
         raise NotImplementedError
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``."""
         if timeout <= 0:
             return
         deadline = Deadline(timeout, interrupt)
@@ -55,47 +53,38 @@ class NativeBackend:
         raise NotImplementedError
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
-        """See ``Backend``."""
         file: Inspect[Any] = self._file("inspect")
         return self._do(file.inspect, timeout, name)
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """See ``Backend``."""
         file: Inspect[Any] = self._file("inspect")
         return self._do(file.list_locks, timeout, pattern)
 
     def revoke(self, name: str, seen: Holder, wanted: Revocation, *, timeout: float) -> int | None:
-        """See ``Backend``."""
         file: Revoke[Any] = self._file("revoke")
         return self._do(file.revoke, timeout, name, seen, wanted)
 
     def last_success(self, name: str, *, timeout: float) -> float | None:
-        """See ``Backend``."""
         file: Records[Any] = self._file("records")
         return self._do(file.last_success, timeout, name)
 
     def note_success(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``."""
         file: Records[Any] = self._file("records")
         self._do(file.note_success, timeout, grant)
 
     def remember(self, name: str, run: Run, *, timeout: float) -> None:
-        """See ``Backend``."""
         file: Records[Any] = self._file("records")
         self._do(file.remember, timeout, name, run)
 
     def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
-        """See ``Backend``."""
         file: Records[Any] = self._file("records")
         return self._do(file.read_history, timeout, name)
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``."""
         file: Prune[Any] = self._file("prune")
         return self._do(file.unused, timeout, pattern, older_than)
 
     def forget(self, name: str, *, older_than: float, timeout: float) -> bool:
-        """See ``Backend``."""
         file: Prune[Any] = self._file("prune")
         return self._do(file.forget, timeout, name, older_than)
 

@@ -63,7 +63,6 @@ class ObjectCells(Cells):
         """All objects whose name begins so."""
 
     def read(self, key: str, deadline: Deadline) -> Seen:
-        """See ``Cells``."""
         seen = self.get(self.shown(key), deadline)
         body = seen.data
         if body is None:
@@ -76,7 +75,6 @@ class ObjectCells(Cells):
         return Seen(body[: -NONCE - 1], seen.version, seen.at)
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
-        """See ``Cells``."""
         name = self.shown(key)
         if data is None and seen.data is None:
             return self.read(key, deadline).version == seen.version
@@ -106,7 +104,6 @@ class ObjectCells(Cells):
                     yield key, seen
 
     def shown(self, key: str) -> str:
-        """See ``Cells``."""
         return self.prefix + escaped(key)
 
     def prove(self, deadline: Deadline) -> None:

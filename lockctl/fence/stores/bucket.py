@@ -57,16 +57,13 @@ class BucketObjects:
         self._fields = fields
 
     def shown(self, key: str) -> str:
-        """See ``Space``."""
         return self._bucket.where + printable(key)
 
     def read(self, key: str, limit: int, deadline: Deadline) -> Seen | None:
-        """See ``Space``."""
         answer = self._look("GET", key, deadline)
         return None if answer is None else Seen(answer.body[:limit], etag_of(answer, self.shown(key)))
 
     def head(self, key: str, deadline: Deadline) -> Head | None:
-        """See ``Space``."""
         answer = self._look("HEAD", key, deadline)
         if answer is None:
             return None
@@ -81,7 +78,6 @@ class BucketObjects:
     def write(
         self, key: str, data: bytes, etag: str | None, deadline: Deadline, mark: Mark | None, like: Head | None = None
     ) -> bool:
-        """See ``Space``."""
         headers = {**self._fields.always, **(like.kept if like else {})}
         headers |= {"if-none-match": "*"} if etag is None else {"if-match": etag}
         if mark is not None:
@@ -94,7 +90,6 @@ class BucketObjects:
         return self._bucket.ask("DELETE", key[1:], deadline) is not None
 
     def close(self) -> None:
-        """See ``Space``."""
         self._bucket.close()
 
     def _look(self, method: str, key: str, deadline: Deadline) -> Response | None:

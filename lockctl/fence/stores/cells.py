@@ -26,7 +26,6 @@ class CellMarks:
         self._prefix = prefix
 
     def close(self) -> None:
-        """See ``Store``."""
         self.cells.close()
 
     def check_durable(self, *, timeout: float) -> None:
@@ -34,7 +33,6 @@ class CellMarks:
         del timeout
 
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
-        """See ``Store``."""
         key, deadline = self._key(resource), Deadline(timeout)
         for seen in looks(self.cells, key, deadline):
             if accept(resource, self._mark(key, seen.data), mark):
@@ -46,7 +44,6 @@ class CellMarks:
         return mark
 
     def current(self, resource: str, *, timeout: float) -> Mark | None:
-        """See ``Store``."""
         key = self._key(resource)
         return self._mark(key, self.cells.read(key, Deadline(timeout)).data)
 

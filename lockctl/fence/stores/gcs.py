@@ -36,7 +36,7 @@ class GcsStore(ObjectStore):
 
 
 class _Objects:
-    """One bucket as a space of objects."""
+    """One bucket as a ``Space`` of objects."""
 
     sizes = 1  # a generation tells more than the content
 
@@ -45,18 +45,15 @@ class _Objects:
         self._bucket = bucket
 
     def shown(self, key: str) -> str:
-        """See ``Space``."""
         return self._bucket.where + printable(key)
 
     def read(self, key: str, limit: int, deadline: Deadline) -> Seen | None:
-        """See ``Space``."""
         answer = self._bucket.read(key[1:], deadline)
         if answer.status == 404:
             return None
         return Seen(answer.body[:limit], self._bucket.generation(answer.headers.get("x-goog-generation")))
 
     def head(self, key: str, deadline: Deadline) -> Head | None:
-        """See ``Space``."""
         fields = ",".join(("generation", "metadata", *KEPT))
         target = f"{self._bucket.objects}/{quoted(key[1:])}?fields={fields}"
         answer = self._bucket.usable(self._bucket.ask("GET", target, deadline))
@@ -73,7 +70,6 @@ class _Objects:
     def write(
         self, key: str, data: bytes, etag: str | None, deadline: Deadline, mark: Mark | None, like: Head | None = None
     ) -> bool:
-        """See ``Space``."""
         what = {"contentType": "application/octet-stream", **(like.kept if like else {})}
         if mark is not None:
             what["metadata"] = {**what.get("metadata", {}), MARK: str(mark)}
@@ -81,10 +77,8 @@ class _Objects:
         return self._bucket.write(key[1:], wanted, data, deadline, what) is not None
 
     def remove(self, key: str, etag: str, deadline: Deadline) -> bool:
-        """See ``Space``."""
         condition = "" if etag == "*" else f"?ifGenerationMatch={etag}"
         return self._bucket.delete(f"{self._bucket.objects}/{quoted(key[1:])}{condition}", deadline)
 
     def close(self) -> None:
-        """See ``Space``."""
         self._bucket.close()

@@ -47,7 +47,7 @@ class HttpStore(ObjectStore):
 
 
 class _Server:
-    """One HTTP server as a space of objects."""
+    """One HTTP server as a ``Space`` of objects."""
 
     sizes = SIZES
 
@@ -65,16 +65,13 @@ class _Server:
         self._client = Client(Endpoint(self._site, host, port, tls=tls), headers)
 
     def shown(self, key: str) -> str:
-        """See ``Space``."""
         return self._site + printable(key)
 
     def read(self, key: str, limit: int, deadline: Deadline) -> Seen | None:
-        """See ``Space``."""
         found = self._look("GET", key, deadline)
         return None if found is None else Seen(found[0].body[:limit], found[1])
 
     def head(self, key: str, deadline: Deadline) -> Head | None:
-        """See ``Space``."""
         found = self._look("HEAD", key, deadline)
         if found is None:
             return None
@@ -84,7 +81,6 @@ class _Server:
     def write(
         self, key: str, data: bytes, etag: str | None, deadline: Deadline, mark: Mark | None, like: Head | None = None
     ) -> bool:
-        """See ``Space``."""
         headers = [("If-None-Match", "*") if etag is None else ("If-Match", etag)]
         if mark is not None:
             headers.append((HEADER, format_header(mark)))
@@ -98,7 +94,6 @@ class _Server:
         raise self._refused(answer, key, "PUT")
 
     def remove(self, key: str, etag: str, deadline: Deadline) -> bool:
-        """See ``Space``."""
         answer = self._client.request("DELETE", _target(key), deadline, headers=(("If-Match", etag),))
         if answer.status in (200, 204, 404, 410):
             return True
@@ -107,7 +102,6 @@ class _Server:
         raise self._refused(answer, key, "DELETE")
 
     def close(self) -> None:
-        """See ``Space``."""
         self._client.close()
 
     def _look(self, method: str, key: str, deadline: Deadline) -> tuple[Response, str] | None:

@@ -59,7 +59,7 @@ ADVICE = "lockctl fence sql --dialect mysql"
 
 
 class MysqlStore:
-    """Marks in one database."""
+    """A ``Store`` of marks in one database."""
 
     lockable: ClassVar[bool] = True
     parameters: ClassVar[dict[str, str]] = addresses.PARAMETERS
@@ -76,12 +76,10 @@ class MysqlStore:
         return cls(addresses.from_url(url))
 
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
-        """See ``Store``."""
         deadline = Deadline(timeout)
         return self._asked(lambda session: self._advance(session, resource, mark, deadline), resource, deadline)
 
     def current(self, resource: str, *, timeout: float) -> Mark | None:
-        """See ``Store``."""
         deadline = Deadline(timeout)
 
         def step(session: Session) -> Mark | None:
@@ -145,7 +143,6 @@ class MysqlStore:
             raise ConfigError(f"{self._where}: a crash can lose marks: set innodb_flush_log_at_trx_commit = 1")
 
     def close(self) -> None:
-        """See ``Store``."""
         self._kept.close()
 
     def _advance(self, session: Session, resource: str, mark: Mark, deadline: Deadline) -> Mark:

@@ -41,7 +41,7 @@ LONGEST_PAUSE = 0.1  # seconds before the next try, when another was faster
 
 
 class ObjectStore:
-    """The marks of objects in one bucket or on one server, and the way to write those objects under a token."""
+    """A ``Store`` of marks of objects in one bucket or on one server, which it can write under a token."""
 
     lockable: ClassVar[bool] = False
     parameters: ClassVar[dict[str, str]] = {}
@@ -53,16 +53,13 @@ class ObjectStore:
         self._creates = False  # the same for If-None-Match, and that ETags change with the content
 
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
-        """See ``Store``."""
         return self._advance(self._key(resource), mark, Deadline(timeout))
 
     def current(self, resource: str, *, timeout: float) -> Mark | None:
-        """See ``Store``."""
         key = self._key(resource)
         return self._mark(key, self._space.read(key + SUFFIX, LARGEST, Deadline(timeout)))
 
     def reset(self, resource: str, mark: Mark | None, *, timeout: float) -> Mark | None:
-        """See ``Store``."""
         key, deadline = self._key(resource), Deadline(timeout)
         while True:
             seen = self._space.read(key + SUFFIX, LARGEST, deadline)
@@ -118,7 +115,6 @@ class ObjectStore:
         del timeout
 
     def close(self) -> None:
-        """See ``Store``."""
         self._space.close()
 
     def _key(self, resource: str) -> str:

@@ -35,7 +35,7 @@ ENDING_LIMIT = 10.0  # seconds for the answer that the mark was held until the e
 
 
 class PostgresqlStore:
-    """Marks in one table of one database."""
+    """A ``Store`` of marks in one table of one database."""
 
     lockable: ClassVar[bool] = True
     parameters: ClassVar[dict[str, str]] = {
@@ -58,12 +58,10 @@ class PostgresqlStore:
         return cls(from_url(replace(url, params=params)))
 
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
-        """See ``Store``."""
         deadline = Deadline(timeout)
         return self._asked(lambda session: self._marks.advance(session, resource, mark, deadline), deadline)
 
     def current(self, resource: str, *, timeout: float) -> Mark | None:
-        """See ``Store``."""
         deadline = Deadline(timeout)
         return self._asked(lambda session: self._marks.current(session, resource, deadline), deadline)
 
@@ -108,7 +106,6 @@ class PostgresqlStore:
             raise ConfigError(f"postgresql at {self._address}: fsync is off, so a crash can lose marks: set fsync = on")
 
     def close(self) -> None:
-        """See ``Store``."""
         if self._session is not None:
             self._session.close()
             self._session = None

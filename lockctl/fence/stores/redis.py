@@ -97,7 +97,6 @@ class RedisStore:
         return cls(addresses.from_url(replace(url, params=(("prefix", PREFIX), *url.params))))
 
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
-        """See ``Store``."""
         deadline = Deadline(timeout)
         self._refuse_eviction(deadline)
         done, data = self._run(ADVANCE, resource, mark, deadline)
@@ -108,7 +107,6 @@ class RedisStore:
         return mark
 
     def current(self, resource: str, *, timeout: float) -> Mark | None:
-        """See ``Store``."""
         _, data = self._run(CURRENT, resource, None, Deadline(timeout))
         return None if data is None else text.read(data, self._session.where, self._key(resource))
 
@@ -144,7 +142,6 @@ class RedisStore:
                 )
 
     def close(self) -> None:
-        """See ``Store``."""
         self._session.close()
 
     def _key(self, resource: str) -> str:

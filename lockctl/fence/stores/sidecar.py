@@ -28,7 +28,7 @@ MOST_LINKS = 40  # times that a link may turn up where none was, as many as the 
 
 
 class SidecarStore:
-    """Marks in files, see ``lockctl.fence.store``. The resource is a path, or a name in one directory."""
+    """A ``Store`` of marks in files. The resource is a path, or a name in one directory."""
 
     lockable: ClassVar[bool] = True
     parameters: ClassVar[dict[str, str]] = {"any_filesystem": "no"}
@@ -67,7 +67,6 @@ class SidecarStore:
             os.close(found.directory)
 
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
-        """See ``Store``."""
         with self.resolved(resource) as found:
             found.advance(mark, timeout=timeout)
         return mark
@@ -85,7 +84,6 @@ class SidecarStore:
 
     @contextmanager
     def holding(self, resource: str, mark: Mark, *, timeout: float) -> Iterator[None]:
-        """See ``Store``."""
         with self.resolved(resource) as found, found.holding(mark, timeout=timeout) as descriptor:
             self.descriptor = descriptor
             try:

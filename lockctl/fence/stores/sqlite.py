@@ -26,7 +26,7 @@ ADVICE = "make the table with: lockctl fence sql --dialect sqlite"
 
 
 class SqliteStore:
-    """Marks in a database in a file, see ``lockctl.fence.store``."""
+    """A ``Store`` of marks in a database in a file."""
 
     lockable: ClassVar[bool] = True
     parameters: ClassVar[dict[str, str]] = {"table": "lockctl_mark"}
@@ -44,19 +44,16 @@ class SqliteStore:
         return cls(path, taken["table"])
 
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
-        """See ``Store``."""
         with self._writing(Deadline(timeout)) as session:
             if accept(resource, session.mark_of(resource), mark):
                 session.put(resource, mark)
         return mark
 
     def current(self, resource: str, *, timeout: float) -> Mark | None:
-        """See ``Store``."""
         with self._session(Deadline(timeout)) as session:
             return session.mark_of(resource)
 
     def reset(self, resource: str, mark: Mark | None, *, timeout: float) -> Mark | None:
-        """See ``Store``."""
         with self._writing(Deadline(timeout)) as session:
             try:
                 before = session.mark_of(resource)

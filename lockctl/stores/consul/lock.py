@@ -35,7 +35,7 @@ ENDED = "its session in Consul has ended"
 
 
 class ConsulBackend(NativeBackend):
-    """One client of a cluster, through one agent. Not for two threads at once, except :meth:`renew`."""
+    """A ``Backend``: one client of a cluster, through one agent. Not for two threads at once, except :meth:`renew`."""
 
     parameters: ClassVar[dict[str, str]] = {
         "prefix": "lockctl/",
@@ -111,7 +111,6 @@ class ConsulBackend(NativeBackend):
         return replace(grant, ttl=ttl)
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
-        """See ``Backend``."""
         deadline = Deadline(timeout)
         keeping = []
         if hold > 0 and grant.claim.owner in self._claims.sessions:
@@ -147,7 +146,6 @@ class ConsulBackend(NativeBackend):
         return added
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """See ``Backend``."""
         self._claims.pauses.pop(claim.owner, None)
         self._end(claim, [], Deadline(timeout))
 

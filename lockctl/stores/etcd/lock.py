@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class EtcdBackend(Client, NativeBackend):
-    """Locks below one prefix of one cluster. Not for use by two threads at once, except :meth:`renew`."""
+    """A ``Backend``: locks below one prefix of one cluster. Not for two threads at once, except :meth:`renew`."""
 
     parameters: ClassVar[dict[str, str]] = address.PARAMETERS
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -139,7 +139,6 @@ class EtcdBackend(Client, NativeBackend):
         self.end(grant.claim.owner, lease, deadline)
 
     def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
-        """See ``Backend.remember``."""
         from lockctl.stores.etcd.records import add_after_release
 
         return add_after_release(self, grant, run, Deadline(timeout))
@@ -151,5 +150,4 @@ class EtcdBackend(Client, NativeBackend):
         wait_for_turn(self, claim, deadline)
 
     def close(self) -> None:
-        """See ``Backend``."""
         self.cluster.close()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class FileBackend:
-    """Lock files in one directory. Not for use by two threads at once, except :meth:`renew`."""
+    """A ``Backend``: lock files in one directory. Not for use by two threads at once, except :meth:`renew`."""
 
     parameters: ClassVar[dict[str, str]] = {"prefix": "", "any_filesystem": "no"}
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -85,7 +85,6 @@ class FileBackend:
         return f"{self._path.rstrip('/')}/{file}"
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
-        """See ``Backend``."""
         key = self._key(claim.name)
         if claim.owner in self._granted:
             mine = self._granted[claim.owner]
@@ -290,7 +289,6 @@ class FileBackend:
             self.withdraw(claim, timeout=timeout)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """See ``Backend``."""
         descriptor = self._waited.pop(claim.owner, None)
         if descriptor is not None:
             self._give_up(claim, descriptor)
@@ -316,7 +314,6 @@ class FileBackend:
             self._helper = None
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
-        """See ``Backend``."""
         from lockctl.stores.file import inspect, queue, records
 
         key = self._key(name)
@@ -324,7 +321,6 @@ class FileBackend:
         return records.with_last_run(lock, self._path, self._prefix + name)
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """See ``Backend``."""
         from lockctl.stores.file import inspect
 
         return inspect.find_all(self._path, self._prefix, pattern)
@@ -356,32 +352,27 @@ class FileBackend:
             address.refuse(key, failure)
 
     def last_success(self, name: str, *, timeout: float) -> float | None:
-        """See ``Backend``."""
         from lockctl.stores.file import records
 
         return records.last_success(self._path, self._prefix + name)
 
     def note_success(self, grant: Grant, *, timeout: float) -> None:
-        """See ``Backend``."""
         from lockctl.stores.file import records
 
         file = self._prefix + grant.claim.name
         records.note_success(self._open_directory(), self._path, file, grant, timeout)
 
     def remember(self, name: str, run: Run, *, timeout: float) -> None:
-        """See ``Backend``."""
         from lockctl.stores.file import records
 
         records.remember(self._open_directory(), self._path, self._prefix + name, run, timeout)
 
     def history(self, name: str, *, timeout: float) -> tuple[Run, ...]:
-        """See ``Backend``."""
         from lockctl.stores.file import records
 
         return records.history_of(self._path, self._prefix + name)
 
     def unused(self, pattern: str, *, older_than: float, timeout: float) -> Iterator[tuple[str, float]]:
-        """See ``Backend``."""
         from lockctl.stores.file import prune
 
         return prune.find(self._path, self._prefix, pattern, older_than)
@@ -394,7 +385,6 @@ class FileBackend:
         return prune.forget(self._open_directory(), self._path, self._prefix + name, older_than, timeout)
 
     def close(self) -> None:
-        """See ``Backend``."""
         self._collect_helper()
         for grant in self._granted.values():
             os.close(_descriptor(grant))

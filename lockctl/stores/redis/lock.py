@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class RedisBackend(NativeBackend):
-    """One client of one primary."""
+    """A ``Backend``: one client of one primary."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="redis",
@@ -95,7 +95,6 @@ class RedisBackend(NativeBackend):
         return Grant(claim, token, self._address.domain, keys[0], claim.ttl, at)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
-        """See ``Backend``."""
         claim = grant.claim
         script = scripts.RENEW
         words: Words = [layout.beginning(claim.owner, grant.token), milliseconds(grant.ttl)]
@@ -116,7 +115,6 @@ class RedisBackend(NativeBackend):
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
-        """See ``Backend``."""
         if not hold:
             self._leave(grant.claim, timeout)
             return
@@ -129,14 +127,12 @@ class RedisBackend(NativeBackend):
         self._doubted.discard(claim.owner)
 
     def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
-        """See ``Backend.remember``."""
         from lockctl.stores.redis.records import adding
 
         replies = self._leave(grant.claim, timeout, adding(self._session, grant.claim.name, run))
         return not any(isinstance(reply, ReplyError) for reply in replies)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """See ``Backend``."""
         self._leave(claim, timeout)
         if self._queue is not None:
             self._queue.close()
@@ -175,7 +171,6 @@ class RedisBackend(NativeBackend):
         return operation(self._session, *arguments, Deadline(timeout))
 
     def close(self) -> None:
-        """See ``Backend``."""
         self._session.close()
         if self._queue is not None:
             self._queue.close()

@@ -40,7 +40,7 @@ GIVE_BACK = 0.5  # seconds for giving back what a lost attempt was granted
 
 
 class RedlockBackend(NativeBackend):
-    """One client of all nodes."""
+    """A ``Backend``: one client of all nodes."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         scheme="redlock",
@@ -170,7 +170,6 @@ class RedlockBackend(NativeBackend):
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
-        """See ``Backend``."""
         if hold:
             from lockctl.stores.redlock.hold import begin
 
@@ -186,7 +185,6 @@ class RedlockBackend(NativeBackend):
         return self._leave(grant.claim, timeout, adding(self._nodes[0].session, grant.claim.name, run))
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """See ``Backend``."""
         self._draws.pop(claim.name, None)
         self._leave(claim, timeout)
 
@@ -224,7 +222,6 @@ class RedlockBackend(NativeBackend):
         return tally.Majority(self._nodes, self._prefix, self._quorum)
 
     def close(self) -> None:
-        """See ``Backend``."""
         if self._waiting is not None:
             self._waiting.close()
         for node in self._nodes:

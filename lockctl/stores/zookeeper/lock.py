@@ -71,7 +71,6 @@ class ZooKeeperBackend(NativeBackend):
         return self._attempt(claim).take(deadline)
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
-        """See ``Backend``."""
         attempt = self._attempts.get(grant.claim.owner)
         if attempt is None:
             raise LeaseLost("the lock was given back")
@@ -81,7 +80,6 @@ class ZooKeeperBackend(NativeBackend):
             raise BackendUnavailable(str(refusal)) from None  # not a word about whose the lock is
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
-        """See ``Backend``."""
         attempt = self._attempts.get(grant.claim.owner)
         if attempt is not None and attempt.node.token == grant.token:
             deadline = Deadline(timeout)
@@ -91,7 +89,6 @@ class ZooKeeperBackend(NativeBackend):
             del self._attempts[grant.claim.owner]
 
     def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
-        """See ``Backend.remember``."""
         attempt = self._attempts.get(grant.claim.owner)
         if attempt is not None and attempt.node.token == grant.token:
             if attempt.end_with_run(run, Deadline(timeout)):
@@ -106,14 +103,12 @@ class ZooKeeperBackend(NativeBackend):
         wait(self._attempt(claim), deadline)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """See ``Backend``."""
         attempt = self._attempts.get(claim.owner)
         if attempt is not None:
             attempt.end(Deadline(timeout))  # unknown: then it is kept, to be ended at the next call
             del self._attempts[claim.owner]
 
     def close(self) -> None:
-        """See ``Backend``."""
         while self._attempts:
             self._attempts.popitem()[1].abandon()
 
