@@ -88,11 +88,7 @@ def an_object(data: bytes | None) -> dict[str, Any] | None:
         return None
     from lockctl import json_text  # not on the path of a run that holds a file
 
-    try:
-        content = json_text.parse(data)
-    except ValueError:
-        return None
-    return content if isinstance(content, dict) else None
+    return json_text.an_object(data)
 
 
 def read_revocation(data: bytes | None, owner: str) -> tuple[str, str] | None:

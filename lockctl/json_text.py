@@ -31,6 +31,15 @@ def parse(data: bytes) -> Any:
     return content
 
 
+def an_object(data: bytes) -> dict[str, Any] | None:
+    """The object that a document has; ``None`` for anything else."""
+    try:
+        content = parse(data)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"not JSON: {name}")
 

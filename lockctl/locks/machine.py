@@ -38,11 +38,8 @@ class Lock:
     @classmethod
     def read(cls, data: bytes) -> Lock | None:
         """The lock that :meth:`written` wrote; ``None`` for anything else."""
-        try:
-            content = json_text.parse(data)
-        except ValueError:
-            return None
-        if not isinstance(content, dict) or content.get("lockctl") != VERSION:
+        content = json_text.an_object(data)
+        if content is None or content.get("lockctl") != VERSION:
             return None
         lock = cls()
         token, used, holders, waiters = (content.get(each) for each in ("token", "used", "holders", "queue"))

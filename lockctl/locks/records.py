@@ -70,8 +70,4 @@ def _as_listed(run: object) -> bytes:
 def _content(data: bytes | None) -> dict[str, object]:
     if not data or len(data) > LARGEST:
         return {}
-    try:
-        content = json_text.parse(data)
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
+    return json_text.an_object(data) or {}

@@ -22,7 +22,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
     from collections.abc import Mapping
-    from typing import Any
 
 PROGRAM = (
     "import _signal; _signal.signal(2, _signal.SIG_DFL); "  # SIGINT: no traceback
@@ -162,7 +161,7 @@ class DaemonCommand:
         """Answer one request; whether it was to release."""
         self._poll.unregister(caller.fileno())
         try:
-            request = _request(caller.recv(LARGEST))
+            request = json_text.an_object(caller.recv(LARGEST))
             if request is None or request.get("owner") != self._granted["owner"]:
                 caller.send(b'{"refused":true}', _socket.MSG_NOSIGNAL)
                 return False
@@ -188,11 +187,3 @@ def peer_user(end: socket) -> int:
     """The user at the other end."""
     credentials = end.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], sys.byteorder)
-
-
-def _request(data: bytes) -> dict[str, Any] | None:
-    try:
-        content = json_text.parse(data)
-    except ValueError:
-        return None
-    return content if isinstance(content, dict) else None

@@ -99,23 +99,20 @@ class Connection:
 
     def an_object(self, answer: Response) -> dict[str, Any]:
         """The object of JSON that an answer must have."""
-        content = self._content(answer)
-        if not isinstance(content, dict):
+        content = json_text.an_object(answer.body)
+        if content is None:
             raise self.strange(answer)
         return content
 
     def a_list(self, answer: Response) -> list[Any]:
         """The list of JSON that an answer must have."""
-        content = self._content(answer)
+        try:
+            content = json_text.parse(answer.body)
+        except ValueError:
+            content = None
         if not isinstance(content, list):
             raise self.strange(answer)
         return content
-
-    def _content(self, answer: Response) -> object:
-        try:
-            return json_text.parse(answer.body)
-        except ValueError:
-            return None
 
     def strange(self, answer: Response) -> BackendUnavailable:
         """The error for an answer that means nothing to us."""

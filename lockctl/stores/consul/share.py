@@ -180,12 +180,7 @@ def _describe(limit: int, sessions: list[str]) -> bytes:
 
 def _parse(value: bytes) -> tuple[int, list[str]]:
     """The limit and the sessions in such a value; 0 and none in any other."""
-    try:
-        content = json_text.parse(value)
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        return 0, []
+    content = json_text.an_object(value) or {}
     limit, named = documents.whole(content.get("Limit")), content.get("Holders")
     sessions = [name for name in named if entries.is_session(name)] if isinstance(named, dict) else []
     return limit if limit is not None and 0 < limit < MOST else 0, sessions

@@ -164,11 +164,8 @@ class Connections:
 
     def _content(self, member: Endpoint, response: Response) -> dict[str, Any]:
         """The answer in a response, or its error."""
-        try:
-            content = response.json()
-        except BackendUnavailable:
-            content = None
-        if not isinstance(content, dict):
+        content = json_text.an_object(response.body)
+        if content is None:
             raise _not_a_gateway(member.where, response)
         if response.status != 200 or "error" in content:
             raise _problem(member.where, content, self._user)

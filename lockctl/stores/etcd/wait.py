@@ -234,11 +234,7 @@ def _read(line: bytes, telling: set[bytes | None]) -> dict[str, Any] | None:
     """The event of one of the keys *telling*, or empty; ``None``: the watch has ended (compaction)."""
     if not line:
         return {}
-    try:
-        content = json_text.parse(line)
-    except ValueError:
-        return None
-    result = content.get("result") if isinstance(content, dict) else None
+    result = (json_text.an_object(line) or {}).get("result")
     if not isinstance(result, dict) or result.get("canceled"):
         return None
     events = result.get("events")

@@ -106,10 +106,7 @@ class Access:
         variables["KUBERNETES_EXEC_INFO"] = json_text.render(asked)
         line = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
         printed = printed_by(line, PLUGIN, self._directory, variables)
-        try:
-            status = json_text.parse(printed)["status"]
-        except (ValueError, TypeError, KeyError):
-            raise ConfigError(f"{PLUGIN} printed no ExecCredential with a status") from None
+        status = (json_text.an_object(printed) or {}).get("status")
         if not isinstance(status, dict):
             raise ConfigError(f"{PLUGIN} printed no ExecCredential with a status")
         cert, key = _text(status, "clientCertificateData"), _text(status, "clientKeyData")

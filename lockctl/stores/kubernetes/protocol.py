@@ -200,12 +200,9 @@ class Leases:
         return f"{self._access.path}{GROUP}/namespaces/{self.namespace}/leases{rest}"
 
     def _content(self, answer: Response) -> dict[str, Any]:
-        try:
-            content = json_text.parse(answer.body)
-        except ValueError:
-            content = None
+        content = json_text.an_object(answer.body)
         # anything on the way may say that there is no such thing
-        if not isinstance(content, dict) or (answer.status in DOUBTFUL and content.get("kind") != "Status"):
+        if content is None or (answer.status in DOUBTFUL and content.get("kind") != "Status"):
             if answer.status in (401, 403):
                 return {}
             said = f"{self.where}: the answer ({answer.status}) is not that of an API server: {answer.excerpt()}"

@@ -146,11 +146,8 @@ class Bucket:
     def _content(self, answer: Message) -> dict[str, Any]:
         if answer.headers.startswith(NO_RESPONDERS):
             raise BackendUnavailable(f"{self.where}: JetStream does not answer: it is not enabled, or has no leader")
-        try:
-            content = json_text.parse(answer.payload)
-        except ValueError:
-            content = None
-        if not isinstance(content, dict):
+        content = json_text.an_object(answer.payload)
+        if content is None:
             raise BackendUnavailable(f"{self.where}: the answer is not JetStream's")
         error = content.get("error")
         if not isinstance(error, dict):

@@ -97,11 +97,8 @@ class Connection:
         return self._info(line)
 
     def _info(self, line: bytes) -> dict[str, Any]:
-        try:
-            info = json_text.parse(line[5:])
-        except ValueError:
-            info = None
-        if not isinstance(info, dict):
+        info = json_text.an_object(line[5:])
+        if info is None:
             raise BackendUnavailable(f"{self.where}: that is no NATS server")
         return info
 
