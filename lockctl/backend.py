@@ -8,16 +8,14 @@ the clock of the caller turns "not known" into "lost".
 
 from __future__ import annotations
 
+from lockctl.value import Protocol
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import ClassVar, Protocol
+    from typing import ClassVar
 
     from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
-else:
-
-    class Protocol:
-        """Stands in for ``typing.Protocol``, which only type checkers need."""
 
 
 class Backend(Protocol):

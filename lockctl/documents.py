@@ -144,12 +144,11 @@ def foreign_holder(
     host: str | None = None,
     pid: int | None = None,
     user: str | None = None,
-    token: int | None = None,
     acquired_at: float | None = None,
     expires_in: float | None = None,
 ) -> Holder:
     """A holder that is another program, with what can be known of it."""
-    return Holder(None, host, pid, user, None, token, "exclusive", acquired_at, expires_in)
+    return Holder(None, host, pid, user, None, None, "exclusive", acquired_at, expires_in)
 
 
 def waiter(document: dict[str, Any], *, since: float | None = None) -> Waiter:

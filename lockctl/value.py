@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
+    from typing import Protocol as Protocol  # noqa: PLC0414 - given on to others
 
     from typing_extensions import dataclass_transform
 
@@ -19,6 +20,9 @@ else:
     def dataclass_transform(**_: object) -> Callable[[T], T]:
         """Do nothing: only type checkers look at this mark."""
         return lambda decorated: decorated
+
+    class Protocol:
+        """Stands in for ``typing.Protocol``, which takes long to load and only type checkers need."""
 
 
 class _Fields(type):

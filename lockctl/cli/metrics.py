@@ -82,7 +82,8 @@ def _read(path: str) -> dict[str, float]:
     except OSError:
         return {}
     try:
-        text = os.read(descriptor, LARGEST).decode("ascii", "replace") if _is_file(descriptor) else ""
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        text = os.read(descriptor, LARGEST).decode("ascii", "replace") if is_file else ""
     finally:
         os.close(descriptor)
     samples = {}
@@ -95,10 +96,6 @@ def _read(path: str) -> dict[str, float]:
         if 0 <= number < float("inf"):
             samples[name] = number
     return samples
-
-
-def _is_file(descriptor: int) -> bool:
-    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def _updated(old: dict[str, float], lock: str, outcome: Outcome) -> dict[str, float]:

@@ -14,7 +14,7 @@ from lockctl.cli.options import AS_JSON
 from lockctl.cli.output import json_array, print_data
 from lockctl.cli.parameters import OneOf, SomeOf
 from lockctl.cli.places import Place, every_place, place
-from lockctl.cli.rows import holder_place
+from lockctl.cli.rows import place_of
 from lockctl.value import Value
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ LAST = float("inf")  # in an order: what is not known
 SORTS: dict[str, Callable[[LockInfo], Any]] = {
     "name": lambda lock: lock.name,
     "state": lambda lock: STATES.index(lock.state),
-    "holder": lambda lock: (not lock.holders, holder_place(lock.holders[0]) if lock.holders else ""),
+    "holder": lambda lock: (not lock.holders, place_of(lock.holders[0]) if lock.holders else ""),
     "token": lambda lock: min((-(holder.token or 0) for holder in lock.holders), default=1),
     "age": lambda lock: min((holder.acquired_at or LAST for holder in lock.holders), default=LAST),
     "expires": lambda lock: min(

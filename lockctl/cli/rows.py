@@ -23,14 +23,9 @@ def labels_text(labels: tuple[tuple[str, str], ...] | None) -> str:
     return " ".join(f"{key}={content}" for key, content in labels or ())
 
 
-def holder_place(holder: Holder) -> str:
-    """Where a holder is."""
-    return place(holder.host, holder.pid, holder.user)
-
-
-def waiter_place(waiter: Waiter) -> str:
-    """Where a waiter is."""
-    return place(waiter.host, waiter.pid, waiter.user)
+def place_of(who: Holder | Waiter) -> str:
+    """Where a holder or a waiter is."""
+    return place(who.host, who.pid, who.user)
 
 
 def row(lock: LockInfo, *, old: float = 0.0) -> tuple[str, ...]:
@@ -45,15 +40,15 @@ def row(lock: LockInfo, *, old: float = 0.0) -> tuple[str, ...]:
     token = UNKNOWN if holder.token is None else str(holder.token)
     others = f" +{len(lock.holders) - 1}" if len(lock.holders) > 1 else ""
     command = command_line(holder.command) if holder.command else UNKNOWN
-    return (name, state, holder_place(holder) + others, token, age, expires, waiters, command)
+    return (name, state, place_of(holder) + others, token, age, expires, waiters, command)
 
 
 def wide_row(lock: LockInfo) -> tuple[str, ...]:
     """The same with all holders and waiters, the key, and the labels."""
     name, state, _, *middle, waiters, command = row(lock)
-    holders = ", ".join(holder_place(holder) for holder in lock.holders) or UNKNOWN
+    holders = ", ".join(place_of(holder) for holder in lock.holders) or UNKNOWN
     if lock.waiters:
-        waiters += ": " + ", ".join(waiter_place(waiter) for waiter in lock.waiters)
+        waiters += ": " + ", ".join(place_of(waiter) for waiter in lock.waiters)
     labels = ", ".join(labels_text(holder.labels) for holder in lock.holders if holder.labels)
     return (name, state, holders, *middle, waiters, command, printable(lock.key), printable(labels) or UNKNOWN)
 
@@ -77,7 +72,7 @@ def facts(lock: LockInfo, backend: str) -> list[tuple[str, str]]:
         lines.append(("last run", run_line(lock.last_run)))
     for number, waiter in enumerate(lock.waiters or (), 1):
         since = "" if waiter.since is None else f", since {_since(waiter.since)}"
-        lines.append((f"waiter {number}", waiter_place(waiter) + since))
+        lines.append((f"waiter {number}", place_of(waiter) + since))
     return [(label, printable(text)) for label, text in lines]
 
 
@@ -120,7 +115,7 @@ def span(seconds: float) -> str:
 
 
 def _holder_lines(holder: Holder) -> list[tuple[str, str]]:
-    lines = [("holder", holder_place(holder))]
+    lines = [("holder", place_of(holder))]
     if holder.acquired_at is not None:
         lines.append(("since", _since(holder.acquired_at)))
     if holder.ended_at is not None:

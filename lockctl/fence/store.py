@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from lockctl.value import Protocol
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from typing import ClassVar, Protocol
+    from typing import ClassVar
 
     from lockctl.fence.mark import Mark
-else:
-
-    class Protocol:
-        """Stands in for ``typing.Protocol``, which only type checkers need."""
 
 
 class Store(Protocol):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lockctl.cli.messages import Talk
 from lockctl.cli.output import lock_document
 from lockctl.cli.query import Query, ordered, to_yaml
-from lockctl.cli.rows import UNKNOWN, holder_place
+from lockctl.cli.rows import UNKNOWN, place_of
 from lockctl.clock import monotonic, utc, wall
 from lockctl.durations import format_age
 from lockctl.names import command_line, printable
@@ -88,7 +88,7 @@ def _told(moment: str, place: Place, lock: LockInfo, query: Query) -> str:
 
 def _line(moment: str, place: Place, lock: LockInfo, query: Query) -> str:
     holder = lock.holders[0] if lock.holders else None
-    where = UNKNOWN if holder is None else holder_place(holder)
+    where = UNKNOWN if holder is None else place_of(holder)
     token = UNKNOWN if holder is None or holder.token is None else str(holder.token)
     cells = [moment, printable(lock.name), printable(lock.state), where, token]
     if query.all_backends:

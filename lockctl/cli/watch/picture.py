@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lockctl.cli import screen
 from lockctl.cli.columns import cell_len, middle, shorten_place
-from lockctl.cli.rows import holder_place, row
+from lockctl.cli.rows import place_of, row
 from lockctl.cli.watch import view
 from lockctl.durations import format_age, format_duration
 from lockctl.names import printable
@@ -109,7 +109,7 @@ def _footer(shown: view.View, width: int) -> Text:
         return Text(f"/{printable(shown.filter)}", style="bold")
     if shown.mode == view.CONFIRM and shown.asked is not None:
         _, lock = shown.asked
-        who = ", ".join(holder_place(holder) for holder in lock.holders)
+        who = ", ".join(place_of(holder) for holder in lock.holders)
         return Text(_question(printable(lock.name), who, width), style="bold yellow")
     if shown.message:
         return Text(printable(shown.message), style="bold")

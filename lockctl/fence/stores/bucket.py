@@ -7,19 +7,13 @@ from urllib.parse import quote
 from lockctl.fence.stores.space import Head, Seen
 from lockctl.locks.objects import etag_of, unconditional
 from lockctl.names import printable
-from lockctl.value import Value
+from lockctl.value import Protocol, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from lockctl.fence.mark import Mark
     from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
-else:
-
-    class Protocol:
-        """Stands in for ``typing.Protocol``, which only type checkers need."""
 
 
 class Fields(Value):

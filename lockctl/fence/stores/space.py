@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from lockctl.value import Value
+from lockctl.value import Protocol, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Any
 
     from lockctl.fence.mark import Mark
     from lockctl.wire.deadline import Deadline
-else:
-
-    class Protocol:
-        """Stands in for ``typing.Protocol``, which only type checkers need."""
 
 
 class Seen(Value):

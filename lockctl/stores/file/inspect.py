@@ -68,7 +68,7 @@ def find(name: str, key: str, locks: KernelLocks) -> LockInfo | None:
 def look(name: str, key: str, descriptor: int, locks: KernelLocks, again: int = 3) -> LockInfo:
     """One lock file, open for reading, as an operator sees it; looked at *again* so often if it is just written."""
     there = locks.of(os.fstat(descriptor))
-    record = _record(descriptor)
+    record = record_in(descriptor)
     if record is not None and record.document.startswith(layout.SHARING):
         beside = _beside(name, key, descriptor, record, there)
         if beside is not None:
@@ -82,7 +82,7 @@ def look(name: str, key: str, descriptor: int, locks: KernelLocks, again: int = 
         # a holder of ours has the lock a moment before its record; of a whole list, only the first looks must wait
         while own is None and time.monotonic() < locks.taken_at + RECORD_WITHIN:
             time.sleep(LOOK_PAUSE)
-            own = _own_holder(_record(descriptor), there.holding)
+            own = _own_holder(record_in(descriptor), there.holding)
         if own is not None:
             return _info(name, key, "held", (own,), there.waiting)
     if there.holding and again and locks.may_be_older(os.fstat(descriptor)):
@@ -110,7 +110,8 @@ def _beside(name: str, key: str, descriptor: int, record: Record, there: Locks) 
     return _info(name, key, "held", tuple(holders), there.waiting, state.slots)
 
 
-def _record(descriptor: int) -> Record | None:
+def record_in(descriptor: int) -> Record | None:
+    """What a lock file says; ``None``: nothing, or what another program wrote."""
     try:
         return layout.read(descriptor)
     except layout.NotARecord:

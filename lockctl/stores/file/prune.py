@@ -95,9 +95,7 @@ def _is_ours(key: str) -> bool:
     except OSError:
         return False
     try:
-        return layout.read(descriptor) is not None
-    except layout.NotARecord:
-        return False
+        return inspect.record_in(descriptor) is not None
     finally:
         os.close(descriptor)
 
@@ -122,7 +120,7 @@ def _remove_lock(directory: int, path: str, file: str, key: str, before: float, 
             return False
         if not lease.take(descriptor, key):
             return False
-        record = _record(descriptor)
+        record = inspect.record_in(descriptor)
         used = _last_use(path, file)
         if record is None or hold.left(record) > 0 or used is None or used > before:
             return False
@@ -135,13 +133,6 @@ def _remove_lock(directory: int, path: str, file: str, key: str, before: float, 
             lease.end(descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
-
-
-def _record(descriptor: int) -> Record | None:
-    try:
-        return layout.read(descriptor)
-    except layout.NotARecord:
-        return None
 
 
 def _remove(directory: int, file: str, before: float) -> bool:

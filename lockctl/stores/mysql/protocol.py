@@ -113,11 +113,9 @@ class Session:
             raise
         except Exception as error:  # noqa: BLE001 - the driver trusts what comes, and trips over garbage anywhere
             if "cryptography" in str(error):
-                raise self._needs_tls() from None
+                said = "the server takes this password over TLS only: say tls=yes in the URL"
+                raise ConfigError(f"{self.where}: {said}") from None
             raise SessionGone(f"{self.where}: {type(error).__name__} in an answer") from None
-
-    def _needs_tls(self) -> ConfigError:
-        return ConfigError(f"{self.where}: the server takes this password over TLS only: say tls=yes in the URL")
 
     def _meaning(self, error: Exception) -> BackendUnavailable | ConfigError:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
