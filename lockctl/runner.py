@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.backend import Backend
-    from lockctl.clock import Clock
     from lockctl.fence.registration import Registrar
     from lockctl.lease.renew import Renewer
     from lockctl.request import Request
@@ -60,7 +59,7 @@ class _Run:
             from lockctl.fence.registration import Registrar
 
             self._fence = Registrar(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
-        self._clock: Clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
+        self._clock: clocks.Clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
         self._timer = kernel.timer_descriptor(self._clock.clock_id)  # who cannot have one is refused
         self._request = request
         self._capabilities = capabilities

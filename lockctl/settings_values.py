@@ -5,15 +5,13 @@ from __future__ import annotations
 from lockctl import settings as kinds
 from lockctl.durations import format_duration, parse_duration, parse_wait
 from lockctl.names import check_name, is_name, json_string
-from lockctl.settings import MOST_SLOTS, REPEATED
+from lockctl.settings import MOST_SLOTS, REPEATED, Setting
 from lockctl.supervise.signals import NAMES, parse_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-
-    from lockctl.settings import Setting
 
 # two settings that cannot both ask for something, and why
 CONTRADICTIONS = (

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lockctl.backend import Backend
-    from lockctl.config import Effective
     from lockctl.model import LockInfo
     from lockctl.url import Url
 
-    Settings = dict[str, Effective]
+    Settings = dict[str, config.Effective]
 T = TypeVar("T")
 
 

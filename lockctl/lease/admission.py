@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.backend import Backend
-    from lockctl.clock import Clock
     from lockctl.model import Outcome
 
 
 def skip(
-    backend: Backend, lease: Lease, outcome: Outcome, span: float, clock: Clock, note: Callable[[str, str], None]
+    backend: Backend, lease: Lease, outcome: Outcome, span: float, clock: clocks.Clock, note: Callable[[str, str], None]
 ) -> Outcome | None:
     """The outcome of a run whose command already succeeded in this period of *span* seconds; ``None``: it may run.
 
@@ -47,7 +46,7 @@ def show_token(
     lease: Lease,
     outcome: Outcome,
     fence: Callable[[str, int, float], tuple[str, str] | None],
-    clock: Clock,
+    clock: clocks.Clock,
     note: Callable[[str, str], None],
 ) -> Outcome | None:
     """The outcome of a run whose token was not accepted by the resource of --fence; ``None``: it may run.

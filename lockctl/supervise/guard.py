@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.events import Action, WatchEvent
-    from lockctl.supervise.channel import Channel
     from lockctl.supervise.starting import Starting
 
 AFTERWARDS = 1.0  # seconds past the deadline that a silent keeper gets before its lock is freed for it
@@ -31,7 +30,7 @@ class Guard:
 
     def __init__(
         self,
-        link: Channel,
+        link: wire.Channel,
         starting: Starting,
         note: Callable[..., None],
         *,

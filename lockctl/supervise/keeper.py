@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.clock import Clock
-    from lockctl.events import KeeperAction
     from lockctl.lease.renew import Renewer
 
 SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without a guard
@@ -241,7 +240,7 @@ class Keeper:
             load_rest()
         self._do(self._live.due(now))
 
-    def _do(self, actions: list[KeeperAction]) -> None:
+    def _do(self, actions: list[events.KeeperAction]) -> None:
         for action in actions:
             if isinstance(action, events.TellDeadline):
                 self._guard.tell_deadline(action.deadline)

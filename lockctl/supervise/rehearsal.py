@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from lockctl.supervise.channel import Channel
-
 VARIABLES = tuple([b"%b=0123456789" % name.encode() for name in JOB_VARIABLES])
 ORDERS = Orders(int(SIGTERM), "kill", None, kernel_held=False, on_terminal=False, kill_on_loss=True, contain="no")
 SCHEDULE = Schedule(30.0, 5.0, 1.5, 0.9, 0.9, 0.002)
@@ -31,7 +29,7 @@ class StandIn:
 
     pid = 0
 
-    def __init__(self, link: Channel) -> None:
+    def __init__(self, link: wire.Channel) -> None:
         """The order to start is sent there."""
         self._link = link
 

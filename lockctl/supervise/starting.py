@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from lockctl.clock import Clock
-    from lockctl.supervise.channel import Channel, Frame
     from lockctl.supervise.contain import Init
     from lockctl.supervise.signals import Signals
 
@@ -36,10 +34,10 @@ class Job:
         self.kernel_held = False
         self.unlocks = False
         self.kill_on_loss = False
-        self.clock: Clock = clocks.monotonic
+        self.clock: clocks.Clock = clocks.monotonic
         self.timer = -1  # a descriptor, of that clock
         self.deadline = 0.0
-        self.behind: list[Frame] = []  # frames that came with the order to start
+        self.behind: list[wire.Frame] = []  # frames that came with the order to start
         self.watch: Watch | None = None
 
 
@@ -48,7 +46,7 @@ class Starting:
 
     def __init__(
         self,
-        link: Channel,
+        link: wire.Channel,
         signals: Signals,
         words: tuple[str, ...],
         group: int,

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, ClassVar, TypeVar
 
-    from lockctl.stores.mysql.address import Address
     from lockctl.url import Url
 
     T = TypeVar("T")
@@ -64,7 +63,7 @@ class MysqlStore:
     lockable: ClassVar[bool] = True
     parameters: ClassVar[dict[str, str]] = addresses.PARAMETERS
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: addresses.Address) -> None:
         """Connects when it is first used."""
         self._address = address
         self._kept = KeptSession(address)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.model import Capabilities
-    from lockctl.stores.azblob.address import Address
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
@@ -35,7 +34,7 @@ SURVIVES = "the loss of a disk or rack, with zone redundancy (ZRS) of a zone"
 class AzureBlobCells(ObjectCells):
     """The blobs below one path of a container."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: addresses.Address) -> None:
         """Connects when it is first used."""
         super().__init__(address.path)
         self.container = Container(address, RIGHTS)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from lockctl.stores.etcd.layout import Entry
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
@@ -95,7 +94,7 @@ def _looks(backend: Client, names: list[str]) -> list[dict[str, Any]]:
     return steps
 
 
-def _last_use(found: list[list[Entry]]) -> float | None:
+def _last_use(found: list[list[layout.Entry]]) -> float | None:
     """When a name was used last, by the answers to its steps; ``None``: it is in use, or nothing is known of it."""
     at_lock, counter, *records = found
     if at_lock or not (counter or any(records)):

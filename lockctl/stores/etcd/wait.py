@@ -26,7 +26,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.stores.etcd.layout import Entry
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
@@ -136,7 +135,7 @@ def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> Vi
     return View(None, tuple(entry.key for entry in ahead) if len(ahead) == claim.slots else (), False, now)
 
 
-def _behind(ahead: list[Entry], revision: int, *, writes: bool = False) -> View:
+def _behind(ahead: list[layout.Entry], revision: int, *, writes: bool = False) -> View:
     """The view of who waits for the first of the keys *ahead*, if there is one."""
     if not ahead:
         return View(None, (), False, revision)
@@ -219,7 +218,7 @@ def _beat(backend: Client, position: Position, whole: Deadline) -> Position | No
     return replace(position, since=sent, view=replace(view, held=claim.mode == EXCLUSIVE and _is_held(ahead)))
 
 
-def _is_held(found: list[Entry]) -> bool:
+def _is_held(found: list[layout.Entry]) -> bool:
     """Whether who has this key has the lock, as far as it says so."""
     return bool(found) and "acquired_at" in (read(found[0].value) or {})
 

@@ -16,7 +16,6 @@ from lockctl.stores.file import layout
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Grant
-    from lockctl.stores.file.layout import Record
 
 DAY = 86400.0  # seconds
 LONGEST = documents.LATEST / 2  # seconds: still a time when it is over, for all that read it
@@ -37,7 +36,7 @@ def describe(grant: Grant, hold: float) -> bytes:
     return layout.describe(grant.claim, extra)
 
 
-def left(record: Record | None) -> float:
+def left(record: layout.Record | None) -> float:
     """For how many seconds the record still keeps the lock from everybody; 0.0 if it does not."""
     if record is None or layout.ENDED not in record.document:
         return 0.0

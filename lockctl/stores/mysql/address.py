@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.wire.deadline import Deadline
-    from lockctl.wire.tls_settings import TlsSettings
 
 PORT = 3306
 PARAMETERS = {
@@ -34,7 +33,7 @@ class Address(Value):
     user: str | None
     password: str | None
     use_tls: bool | None  # None: if the server is not on this machine
-    tls: TlsSettings
+    tls: tls_settings.TlsSettings
 
     def __repr__(self) -> str:
         """Where, without the password."""

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any, ClassVar, TypeVar
 
-    from lockctl.stores.mysql.address import Address
     from lockctl.wire.deadline import Deadline
 
     T = TypeVar("T")
@@ -62,7 +61,7 @@ class MysqlCells(Cells):
     longest_look = 0.5
     follows = True
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: addresses.Address) -> None:
         """Connects when it is first used."""
         self._address = address
         self._mutex = _thread.allocate_lock()  # a connection answers one at a time

@@ -9,10 +9,6 @@ from lockctl.value import Value
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.wire.tls_settings import TlsSettings
-
 PORT = 4222
 PARAMETERS = {"tls": "", "creds": "", "nkey": "", **tls_settings.PARAMETERS}
 LONGEST_PREFIX = 300  # bytes
@@ -29,7 +25,7 @@ class Address(Value):
     creds: str  # path of a file with a JWT and a seed
     nkey: str  # path of a file with a seed
     wants_tls: bool
-    tls: TlsSettings
+    tls: tls_settings.TlsSettings
 
     def __repr__(self) -> str:
         """Where, without the password."""

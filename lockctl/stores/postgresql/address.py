@@ -9,11 +9,6 @@ from lockctl.url import Url, endpoint, take_params
 from lockctl.value import Value, replace
 from lockctl.wire import tls_settings
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.stores.postgresql.layout import Key
-    from lockctl.wire.tls_settings import TlsSettings
-
 PORT = 5432
 PREFIX = "lockctl:"
 LONGEST_PREFIX = 1000  # characters: prefix and name are a key of the fence table's index
@@ -38,10 +33,10 @@ class Address(Value):
     password: str | None
     prefix: str
     schema: str | None
-    key: Key | None  # for every name the same one
+    key: layout.Key | None  # for every name the same one
     scope: str
     use_tls: bool | None  # None: if the server is not on this machine
-    tls: TlsSettings
+    tls: tls_settings.TlsSettings
 
     def __repr__(self) -> str:
         """Where, without the password."""
@@ -51,15 +46,15 @@ class Address(Value):
         """As messages name it."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
 
-    def key_of(self, name: str) -> Key:
+    def key_of(self, name: str) -> layout.Key:
         """The advisory key of the lock *name*."""
         return self.key or layout.of_name(self.prefix + name)
 
-    def slots_of(self, name: str) -> Key:
+    def slots_of(self, name: str) -> layout.Key:
         """The key that is followed by those of the slots of the lock *name*."""
         return layout.slots(f"{self.key.text}#" if self.key is not None else self.prefix + name)
 
-    def queue_of(self, name: str) -> Key:
+    def queue_of(self, name: str) -> layout.Key:
         """The tickets of those who wait for the lock *name*."""
         return layout.queue(f"{self.key.text}#" if self.key is not None else self.prefix + name)
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from lockctl.stores.postgresql.address import Address
     from lockctl.stores.postgresql.protocol import Opened
-    from lockctl.stores.postgresql.scope import Ways
     from lockctl.stores.postgresql.session import Request, Row
     from lockctl.stores.postgresql.wait import Position
 
@@ -52,7 +51,7 @@ class Attempt:
         self._drawn_at_once: Drawn | None = None  # when the lock was taken, in this very request
         self._table_is_locked = False  # as the last renewal found
         self._queue = address.queue_of(claim.name)
-        self._ways: Ways
+        self._ways: scope.Ways
         if self._shares:
             from lockctl.stores.postgresql import share
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from lockctl.model import Claim
     from lockctl.stores.postgresql.address import Address
-    from lockctl.stores.postgresql.scope import Scope, Ways
     from lockctl.stores.postgresql.session import Row
     from lockctl.stores.postgresql.tokens import Fence
     from lockctl.wire.deadline import Deadline
@@ -52,7 +51,7 @@ class Connections:
 
     def __init__(self, address: Address, claim: Claim) -> None:
         """Nothing is opened yet."""
-        self.scope: Scope = scope.SCOPES[address.scope]
+        self.scope: scope.Scope = scope.SCOPES[address.scope]
         self.domain = ""
         self.session: Opened  # holds the lock, and does nothing that could end it
         self._side: Opened | None = None
@@ -133,7 +132,7 @@ class Connections:
             raise pooler.lends(self.session)
 
     def check(
-        self, ways: Ways, slot: object, deadline: Deadline, more: str = "NULL", values: tuple[str, ...] = ()
+        self, ways: scope.Ways, slot: object, deadline: Deadline, more: str = "NULL", values: tuple[str, ...] = ()
     ) -> Any:
         """Have the lease count anew, if the session still has the lock; the value of *more*, an expression."""
         is_marked, self._is_marked = self._is_marked, False

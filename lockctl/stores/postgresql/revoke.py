@@ -17,7 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.stores.postgresql.connection import Observer
     from lockctl.stores.postgresql.protocol import Opened
-    from lockctl.stores.postgresql.queue import LockRow
     from lockctl.stores.postgresql.session import Row
     from lockctl.wire.deadline import Deadline
 
@@ -114,7 +113,7 @@ def _end(observer: Observer, name: str, seen: Holder, deadline: Deadline) -> int
             return None
         pid, token = found
 
-        def stays(each: LockRow) -> bool:
+        def stays(each: queue.LockRow) -> bool:
             if not each.granted or each.pid != pid:
                 return False
             # of a session of ours its owner is known; what says whose it is may go a moment before its locks

@@ -12,10 +12,6 @@ from lockctl.wire import tls_settings
 from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.stream import Endpoint
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from lockctl.wire.tls_settings import TlsSettings
-
 PORT = 6379
 SENTINEL_PORT = 26379
 LARGEST_DB = 1 << 31
@@ -58,7 +54,7 @@ class Watched(Value):
     sentinels: tuple[tuple[str, int], ...]
     user: str | None
     password: str | None  # of the sentinels themselves
-    tls: TlsSettings | None
+    tls: tls_settings.TlsSettings | None
     where: str
 
     def __repr__(self) -> str:
@@ -91,7 +87,7 @@ def from_url(url: Url) -> Address:
     return Address(place, login, prefix, f"redis:{urls.hostport(host, port)}/{login.db}")
 
 
-def tcp(url: Url) -> tuple[list[tuple[str, int]], Login, str, TlsSettings | None]:
+def tcp(url: Url) -> tuple[list[tuple[str, int]], Login, str, tls_settings.TlsSettings | None]:
     """Hosts, login, prefix and TLS of ``scheme://user:password@host,host/db?...``."""
     params = urls.take_params(url, TCP_PARAMETERS)
     if not url.hosts:
@@ -101,7 +97,7 @@ def tcp(url: Url) -> tuple[list[tuple[str, int]], Login, str, TlsSettings | None
     return hosts, _login(url, url.path[1:] if url.path != "/" else ""), _prefix(url, params["prefix"]), tls
 
 
-def endpoint(scheme: str, host: str, port: int, tls: TlsSettings | None) -> Endpoint:
+def endpoint(scheme: str, host: str, port: int, tls: tls_settings.TlsSettings | None) -> Endpoint:
     """A server over TCP, named in messages as ``redis at host:port``."""
     return Endpoint(f"{scheme} at {printable(urls.hostport(host, port))}", host, port, tls=tls)
 

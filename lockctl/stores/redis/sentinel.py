@@ -11,13 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lockctl.stores.redis.address import Watched
     from lockctl.wire.stream import Endpoint
 
 LONGEST_ANSWER = 1.0  # seconds for one sentinel: a dead one must leave time for the next
 
 
-def find_primary(watched: Watched, deadline: Deadline) -> Endpoint:
+def find_primary(watched: addresses.Watched, deadline: Deadline) -> Endpoint:
     """Where the primary is now. Raises ``BackendUnavailable``, ``ConfigError``, ``RequestInterrupted``.
 
     The library obeys no deadline of ours, so it runs in a thread that is left behind when the time is over.
@@ -60,7 +59,7 @@ def find_primary(watched: Watched, deadline: Deadline) -> Endpoint:
     return addresses.endpoint("redis", host, port, watched.tls)
 
 
-def _tls(watched: Watched) -> dict[str, Any]:
+def _tls(watched: addresses.Watched) -> dict[str, Any]:
     if watched.tls is None:
         return {}
     settings = watched.tls
@@ -76,7 +75,7 @@ def _tls(watched: Watched) -> dict[str, Any]:
     return options
 
 
-def _reasons(watched: Watched, failure: BaseException) -> list[str]:
+def _reasons(watched: addresses.Watched, failure: BaseException) -> list[str]:
     """What the library says, without what is secret and without its descriptions of itself."""
     text = printable(str(failure))
     if watched.password:

@@ -11,7 +11,7 @@ from lockctl.stores.redis import layout, scripts
 from lockctl.stores.redis.lock import milliseconds
 from lockctl.stores.redis.session import Session
 from lockctl.stores.redlock.rounds import PATIENCE
-from lockctl.url import hostport
+from lockctl.url import Url, hostport
 from lockctl.value import Value
 from lockctl.wire.resp import ReplyError
 
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from lockctl.model import Claim, Grant
-    from lockctl.stores.redis.address import Login
-    from lockctl.stores.redis.scripts import Script
     from lockctl.stores.redis.session import Calls, Command, Words
-    from lockctl.url import Url
     from lockctl.wire.deadline import Deadline, Steps
     from lockctl.wire.resp import Reply
     from lockctl.wire.stream import Endpoint
@@ -40,7 +37,7 @@ class Members(Value):
     """The nodes that a URL names, and what is the same for all."""
 
     places: tuple[Endpoint, ...]
-    login: Login
+    login: addresses.Login
     prefix: str
     identity: str  # of this set of nodes: two clients that name other sets do not exclude each other
 
@@ -71,7 +68,7 @@ class Attempt(Value):
 class Node:
     """One server. Its requests are made one after the other, also when a round went on without it."""
 
-    def __init__(self, place: Endpoint, login: Login, prefix: str) -> None:
+    def __init__(self, place: Endpoint, login: addresses.Login, prefix: str) -> None:
         """Nothing is opened yet."""
         self.session = Session(place, login, prefix)
         self.where = place.where
@@ -179,7 +176,7 @@ class Node:
         self.closed = True
         self.alone(self.session.close, PATIENCE)
 
-    def _run(self, script: Script, claim: Claim, words: Words, deadline: Deadline) -> Steps[Reply]:
+    def _run(self, script: scripts.Script, claim: Claim, words: Words, deadline: Deadline) -> Steps[Reply]:
         keys = layout.keys_of(self._prefix, claim.name, claim.owner)
         (reply,), _ = yield from self.session.running(script, [(keys, words)], [], deadline)
         return reply

@@ -10,19 +10,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Grant, Run
     from lockctl.stores.redlock.nodes import Node
-    from lockctl.stores.redlock.tally import Majority
     from lockctl.wire.deadline import Deadline
 
 NEVER = 0.0  # seconds since the epoch: earlier than any success
 
 
-def last_success(majority: Majority, name: str, deadline: Deadline) -> float | None:
+def last_success(majority: tally.Majority, name: str, deadline: Deadline) -> float | None:
     """See ``Backend.last_success``. Any majority has a node of the one that took the newest."""
     said = majority.answers(lambda node, until: records.last_success(node.session, name, until) or NEVER, deadline)
     return max(tally.usable(said)) or None
 
 
-def note_success(majority: Majority, grant: Grant, deadline: Deadline) -> None:
+def note_success(majority: tally.Majority, grant: Grant, deadline: Deadline) -> None:
     """See ``Backend.note_success``."""
 
     def note(node: Node, until: Deadline) -> bool:
@@ -32,7 +31,7 @@ def note_success(majority: Majority, grant: Grant, deadline: Deadline) -> None:
     majority.answers(note, deadline, "noted the success")
 
 
-def remember(majority: Majority, name: str, run: Run, deadline: Deadline) -> None:
+def remember(majority: tally.Majority, name: str, run: Run, deadline: Deadline) -> None:
     """See ``Backend.remember``."""
 
     def note(node: Node, until: Deadline) -> bool:
@@ -42,7 +41,7 @@ def remember(majority: Majority, name: str, run: Run, deadline: Deadline) -> Non
     majority.answers(note, deadline, "remembered the run")
 
 
-def read_history(majority: Majority, name: str, deadline: Deadline) -> tuple[Run, ...]:
+def read_history(majority: tally.Majority, name: str, deadline: Deadline) -> tuple[Run, ...]:
     """See ``Backend.history``: what the nodes of a majority remember, each run once."""
     said = tally.usable(majority.answers(lambda node, until: records.runs(node.session, name, until), deadline))
     known = {document: run for each in said for document in each if (run := history.read(document)) is not None}

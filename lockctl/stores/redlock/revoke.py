@@ -11,11 +11,10 @@ from lockctl.stores.redlock.rounds import PATIENCE, ask_all, blocking
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Holder, Revocation
-    from lockctl.stores.redlock.tally import Majority
     from lockctl.wire.deadline import Deadline
 
 
-def revoke(majority: Majority, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
+def revoke(majority: tally.Majority, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend.revoke``; each node compares before it acts."""
     nodes, quorum = majority.nodes, majority.size
     if seen.ended_at is not None and not wanted.now:

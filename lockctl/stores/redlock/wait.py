@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lockctl.model import Claim
     from lockctl.stores.redis.layout import Seen
     from lockctl.stores.redlock.nodes import Node
-    from lockctl.stores.redlock.tally import Majority
     from lockctl.wire.deadline import Deadline, Steps
 
 SETTLING = 0.05  # seconds in which a release that one node has told of is expected on a majority
@@ -33,7 +32,7 @@ LONGEST_LOOK = 1.0  # seconds for one request, until another node is asked
 class Waiting:
     """The waits of one client: it has a position in the queue of one node at a time."""
 
-    def __init__(self, majority: Majority) -> None:
+    def __init__(self, majority: tally.Majority) -> None:
         """Nothing is opened yet."""
         self._majority = majority
         self._nodes = majority.nodes
@@ -102,7 +101,7 @@ class Waiting:
             self._queue = None
 
 
-def _is_free(majority: Majority, claim: Claim, deadline: Deadline) -> bool:
+def _is_free(majority: tally.Majority, claim: Claim, deadline: Deadline) -> bool:
     """Whether the lock is free on a majority; raises when less than a majority answers."""
 
     def read(node: Node, until: Deadline) -> Steps[Seen]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.model import Capabilities
-    from lockctl.stores.s3.address import Address
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 class S3Cells(ObjectCells):
     """The objects below one path of a bucket."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: addresses.Address) -> None:
         """Connects when it is first used."""
         super().__init__(address.path)
         needed = f"s3:GetObject, s3:PutObject and s3:DeleteObject for {self.prefix}*, and s3:ListBucket"

@@ -11,7 +11,6 @@ from lockctl.wire.http import Clients, quoted, server_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.stores.s3.address import Address
     from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
 
@@ -26,7 +25,7 @@ SKEWED = "RequestTimeTooSkewed"
 class Bucket:
     """One bucket. Connects when it is first asked; safe for several threads."""
 
-    def __init__(self, address: Address, needed: str) -> None:
+    def __init__(self, address: addresses.Address, needed: str) -> None:
         """*needed*: the permissions without which nothing works, for who lacks them."""
         self.where = str(address)
         self._address = address

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from lockctl.model import Grant, Holder
     from lockctl.stores.zookeeper.protocol import Requests
     from lockctl.stores.zookeeper.session import Session
-    from lockctl.stores.zookeeper.tokens import Record
     from lockctl.wire.deadline import Deadline
 
 
-def begin(session: Session, grant: Grant, node: str, hold: float, seen: Record, deadline: Deadline) -> None:
+def begin(session: Session, grant: Grant, node: str, hold: float, seen: tokens.Record, deadline: Deadline) -> None:
     """Remove the holder's *node* and keep everybody out for *hold* seconds more, both or neither.
 
     *seen* is the record as it should be: another one is read. Does nothing if the node has gone: then the lock is not
