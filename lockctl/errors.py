@@ -1,5 +1,7 @@
 """What can go wrong, as data: one root, one level below it. ``cli/exit_status`` gives each its number."""
 
+from __future__ import annotations
+
 import errno
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)  # of an OSError: a limit was reached
@@ -50,6 +52,24 @@ class Interrupted(LockctlError):
 
 class RequestInterrupted(LockctlError):
     """A request was given up because the caller's interrupt became readable; what it did is *not known*."""
+
+
+class Needed:
+    """A block that imports the library of an *extra*; ``ConfigError`` for *what* needs it says how to get it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        """Nothing is imported yet."""
+        self._what = what
+        self._extra = extra
+
+    def __enter__(self) -> None:
+        """Only the end matters."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, ImportError):
+            from lockctl.extras import missing
+
+            raise missing(self._what, self._extra) from None
 
 
 def another_program(name: str, which: str = "") -> LockctlError:

@@ -64,10 +64,17 @@ class Examination:
         remedy = "" if level == OK else check.remedy.format(**self.words)
         self.findings.append(Finding(check.id, level, self.where, seen, check.why, remedy))
 
-    def lacks(self, extra: str, *, needed: bool = False) -> None:
-        """The library of *extra* is not installed; whether locks need it, too."""
+    def lacks(self, module: str, extra: str, *, needed: bool = False) -> bool:
+        """Whether the library of *extra* is missing, which has this *module*; *needed*: locks need it, too."""
+        try:
+            __import__(module)
+        except ImportError:
+            pass
+        else:
+            return False
         self.words["install"] = extras.remedy(extra)
         self.judge(LIBRARY, f"{extras.LIBRARIES[extra]} is not installed", fails=needed, warns=True)
+        return True
 
     def measure(self, ask: Callable[[], float | None], resolution: float = 0.0) -> None:
         """Send some requests; *ask* sends one and gives the server's clock, ``None`` if it does not tell.

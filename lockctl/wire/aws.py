@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import time
 
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError, Needed
 from lockctl.names import printable
 from lockctl.value import Value
 from lockctl.wire.deadline import Deadline, bounded, password_now
@@ -82,13 +82,9 @@ class Chain:
 
     def _loaded(self) -> Any:
         if self._session is None:
-            try:
+            with Needed("this store", self._extra):
                 import botocore.session
                 from botocore.exceptions import BotoCoreError
-            except ImportError:
-                from lockctl.extras import missing
-
-                raise missing("this store", self._extra) from None
             made = botocore.session.Session(profile=self._profile)
             try:
                 made.get_scoped_config()

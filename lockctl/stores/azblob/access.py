@@ -10,7 +10,7 @@ import time
 from binascii import Error as NotBase64
 from binascii import a2b_base64, b2a_base64
 
-from lockctl.errors import ConfigError
+from lockctl.errors import ConfigError, Needed
 from lockctl.stores.azblob.address import Address, is_name
 from lockctl.value import Value
 from lockctl.wire.deadline import Deadline, password_now
@@ -65,12 +65,8 @@ class Access:
         """Load what takes long, unless a key is there. Raises ``ConfigError``."""
         if self._secret is not None:
             return
-        try:
+        with Needed("this store without a key", "azure"):
             import azure.identity  # noqa: F401
-        except ImportError:
-            from lockctl.extras import missing
-
-            raise missing("this store without a key", "azure") from None
         import logging
 
         # it warns of each place that has no credentials; what matters is in the error

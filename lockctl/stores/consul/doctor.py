@@ -72,12 +72,11 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     settings = from_url(url, ConsulBackend.parameters)
     found.where = settings.endpoint.where
     found.words["prefix"] = settings.prefix
-    try:
-        import consul
-        import requests
-    except ImportError:
-        found.lacks("consul")
+    if found.lacks("consul", "consul"):
         return
+    import consul
+    import requests
+
     client = _client(consul.Consul, settings, deadline)
     pairs = [(name, text) for name, text in url.params if name in ("dc", "ns", "partition")]
 

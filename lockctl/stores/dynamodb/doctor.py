@@ -46,10 +46,7 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     table = Table(url)
     found.where = table.where
     found.words.update(table=table.name, creation=table.creation())
-    try:
-        import botocore  # noqa: F401 - only whether it is there
-    except ImportError:
-        found.lacks("dynamodb", needed=True)
+    if found.lacks("botocore", "dynamodb", needed=True):
         return
     try:
         _look(table, found, deadline)

@@ -6,7 +6,7 @@ import binascii
 import os
 
 from lockctl import clock, json_text
-from lockctl.errors import ConfigError
+from lockctl.errors import ConfigError, Needed
 from lockctl.names import printable
 from lockctl.url import absolute, check_owner, endpoint, hostport
 from lockctl.value import Value
@@ -166,12 +166,8 @@ def _parsed(path: str) -> Section:
     try:
         content = json_text.parse(data)
     except ValueError:
-        try:
+        with Needed("kubernetes: a kubeconfig in YAML", "kubernetes"):
             import yaml
-        except ImportError:
-            from lockctl.extras import missing
-
-            raise missing("kubernetes: a kubeconfig in YAML", "kubernetes") from None
         try:
             content = yaml.load(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
         except (yaml.YAMLError, ValueError, RecursionError):

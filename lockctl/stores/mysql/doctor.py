@@ -66,10 +66,7 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     address = addresses.from_url(url, {"prefix": ""})
     found.where = f"mysql at {address}"
     found.words["database"] = printable(address.database)
-    try:
-        import pymysql  # noqa: F401 - only whether it is there
-    except ImportError:
-        found.lacks("mysql", needed=True)
+    if found.lacks("pymysql", "mysql", needed=True):
         return
     session = Session(address, deadline.sooner(PATIENCE))
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError, Needed
 from lockctl.names import printable
 from lockctl.stores.mysql.address import Address, open_stream, tls_of
 from lockctl.wire.stream import LARGEST_ANSWER, TooLarge
@@ -139,12 +139,8 @@ class Session:
 
 def driver() -> Any:
     """The module ``pymysql``; raises ``ConfigError`` that says how to get it."""
-    try:
+    with Needed("the mysql backend", "mysql"):
         import pymysql
-    except ImportError:
-        from lockctl.extras import missing
-
-        raise missing("the mysql backend", "mysql") from None
     return pymysql
 
 

@@ -6,7 +6,7 @@ import binascii
 import os
 
 from lockctl import json_text
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError, Needed
 from lockctl.names import printable
 from lockctl.value import Value, replace
 from lockctl.wire.deadline import Deadline, password_now
@@ -178,12 +178,8 @@ class Connection:
 def load(address: Address) -> None:
     """Load what takes long, before the time of a lease is counted. Raises ``ConfigError``."""
     if address.creds or address.nkey:
-        try:
+        with Needed("a NATS login by creds or nkey", "nats"):
             import nkeys  # noqa: F401
-        except ImportError:
-            from lockctl.extras import missing
-
-            raise missing("a NATS login by creds or nkey", "nats") from None
 
 
 def signed(address: Address, nonce: bytes) -> dict[str, Any]:

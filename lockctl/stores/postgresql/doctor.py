@@ -86,10 +86,7 @@ CHECKS = (STANDBY, POOLER, VERSION, DURABILITY, TIMEOUTS, CONNECTIONS, RIGHTS)
 def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     """Look at the server of a URL. Raises ``BackendUnavailable``, ``ConfigError``."""
     address = from_url(url)
-    try:
-        import psycopg2  # noqa: F401 - only whether it is there
-    except ImportError:
-        found.lacks("postgresql", needed=True)
+    if found.lacks("psycopg2", "postgresql", needed=True):
         return
     session = _connection(address, deadline)
     found.where = session.where

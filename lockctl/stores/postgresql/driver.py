@@ -12,6 +12,8 @@ import os
 import sys
 from _frozen_importlib_external import PathFinder
 
+from lockctl.errors import Needed
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -67,12 +69,8 @@ if _driver is not None:
     for _name in list(types.encodings):  # as in the package: an encoding is found however a server writes its name
         types.encodings[_name.replace("_", "").replace("-", "").upper()] = types.encodings[_name]
 else:
-    try:
+    with Needed("the postgresql backend", "postgresql"):
         import psycopg2
         import psycopg2.extensions
-    except ImportError:
-        from lockctl.extras import missing
-
-        raise missing("the postgresql backend", "postgresql") from None
     _driver, connect, types = psycopg2, psycopg2.connect, psycopg2.extensions
 Error, InterfaceError, OperationalError = _driver.Error, _driver.InterfaceError, _driver.OperationalError

@@ -78,11 +78,10 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
 
 def examine_server(server: Endpoint, login: Login, prefix: str, found: Examination, deadline: Deadline) -> Facts | None:
     """Look at one server; what INFO says. Raises ``BackendUnavailable``, ``ConfigError``."""
-    try:
-        from redis import exceptions
-    except ImportError:
-        found.lacks("redis")
+    if found.lacks("redis", "redis"):
         return None
+    from redis import exceptions
+
     client = _client(server, login, deadline)
     at = f"-s {server.unix}" if server.unix else f"-h {server.host} -p {server.port}"
     found.words.update(at=at, user=login.user or "default", prefix=prefix)

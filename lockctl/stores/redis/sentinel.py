@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.errors import BackendUnavailable, ConfigError, RequestInterrupted
+from lockctl.errors import BackendUnavailable, ConfigError, Needed, RequestInterrupted
 from lockctl.names import printable
 from lockctl.stores.redis import address as addresses
 from lockctl.wire.deadline import Deadline, bounded, password_now
@@ -21,13 +21,9 @@ def find_primary(watched: addresses.Watched, deadline: Deadline) -> Endpoint:
 
     The library obeys no deadline of ours, so it runs in a thread that is left behind when the time is over.
     """
-    try:
+    with Needed("redis+sentinel", "redis"):
         from redis import exceptions
         from redis.sentinel import Sentinel
-    except ImportError:
-        from lockctl.extras import missing
-
-        raise missing("redis+sentinel", "redis") from None
     each = max(0.05, min(LONGEST_ANSWER, deadline.left() / len(watched.sentinels)))
     options: dict[str, Any] = {"socket_timeout": each, "socket_connect_timeout": each, "retry": None}
     options.update(username=watched.user, password=password_now(watched.password, deadline), **_tls(watched))

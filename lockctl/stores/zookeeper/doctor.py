@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 
 from lockctl.durations import format_duration
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable
 from lockctl.finding import Check, Examination
 from lockctl.names import printable
 from lockctl.stores.zookeeper.address import Place, read_url
-from lockctl.stores.zookeeper.session import Session, library
+from lockctl.stores.zookeeper.session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,10 +58,7 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     """Look at the ensemble of a URL. Raises ``BackendUnavailable``, ``ConfigError``."""
     place = read_url(url)
     found.words["root"] = place.root
-    try:
-        library()
-    except ConfigError:
-        found.lacks("zookeeper", needed=True)
+    if found.lacks("kazoo.exceptions", "zookeeper", needed=True):
         return
     wanted = SESSION_PER_TTL * found.ttl
     session = Session(place, wanted)

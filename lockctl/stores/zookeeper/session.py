@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import _thread
 
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError, Needed
 from lockctl.stores.zookeeper.errors import SessionLost, check_rights, usable
 from lockctl.stores.zookeeper.link import Link
 
@@ -43,14 +43,10 @@ LONGEST_TURN = 60.0  # seconds; a wait for a mutex cannot be infinite
 
 def library() -> None:
     """Load what is needed of kazoo; raises ``ConfigError`` when there is none."""
-    try:
+    with Needed("the zookeeper backend", "zookeeper"):
         import kazoo.exceptions  # noqa: F401
 
         from lockctl.stores.zookeeper import connection  # noqa: F401
-    except ImportError:
-        from lockctl.extras import missing
-
-        raise missing("the zookeeper backend", "zookeeper") from None
 
 
 class Session:
