@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.errors import BackendUnavailable, LockctlError, another_program, only_a_hold
-from lockctl.stores.etcd import layout
+from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
 from lockctl.stores.etcd.inspect import read_queues, token_of
 from lockctl.stores.etcd.share import holders
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def revoke(backend: Client, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend``. What is asked of a holder is attached to its lease: it ends with the grant."""
-    (found,) = read_queues(backend, [name], deadline)
+    found, counter, forgotten = read_queues(backend, [name], deadline, *tokens.Counter(backend.layout, name).looks)
     for current in found[: holders(backend.layout.directory(name), found)]:
         document = documents.read(current.value)
         owner = document["owner"] if document is not None else None
@@ -52,4 +52,5 @@ def revoke(backend: Client, name: str, seen: Holder, wanted: Revocation, deadlin
             backend.cluster.call("/v3/lease/revoke", {"ID": str(current.lease)}, deadline)
         except (LeaseGone, BackendUnavailable):
             pass
-    return (token or current.created) + 1
+    # who was not granted the lock yet, or is another program, has no token that later ones are above
+    return max(token or 0, tokens.last(counter) or tokens.last(forgotten)) + 1

@@ -62,6 +62,16 @@ class TestHostileKeys:
         assert floor is not None
         assert take(backend, claim()).token >= floor
 
+    @pytest.mark.parametrize("value", [b"another program's", b'{"owner":"o","since":1.0}'], ids=["foreign", "waiter"])
+    def test_who_is_taken_away_and_has_no_token_leaves_those_of_later_grants_above_all_before(
+        self, etcd_server: Etcd, backend: EtcdBackend, prefix: str, value: bytes
+    ) -> None:
+        grant = take(backend, claim())
+        backend.release(grant, timeout=LIMIT)
+        self.write(etcd_server, f"{prefix}nightly/anything", value)
+        wanted = Revocation(now=True, by="ops", reason="")
+        assert backend.revoke("nightly", holder_of(backend), wanted, timeout=LIMIT) == grant.token + 1
+
     @pytest.mark.parametrize("value", ODD.values(), ids=ODD.keys())
     def test_what_looks_like_ours_is_shown_as_far_as_it_makes_sense(
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str, value: bytes
