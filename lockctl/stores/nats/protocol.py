@@ -26,6 +26,8 @@ NO_MESSAGE, NO_STREAM = 10037, 10059
 WRONG_SEQUENCE = (10071, 10164)
 EXPECTED, DELETED = b"Nats-Expected-Last-Subject-Sequence: ", b"KV-Operation: DEL"
 PAGE = 30  # keys that are asked for together
+FIRST_TRY = 1.5  # seconds for an answer, after which the request is sent again
+LONGER = 1.5  # times as long for each further try: a network may be slow
 
 
 class Entry(Value):
@@ -127,17 +129,25 @@ class Bucket:
         return f"$JS.API.STREAM.INFO.KV_{self._address.bucket}", b"", b"{}"
 
     def _ask(self, requests: list[tuple[str, bytes, bytes]], deadline: Deadline) -> list[Message]:
-        """The answers; on a connection that was kept and has ended meanwhile, all are sent again on a new one."""
+        """The answers; on a connection that was kept and has ended meanwhile, all are sent again on a new one.
+
+        So they are if there is no answer: while a leader is elected, the servers lose what they are asked, and never
+        answer that. A write that is sent again changes nothing if it was done.
+        """
+        patience = FIRST_TRY
         with TimedMutex(self._mutex, deadline, self.where):
             while True:
                 deadline.check(self.where)
                 kept, self._kept = self._kept, None
                 connection = kept or self.connect(deadline)
+                step = deadline.sooner(patience)
                 try:
-                    answers = connection.ask(requests, deadline)
+                    answers = connection.ask(requests, step)
                 except BaseException as failure:
                     connection.close()
-                    if kept is None or not isinstance(failure, Closed):
+                    if isinstance(failure, BackendUnavailable) and step.left() <= 0:
+                        patience *= LONGER
+                    elif kept is None or not isinstance(failure, Closed):
                         raise
                 else:
                     self._kept = connection

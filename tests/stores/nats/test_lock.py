@@ -6,12 +6,14 @@ import os
 import socket
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import nkeys
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.stores.nats import protocol
 from lockctl.stores.nats.address import read_url
 from lockctl.stores.nats.cell import NatsCells
 from lockctl.stores.nats.protocol import Bucket, escaped, unescaped
@@ -205,3 +207,28 @@ def test_a_login_that_came_too_late_is_tried_again(opened: Open) -> None:
         port = listening.getsockname()[1]
         with pytest.raises(BackendUnavailable, match="Authentication Timeout"):
             opened(f"nats://127.0.0.1:{port}/locks").try_acquire(claim(), timeout=LIMIT)
+
+
+def test_a_request_that_gets_lost_is_sent_again(
+    nats_server: Nats, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def swallow() -> None:
+            """As a server does while the bucket has no leader."""
+            connection = listening.accept()[0]
+            with connection, connection.makefile("rb") as stream:
+                connection.sendall(b"INFO {}\r\n")
+                for line in stream:
+                    if line == b"PING\r\n":
+                        connection.sendall(b"PONG\r\n")
+                    if line.startswith(b"HPUB"):
+                        asked.set()
+
+        threading.Thread(target=swallow, daemon=True).start()
+        starts = iter(range(2))  # among the servers: each is asked by one of the tries
+        monkeypatch.setattr(protocol, "os", SimpleNamespace(urandom=lambda _: bytes([next(starts)])))
+        url = place(nats_server).replace("//", f"//127.0.0.1:{listening.getsockname()[1]},")
+        take(opened(url), claim())
+    assert asked.is_set()
