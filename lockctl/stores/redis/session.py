@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Words = list[bytes | str | int]  # what a script is given
     Calls = list[tuple[tuple[str, ...], Words]]  # of a script: keys and words
 
+FIRST_TRY = 1.5  # seconds for a greeting of the server that sentinels name, after which they are asked again
+LONGER = 1.5  # times as long for each further try: a network may be slow
 NO_PRIMARY = "the sentinels name a server that is no primary (yet)"
 
 
@@ -104,11 +106,8 @@ class Session:
     def _opening(self, commands: list[Command], deadline: Deadline) -> Steps[tuple[Connection, list[Reply]]]:
         if isinstance(self._place, Endpoint):
             return (yield from self._greeting(self._place, commands, deadline))
-        from lockctl.stores.redis.sentinel import find_primary
-
         yield None
-        primary = find_primary(self._place, deadline)
-        connection, (role,) = yield from self._greeting(primary, [("ROLE",)], deadline)
+        primary, connection, role = self._find_primary(self._place, deadline)
         try:
             # a user who may not ask learns it from the first write
             if isinstance(role, list) and role[:1] != [b"master"]:
@@ -117,6 +116,26 @@ class Session:
         except BaseException:
             connection.close()
             raise
+
+    def _find_primary(self, place: Watched, deadline: Deadline) -> tuple[Endpoint, Connection, Reply]:
+        """The server that the sentinels name, a connection to it, and what it says of its role.
+
+        A host that has died answers nothing, and is named until they have seen that: they are asked again meanwhile.
+        """
+        from lockctl.stores.redis.sentinel import find_primary
+
+        patience = FIRST_TRY
+        while True:
+            primary = find_primary(place, deadline)
+            step = deadline.sooner(patience)
+            try:
+                connection, (role,) = step.drive(self._greeting(primary, [("ROLE",)], step), primary.where)
+            except BackendUnavailable:
+                if step.left() > 0 or deadline.left() <= 0:
+                    raise
+                patience *= LONGER
+            else:
+                return primary, connection, role
 
     def _greeting(
         self, place: Endpoint, commands: list[Command], deadline: Deadline

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import redis
 
     from lockctl.model import Claim
+    from tests.jobs import Lockctl
     from tests.servers.proxy import Proxy
 
     StartServer = Callable[..., Any]
@@ -375,6 +376,16 @@ def test_sentinels_are_followed_to_the_next_primary_and_the_lock_with_its_token_
     with pytest.raises(BackendUnavailable, match="elsewhere"):
         unknown.try_acquire(claim(), timeout=5.0)
     watched.close()
+
+
+def test_who_waits_follows_the_sentinels_from_a_host_that_has_died(start_server: StartServer, lockctl: Lockctl) -> None:
+    group = start_server(RedisSentinel)
+    for sentinel in group.sentinels:  # they are asked before they have seen it
+        sentinel.ask("SENTINEL", "SET", group.name, "down-after-milliseconds", "2000")
+    group.primary.pause()  # nothing is refused, and nothing answered
+    url = f"redis+sentinel://{','.join(group.sentinel_addresses)}/{group.name}"
+    done = lockctl("run", "-l", "nightly", "-b", url, "--wait", "1m", "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def _renewed(backend: RedisBackend, grant: Any) -> Any:
