@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 RENEW = "/v1/session/renew/"
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
 FULL = "more connections from this address than the agent's limits.http_max_conns_per_client (200 unless changed)"
+TOO_FAST = "more requests than the agent or its servers take (limits.rpc_rate, limits.request_limits)"
 
 
 class Forbidden(ConfigError):
@@ -120,7 +121,7 @@ class Connection:
         if b"Missing node registration" in answer.body and self._settings.query:
             said += ": a session needs a node of its datacenter: ask an agent there instead of saying dc="
         if answer.status == 429:
-            said += f": {FULL}"
+            said += f": {FULL if b'concurrent connections' in answer.body else TOO_FAST}"
         doubt = "; is this address a Consul server's?" if answer.status == 404 else ""
         return BackendUnavailable(f"{self.where}: status {answer.status}: {said}{doubt}")
 

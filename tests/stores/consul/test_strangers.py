@@ -161,6 +161,19 @@ def test_an_answer_that_is_not_consuls_means_that_nothing_is_known(
         assert str(unknown.value).isprintable()
 
 
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [(b"Your IP is issuing too many concurrent connections", "http_max_conns_per_client"), (b"", "rpc_rate")],
+)
+def test_which_limit_of_the_agent_is_reached_is_named(
+    answering: Callable[[bytes], str], opened: Callable[[str], ConsulBackend], body: bytes, limit: str
+) -> None:
+    client = opened(f"consul://{answering(reply('429 Too Many Requests', body))}")
+    with pytest.raises(BackendUnavailable) as told:
+        client.inspect("nightly", timeout=2)
+    assert [word for word in ("http_max_conns_per_client", "rpc_rate") if word in str(told.value)] == [limit]
+
+
 @pytest.mark.parametrize("answer", STRANGE, ids=range(len(STRANGE)))
 def test_a_renewal_is_not_lost_for_an_answer_that_is_not_consuls(
     answering: Callable[[bytes], str], opened: Callable[[str], ConsulBackend], harness: ConsulHarness, answer: bytes
