@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
 from lockctl.stores.consul.doctor import NAME
 from tests.jobs import eventually
-from tests.servers.consul import Consul, ConsulCluster
+from tests.servers.consul import Consul, ConsulCluster, ConsulRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,3 +60,18 @@ def test_a_cluster_without_a_leader_is_found(diagnose: Diagnose, start_server: S
     for member in others:
         member.kill()
     eventually(lambda: diagnose(f"consul://{first.address}/").levels()["consul.servers"] == "fail")
+
+
+def test_requests_that_come_too_fast_are_no_matter_of_rights(diagnose: Diagnose, start_server: Start) -> None:
+    server = start_server(Consul, extra={"limits": {"rpc_rate": 0.01, "rpc_max_burst": 100}})
+
+    def is_at_its_limit() -> bool:
+        with contextlib.suppress(ConsulRefused):
+            server.request("GET", "/v1/session/list")
+            return False
+        return True
+
+    eventually(is_at_its_limit)
+    found = diagnose(f"consul://{server.address}/")
+    assert found.troubles("consul.", "backend.") == {"backend.reachable": "fail"}
+    assert found["backend.reachable"]["seen"].endswith("(HTTP status 429)")

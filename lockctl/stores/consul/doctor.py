@@ -86,7 +86,7 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
         return send(lambda answer: answer, path, [*pairs, *more], headers=client.prepare_headers(), **options)
 
     try:
-        leader = ask("get", "/v1/status/leader")
+        leader = _answered(ask("get", "/v1/status/leader"), found)
         if leader.code != 200:
             raise ConfigError(f"{found.where}: {_said(leader)} (HTTP status {leader.code}): is this Consul?")
         found.measure(lambda: seconds(ask("get", "/v1/status/leader").headers.get("Date", "")), WHOLE_SECONDS)
@@ -131,7 +131,7 @@ def _adapter(tls: TlsSettings) -> Any:
 
 
 def _judge_servers(ask: Ask, found: Examination, *, has_leader: bool) -> None:
-    peers = ask("get", "/v1/status/peers")
+    peers = _answered(ask("get", "/v1/status/peers"), found)
     count = len(_list(peers))
     seen = f"{count} server{'s' if count != 1 else ''}{'' if has_leader else ', no leader'}"
     found.judge(SERVERS, seen, fails=not has_leader, warns=count < 3 or count % 2 == 0)
@@ -156,7 +156,7 @@ def _judge_settings(ask: Ask, settings: Settings, found: Examination) -> None:
         bounds += f", although {format_duration(found.ttl)} was asked for: no lock delay is long enough for more than"
         bounds += f" {format_duration(LONGEST_TTL)}"
     body = {"Name": NAME, "TTL": f"{milliseconds(ttl)}ms", "Behavior": "delete", "NodeChecks": [], "Checks": []}
-    made = ask("put", "/v1/session/create", body=json.dumps(body))
+    made = _answered(ask("put", "/v1/session/create", body=json.dumps(body)), found)
     session = _object(made).get("ID")
     if session:
         ask("put", f"/v1/session/destroy/{quoted(str(session))}")
@@ -171,11 +171,20 @@ def _judge_settings(ask: Ask, settings: Settings, found: Examination) -> None:
 
 def _judge_rights(ask: Ask, settings: Settings, found: Examination) -> None:
     # on a condition that no key meets: nothing is written
-    write = ask("put", f"/v1/kv/{settings.prefix}{NAME}", ("cas", "9223372036854775807"))
+    write = _answered(ask("put", f"/v1/kv/{settings.prefix}{NAME}", ("cas", "9223372036854775807")), found)
     allowed = write.code == 200
     found.judge(ACL, "the keys may be written" if allowed else _said(write), fails=not allowed)
     disabled = "disabled" in ask("get", "/v1/acl/token/self").body
     found.judge(OPEN, "no ACLs" if disabled else "ACLs are in force", warns=disabled)
+
+
+def _answered(answer: Any, found: Examination) -> Any:
+    """The same answer, if it is about what was asked. Raises ``BackendUnavailable`` for that of an outage."""
+    is_refusal = any(word in answer.body for word in ("Permission denied", "ACL", "TTL"))  # also with status 500
+    if (answer.code >= 500 and not is_refusal) or answer.code == 429:
+        said = _said(answer) or "no reason given"
+        raise BackendUnavailable(f"{found.where}: {said} (HTTP status {answer.code})")
+    return answer
 
 
 def _said(answer: Any) -> str:
