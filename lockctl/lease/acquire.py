@@ -10,6 +10,7 @@ from lockctl.errors import (
     Interrupted,
     LeaseLost,
     LeaseRevoked,
+    LockctlError,
     RequestInterrupted,
 )
 from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, LONGEST_PAUSE, MINIMUM, Attempts
@@ -94,9 +95,9 @@ def acquire(
             except (BackendUnavailable, ConfigError) as failure:
                 if isinstance(failure, ConfigError) and (grant is not None or not told):
                     raise
-                left = outage.left()
+                left = outage.left(failure)
                 if left <= 0 and not refused:
-                    raise
+                    raise (outage.reason or failure) from None
                 outage.pause(left, interrupt)
             _stop_if_asked(ending_signal)
     except BaseException as error:
@@ -114,16 +115,19 @@ class _Outage:
         self._until: float | None = None  # when a backend that fails now has failed for too long; None: it answers
         self._pause = RETRY_PAUSE
         self._interrupted = 0  # attempts that were, after that time
+        self._is_last = False  # whether the attempt has no more time than to show whether the backend answers again
+        self.reason: LockctlError | None = None  # of the failure
 
     def begin(self, sent: float) -> float:
         """An attempt is made at this time; how many seconds it may take."""
         if self._until is None:
             self._until = sent + ACQUIRE_TIMEOUT
+        self._is_last = self._until - sent <= MINIMUM
         return max(self._until - sent, MINIMUM)
 
     def end(self) -> None:
         """The backend has answered."""
-        self._until, self._pause, self._interrupted = None, RETRY_PAUSE, 0
+        self._until, self._pause, self._interrupted, self.reason = None, RETRY_PAUSE, 0, None
 
     def interrupted(self) -> None:
         """A signal that ends nothing broke an attempt off. Raises ``BackendUnavailable`` if it goes on for too long."""
@@ -132,8 +136,10 @@ class _Outage:
             if self._interrupted > MOST_INTERRUPTED:
                 raise BackendUnavailable(f"no answer within {ACQUIRE_TIMEOUT:g} s: signals interrupt each request")
 
-    def left(self) -> float:
+    def left(self, failure: LockctlError) -> float:
         """The backend has failed; for how many seconds it is asked again."""
+        if self.reason is None or not self._is_last:
+            self.reason = failure  # else it would be that a moment was too short
         if self._until is None:
             self._until = self._now() + ACQUIRE_TIMEOUT
         return min(self._until, self.give_up) - self._now()

@@ -13,7 +13,7 @@ import pytest
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, LeaseLost, LockctlError, RequestInterrupted
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Lease, acquire
-from lockctl.lease.attempts import Attempts
+from lockctl.lease.attempts import MINIMUM, Attempts
 from lockctl.lease.schedule import plan
 from lockctl.locks.machine import Lock
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
@@ -420,6 +420,24 @@ def test_a_backend_that_fails_for_too_long_ends_the_wait_and_no_attempt_has_more
     assert backend.asked[0] == ACQUIRE_TIMEOUT
     assert backend.asked == sorted(backend.asked, reverse=True)
     assert 3 <= len(backend.asked) <= 6
+
+
+class Silent(Flaky):
+    """Gives no answer in the time that it has."""
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        self.asked.append(timeout)
+        raise BackendUnavailable(f"no answer within {timeout:g} s")
+
+
+@pytest.mark.slow
+def test_the_reason_of_an_outage_is_not_that_its_last_moment_was_too_short(server: MemoryServer) -> None:
+    backend = Silent(server)
+    seconds = iter(range(0, 1000, 3))
+    with pytest.raises(BackendUnavailable) as told:
+        lease_of(backend, claim(), wait=3600.0, now=lambda: float(next(seconds)))
+    assert backend.asked[-1] == MINIMUM
+    assert str(told.value) == f"no answer within {backend.asked[-2]:g} s"
 
 
 @pytest.mark.slow
