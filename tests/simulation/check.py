@@ -126,7 +126,7 @@ def _tokens(history: History) -> Iterator[str]:
         for _, earlier, other in grants[:number]:
             if earlier.owner == later.owner or earlier.name != later.name:
                 continue
-            if history.plan.store == "seconds" and excuses.forgot(history) and later.known < earlier.known + 1.0:
+            if excuses.forgot(history) and later.known < earlier.known + history.store.tick:
                 continue  # the clock of the store may not have moved since the grant that it lost
             clock = clocks[record.plan.host]
             if hosts_count and earlier.token >= int((clock.wall_base + clock.rate * later.sent) * 1e6):

@@ -11,7 +11,17 @@ from tests.simulation.streams import StreamServer
 if TYPE_CHECKING:
     from tests.simulation.streams import Link
 
-STATUSES = {200: "OK", 400: "Bad Request", 404: "Not Found", 409: "Conflict"}
+STATUSES = {
+    200: "OK",
+    201: "Created",
+    202: "Accepted",
+    204: "No Content",
+    400: "Bad Request",
+    404: "Not Found",
+    409: "Conflict",
+    412: "Precondition Failed",
+    422: "Unprocessable Entity",
+}
 
 
 @lru_cache(maxsize=1000)
@@ -26,6 +36,7 @@ class HttpServer(StreamServer):
     def __init__(self, number: int, rate: float) -> None:
         super().__init__(number, rate)
         self._come: dict[Link, bytes] = {}  # of requests that are not complete
+        self._head = b""  # of the request that is answered
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
@@ -42,6 +53,7 @@ class HttpServer(StreamServer):
             if len(rest) < length:
                 break
             body, come = rest[:length], rest[length:]
+            self._head = head
             method, target, _ = head.partition(b"\r\n")[0].decode().split()
             said += self.respond(method, target, body.decode(), link)
         if come:
@@ -52,9 +64,19 @@ class HttpServer(StreamServer):
         """The answer to one request; empty: it comes later."""
         raise NotImplementedError
 
+    def field(self, name: str) -> str:
+        """What a header field of the request has whose name is in lower case; empty: there is none."""
+        lines = self._head.decode().split("\r\n")[1:]
+        found = (line.partition(":")[2].strip() for line in lines if line.lower().startswith(f"{name}:"))
+        return next(found, "")
+
+    def time(self) -> float:
+        """What answers have as their date."""
+        return self.clock.wall()
+
     def head(self, status: int, *fields: str) -> bytes:
         """The beginning of an answer."""
-        lines = (f"HTTP/1.1 {status} {STATUSES[status]}", _date(int(self.clock.wall())), *fields)
+        lines = (f"HTTP/1.1 {status} {STATUSES[status]}", _date(int(self.time())), *fields)
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
     def whole(self, status: int, body: str, *fields: str) -> bytes:

@@ -36,9 +36,11 @@ from lockctl.stores.mysql import address as mysql_address
 from lockctl.stores.mysql import cell as mysql_cell  # noqa: F401
 from lockctl.stores.mysql import protocol as mysql_protocol
 from lockctl.stores.postgresql import session
+from lockctl.stores.sqlite import cell as sqlite_cell
+from lockctl.stores.sqlite import wait as sqlite_wait
 from lockctl.supervise import fork, guard, keeper, preload, rehearsal, signals, starting, tree  # noqa: F401
 from lockctl.wire import answer, deadline, stream
-from tests.simulation import files, flock, mysql, postgresql, values
+from tests.simulation import files, flock, mysql, postgresql, sqlite, values
 from tests.simulation.files import nothing
 from tests.simulation.processes import me
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
@@ -346,6 +348,14 @@ def _install_for_mysql() -> None:
     put(deadline, "os", _virtual(OS, pipe2=_pipe_of_two, close=_close_one))
 
 
+def _install_for_sqlite() -> None:
+    """Replace its connections, and the sockets of the host."""
+    put(sqlite_cell, "Connection", sqlite.Connection)
+    put(sqlite_cell, "_identity", lambda _: (1, 1))
+    put(sqlite_cell, "_boot_id", lambda: sqlite.BOOT)
+    put(sqlite_wait, "_socket", sqlite.SOCKET)
+
+
 def _stand_between(directory: int, file: str, old: int) -> None:
     """Stands for that of ``stores.file.lease``: a process that nobody is the parent of."""
     parent = me()
@@ -410,6 +420,7 @@ def install() -> None:
     put(session.Session, "_received", lambda _: 0)
     _install_for_mysql()
     _install_for_files()
+    _install_for_sqlite()
     put(clock.Clock, "__call__", _now)
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)

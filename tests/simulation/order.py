@@ -24,6 +24,13 @@ ATTEMPTS_PER_SECOND = 4.0
 MESSAGES_PER_SECOND = {
     "exact": 10,
     "seconds": 12,
+    "s3": 12,
+    "azblob": 12,
+    "gcs": 12,
+    "dynamodb": 12,
+    "kubernetes": 12,
+    "nats": 16,
+    "sqlite": 1,
     "redis": 6,
     "etcd": 8,
     "etcd-cluster": 8,

@@ -28,6 +28,7 @@ NAMES = ("hourly", LOCK, "weekly")
 RARE = 0.25  # part of the histories
 LOOKED_AT = 0.03  # of the rest
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
+ON_ONE_HOST = ("file", "sqlite")
 WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
 
 
@@ -41,7 +42,7 @@ def drawn(seed: int, store: str) -> Plan:
         return _rare(chance, _quiet(seed, store))
     if chance.random() < LOOKED_AT:
         return _looked_at(chance, _quiet(seed, store))
-    if store == "file":
+    if store in ON_ONE_HOST:
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
     situations += (
@@ -82,7 +83,7 @@ def drawn(seed: int, store: str) -> Plan:
 
 def _rare(chance: random.Random, plan: Plan) -> Plan:
     """One of those that need no other kind of store than most are."""
-    if plan.store == "file":
+    if plan.store in ON_ONE_HOST:
         return _on_one_host(chance.choice(rare.OF_A_HOST)(chance, plan))
     more = () if plan.store in ("exact", "seconds", "redlock") else rare.OF_STREAMS
     plan = chance.choice((*rare.OF_ALL, *more))(chance, plan)
@@ -98,7 +99,7 @@ def _looked_at(chance: random.Random, plan: Plan) -> Plan:
     runs = [_run(chance, number % 2, 10.0, None, mode, slots) for number in range(3)]
     faults = [Fault("look", number % 2, 12.0 * chance.random()) for number in range(3)]
     plan = plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs), faults=tuple(faults))
-    return _on_one_host(plan) if plan.store == "file" else plan
+    return _on_one_host(plan) if plan.store in ON_ONE_HOST else plan
 
 
 def _quiet(seed: int, store: str) -> Plan:
@@ -108,6 +109,8 @@ def _quiet(seed: int, store: str) -> Plan:
 def _on_one_host(plan: Plan) -> Plan:
     """The same without a network, and without servers."""
     faults = [each for each in plan.faults if each.kind in KINDS_OF_A_HOST]
+    if plan.store != "file":
+        faults = [each for each in faults if each.kind != "other"]
     faults = [each._replace(whom=0) if each.kind in ("revoke", "wrong", "forget", "look") else each for each in faults]
     runs = tuple([each._replace(host=0) for each in plan.runs])
     return plan._replace(

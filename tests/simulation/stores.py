@@ -5,15 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl import json_text
+from lockctl.names import escaped
+from lockctl.stores.azblob import address as azblob
+from lockctl.stores.azblob.cell import AzureBlobBackend, AzureBlobCells
 from lockctl.stores.consul.address import Settings
 from lockctl.stores.consul.lock import ConsulBackend
+from lockctl.stores.dynamodb import layout as items
+from lockctl.stores.dynamodb.cell import DynamoDbBackend, DynamoDbCells
+from lockctl.stores.dynamodb.protocol import Table
 from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.stores.etcd.protocol import Cluster
 from lockctl.stores.file.layout import MAGIC, PAGE, SIZE
 from lockctl.stores.file.lock import FileBackend
 from lockctl.stores.file.protocol import SEATS
+from lockctl.stores.gcs.cell import GcsBackend, GcsCells
+from lockctl.stores.kubernetes import layout as leases
+from lockctl.stores.kubernetes.access import Access
+from lockctl.stores.kubernetes.cell import KubernetesBackend, KubernetesCells
+from lockctl.stores.kubernetes.protocol import Leases
 from lockctl.stores.mysql import address as mysql
 from lockctl.stores.mysql.cell import PRESENT, MysqlBackend, MysqlCells
+from lockctl.stores.nats.address import read_url
+from lockctl.stores.nats.cell import NatsBackend, NatsCells
+from lockctl.stores.nats.protocol import Bucket
 from lockctl.stores.postgresql.address import from_url
 from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.stores.postgresql.wait import OTHERS_PAUSE
@@ -21,20 +35,28 @@ from lockctl.stores.redis.address import Address, Login
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.stores.redlock.nodes import Members
+from lockctl.stores.s3 import address as s3
+from lockctl.stores.s3.cell import S3Backend, S3Cells
+from lockctl.stores.sqlite.cell import SqliteBackend, SqliteCells
 from lockctl.stores.zookeeper.address import PORT, ROOT, Place
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.url import parse_url
 from lockctl.wire.stream import Endpoint
 from tests.simulation.cells import CellServer, ExactBackend, ExactCells, WholeSecondsBackend, WholeSecondsCells
 from tests.simulation.consul import ConsulServer
+from tests.simulation.dynamodb import DynamoServer
 from tests.simulation.etcd import EtcdServer, Member
 from tests.simulation.files import DIRECTORY, Files
+from tests.simulation.kubernetes import KubernetesServer
 from tests.simulation.mysql_server import MysqlServer
+from tests.simulation.nats import NatsServer
+from tests.simulation.objects import AzureServer, GoogleServer, ObjectServer, S3Server
 from tests.simulation.plan import NODES
 from tests.simulation.postgresql_pooler import PooledServer
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import me
 from tests.simulation.redis import RedisServer
+from tests.simulation.sqlite import PATH, TABLE, Database
 from tests.simulation.world import Here
 from tests.simulation.zookeeper import ZooKeeperServer, ensemble_of
 
@@ -46,6 +68,14 @@ if TYPE_CHECKING:
 
 A_DAY = 86400
 MYSQL = mysql.from_url(parse_url("mysql://ops@10.0.0.1/jobs?tls=no"))
+S3 = s3.from_url(parse_url("s3://us:secret@bucket?endpoint=http://server"), S3Backend.parameters)
+AZURE = azblob.from_url(
+    parse_url("azblob://:c2VjcmV0@container?account=us&endpoint=http://server"), AzureBlobBackend.parameters
+)
+GOOGLE = parse_url("gcs://bucket?endpoint=http://server&anonymous=yes")
+DYNAMO = parse_url("dynamodb://us:secret@locks?endpoint=http://server")
+KUBERNETES = parse_url("kubernetes://jobs")
+NATS = read_url(parse_url("nats://server/jobs"))
 
 
 class Store(NamedTuple):
@@ -61,24 +91,37 @@ class Store(NamedTuple):
     place: Callable[[float], float] = lambda ttl: 1.1 * ttl  # the same of a place in the queue
     sessions: Callable[[list[Server]], int] = lambda _: 0  # or leases, that a server has, whatever they are for
     seen: Callable[[list[Server]], set[str]] = lambda _: set()  # owners that others can follow there
+    tick: float = 0.0  # seconds for which its clock may stand still
     messages: int = 30  # until a newcomer, or who is told that the lock is free, has it beside others who come
 
 
 def _document(servers: list[Server], name: str) -> dict[str, Any]:
     server, key = servers[0], f"lock:{name}"
+    data: bytes | None
     if isinstance(server, MysqlServer):
         data = server.cell(key.encode())
+    elif isinstance(server, ObjectServer):
+        data = server.cell(escaped(key))
+    elif isinstance(server, DynamoServer):
+        item = server.items.get(items.item_key(key))
+        data = None if item is None else items.read(item, 0.0, 0.0).data
+    elif isinstance(server, KubernetesServer):
+        found = server.objects.get(leases.object_name(key))
+        data = None if found is None else leases.read(found, 0.0, 0.0).data
+    elif isinstance(server, (NatsServer, Database)):
+        data = server.cell(key)
     else:
         assert isinstance(server, CellServer)
         data = server.cells.get(key, (b"", 0))[0]
         if server.whole_seconds:
             data = data.rpartition(b"\n")[0]
-    found: dict[str, Any] = json_text.parse(data) if data else {"holders": [], "queue": [], "success": None}
-    return found
+    document: dict[str, Any] = json_text.parse(data) if data else {"holders": [], "queue": [], "success": None}
+    return document
 
 
 def _owners_in_cells(servers: list[Server], name: str) -> set[str]:
-    now, content = servers[0].clock.wall(), _document(servers, name)
+    server, content = servers[0], _document(servers, name)
+    now = server.now() if isinstance(server, Database) else server.clock.wall()
     members = (*content["holders"], *content["queue"])
     return {each["owner"] for each in members if each["until"] > now and "ended_at" not in each}
 
@@ -96,7 +139,27 @@ def _cells(backend: type[Any], cells: type[Any], *, whole_seconds: bool, looks: 
         _owners_in_cells,
         _success_in_cells,
         looks,
+        tick=1.0 if whole_seconds else 0.0,
     )
+
+
+def _served(backend: type[Any], server: type[Any], cells: Callable[[], Any], looks: float, tick: float = 1.0) -> Store:
+    """Cells with a driver of the product, which speaks to a server."""
+    return Store(
+        backend,
+        lambda rate: [server(0, rate)],
+        lambda made, *_: made(cells()),
+        _owners_in_cells,
+        _success_in_cells,
+        looks,
+        tick=tick,
+    )
+
+
+def _kubernetes_cells() -> KubernetesCells:
+    found = Leases(KUBERNETES)
+    found._access = Access({"server": "http://server"}, {}, "")
+    return KubernetesCells(found)
 
 
 def _owners_in(server: Server, name: str) -> set[str]:
@@ -407,6 +470,20 @@ STORES = {
         sessions=_sessions_in_mysql,
         seen=_seen_in_mysql,
         messages=44,  # a connection takes fourteen
+    ),
+    "s3": _served(S3Backend, S3Server, lambda: S3Cells(S3), 14.5),
+    "azblob": _served(AzureBlobBackend, AzureServer, lambda: AzureBlobCells(AZURE), 14.5),
+    "gcs": _served(GcsBackend, GoogleServer, lambda: GcsCells(GOOGLE, GcsBackend.parameters), 14.5),
+    "dynamodb": _served(DynamoDbBackend, DynamoServer, lambda: DynamoDbCells(Table(DYNAMO)), 4.0),
+    "kubernetes": _served(KubernetesBackend, KubernetesServer, _kubernetes_cells, 4.0),
+    "nats": _served(NatsBackend, NatsServer, lambda: NatsCells(Bucket(NATS)), 7.0, tick=0.0),
+    "sqlite": Store(
+        SqliteBackend,
+        lambda rate: [Database(rate)],
+        lambda made, *_: made(SqliteCells(PATH, TABLE)),
+        _owners_in_cells,
+        _success_in_cells,
+        1.5,
     ),
     "exact": _cells(ExactBackend, ExactCells, whole_seconds=False, looks=4.0),
     "seconds": _cells(WholeSecondsBackend, WholeSecondsCells, whole_seconds=True, looks=14.5),

@@ -45,6 +45,9 @@ class StreamServer(Server):
         self.links = []
         super().fail(seconds, kept, old)
 
+    def greet(self, link: Link) -> None:
+        """Somebody has connected; most servers say nothing then."""
+
     def serve(self, data: bytes, link: Link) -> bytes:
         """What is answered to bytes that came in a stream; empty: nothing yet."""
         raise NotImplementedError
@@ -170,4 +173,5 @@ def connected(network: Network, host: Host, server: StreamServer, deadline: Dead
         raise BackendUnavailable(f"{where}: connection refused")
     link = Link(network, host, server, where)
     server.links.append(link)
+    server.greet(link)
     return link

@@ -1,0 +1,91 @@
+"""DynamoDB as far as lockctl talks to it: items that are read, and updated or deleted on a condition.
+
+Of its machines each tells its own time, in whole seconds. A read that does not ask for a consistent one may show what
+was there before the last write.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.http import HttpServer
+from tests.simulation.objects import APART
+from tests.simulation.world import Here
+
+if TYPE_CHECKING:
+    from tests.simulation.streams import Link
+
+    Item = dict[str, dict[str, str]]
+
+BEHIND = 1.0  # seconds for which a read may not show a write
+
+
+class DynamoServer(HttpServer):
+    """One table, whose partition key is ``key``."""
+
+    def __init__(self, number: int, rate: float) -> None:
+        super().__init__(number, rate)
+        self.items: dict[str, Item] = {}
+        self._before: dict[str, tuple[Item | None, float]] = {}  # of an item: what was there, and until when
+
+    def memory(self) -> Any:
+        """See ``Server``."""
+        return copy.deepcopy(self.items)
+
+    def remember(self, memory: Any) -> None:
+        """See ``Server``."""
+        self.items, self._before = memory or {}, {}
+
+    def time(self) -> float:
+        """See ``HttpServer``."""
+        return self.clock.wall() - APART * Here.world.chance()
+
+    def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
+        """See ``HttpServer``."""
+        asked, operation = json.loads(body), self.field("x-amz-target").partition(".")[2]
+        key = asked["Key"]["key"]["S"]
+        there = self.items.get(key)
+        if operation == "GetItem":
+            before, until = self._before.get(key, (None, -BEHIND))
+            if not asked.get("ConsistentRead") and Here.world.now < until + BEHIND * Here.world.chance():
+                there = before
+            return self.whole(200, json.dumps({} if there is None else {"Item": there}))
+        names = asked.get("ExpressionAttributeNames", {})
+        values = asked.get("ExpressionAttributeValues", {})
+        if not _is_met(asked.get("ConditionExpression", ""), there or {}, names, values):
+            kind = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+            return self.whole(400, json.dumps({"__type": kind, "message": "The conditional request failed"}))
+        self._before[key] = there, Here.world.now
+        if operation == "DeleteItem":
+            self.items.pop(key, None)
+        else:
+            self.items[key] = _updated(there or {"key": {"S": key}}, asked["UpdateExpression"], values)
+        return self.whole(200, "{}")
+
+
+def _is_met(condition: str, item: Item, names: dict[str, str], values: dict[str, Any]) -> bool:
+    """Whether all parts of a condition are."""
+    for part in filter(None, condition.split(" AND ")):
+        function, _, name = part.removesuffix(")").partition("(")
+        if function in ("attribute_exists", "attribute_not_exists"):
+            met = (names.get(name, name) in item) == (function == "attribute_exists")
+        else:
+            name, _, value = part.partition(" = ")
+            met = item.get(names.get(name, name)) == values[value]
+        if not met:
+            return False
+    return True
+
+
+def _updated(item: Item, change: str, values: dict[str, Any]) -> Item:
+    """An item after ``SET name = :value, ... REMOVE name, ...``."""
+    made = dict(item)
+    sets, _, removes = change.removeprefix("SET ").partition(" REMOVE ")
+    for each in sets.split(", "):
+        name, _, value = each.partition(" = ")
+        made[name] = values[value]
+    for name in filter(None, removes.split(", ")):
+        made.pop(name, None)
+    return made

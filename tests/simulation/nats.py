@@ -1,0 +1,136 @@
+"""A server of NATS with JetStream as far as lockctl talks to it: the last message of each key of a bucket.
+
+A message is passed on to those who subscribe before the stream has it, and also if the stream refuses it.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lockctl.stores.nats.protocol import escaped
+from tests.simulation.streams import StreamServer
+from tests.simulation.world import Here
+
+if TYPE_CHECKING:
+    from tests.simulation.streams import Link
+
+KEYS = "$KV.jobs."
+EXPECTED = b"\r\nNats-Expected-Last-Subject-Sequence: "
+STORING = 0.004  # seconds until the stream has a message, at most
+INFO = b'INFO {"server_id":"S","version":"2.10.0","headers":true,"max_payload":1048576,"jetstream":true}\r\n'
+
+
+class Stored(NamedTuple):
+    """The last message of a subject."""
+
+    number: int
+    headers: bytes
+    payload: bytes
+
+
+class NatsServer(StreamServer):
+    """It has one bucket, ``jobs``."""
+
+    def __init__(self, number: int, rate: float) -> None:
+        super().__init__(number, rate)
+        self.messages: dict[str, Stored] = {}
+        self._number = 0
+        self._come: dict[Link, bytes] = {}
+        self._subscribed: dict[Link, dict[str, str]] = {}  # subject -> number of the subscription
+
+    def memory(self) -> Any:
+        """See ``Server``."""
+        return copy.copy(self.messages), self._number
+
+    def remember(self, memory: Any) -> None:
+        """See ``Server``."""
+        self.messages, self._number = memory or ({}, 0)
+
+    def fail(self, seconds: float, kept: int, old: Any) -> None:
+        """See ``Server``."""
+        self._come, self._subscribed = {}, {}
+        super().fail(seconds, kept, old)
+
+    def cell(self, key: str) -> bytes | None:
+        """What is in a cell."""
+        last = self.messages.get(KEYS + escaped(key))
+        return None if last is None or b"KV-Operation: DEL" in last.headers else last.payload
+
+    def greet(self, link: Link) -> None:
+        """See ``StreamServer``."""
+        link.say(INFO)
+
+    def serve(self, data: bytes, link: Link) -> bytes:
+        """See ``StreamServer``."""
+        come = self._come.pop(link, b"") + data
+        said = b""
+        while b"\r\n" in come:
+            line, _, rest = come.partition(b"\r\n")
+            words = line.decode().split()
+            if words[0] == "HPUB":
+                head, size = int(words[-2]), int(words[-1])
+                if len(rest) < size + 2:
+                    break
+                self._publish(link, words[1], words[2], rest[:head], rest[head:size])
+                rest = rest[size + 2 :]
+            elif words[0] == "SUB":
+                self._subscribed.setdefault(link, {})[words[1]] = words[2]
+            elif words[0] == "PING":
+                said += b"PONG\r\n"
+            come = rest
+        if come:
+            self._come[link] = come
+        return said
+
+    def _publish(self, link: Link, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+        at = Here.world.now
+        if subject.startswith(KEYS):
+            for other, subscribed in self._subscribed.items():
+                if subject in subscribed:
+                    other.say(_message(subject, subscribed[subject], headers, payload))
+            at += STORING * Here.world.chance()
+        Here.world.at(at, self._answer, self.starts, link, subject, reply, headers, payload)
+
+    def _answer(self, starts: int, link: Link, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+        if not self.up or starts != self.starts:
+            return
+        if subject.startswith(KEYS):
+            said = self._store(subject, headers, payload)
+        elif ".MSG.GET." in subject:
+            said = self._last(json.loads(payload)["last_by_subj"])
+        else:
+            moment = datetime.fromtimestamp(self.clock.wall(), timezone.utc)
+            said = {"ts": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "config": {}, "state": {}}
+        link.say(_message(reply, "1", b"", json.dumps(said).encode()))
+
+    def _store(self, subject: str, headers: bytes, payload: bytes) -> dict[str, Any]:
+        last = self.messages.get(subject)
+        _, is_expected, rest = headers.partition(EXPECTED)
+        expected, number = rest.partition(b"\r\n")[0], 0 if last is None else last.number
+        if is_expected and int(expected) != number:
+            return _error(400, 10071, f"wrong last sequence: {number}")
+        self._number += 1
+        self.messages[subject] = Stored(self._number, headers, payload)
+        return {"stream": "KV_jobs", "seq": self._number}
+
+    def _last(self, subject: str) -> dict[str, Any]:
+        last = self.messages.get(subject)
+        if last is None:
+            return _error(404, 10037, "no message found")
+        texts = [base64.b64encode(each).decode() for each in (last.payload, last.headers)]
+        return {"message": {"seq": last.number, "data": texts[0], "hdrs": texts[1]}}
+
+
+def _error(code: int, number: int, text: str) -> dict[str, Any]:
+    return {"error": {"code": code, "err_code": number, "description": text}}
+
+
+def _message(subject: str, number: str, headers: bytes, payload: bytes) -> bytes:
+    if not headers:
+        return f"MSG {subject} {number} {len(payload)}\r\n".encode() + payload + b"\r\n"
+    head = f"HMSG {subject} {number} {len(headers)} {len(headers) + len(payload)}\r\n".encode()
+    return head + headers + payload + b"\r\n"

@@ -1,0 +1,152 @@
+"""Stores of objects behind one name, as far as lockctl talks to them: S3, Azure Blob Storage, Google Cloud Storage.
+
+Each compares what it has of an object with what a request expects, and writes, in one step. Of the many servers behind
+the name each tells its own time, in whole seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qs, unquote
+
+from tests.simulation.http import HttpServer
+from tests.simulation.world import Here
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Host
+    from tests.simulation.streams import Link
+
+APART = 0.9  # seconds between the clocks of the servers behind one name
+UNDER_WAY = 0.02  # seconds that a write of S3 takes, in which another one of the same object may be refused
+CONFLICTING = 0.5  # part of those that are
+
+
+class Object(NamedTuple):
+    """What is there under one name."""
+
+    body: str
+    tag: str  # as a condition names it
+    written: float
+    by: Host
+
+
+class ObjectServer(HttpServer):
+    """All of the servers of one store."""
+
+    def __init__(self, number: int, rate: float) -> None:
+        super().__init__(number, rate)
+        self.objects: dict[str, Object] = {}
+        self.written = 0
+
+    def memory(self) -> Any:
+        """See ``Server``."""
+        return dict(self.objects)
+
+    def remember(self, memory: Any) -> None:
+        """See ``Server``."""
+        self.objects = dict(memory or {})
+
+    def time(self) -> float:
+        """See ``HttpServer``."""
+        return self.clock.wall() - APART * Here.world.chance()
+
+    def cell(self, key: str) -> bytes | None:
+        """The document of a cell."""
+        found = self.objects.get(key)
+        return None if found is None else found.body.rpartition("\n")[0].encode()
+
+    def put(self, name: str, body: str, tag: str, link: Link) -> None:
+        """Have an object."""
+        self.objects[name] = Object(body, tag, Here.world.now, link.host)
+
+    def next_number(self) -> int:
+        """One that was never there."""
+        self.written += 1
+        return self.written
+
+
+class S3Server(ObjectServer):
+    """Its tags are hashes of the contents. Who writes while another one does is refused."""
+
+    def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
+        """See ``HttpServer``."""
+        name = unquote(target.partition("?")[0]).partition("/bucket/")[2]
+        there = self.objects.get(name)
+        if method == "GET":
+            return self._said(404, "NoSuchKey") if there is None else self.whole(200, there.body, f"ETag: {there.tag}")
+        expected = self.field("if-match")
+        if there is None and expected:
+            return self._said(404, "NoSuchKey") if method == "PUT" else self.whole(204, "")
+        if there is not None and (self.field("if-none-match") or expected not in ("", there.tag)):
+            return self._said(412, "PreconditionFailed")
+        if method == "DELETE":
+            self.objects.pop(name, None)
+            return self.whole(204, "")
+        is_under_way = there is not None and there.by is not link.host and Here.world.now < there.written + UNDER_WAY
+        if is_under_way and Here.world.chance() < CONFLICTING:
+            return self._said(409, "ConditionalRequestConflict")
+        tag = f'"{hashlib.md5(body.encode()).hexdigest()}"'
+        self.put(name, body, tag, link)
+        return self.whole(200, "", f"ETag: {tag}")
+
+    def _said(self, status: int, code: str) -> bytes:
+        return self.whole(status, f"<Error><Code>{code}</Code></Error>")
+
+
+class AzureServer(ObjectServer):
+    """Each change of a blob gives it a new tag."""
+
+    def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
+        """See ``HttpServer``."""
+        name = unquote(target.partition("?")[0]).partition("/container/")[2]
+        there = self.objects.get(name)
+        expected = self.field("if-match")
+        if there is None and method != "PUT":
+            return self._said(404, "BlobNotFound")
+        if there is not None and self.field("if-none-match"):
+            return self._said(409, "BlobAlreadyExists")
+        if expected and (there is None or there.tag != expected):
+            return self._said(412, "ConditionNotMet")
+        if method == "GET":
+            assert there is not None
+            return self.whole(200, there.body, f"ETag: {there.tag}")
+        if method == "DELETE":
+            del self.objects[name]
+            return self.whole(202, "")
+        tag = f'"0x{self.next_number():X}"'
+        self.put(name, body, tag, link)
+        return self.whole(201, "", f"ETag: {tag}")
+
+    def _said(self, status: int, code: str) -> bytes:
+        return self.whole(status, "", f"x-ms-error-code: {code}")
+
+
+class GoogleServer(ObjectServer):
+    """Each write of an object gives it a new generation. The documents are multipart."""
+
+    def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
+        """See ``HttpServer``."""
+        path, _, query = target.partition("?")
+        if method == "POST":
+            _, head, content, _ = body.split("--" + self.field("content-type").partition("boundary=")[2].strip())[:4]
+            name = json.loads(head.partition("\r\n\r\n")[2])["name"]
+            body = content.partition("\r\n\r\n")[2].removesuffix("\r\n")
+        else:
+            name = unquote(path.rpartition("/o/")[2])
+        there = self.objects.get(name)
+        expected = parse_qs(query).get("ifGenerationMatch", [""])[0]
+        if there is None and method != "POST":
+            return self.whole(404, f"No such object: bucket/{name}")
+        if expected and expected != (there.tag if there is not None else "0"):
+            return self.whole(412, "")
+        if method == "GET":
+            assert there is not None
+            return self.whole(200, there.body, f"x-goog-generation: {there.tag}")
+        if method == "DELETE":
+            del self.objects[name]
+            return self.whole(204, "")
+        tag = str(self.next_number())
+        self.put(name, body, tag, link)
+        return self.whole(200, json.dumps({"generation": tag}))

@@ -1,0 +1,152 @@
+"""A database of SQLite in a file of one host, and the sockets by which its programs see each other.
+
+Statements are executed by SQLite, in memory; others may go on before each of them.
+"""
+
+from __future__ import annotations
+
+import _socket
+import sqlite3
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.files import call
+from tests.simulation.network import Server
+from tests.simulation.processes import me
+from tests.simulation.system import Descriptor
+from tests.simulation.world import Here
+
+if TYPE_CHECKING:
+    from lockctl.wire.deadline import Deadline
+    from tests.simulation.world import Clock
+
+BOOT = "00000000-0000-0000-0000-000000000001"
+PATH, TABLE, CLOCK = "/locks.db", "lockctl_lock", "clock:"
+SLOWEST_COMMIT = 0.005  # seconds until the log has reached the disk
+
+
+class Database(Server):
+    """It stands for the server, and all of the host's programs see it."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(0, rate)
+        Here.world.files = self
+        self.sqlite = sqlite3.connect(":memory:", isolation_level=None)
+        self.listening: dict[bytes, Socket] = {}
+        self.host: Clock = self.clock  # that of its host, as soon as somebody has asked
+
+    def cell(self, key: str) -> bytes | None:
+        """What is in a cell."""
+        try:
+            rows = self.sqlite.execute(f"SELECT data FROM {TABLE} WHERE key = ?", (key,)).fetchall()
+        except sqlite3.OperationalError:
+            return None  # there is no table yet
+        return rows[0][0] if rows else None
+
+    def now(self) -> float:
+        """The clock of the store."""
+        _, _, epoch = (self.cell(CLOCK) or b"- 0").partition(b" ")
+        return float(epoch) + self.host.boottime()
+
+
+class Connection:
+    """Stands for ``stores.sqlite.protocol.Connection``."""
+
+    def __init__(self, path: str, mode: str, advice: str = "") -> None:
+        call()
+
+    def execute(self, statement: str, deadline: Deadline, *values: Any) -> tuple[list[tuple[Any, ...]], int]:
+        """See the real one."""
+        world = Here.world
+        database: Database = world.files
+        database.host = me().clock
+        call()
+        if statement.startswith("PRAGMA"):
+            return [("wal",)], -1
+        cursor = database.sqlite.execute(statement, values)
+        found = cursor.fetchall(), cursor.rowcount
+        if found[1] > 0:
+            world.block(world.now + SLOWEST_COMMIT * world.chance())
+        return found
+
+    def close(self) -> None:
+        """See the real one."""
+
+
+class Socket(Descriptor):
+    """One of the domain of a host, with an abstract name if it listens, else with a peer."""
+
+    content = None
+
+    def __init__(self, family: int = 0, kind: int = 0) -> None:
+        super().__init__()
+        self._name = b""
+        self._waiting: list[Socket] = []  # ends of connections that are not accepted
+        self._peer: Socket | None = None
+        me().receive(self)
+
+    def bind(self, name: bytes) -> None:
+        """See that of ``_socket``."""
+        call()
+        self._name = name
+
+    def listen(self, most: int) -> None:
+        """See that of ``_socket``."""
+        if self._name in Here.world.files.listening:
+            raise OSError
+        Here.world.files.listening[self._name] = self
+
+    def connect(self, name: bytes) -> None:
+        """See that of ``_socket``."""
+        call()
+        listening: Socket | None = Here.world.files.listening.get(name)
+        if listening is None:
+            raise ConnectionRefusedError
+        other = End()
+        self._peer, other._peer = other, self
+        listening._waiting.append(other)
+
+    def _accept(self) -> tuple[int, object]:
+        if not self._waiting:
+            raise BlockingIOError
+        accepted = self._waiting.pop(0)
+        me().receive(accepted)
+        return accepted.number, None
+
+    def recv(self, size: int, flags: int) -> bytes:
+        """See that of ``_socket``."""
+        if not self.over:
+            raise BlockingIOError
+        return b""
+
+    def close(self) -> None:
+        """See that of ``_socket``."""
+        me().let_go(self)
+
+    def gone(self) -> None:
+        """See ``Descriptor``: those who are connected see it."""
+        listening = Here.world.files.listening
+        if listening.get(self._name) is self:
+            del listening[self._name]
+        for each in (self, *self._waiting):
+            if each._peer is not None:
+                each._peer.over = True
+                each._peer.changed()
+
+
+class End(Socket):
+    """The end of a connection at who listens, which no program has before it is accepted."""
+
+    def __init__(self) -> None:
+        Descriptor.__init__(self)
+        self._name, self._waiting, self._peer = b"", [], None
+
+
+def _socket_of(family: int = 0, kind: int = 0, *, fileno: int = -1) -> Socket:
+    if fileno < 0:
+        return Socket(family, kind)
+    found: Socket = Here.world.descriptors[fileno]
+    return found
+
+
+SOCKET = SimpleNamespace(**{**vars(_socket), "socket": _socket_of})
