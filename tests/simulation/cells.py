@@ -95,6 +95,7 @@ class ExactCells(Cells):
 
     def __init__(self, network: Network, host: Host, server: CellServer) -> None:
         self._to = (network, host, server)
+        self.where = f"exact, as {host.name} names it"
         self._is_told = Here.world.chance() < TOLD
 
     def watch(self, key: str, seen: Seen, deadline: Deadline, since: float | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,18 @@ from tests.simulation import excuses
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lockctl.model import Run
     from tests.simulation.history import History
     from tests.simulation.record import RunRecord
 
 BY_ITSELF = ("exited", "signaled")  # outcomes of a command that nobody stopped
+ENDED_HERE = (*BY_ITSELF, "timed_out")  # those of which the lock was not another's, or wanted by one
 NO_LOSS = (*BY_ITSELF, "timed_out", "revoked")  # those that tell of none
 LATE = 1.0  # seconds until a run that was granted its lock counts its hold, beside a renewal
 SAID = 0.1  # seconds from the end of a command until its guard has told of it
+CLOCKS = 0.01  # by which a span may differ between two clocks
+ENDED = 0.1  # seconds that a run may be remembered for less than it lasted
+NOTICED = 2.0  # seconds more, for what must be done when it has ended
 HOLD_ERROR = 0.1  # seconds that a hold may be shorter, beside what clocks differ by
 
 
@@ -85,13 +91,13 @@ def _undone(history: History) -> Iterator[str]:
     """What a run that came to its end has to do for each of its locks, and did not do."""
     for record in history.records:
         outcome, span, plan = record.outcome, record.span, record.plan
-        if outcome is None or span is None or outcome.kind != "exited" or outcome.not_released or outcome.error:
+        if outcome is None or span is None or outcome.kind not in ENDED_HERE or outcome.not_released or outcome.error:
             continue
         kept_until = record.granted[-1].known + plan.min_hold - HOLD_ERROR
         for name in plan.locks:
             if record.ended < kept_until and name not in record.holds:
                 yield f"hold: {record.name} ends at {record.ended:.3f}, and does not keep {name} until {kept_until:.3f}"
-            noted = name in record.noted or plan.once_per is None or outcome.status != 0
+            noted = name in record.noted or plan.once_per is None or (outcome.kind, outcome.status) != ("exited", 0)
             # who has a lock together with others is in their way when it writes
             alone = plan.mode == EXCLUSIVE or history.plan.slowest <= 0.05
             if not (noted or history.plan.faults) and alone:
@@ -115,6 +121,27 @@ def _unremembered(history: History) -> Iterator[str]:
         )
         if found != wanted:
             yield f"history: that of {name} is {found}, but it was {wanted}"
+        ends = {each.last_grants[name].token: each.ended for each in history.records if name in each.last_grants}
+        ended = [ends.get(each.token or 0, 0.0) for each in runs if each.started]
+        apart = ENDED + 20 * history.plan.slowest
+        if any(after > before + apart for before, after in pairwise(ended)):
+            yield f"history: that of {name} has runs that ended in another order: {ended}"
+        yield from _misremembered(history, [each for each in runs if each.started])
+
+
+def _misremembered(history: History, runs: list[Run]) -> Iterator[str]:
+    """Runs whose times are not what they told themselves."""
+    told = {(each.outcome.token, each.outcome.kind): each.outcome for each in history.records if each.outcome}
+    for run in runs:
+        outcome = told.get((run.token, run.outcome))
+        if outcome is None:
+            continue
+        same = (run.started_at, run.duration, run.waited, run.command)
+        if same != (outcome.started_at, outcome.duration, outcome.waited, outcome.words):
+            yield f"history: a run is remembered as {same}, and was {outcome}"
+        length = (run.ended_at or 0.0) - (run.started_at or 0.0)
+        if not (outcome.duration or 0.0) * (1 - CLOCKS) - ENDED < length < (outcome.duration or 0.0) + NOTICED:
+            yield f"history: a run is remembered for {length:.3f} s, and lasted {outcome.duration}"
 
 
 def _exit_code(status: int) -> int:

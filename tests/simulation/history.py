@@ -24,7 +24,7 @@ from tests.simulation.flock import Flock
 from tests.simulation.jobs import Job
 from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.network import Host, Network
-from tests.simulation.plan import GUARD, HELPER, KEPT, LOCK, OLD, OLDER
+from tests.simulation.plan import ENDS_A_PROGRAM, ENDS_A_WAIT, GUARD, HELPER, KEPT, LOCK, NEAR, OLD, OLDER
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import Process, System
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import Clock
 
 LEAVING = 0.2  # seconds: some runs tell a server that they leave, and do not wait for its answer
-NEAR = 0.05  # seconds: with slower messages a run gives up adding itself to a history
 ASK_TIMEOUT = 10.0  # seconds for a request of an operator
 GUARD_LATENESS = 0.003  # seconds from its fork to its first step
 RECORDED = {name: recorded(store.backend) for name, store in STORES.items()}
@@ -201,12 +200,12 @@ class History:
             url=client,
             host=host.name,
             user="ops",
-            schedule=schedule_of(plan.ttl, None, self.capabilities),
+            schedule=schedule_of(plan.ttl, plan.kill_after, self.capabilities),
             wait=plan.wait,
             splay=0.0,
             first_signal=15,
             leftover="wait" if plan.waits_for_rest else "kill",
-            kill_on_loss=True,
+            kill_on_loss=plan.kills_on_loss,
             contain="no",
             max_runtime=plan.max_runtime,
             correctness=False,
@@ -321,10 +320,13 @@ class History:
         if keeper is None or keeper.dead:
             return
         self.world.tell(keeper.name, f"gets signal {signum}")
-        if record.granted and record.command_status is None and record.outcome is None:
+        if record.granted and record.outcome is None and (record.command_status is None or record.living()):
             record.passed_on = self.world.now
         if record.outcome is None and keeper.signals and not keeper.stopped:
-            record.asked_to_end.append(self.world.now)
+            if signum in ENDS_A_WAIT:
+                record.asked_to_end.append(self.world.now)
+            if signum in ENDS_A_PROGRAM:
+                record.told_to_end.append(self.world.now)
         keeper.take(signum, 0, 1)
 
     def _seen(self, backend: Any) -> LockInfo:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from _signal import SIGKILL, SIGTERM
+from _signal import SIGKILL
 from typing import TYPE_CHECKING
 
+from tests.simulation.plan import ENDS_A_WAIT
 from tests.simulation.processes import Process
 from tests.simulation.system import Pipe
 from tests.simulation.world import INFINITE, Here
@@ -73,8 +74,8 @@ class Job(Process):
             if self._forks and self._lives is not None and not self.dead:
                 self._forks = False
                 Here.world.at(Here.world.now, self._fork)
-        elif signum == SIGTERM and self._lives is not None and self._record.plan.stubborn < INFINITE:
-            Here.world.at(Here.world.now + self._record.plan.stubborn, self.end, int(SIGTERM))
+        elif signum in ENDS_A_WAIT and self._lives is not None and self._record.plan.stubborn < INFINITE:
+            Here.world.at(Here.world.now + self._record.plan.stubborn, self.end, int(signum))
 
     def _fork(self) -> None:
         """Somebody appears whom the signals that are sent just now do not reach; nothing else ends it."""

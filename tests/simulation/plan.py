@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 INFINITE = float("inf")
+ENDS_A_PROGRAM = (15, 2, 3)  # signals, as the manual has it: TERM, INT and QUIT
+ENDS_A_WAIT = (*ENDS_A_PROGRAM, 1)  # and HUP
 LOCK = "nightly"
 KEEPER, GUARD, HELPER = 0, 1, 2  # a helper waits for a file
 REQUEST, ANSWER, BOTH = 0, 1, 2
 KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
+NEAR = 0.05  # seconds: with slower messages a run gives up adding itself to a history
 OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
 NODES = 5  # of a store with several
 JOINED = 0.5  # of a ttl: until one of them that was away has a lock again
@@ -39,6 +42,8 @@ class RunPlan(NamedTuple):
     executable: bool = True
     dying: float = 0.0  # seconds from KILL until it is gone: the kernel waits for a device
     forks: bool = False  # another process of it appears while it is killed
+    kill_after: float | None = None  # seconds from the first signal to KILL, if somebody says so
+    kills_on_loss: bool = True  # at once, without the first signal
 
     @property
     def margin(self) -> float:
@@ -48,7 +53,12 @@ class RunPlan(NamedTuple):
     @property
     def grace(self) -> float:
         """Seconds from the first signal to KILL, as the manual has it."""
-        return min(5.0, self.ttl / 4)
+        return min(5.0, self.ttl / 4) if self.kill_after is None else self.kill_after
+
+    @property
+    def grace_at_loss(self) -> float:
+        """The same when it is known that another may have the lock."""
+        return 0.0 if self.kills_on_loss else self.grace
 
 
 class Fault(NamedTuple):

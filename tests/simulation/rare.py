@@ -34,6 +34,14 @@ def refused_then_silent(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(run,), faults=(down, lost))
 
 
+def refused_for_long(chance: random.Random, plan: Plan) -> Plan:
+    """A server that refuses, for nearly as long as a lease may do without a renewal."""
+    ttl = chance.choice(TTLS)
+    down = Fault("down", 0, chance.uniform(0.5, ttl), ttl * chance.uniform(0.15, 0.5), KEPT)
+    run = RunPlan(0, 0.0, ttl, 30.0, down.at + 1.5 * ttl)
+    return plan._replace(runs=(run,), faults=(down,))
+
+
 def long_lease(chance: random.Random, plan: Plan) -> Plan:
     """A lease so long that clocks of another speed are apart by more than its margin when it ends; then there is silence."""
     ttl = chance.choice((1800.0, 3600.0))
@@ -66,7 +74,7 @@ def worse(chance: random.Random, plan: Plan) -> Plan:
     """A lock that is taken away while its job is being stopped for another reason."""
     ttl = chance.choice((10.0, 20.0))
     at = chance.uniform(0.3, ttl)
-    run = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, INFINITE)
+    run = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, INFINITE, kills_on_loss=chance.random() < 0.7)
     freed = Fault("revoke", 1, at + run.grace * chance.uniform(-0.5, 0.9), 0.0, 1)
     if chance.random() < 0.5:
         return plan._replace(runs=(run._replace(max_runtime=at),), faults=(freed,))
@@ -92,7 +100,7 @@ def signalled_in_line(chance: random.Random, plan: Plan) -> Plan:
     second = first._replace(host=1, start=chance.choice((0.0, 0.5)), wait=90.0, length=1.0)
     third = second._replace(host=0, start=second.start + 0.5)
     at = second.start + chance.choice((12 * slowest, 4.0)) * chance.random()
-    faults = [Fault("signal", 1, at, 15)]
+    faults = [Fault("signal", 1, at, chance.choice((15, 15, 2, 1, 3)))]
     if chance.random() < 0.4:  # and nobody answers it just then
         cut = Fault("cut", 1, max(0.0, at - 2.0 * chance.random()), chance.uniform(2.0, 12.0), BOTH)
         faults.append(cut._replace(more=chance.choice((REQUEST, ANSWER, BOTH))))
@@ -188,6 +196,24 @@ def clock_back(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(first, second), faults=(back, Fault("revoke", 0, 2.0 + chance.random(), 0.0, 1)))
 
 
+def asked_before_it_is_known(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who wants a lock back of which its holder does not know yet that it has it."""
+    run = RunPlan(0, 0.0, 20.0, 60.0, 40.0)
+    cut = Fault("cut", 0, 0.3 * chance.random(), 0.1, ANSWER)
+    down = Fault("down", 0, cut.at + 0.11, chance.uniform(0.1, 3.0), KEPT)
+    asked = Fault("revoke", 1, down.at + down.value + chance.choice((0.2, 1.0)) * chance.random())
+    return plan._replace(fastest=0.005, slowest=0.05, runs=(run,), faults=(cut, down, asked))
+
+
+def freed_in_line(chance: random.Random, plan: Plan) -> Plan:
+    """A lock that is taken away, or asked for, while some wait for it who came one after the other."""
+    ttl = chance.choice((10.0, 20.0))
+    first = RunPlan(0, 0.0, ttl, 90.0, 40.0)
+    runs = [first._replace(host=number % 2, start=3.0 * number, length=1.0) for number in range(1, 4)]
+    asked = Fault("revoke", 0, chance.uniform(9.5, 15.0), chance.choice((0.0, 0.5)), chance.choice((0, 1)))
+    return plan._replace(runs=(first, *runs), faults=(asked,))
+
+
 def next_hold(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who saw a hold, and ends it when it is over, and another one has begun."""
     first = RunPlan(0, 0.0, 10.0, 60.0, 0.2, min_hold=2.0)
@@ -219,5 +245,10 @@ OF_A_HOST = (
     *(stopped_in_turn, worse, taken_back, signalled_in_line, hard_to_kill, not_executable, no_threads),
     *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period, forgotten_while_kept),
 )
-OF_ALL = (*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line)
-OF_STREAMS = (refused_then_silent, refused_then_silent)  # where a server that is down refuses at once
+OF_ALL = (*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line)
+OF_STREAMS = (
+    refused_then_silent,
+    refused_then_silent,
+    refused_for_long,
+    asked_before_it_is_known,
+)  # where a server that is down refuses at once

@@ -25,6 +25,7 @@ class Granted(NamedTuple):
     owner: str
     at: float  # by the clock of the store
     name: str  # of the lock
+    domain: str  # of the token
 
 
 class Hold(NamedTuple):
@@ -60,6 +61,7 @@ class RunRecord:
         self.command_ended = 0.0  # a command that never was ended before all
         self.passed_on: float | None = None  # when its keeper was sent a signal while the job ran or was to start
         self.asked_to_end: list[float] = []  # when its keeper was sent a signal that ends a wait
+        self.told_to_end: list[float] = []  # the same of one that ends programs
         self.lost_at: float | None = None  # when a renewal said first that what was granted last is not its any more
         self.revoked_at: float | None = None  # when a renewal said first that somebody asks for it
         self.silences: list[tuple[float, float]] = []  # when the store failed first, and last, before it answered again
@@ -131,7 +133,8 @@ class Recording:
         record.answered()
         if grant is not None:
             record.lost_at = record.revoked_at = None
-            record.granted.append(Granted(first, sent, world.now, grant.token, claim.owner, grant.at, claim.name))
+            known = world.now, grant.token, claim.owner, grant.at, claim.name, grant.domain
+            record.granted.append(Granted(first, sent, *known))
             record.kept[claim.name] = sent
             world.tell(record.name, f"is granted the lock with token {grant.token}")
         return grant

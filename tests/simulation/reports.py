@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from tests.simulation import excuses
+from tests.simulation.plan import NEAR
 from tests.simulation.waits import NOTICED
 from tests.simulation.world import INFINITE
 
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 CLOCKS = 0.002  # part of a time by which clocks differ
 ERROR = 0.1  # seconds by which a time may be wrong that is told
 SETTLED = 0.3  # seconds after a command in which what outlives it may end by itself
+LINED_UP = 30  # messages until somebody has a place in a queue
 SHOWN = 2.0  # seconds: a look begins so long after a release, or the end of a lease, if that is to be seen
 
 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
-    found = [*_variables(history), *_shown(history), *_hidden(history)]
+    found = [*_variables(history), *_shown(history), *_hidden(history), *_last(history), *_waiting(history)]
     for record in history.records:
         if record.outcome is not None and record.keeper is not None and record.guard is not None:
             found += [f"report: {record.name} {each}" for each in (*_patience(history, record), *_end(history, record))]
@@ -77,10 +79,10 @@ def _end(history: History, record: RunRecord) -> Iterator[str]:
         began = clock.wall_base + clock.rate * span[0]
         if outcome.started_at is None or not -NOTICED < outcome.started_at - began < ERROR:
             yield f"has started its job at {began:.3f}, and says {outcome.started_at}"
-    inside = [at for at in record.asked_to_end if span[0] + ERROR < at < record.command_ended - ERROR]
+    inside = [at for at in record.told_to_end if span[0] + ERROR < at < record.command_ended - ERROR]
     if inside and not outcome.asked_to_end:
         yield f"was told to end at {inside[0]:.3f}, and says nothing of it"
-    if outcome.asked_to_end and not record.asked_to_end:
+    if outcome.asked_to_end and not record.told_to_end:
         yield "says that it was told to end, and nobody did so"
     stopped = [at for at, signum in record.signalled if signum == 15 and at > record.command_ended + ERROR]
     if outcome.kind == "exited" and stopped and not outcome.leftovers and not record.asked_to_end:
@@ -107,6 +109,20 @@ def _variables(history: History) -> Iterator[str]:
         wrong = {each: told.get(each) for each, content in wanted.items() if told.get(each) != content}
         if wrong:
             yield f"told: the command of {record.name} is told {wrong}, and it is {wanted}"
+
+
+def _last(history: History) -> Iterator[str]:
+    """Locks whose last run is shown as another one than it was."""
+    if not {each.kind for each in history.plan.faults} <= {"look"} or history.plan.slowest > NEAR:
+        return
+    if any(each.mode != "exclusive" for each in history.plan.runs):
+        return  # of those beside each other, the one that ended last counts
+    for asked, _, info in history.looks:
+        ended = [each for each in history.records if each.span and each.ended + SHOWN < asked and each.outcome]
+        tokens = [each.last_grants[info.name].token for each in ended if info.name in each.plan.locks]
+        shown = None if info.last_run is None else info.last_run.token
+        if tokens and (shown or 0) < max(tokens):
+            yield f"shown: the last run of {info.name} is shown with token {shown} at {asked:.3f}, and had {max(tokens)}"
 
 
 def _is_usual(history: History) -> bool:
@@ -138,6 +154,20 @@ def _shown(history: History) -> Iterator[str]:
                 yield f"shown: {record.name} is shown with {holder.token}, and has {tokens}"
             if record.given_back.get(holder.owner, INFINITE) + SHOWN < asked and holder.ended_at is None:
                 yield f"shown: {record.name} is shown at {asked:.3f}, and has given its lock back"
+
+
+def _waiting(history: History) -> Iterator[str]:
+    """Locks that are shown with fewer who wait than there are."""
+    if not {each.kind for each in history.plan.faults} <= {"look"}:
+        return
+    for asked, answered, info in history.looks:
+        waiting = []
+        for record in history.records:
+            until = record.granted[0].known if record.granted else record.ended
+            if record.plan.start + SHOWN + LINED_UP * history.plan.slowest < asked and answered < until - SHOWN:
+                waiting.append(record.name)
+        if info.waiters is not None and len(info.waiters) < len(waiting):
+            yield f"hidden: {', '.join(waiting)} wait at {asked:.3f}, and {len(info.waiters)} are shown"
 
 
 def _hidden(history: History) -> Iterator[str]:

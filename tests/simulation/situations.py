@@ -25,6 +25,7 @@ from tests.simulation.plan import (
 )
 
 NAMES = ("hourly", LOCK, "weekly")
+LONGEST_GRACE = 0.28  # part of a ttl that --kill-after may be with every store
 RARE = 0.25  # part of the histories
 LOOKED_AT = 0.03  # of the rest
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
@@ -244,7 +245,10 @@ def _kept_closed(chance: random.Random, plan: Plan) -> Plan:
     first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.1, 2.0))
     first = first._replace(min_hold=first.length + chance.uniform(0.5, 4.0))
     start = chance.choice((0.5, first.min_hold)) * chance.random()
-    runs = (first, first._replace(host=1, start=start, length=1.0, min_hold=0.0))
+    mode = chance.choice(("exclusive", "exclusive", "shared"))
+    if mode in WITHOUT.get(plan.store, ()):
+        mode = "exclusive"
+    runs = (first, first._replace(host=1, start=start, length=1.0, min_hold=0.0, mode=mode))
     faults = []
     if chance.random() < 0.3:  # and the name is to be forgotten meanwhile
         faults = [Fault("forget", 1, chance.uniform(first.length, first.min_hold), chance.choice((0.0, 0.2)))]
@@ -256,7 +260,10 @@ def _out_of_time(chance: random.Random, plan: Plan) -> Plan:
     ttl, longest = chance.choice(TTLS), chance.uniform(0.5, 2.0)
     length = longest + 0.2 * ttl * chance.random()
     run = RunPlan(0, 0.0, ttl, 60.0, length, INFINITE, once_per=60.0, max_runtime=longest)
-    return plan._replace(runs=(run, run._replace(host=1, start=0.3, length=0.2)))
+    other = run._replace(host=1, start=0.3, length=0.2)
+    if chance.random() < 0.3:  # and its lock is to be kept closed for longer
+        run = run._replace(length=chance.choice((length, 3 * ttl)), min_hold=longest + chance.uniform(1.0, ttl))
+    return plan._replace(runs=(run, other))
 
 
 def _lingering(chance: random.Random, plan: Plan) -> Plan:
@@ -270,7 +277,9 @@ def _lingering(chance: random.Random, plan: Plan) -> Plan:
         return plan._replace(runs=(run, other), faults=(stuck,))
     run = RunPlan(0, 0.0, ttl, 60.0, length, chance.choice((0.05, INFINITE)), 5 * ttl, waits_for_rest=True)
     stopped = Fault("pause", 0, at, chance.choice((INFINITE, 3 * ttl)), chance.choice((KEEPER, GUARD)))
-    fault = chance.choice((Fault("cut", 0, at, 6 * ttl, BOTH), stopped, Fault("revoke", 0, at, 0.0), None))
+    fault = chance.choice((Fault("cut", 0, at, 6 * ttl, BOTH), stopped, Fault("revoke", 0, at), SIGNAL, None))
+    if fault is SIGNAL:
+        fault = SIGNAL._replace(at=at)
     if fault is None:
         return plan._replace(runs=(run._replace(max_runtime=at), other))
     return plan._replace(runs=(run, other), faults=(fault,))
@@ -320,6 +329,9 @@ def _removed(chance: random.Random, plan: Plan) -> Plan:
     runs = [holder, waiter]
     if chance.random() < 0.5:  # of one slot, while another one is taken
         runs.insert(1, holder._replace(host=1, start=0.1))
+        if chance.random() < 0.5:  # and given back, and there are two who wait
+            runs[1] = runs[1]._replace(length=chance.uniform(8.0, 30.0))
+            runs.append(waiter._replace(start=chance.uniform(0.2, 3.0), length=20.0))
         runs = [each._replace(mode="slot", slots=2) for each in runs]
     cut = chance.uniform(0.3, 5.0)
     faults = (Fault("cut", 0, cut, 4 * ttl, BOTH), Fault("removed", 0, cut + chance.uniform(7.0, 15.0)))
@@ -393,7 +405,8 @@ def _newcomer(chance: random.Random, plan: Plan) -> Plan:
         start = first.length + slowest * chance.uniform(-16.0, 14.0)
         last = first._replace(start=start, length=6.0)
         waiting = [first._replace(host=1, start=0.5)]  # it may be there, or not
-        slots = [first, first._replace(host=1, length=20.0), *waiting[chance.randrange(2) :], last]
+        others = [last._replace(start=start + 2 * slowest * number) for number in range(chance.choice((1, 1, 3)))]
+        slots = [first, first._replace(host=1, length=20.0), *waiting[chance.randrange(2) :], *others]
         runs = tuple([each._replace(mode="slot", slots=2) for each in slots])
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs)
 
@@ -609,6 +622,9 @@ def _late_in_line(chance: random.Random, plan: Plan) -> Plan:
     first = RunPlan(0, 0.0, 20.0, 60.0, chance.uniform(6.0, 14.0))
     second = first._replace(host=1, start=0.5, wait=chance.choice((2.5, 8.0)) * chance.uniform(0.4, 1.0), length=1.0)
     late = Fault("late", 1, chance.randrange(1, 14), chance.uniform(0.9, 1.3) * second.wait, REQUEST)
+    if chance.random() < 0.4:  # or was granted the lock meanwhile, and has given it back
+        second = second._replace(wait=90.0, length=0.1)
+        late = late._replace(value=first.length - second.start + chance.uniform(0.2, 3.0))
     return plan._replace(runs=(first, second, second._replace(host=0, start=0.2, wait=90.0)), faults=(late,))
 
 
@@ -704,6 +720,8 @@ def _forgotten_as_it_begins(chance: random.Random, plan: Plan) -> Plan:
         later = [first._replace(start=1.5), first._replace(host=1, start=at + 0.3 * chance.random())]
         faults = [Fault("jump", 0, 1.2, -chance.uniform(5.0, 60.0)), Fault("forget", 1, at, 0.2)]
         return plan._replace(runs=(first, *later), faults=tuple(faults))
+    if plan.store != "file" and chance.random() < 0.4:  # and each message takes as long
+        plan = plan._replace(fastest=0.001, slowest=0.05)
     apart = 0.02 if plan.store == "file" else 0.1
     later = [first._replace(host=number % 2, start=at + apart * chance.random(), length=1.0) for number in range(3)]
     faults = [Fault("forget", number, at + apart * chance.random(), 0.2) for number in range(chance.choice((1, 1, 2)))]
@@ -716,6 +734,7 @@ def _run(chance: random.Random, host: int, ttl: float, once_per: float | None, m
     if mode == "shared" and chance.random() < 0.4:
         mode = "exclusive"
     outlived = chance.choice((0.0, 0.0, 0.0, 0.1, 1.0, INFINITE))
+    kill_after = chance.choice((None,) * 8 + (0.0, LONGEST_GRACE * ttl * chance.random()))
     return RunPlan(
         host=host,
         start=chance.choice((0.0, chance.uniform(0, 3), chance.uniform(0, ttl))),
@@ -733,6 +752,8 @@ def _run(chance: random.Random, host: int, ttl: float, once_per: float | None, m
         slots=slots,
         max_runtime=chance.choice((None,) * 7 + (chance.uniform(0, ttl),)),
         waits_for_rest=outlived < INFINITE and chance.random() < 0.2,
+        kill_after=kill_after,
+        kills_on_loss=chance.random() < 0.9,
     )
 
 
@@ -764,13 +785,15 @@ def _fault(chance: random.Random, runs: list[RunPlan], hosts: int, ttl: float) -
     if kind == "wrong":
         return [Fault(kind, host, time, chance.choice((-1, 1)) * 50 * span)]
     if kind == "signal":
-        return [Fault(kind, number, time, 15)]
+        return [Fault(kind, number, time, chance.choice(SIGNALS))]
     if kind == "revoke":
         return [Fault(kind, host, time, chance.choice((0.0, span)), chance.choice((0, 0, 1)))]
     forget = Fault("forget", host, time + ttl, chance.choice((0.0, 0.5, 2.0)))
     return [forget, Fault("jump", 0, max(0.0, time + ttl - 1), -span)] if chance.random() < 0.7 else [forget]
 
 
+SIGNAL = Fault("signal", 0, 0.0, 15)
+SIGNALS = (15, 15, 15, 2, 1, 3, 10)  # TERM, INT, HUP, QUIT, and USR1, which ends nothing here
 KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
 KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")
 KINDS_OF_A_HOST = ("stop", "pause", "signal", "threads", "look", "wrong", "revoke", "other", "forget")

@@ -91,16 +91,22 @@ def _discontinued(history: History) -> Iterator[str]:
                 yield f"continued: {record.name} is told to end at {at:.3f}, and not continued"
 
 
+def longest(record: RunRecord) -> float:
+    """Seconds for which a job may live on when it is known that another may have its lock."""
+    return KILLED + record.plan.dying + record.plan.grace_at_loss * (1 + CLOCKS)
+
+
 def _lost(history: History) -> Iterator[str]:
     """Jobs that lived on although it was known that another may have their lock, and somebody was awake."""
     for record in history.records:
         lost, span = record.lost_at, record.span
-        if lost is None or span is None or span[1] <= lost + KILLED + record.plan.dying:
+        if lost is None or span is None or span[1] <= lost + longest(record):
             continue
         # who is stopped just now may not have read the answer; later, the guard has the order, or the keeper looks
         if _unable(record.keeper, lost, lost + STARTED):
             continue
-        if not (_unable(record.keeper, lost, lost + KILLED) and _unable(record.guard, lost, lost + KILLED)):
+        until = lost + longest(record)
+        if not (_unable(record.keeper, lost, until) and _unable(record.guard, lost, until)):
             yield f"lost: it is known at {lost:.3f}, and the job of {record.name} lives until {span[1]:.3f}"
 
 
@@ -111,7 +117,12 @@ def _too_mild(history: History) -> Iterator[str]:
         if lost is None or outcome is None or record.command_status != SIGKILL or not record.lived:
             continue
         killed = min([at for at, signum in record.signalled if signum == SIGKILL], default=0.0)
-        if killed >= lost and outcome.kind != "lost" and not _unable(record.keeper, lost, killed):
+        if (
+            record.plan.kills_on_loss
+            and killed >= lost
+            and outcome.kind != "lost"
+            and not _unable(record.keeper, lost, killed)
+        ):
             yield f"cause: {record.name} has lost its lock at {lost:.3f}, is killed at {killed:.3f}, and is {outcome.kind}"
 
 

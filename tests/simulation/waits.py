@@ -66,7 +66,7 @@ def _overtaken(history: History) -> Iterator[str]:
     slowest = history.plan.slowest
     alike = len({each.locks for each in history.plan.runs}) == 1
     kernel_held = history.capabilities.kernel_held  # there only those who share it do not pass by who wants it alone
-    if not ((history.capabilities.fair or kernel_held) and alike and _is_quiet(history)) or slowest > 0.1:
+    if not ((history.capabilities.fair or kernel_held) and alike and _is_quiet(history, "revoke")) or slowest > 0.1:
         return
     granted = [record for record in history.records if record.granted]
     for first in granted:
