@@ -23,6 +23,7 @@ from tests.simulation.files import Files
 from tests.simulation.flock import Flock
 from tests.simulation.jobs import Job
 from tests.simulation.mysql_server import MysqlServer
+from tests.simulation.nats import NatsServer
 from tests.simulation.network import Host, Network
 from tests.simulation.plan import ENDS_A_PROGRAM, ENDS_A_WAIT, GUARD, HELPER, KEPT, LOCK, NEAR, OLD, OLDER
 from tests.simulation.postgresql_program import Program
@@ -289,7 +290,7 @@ class History:
         elif kind == "jump":
             world.tell("server", f"its wall clock jumps by {fault.value:.3f} s")
             server.clock.wall_base += fault.value
-        elif isinstance(server, EtcdServer):
+        elif isinstance(server, (EtcdServer, NatsServer)):
             server.depose(self.network.hosts[fault.whom], fault.value)
         elif isinstance(server, ConsulServer):
             server.deregister(self.network.hosts[fault.whom].name)

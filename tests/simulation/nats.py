@@ -1,6 +1,8 @@
 """A server of NATS with JetStream as far as lockctl talks to it: the last message of each key of a bucket.
 
-A message is passed on to those who subscribe before the stream has it, and also if the stream refuses it.
+A message is passed on to those who subscribe before the stream has it, and also if the stream refuses it. After a restart
+another server leads, with a clock of its own. One that has been replaced, and does not know it, shows what it had, and
+does not store anything.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl.stores.nats.protocol import escaped
+from tests.simulation.objects import APART
 from tests.simulation.streams import StreamServer
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
+    from tests.simulation.network import Host
     from tests.simulation.streams import Link
 
 KEYS = "$KV.jobs."
@@ -41,6 +45,8 @@ class NatsServer(StreamServer):
         self._number = 0
         self._come: dict[Link, bytes] = {}
         self._subscribed: dict[Link, dict[str, str]] = {}  # subject -> number of the subscription
+        self._behind = APART * Here.world.chance()  # seconds by which the clock of the leader is
+        self._deposed: dict[Host, tuple[dict[str, Stored], float]] = {}  # what a host is shown, and until when
 
     def memory(self) -> Any:
         """See ``Server``."""
@@ -59,6 +65,20 @@ class NatsServer(StreamServer):
         """What is in a cell."""
         last = self.messages.get(KEYS + escaped(key))
         return None if last is None or b"KV-Operation: DEL" in last.headers else last.payload
+
+    def depose(self, host: Host, seconds: float) -> None:
+        """For so long, *host* talks to a server that leads no more."""
+        Here.world.tell(self.name, f"{host.name} talks to one that leads no more, for {seconds:.3f} s")
+        self._deposed[host] = copy.copy(self.messages), Here.world.now + seconds
+
+    def _shown(self, host: Host) -> dict[str, Stored] | None:
+        """What a replaced leader shows to a host that talks to it."""
+        shown, until = self._deposed.get(host, (None, 0.0))
+        return shown if Here.world.now < until else None
+
+    def _come_back(self, kept: int, old: Any) -> None:
+        super()._come_back(kept, old)
+        self._behind = APART * Here.world.chance()
 
     def greet(self, link: Link) -> None:
         """See ``StreamServer``."""
@@ -98,12 +118,15 @@ class NatsServer(StreamServer):
     def _answer(self, starts: int, link: Link, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         if not self.up or starts != self.starts:
             return
+        shown = self._shown(link.host)
         if subject.startswith(KEYS):
+            if shown is not None:
+                return
             said = self._store(subject, headers, payload)
         elif ".MSG.GET." in subject:
-            said = self._last(json.loads(payload)["last_by_subj"])
+            said = _last(self.messages if shown is None else shown, json.loads(payload)["last_by_subj"])
         else:
-            moment = datetime.fromtimestamp(self.clock.wall(), timezone.utc)
+            moment = datetime.fromtimestamp(self.clock.wall() - self._behind, timezone.utc)
             said = {"ts": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "config": {}, "state": {}}
         link.say(_message(reply, "1", b"", json.dumps(said).encode()))
 
@@ -117,12 +140,13 @@ class NatsServer(StreamServer):
         self.messages[subject] = Stored(self._number, headers, payload)
         return {"stream": "KV_jobs", "seq": self._number}
 
-    def _last(self, subject: str) -> dict[str, Any]:
-        last = self.messages.get(subject)
-        if last is None:
-            return _error(404, 10037, "no message found")
-        texts = [base64.b64encode(each).decode() for each in (last.payload, last.headers)]
-        return {"message": {"seq": last.number, "data": texts[0], "hdrs": texts[1]}}
+
+def _last(messages: dict[str, Stored], subject: str) -> dict[str, Any]:
+    last = messages.get(subject)
+    if last is None:
+        return _error(404, 10037, "no message found")
+    texts = [base64.b64encode(each).decode() for each in (last.payload, last.headers)]
+    return {"message": {"seq": last.number, "data": texts[0], "hdrs": texts[1]}}
 
 
 def _error(code: int, number: int, text: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def drawn(seed: int, store: str) -> Plan:
         situations += [_apart, _apart, _asked_in_turn, _asked_from_afar, _asked_from_afar]
     else:
         situations += [_unanswered, _granted_twice, _kept_late, _late_in_line]
-    if store in ("etcd", "etcd-cluster"):
+    if store in ("etcd", "etcd-cluster", "nats"):
         situations += [_deposed, _deposed]
     if store == "etcd-cluster":
         return _with_a_leader(chance.choice([*situations, _far, _far, _one_at_a_time])(chance, _quiet(seed, store)))
