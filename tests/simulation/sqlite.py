@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 BOOT = "00000000-0000-0000-0000-000000000001"
 PATH, TABLE, CLOCK = "/locks.db", "lockctl_lock", "clock:"
+BUSY = 0.1  # part of the statements that have to wait for others, or for the disk
+LONGEST_BUSY = 0.05  # seconds
 SLOWEST_COMMIT = 0.005  # seconds until the log has reached the disk
 
 
@@ -63,6 +65,8 @@ class Connection:
         call()
         if statement.startswith("PRAGMA"):
             return [("wal",)], -1
+        if world.chance() < BUSY:
+            world.block(world.now + LONGEST_BUSY * world.chance())
         cursor = database.sqlite.execute(statement, values)
         found = cursor.fetchall(), cursor.rowcount
         if found[1] > 0:
