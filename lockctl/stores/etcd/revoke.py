@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def revoke(backend: Client, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend``. What is asked of a holder is attached to its lease: it ends with the grant."""
-    found, counter, forgotten = read_queues(backend, [name], deadline, *tokens.Counter(backend.layout, name).looks)
+    (found,) = read_queues(backend, [name], deadline)
     for current in found[: holders(backend.layout.directory(name), found)]:
         document = documents.read(current.value)
         owner = document["owner"] if document is not None else None
@@ -38,7 +38,9 @@ def revoke(backend: Client, name: str, seen: Holder, wanted: Revocation, deadlin
     else:
         told = backend.layout.revocation(name, current.lease)
         action = layout.put(told, documents.describe_revocation(owner, wanted.by, wanted.reason), current.lease)
-    request = {"compare": [layout.is_created_at(current.key, current.created)], "success": [action]}
+    # who has just got its turn, or is another program, has no token that later ones are above
+    looks = tokens.Counter(backend.layout, name).looks
+    request = {"compare": [layout.is_created_at(current.key, current.created)], "success": [action, *looks]}
     try:
         answer = backend.cluster.call("/v3/kv/txn", request, deadline)
         if answer.get("succeeded") is not True:
@@ -52,5 +54,5 @@ def revoke(backend: Client, name: str, seen: Holder, wanted: Revocation, deadlin
             backend.cluster.call("/v3/lease/revoke", {"ID": str(current.lease)}, deadline)
         except (LeaseGone, BackendUnavailable):
             pass
-    # who was not granted the lock yet, or is another program, has no token that later ones are above
-    return max(token or 0, tokens.last(counter) or tokens.last(forgotten)) + 1
+    _, counter, floor = layout.steps(answer, 1 + len(looks))
+    return max(token or 0, tokens.last(counter) or tokens.last(floor)) + 1

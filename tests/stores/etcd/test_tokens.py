@@ -317,3 +317,18 @@ def test_a_holder_without_a_token_is_shown_with_the_revision_of_its_key(
         assert shown.token == entry["create_revision"]
         next_one = entry["create_revision"] + 1
         assert backend.revoke("nightly", shown, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) == next_one
+
+
+def test_who_takes_the_lock_from_one_without_a_token_is_told_of_one_above_all_that_were_granted(
+    etcd_server: Etcd, backend: EtcdBackend, connect: Open
+) -> None:
+    """It had its turn, and was about to be granted the lock: a resource is advanced to what is told."""
+    other = connect(etcd_server.address)
+    first, second = take(backend, claim()), claim()
+    other.wait(second, timeout=0.3, interrupt=None)  # its place is kept
+    backend.release(first, timeout=LIMIT)
+    shown = holder_of(backend)
+    assert (shown.owner, shown.token) != (first.claim.owner, first.token)
+    told = backend.revoke("nightly", shown, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    assert told == first.token + 1
+    assert take(backend, claim()).token >= told
