@@ -1,4 +1,4 @@
-"""redis-py's ``Lock`` and lockctl under the same key keep each other out, each in a process of its own."""
+"""redis-py's ``Lock``, or redlock-py, and lockctl under the same key keep each other out, each in its own process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faults.backends import PLACES, on_backends
 from tests.jobs import LIMIT, eventually
 
 if TYPE_CHECKING:
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
     Start = Callable[..., subprocess.Popen[str]]
 
-# takes the lock (at once, or when it is free), says so, and holds it until its stdin ends
+# each takes the lock (at once, or when it is free), says so, and holds it until its stdin ends
 REDIS_PY = """
 import sys
 import redis
-host, port, key, wait = sys.argv[1:]
+wait, key, host, port = sys.argv[1:]
 lock = redis.Redis(host, int(port)).lock(key, timeout=60)
 if not lock.acquire(blocking_timeout=float(wait)):
     sys.exit(9)
@@ -33,6 +34,33 @@ print("held", flush=True)
 sys.stdin.read()
 lock.release()
 """
+REDLOCK_PY = """
+import sys
+from redlock import Redlock
+wait, key, *nodes = sys.argv[1:]
+servers = [{"host": host, "port": port} for host, port in zip(nodes[::2], nodes[1::2])]
+manager = Redlock(servers, retry_count=1 + int(5 * float(wait)), retry_delay=0.2)
+lock = manager.lock(key, 60_000)
+if not lock:
+    sys.exit(9)
+print("held", flush=True)
+sys.stdin.read()
+manager.unlock(lock)
+"""
+BOTH = pytest.mark.parametrize("scheme", on_backends("redis", "redlock"))
+
+
+@pytest.fixture
+def scheme() -> str:
+    """The backend of lockctl; the other program is that for it."""
+    return "redis"
+
+
+@pytest.fixture
+def nodes(scheme: str, request: pytest.FixtureRequest) -> list[Redis]:
+    """The server, or the servers of Redlock."""
+    found = request.getfixturevalue(PLACES[scheme].servers)
+    return found if isinstance(found, list) else [found]
 
 
 @pytest.fixture
@@ -42,18 +70,21 @@ def key() -> str:
 
 
 @pytest.fixture
-def options(redis_server: Redis, key: str) -> list[str]:
+def options(scheme: str, nodes: list[Redis], key: str) -> list[str]:
     """What makes lockctl use that key."""
-    return ["-b", f"{redis_server.url}/0?prefix={key.removesuffix('nightly')}"]
+    addresses = ",".join(node.address for node in nodes)
+    return ["-b", f"{scheme}://{addresses}/0?prefix={key.removesuffix('nightly')}"]
 
 
 @pytest.fixture
-def redis_py(redis_server: Redis, key: str) -> Iterator[Start]:
-    """Start a program that locks with redis-py, waiting some seconds."""
+def locker(nodes: list[Redis], key: str) -> Iterator[Start]:
+    """Start a program that locks with redis-py or redlock-py, waiting some seconds."""
+    script = REDIS_PY if len(nodes) == 1 else REDLOCK_PY
+    places = [word for node in nodes for word in (node.host, str(node.port))]
     started: list[subprocess.Popen[str]] = []
 
     def start(wait: float = 0) -> subprocess.Popen[str]:
-        words = [sys.executable, "-c", REDIS_PY, redis_server.host, str(redis_server.port), key, str(wait)]
+        words = [sys.executable, "-c", script, str(wait), key, *places]
         started.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
         return started[-1]
 
@@ -85,22 +116,24 @@ def state(lockctl: Lockctl, options: list[str]) -> dict[str, object]:
     return seen
 
 
-def test_redis_py_is_refused_while_lockctl_holds_and_proceeds_when_it_ends(
-    lockctl: Lockctl, options: list[str], redis_py: Start, key: str
+@BOTH
+def test_another_is_refused_while_lockctl_holds_and_proceeds_when_it_ends(
+    lockctl: Lockctl, options: list[str], locker: Start, key: str
 ) -> None:
     holder = lockctl.start_holding("nightly", *options)
     assert state(lockctl, options)["key"] == key
-    assert let_go(redis_py()) == 9
-    waiting = redis_py(LIMIT)
+    assert let_go(locker()) == 9
+    waiting = locker(LIMIT)
     holder.terminate()
     holder.wait(LIMIT)
     assert holds(waiting)
 
 
-def test_lockctl_is_refused_while_redis_py_holds_and_shows_it_as_foreign(
-    lockctl: Lockctl, options: list[str], redis_py: Start, tmp_path: Path
+@BOTH
+def test_lockctl_is_refused_while_another_holds_and_shows_it_as_foreign(
+    lockctl: Lockctl, options: list[str], locker: Start, tmp_path: Path
 ) -> None:
-    other, mark = redis_py(), tmp_path / "ran"
+    other, mark = locker(), tmp_path / "ran"
     assert holds(other)
     seen = state(lockctl, options)
     assert seen["state"] == "foreign"
@@ -114,13 +147,15 @@ def test_lockctl_is_refused_while_redis_py_holds_and_shows_it_as_foreign(
     assert mark.exists()
 
 
-def test_lockctl_waits_for_redis_py_and_goes_on_when_it_ends(
-    lockctl: Lockctl, options: list[str], redis_py: Start
+@BOTH
+def test_lockctl_waits_for_another_and_goes_on_when_it_ends(
+    lockctl: Lockctl, options: list[str], locker: Start
 ) -> None:
-    other = redis_py()
+    other = locker()
     assert holds(other)
     waiter = lockctl.start("run", "-l", "nightly", "--wait", "forever", *options, "--", "true")
-    eventually(lambda: state(lockctl, options)["waiters"])
+    if "redlock" not in options[1]:  # whose waiters are not listed
+        eventually(lambda: state(lockctl, options)["waiters"])
     assert waiter.poll() is None
     assert let_go(other) == 0
     assert waiter.wait(LIMIT) == 0
@@ -128,17 +163,17 @@ def test_lockctl_waits_for_redis_py_and_goes_on_when_it_ends(
 
 @pytest.mark.parametrize("mode", [["--shared"], ["--slots", "2"]])
 def test_redis_py_is_refused_until_the_last_of_several_has_ended(
-    lockctl: Lockctl, options: list[str], redis_py: Start, redis_server: Redis, key: str, mode: list[str]
+    lockctl: Lockctl, options: list[str], locker: Start, redis_server: Redis, key: str, mode: list[str]
 ) -> None:
     holders = [lockctl.start_holding("nightly", *mode, *options) for _ in range(2)]
     seen = state(lockctl, options)
     assert (seen["state"], len(seen["holders"])) == ("held", 2)  # type: ignore[arg-type]
-    assert let_go(redis_py()) == 9
+    assert let_go(locker()) == 9
     assert redis_server.ask("TYPE", key) == b"zset"
-    waiting = redis_py(LIMIT)
+    waiting = locker(LIMIT)
     holders[0].terminate()
     holders[0].wait(LIMIT)
-    assert let_go(redis_py()) == 9
+    assert let_go(locker()) == 9
     assert waiting.poll() is None
     holders[1].terminate()
     holders[1].wait(LIMIT)
@@ -147,9 +182,9 @@ def test_redis_py_is_refused_until_the_last_of_several_has_ended(
 
 @pytest.mark.parametrize("mode", [["--shared"], ["--slots", "2"]])
 def test_readers_and_slots_wait_for_redis_py(
-    lockctl: Lockctl, options: list[str], redis_py: Start, mode: list[str]
+    lockctl: Lockctl, options: list[str], locker: Start, mode: list[str]
 ) -> None:
-    other = redis_py()
+    other = locker()
     assert holds(other)
     assert lockctl("run", "-l", "nightly", *mode, *options, "--", "true").returncode == 75
     waiter = lockctl.start("run", "-l", "nightly", *mode, "--wait", "forever", *options, "--", "true")
@@ -159,12 +194,13 @@ def test_readers_and_slots_wait_for_redis_py(
     assert waiter.wait(LIMIT) == 0
 
 
-def test_redis_py_is_refused_as_long_as_a_lock_is_held_after_its_job(
-    lockctl: Lockctl, options: list[str], redis_py: Start
+@BOTH
+def test_another_is_refused_as_long_as_a_lock_is_held_after_its_job(
+    lockctl: Lockctl, options: list[str], locker: Start
 ) -> None:
     done = lockctl("run", "-l", "nightly", "--min-hold", "60s", *options, "--", "true")
     assert (done.returncode, done.stderr) == (0, "")
-    assert let_go(redis_py()) == 9
+    assert let_go(locker()) == 9
     assert lockctl("force-release", "nightly", "--yes", *options).returncode == 0
     assert lockctl("run", "-l", "nightly", "--min-hold", "1s", *options, "--", "true").returncode == 0
-    assert holds(redis_py(LIMIT))
+    assert holds(locker(LIMIT))
