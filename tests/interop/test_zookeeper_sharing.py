@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from kazoo.client import KazooClient
 
-from tests.interop.test_zookeeper import KAZOO, CuratorMutex, Run, has_it, let_go, queued
+from tests.interop.test_zookeeper import CuratorMutex, Run, admin, has_it, kazoo, let_go, queued
 from tests.jobs import LIMIT, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import subprocess
+    from collections.abc import Callable
+
+    from kazoo.client import KazooClient
 
     from tests.jobs import Lockctl
     from tests.servers.zookeeper import ZooKeeper
 
+__all__ = ["admin", "kazoo"]  # fixtures
 SLOTS = ("--slots", "3")
 
 
@@ -38,33 +39,6 @@ class Sharing(Run):
 @pytest.fixture
 def layout(lockctl: Lockctl, zookeeper_server: ZooKeeper) -> Callable[[str], Sharing]:
     return lambda name: Sharing(lockctl, zookeeper_server, name)
-
-
-@pytest.fixture
-def kazoo(zookeeper_server: ZooKeeper) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start a process that uses one of kazoo's locks."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(kind: str, path: str, mode: str = "wait") -> subprocess.Popen[str]:
-        words = [sys.executable, "-c", KAZOO, zookeeper_server.address, kind, path, mode]
-        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-        process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=nowhere, text=True)
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate(timeout=LIMIT)
-
-
-@pytest.fixture
-def admin(zookeeper_server: ZooKeeper) -> Iterator[KazooClient]:
-    client = KazooClient(hosts=zookeeper_server.address)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
 
 
 # kazoo
