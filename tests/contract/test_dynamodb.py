@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.errors import ConfigError
-from lockctl.registry import open_backend
 from lockctl.stores.dynamodb.cell import DynamoDbBackend, DynamoDbCells
 from lockctl.stores.dynamodb.protocol import Table
 from lockctl.url import parse_url
@@ -57,23 +55,3 @@ def harness(dynamodb_dynalite: Dynalite) -> Iterator[DynamoDbHarness]:
 
 class TestDynamoDb(BackendContract):
     """Every promise, and what only this backend has."""
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("dynamodb:///x", "names a table"),
-        ("dynamodb://a,b/x", "names a table"),
-        ("dynamodb://lo", "names a table"),
-        ("dynamodb://locks?no=1", "no parameter"),
-        ("dynamodb://locks?key=", "partition key"),
-        ("dynamodb://me@locks", "both or none"),
-        ("dynamodb://me:it@locks?profile=me", "profile contradicts"),
-        ("dynamodb://locks?endpoint=db.example:9000", "endpoint is the URL"),
-        ("dynamodb://locks/%23x", "does not begin with"),
-        (f"dynamodb://locks/{'x' * 301}", "at most"),
-    ],
-)
-def test_a_url_that_cannot_be_is_refused(url: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        open_backend(parse_url(url))

@@ -58,22 +58,6 @@ class TestKubernetes(BackendContract):
     """Every promise, and what only this backend has."""
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("kubernetes:///x", "names a namespace"),
-        ("kubernetes://a,b/x", "names a namespace"),
-        ("kubernetes://a.b/x", "names a namespace"),
-        ("kubernetes://me:it@locks/x", "names a namespace"),
-        ("kubernetes://locks?no=1", "no parameter"),
-        (f"kubernetes://locks/{'x' * 121}", "at most"),
-    ],
-)
-def test_a_url_that_cannot_be_is_refused(url: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        open_backend(parse_url(url))
-
-
 @pytest.mark.parametrize(("file", "said"), [("/nowhere", "No such file"), ("/dev/null", "is not a kubeconfig")])
 def test_a_kubeconfig_that_cannot_be_read_is_named(file: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):

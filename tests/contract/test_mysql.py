@@ -201,14 +201,6 @@ def test_a_user_who_may_not_make_the_table_is_told_what_an_administrator_does(ma
     mariadb_server.command("drop user bare@'%'")
 
 
-@pytest.mark.parametrize(
-    "url", ["mysql://host", "mysql://a,b/db", "mysql://host/db?no=1", f"mysql://h/d?prefix={'x' * 301}"]
-)
-def test_a_url_that_cannot_be_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError):
-        open_backend(parse_url(url))
-
-
 class InBerlin(MariaDb):
     """A server where summer time ends."""
 

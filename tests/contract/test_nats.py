@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.errors import ConfigError
-from lockctl.registry import open_backend
 from lockctl.stores.nats.address import read_url
 from lockctl.stores.nats.cell import NatsBackend, NatsCells
 from lockctl.stores.nats.protocol import Bucket
@@ -56,22 +54,3 @@ def harness(nats_server: Nats) -> Iterator[NatsHarness]:
 
 class TestNats(BackendContract):
     """Every promise, and what only this backend has."""
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("nats://host", "names servers and a bucket"),
-        ("nats:///locks", "names servers and a bucket"),
-        ("nats://host/a.b", "names servers and a bucket"),
-        ("nats://host/locks?no=1", "no parameter"),
-        ("nats://host/locks?tls=no", "tls is yes"),
-        ("nats://me@host/locks", "no password"),
-        ("nats://me:it@host/locks?creds=/x", "contradict"),
-        ("nats://host/locks?creds=/x&nkey=/y", "contradict"),
-        (f"nats://host/locks/{'x' * 301}", "at most"),
-    ],
-)
-def test_a_url_that_cannot_be_is_refused(url: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        open_backend(parse_url(url))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.errors import ConfigError
 from lockctl.registry import open_backend
 from lockctl.stores.s3 import address
 from lockctl.stores.s3.cell import S3Backend, S3Cells
@@ -89,37 +88,8 @@ def harness(s3_server: S3) -> Iterator[S3Harness]:
 class TestS3(BackendContract):
     """Every promise, and what only this backend has."""
 
-    def test_the_token_rises_although_the_object_is_deleted_by_hand(self, harness: S3Harness) -> None:
-        """Within one second of the clock, and whether it was used once or more."""
-        tokens = []
-        for tenures in (1, 3, 1, 2):
-            for _ in range(tenures):
-                client = harness.client()
-                grant = take(client, harness.claim())
-                tokens.append(grant.token)
-                client.release(grant, timeout=LIMIT)
-            harness.peer.delete_object(Bucket=harness.bucket, Key="locks/lock:nightly")
-        assert tokens == sorted(set(tokens))
-
     def test_what_is_forgotten_leaves_no_object(self, harness: S3Harness, backend: Backend) -> None:
         backend.release(take(backend, harness.claim()), timeout=LIMIT)
         assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)
         found = harness.peer.list_objects_v2(Bucket=harness.bucket)["Contents"]
         assert {each["Key"] for each in found} == {"locks/domain:", "locks/floor:"}
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "s3:///locks",
-        "s3://a,b/locks",
-        "s3://me@stocks/locks",
-        "s3://stocks/locks?no=1",
-        "s3://stocks/locks?endpoint=stocks.example",
-        "s3://me:it@stocks/locks?profile=me",
-        f"s3://stocks/{'x' * 401}?endpoint=http://h",
-    ],
-)
-def test_a_url_that_cannot_be_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError):
-        open_backend(parse_url(url))

@@ -180,15 +180,6 @@ def unavailable() -> str:
     raise BackendUnavailable("not now")
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["sqlite://host/x.db", "sqlite:///", "sqlite:///x.db?table=a-b", "sqlite:///x.db?table=", "sqlite:///x.db?no=1"],
-)
-def test_a_url_that_cannot_be_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError):
-        open_backend(parse_url(url))
-
-
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b""])
 def test_a_file_that_is_no_database_is_refused_and_an_empty_one_becomes_one(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file"

@@ -20,38 +20,6 @@ if TYPE_CHECKING:
     from tests.servers.consul import Consul
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("consul://", "one host"),
-        ("consul://a,b", "one host"),
-        ("consul://s3cret@host", "no users"),
-        ("consul://user:s3cret@host", "no users"),
-        ("consul://host/locks", "prefix="),
-        ("consul://host/?prefix=a//b/", "prefix"),
-        ("consul://host/?prefix=../b/", "prefix"),
-        ("consul://host/?prefix=a%0a/", "prefix"),
-        ("consul://host/?wait=5", "no parameter 'wait'"),
-        ("consul://host/?lock_delay=soon", "lock_delay"),
-        ("consul://host/?lock_delay=61s", "at most 60s"),
-        ("consul://host:0", "port"),
-        ("consul://host/?ca=/ca.pem", "use consuls://"),
-        ("consul://host/?insecure=yes", "use consuls://"),
-        ("consuls://host/?insecure=maybe", "yes or no"),
-        ("consuls://host/?key=k.pem", "needs cert"),
-        ("consul://:s3%0dcret@host", "characters that no token has"),
-    ],
-)
-def test_a_url_that_makes_no_sense_is_refused_with_a_reason_and_without_its_secret(
-    opened: Callable[[str], ConsulBackend], url: str, said: str
-) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        opened(url)
-    assert said in str(refusal.value)
-    assert "cret" not in str(refusal.value)
-    assert str(refusal.value).isprintable()
-
-
 def test_what_only_consul_enterprise_has_is_sent_when_it_is_asked_for(harness: ConsulHarness) -> None:
     with pytest.raises(ConfigError, match="Enterprise"):
         harness.client(ns="team").try_acquire(harness.claim(), timeout=LIMIT)

@@ -66,31 +66,6 @@ def open_client(postgres_server: Postgres, schema: str) -> Iterator[Callable[...
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("postgresql:///locks", "needs a host"),
-        (URL + "?key=12x", "no advisory key|cannot read|key needs cert"),
-        (URL + "?key=9223372036854775808", "no advisory key"),
-        (URL + "?key=1,2,3", "no advisory key"),
-        (URL + "?key=1,2147483648", "no advisory key"),
-        (URL + "?scope=statement", "scope is session or transaction"),
-        (URL + "?tls=maybe", "tls is yes or no"),
-        (URL + "?tls=no&ca=/x", "contradicts"),
-        (URL + "?insecure=1", "insecure is yes or no"),
-        (URL + "?sslmode=disable", "no parameter 'sslmode'"),
-        (URL + "?prefix=" + "x" * 1001, "longer than"),
-        (URL + "?prefix=%ff", "not UTF-8"),
-        (URL + "?schema=a%00b", "NUL"),
-        ("postgresql://h:0/db", "port"),
-        ("postgresql://::1/db", "brackets"),
-    ],
-)
-def test_a_url_that_makes_no_sense_is_refused_by_the_name_of_what_is_wrong(url: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        PostgresqlBackend.from_url(parse_url(url))
-
-
-@pytest.mark.parametrize(
     ("text", "parts"),
     [
         ("42", (0, 42, 1)),

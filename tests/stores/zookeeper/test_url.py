@@ -18,38 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# URLs
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("zookeeper:///lockctl", "at least one server"),
-        ("zookeeper://h?prefix=x", "no parameter 'prefix'"),
-        ("zookeeper://h?layout=etcd", "layout is kazoo, curator or curator-rw"),
-        ("zookeeper://h:0", "port"),
-        ("zookeeper://h/a//b", "path of the URL"),
-        ("zookeeper://h/a/../b", "path of the URL"),
-        ("zookeeper://h/./b", "path of the URL"),
-        ("zookeeper://h/zookeeper/quota", "path of the URL"),
-        ("zookeeper://h/a%00b", "NUL"),
-        ("zookeeper://h/a%1bb", "path of the URL"),
-        ("zookeeper://h/a%ffb", "not UTF-8 text"),
-        ("zookeeper://ops@h/", "digest"),
-        ("zookeeper://:s3cret@h/", "digest"),
-        ("zookeeper://a%3ab:s3cret@h/", "digest"),
-        ("zookeeper://h?ca=/etc/ca.pem", "zookeepers://"),
-        ("zookeepers://h?insecure=maybe", "insecure"),
-        ("zookeepers://h?key=/k", "cert"),
-    ],
-)
-def test_a_url_with_a_mistake_is_refused_without_its_secret(url: str, said: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        ZooKeeperBackend.from_url(parse_url(url))
-    assert said in str(refusal.value)
-    assert "s3cret" not in str(refusal.value)
-
-
 def test_the_password_is_shown_nowhere() -> None:
     made = ZooKeeperBackend.from_url(parse_url("zookeeper://ops:s3cret@h1,[::1]:99/locks"))
     assert "s3cret" not in repr(made._place)
