@@ -1,85 +1,31 @@
-"""Requests to Google Cloud Storage, and what is said to answers that are no good."""
+"""Requests to Google Cloud Storage: what its servers do beyond what all stores of objects do."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable
 from lockctl.locks.objects import AT_ONCE
-from lockctl.registry import open_backend
-from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim, take
 from tests.contract.remembering import a_run
 from tests.servers import web
-from tests.servers.http_proxy import HttpProxy, without_conditions
+from tests.stores.test_refusals import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lockctl.backend import Backend
-    from tests.jobs import Lockctl
     from tests.servers.gcs import Gcs
-    from tests.servers.http_proxy import Answer, Request
+    from tests.servers.http_proxy import Answer, HttpProxy, Request
 
 
 @pytest.fixture
-def between(gcs_server: Gcs) -> Iterator[HttpProxy]:
-    with HttpProxy(gcs_server.address) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def word() -> str:
-    """A path that nobody else uses."""
-    return f"requests-{os.urandom(6).hex()}"
-
-
-@pytest.fixture
-def connect(between: HttpProxy, word: str) -> Iterator[Callable[[], Backend]]:
-    """A call that makes a client behind the proxy."""
-    with contextlib.ExitStack() as ends:
-
-        def new() -> Backend:
-            made = open_backend(parse_url(f"gcs://locks/{word}?anonymous=yes&endpoint={between.url}"))
-            ends.callback(made.close)
-            return made
-
-        yield new
-
-
-def refusal(status: int, message: str) -> Callable[[Request], Answer]:
-    """Every request is answered so."""
-    body = json.dumps({"error": {"code": status, "message": message}})
-    date = [("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()))]
-    return lambda _: (status, date, body.encode())
-
-
-@pytest.mark.parametrize("status", [503, 500, 408])
-def test_a_server_that_is_out_of_order_says_nothing_about_the_lock(
-    status: int, between: HttpProxy, connect: Callable[[], Backend]
-) -> None:
-    client = connect()
-    grant = take(client, claim())
-    between.look = refusal(status, "\x1b[31m Backend Error")
-    asked = len(between.seen)
-    for step in (
-        lambda: client.renew(grant, timeout=LIMIT),
-        lambda: client.try_acquire(claim("other"), timeout=LIMIT),
-        lambda: client.inspect("nightly", timeout=LIMIT),
-    ):
-        with pytest.raises(BackendUnavailable, match=rf"Backend Error \({status}\)") as told:
-            step()
-        assert str(told.value).isprintable()
-    assert len(between.seen) == asked + 3, "nothing is tried again: that is for the caller, who has a deadline"
-    between.look = lambda _: None
-    assert client.renew(grant, timeout=LIMIT).token == grant.token
+def store() -> str:
+    return "gcs"
 
 
 def test_a_write_that_is_refused_as_too_often_is_tried_again_and_no_lock_is_lost(
@@ -88,7 +34,7 @@ def test_a_write_that_is_refused_as_too_often_is_tried_again_and_no_lock_is_lost
     """Google writes one object about once a second."""
     client = connect()
     grant = take(client, claim())
-    refuse = refusal(429, "exceeded the rate limit for object mutation operations")
+    refuse = refusal("gcs", 429, "exceeded the rate limit for object mutation operations")
     refused: list[Request] = []
 
     def once(request: Request) -> Answer | None:
@@ -112,12 +58,6 @@ def test_a_write_that_is_refused_as_too_often_is_tried_again_and_no_lock_is_lost
     assert client.renew(grant, timeout=LIMIT).token == grant.token
 
 
-def test_a_server_that_ignores_conditions_keeps_no_lock(between: HttpProxy, connect: Callable[[], Backend]) -> None:
-    between.look = without_conditions
-    with pytest.raises(ConfigError, match="ignores the conditions of writes"):
-        connect().try_acquire(claim(), timeout=LIMIT)
-
-
 def test_what_is_forgotten_leaves_no_object_where_deletions_compare(
     between: HttpProxy, connect: Callable[[], Backend], gcs_server: Gcs, word: str
 ) -> None:
@@ -128,7 +68,7 @@ def test_what_is_forgotten_leaves_no_object_where_deletions_compare(
             return None
         path, _, wanted = request.path.partition("?ifGenerationMatch=")
         found = json.loads(web.request(gcs_server.address, "GET", path)[1])
-        return None if found["generation"] == wanted else refusal(412, "conditionNotMet")(request)
+        return None if found["generation"] == wanted else refusal("gcs", 412, "conditionNotMet")(request)
 
     between.look = compare
     client = connect()
@@ -169,56 +109,12 @@ def test_objects_are_not_kept_by_caches(connect: Callable[[], Backend], gcs_serv
     assert json.loads(web.request(gcs_server.address, "GET", path)[1])["cacheControl"] == "no-store"
 
 
-@pytest.mark.parametrize(
-    ("status", "message", "told"),
-    [
-        (404, "The specified bucket does not exist.", "there is no gcs://locks"),
-        (
-            403,
-            "me@x does not have storage.objects.get access",
-            "needed are storage.objects.get, .create, .delete and .list, for requests-",
-        ),
-        (401, "Anonymous caller does not have storage.objects.get access", "the credentials are not, or no longer,"),
-        (400, "\x1b[31mInvalid", r"Invalid \(400\)"),
-        (200, "no object of Google's", "the answer has no generation"),
-    ],
-)
-def test_a_refusal_says_what_a_person_must_change(
-    status: int, message: str, told: str, between: HttpProxy, connect: Callable[[], Backend]
-) -> None:
-    between.look = refusal(status, message)
-    with pytest.raises(ConfigError, match=told) as refused:
-        connect().inspect("nightly", timeout=LIMIT)
-    assert str(refused.value).isprintable()
-
-
 def test_an_object_that_is_not_there_is_not_taken_for_its_bucket(
     between: HttpProxy, connect: Callable[[], Backend]
 ) -> None:
     """Google names both in its answer."""
-    between.look = refusal(404, "No such object: the-bucket/locks/lock:nightly")
+    between.look = refusal("gcs", 404, "No such object: the-bucket/locks/lock:nightly")
     assert connect().last_success("nightly", timeout=LIMIT) is None
-
-
-def test_a_holder_asks_as_often_as_its_cost_says(between: HttpProxy, connect: Callable[[], Backend]) -> None:
-    client = connect()
-    grant = take(client, claim())
-    asked = len(between.seen)
-    client.renew(grant, timeout=LIMIT)
-    assert [method for method, _ in between.seen[asked:]] == ["GET", "POST"]
-    cost = client.capabilities.holder_cost
-    assert cost is not None
-    renewals = 3600 / 5  # an hour of a lease of 30 s
-    assert cost.requests == 2 * renewals
-    assert cost.dollars == pytest.approx(renewals * (0.005 + 0.0004) / 1000, rel=0.02)
-
-
-def test_the_library_is_not_loaded_for_who_has_no_name(lockctl: Lockctl) -> None:
-    url = "gcs://locks/x?anonymous=yes&endpoint=http://127.0.0.1:1"
-    done = lockctl("run", "-b", url, "--", "true", env={"PYTHONPROFILEIMPORTTIME": "1"})
-    assert done.returncode == 69
-    assert "lockctl.stores.gcs" in done.stderr
-    assert "google" not in done.stderr
 
 
 def test_a_run_is_remembered_once_though_the_answer_was_lost(

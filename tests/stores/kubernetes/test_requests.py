@@ -20,10 +20,9 @@ from lockctl.stores.kubernetes.cell import KubernetesCells
 from lockctl.stores.kubernetes.protocol import Leases
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
-from tests.contract.harness import LIMIT, assert_in_doubt, claim, refused, take
+from tests.contract.harness import LIMIT, claim, refused, take
 from tests.jobs import eventually
 from tests.promises.rights import check_everything
-from tests.servers.http_proxy import HttpProxy
 from tests.servers.kubernetes import NAMESPACE, Kubernetes
 from tests.stores.test_least_rights import recipe
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
-    from tests.servers.http_proxy import Answer, Request
 
     Open = Callable[[str], Any]
 
@@ -162,49 +160,6 @@ def test_a_service_account_whose_token_is_exchanged_is_let_in(
         backend.renew(grant, timeout=LIMIT)
     (tmp_path / "token").write_text("next\n")
     backend.renew(grant, timeout=LIMIT)
-
-
-def test_a_server_that_has_too_much_to_do_is_an_outage(kubernetes_server: Kubernetes, opened: Open) -> None:
-    busy: list[int] = []
-
-    def look(_: Request) -> Answer | None:
-        body = json.dumps({"kind": "Status", "reason": "TooManyRequests"}).encode()
-        return (busy[0], [], body) if busy else None
-
-    with HttpProxy(kubernetes_server.address, look) as proxy:
-        backend = opened(kubernetes_server.behind(proxy.address, os.urandom(6).hex()))
-        grant = take(backend, claim())
-        for status in (429, 500, 503):
-            busy[:] = [status]
-            with pytest.raises(BackendUnavailable, match=str(status)):
-                backend.renew(grant, timeout=LIMIT)
-        busy.clear()
-        backend.renew(grant, timeout=LIMIT)
-
-
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (404, b'{"message": "no route matched"}'),
-        (404, b"{}"),
-        (409, b'{"error": {"code": 409}}'),
-        (200, b"{}"),
-        (200, b'{"status": "ok", "metadata": 3, "items": [1]}'),
-        (200, b'{"kind": "Lease", "metadata": {"name": "another", "resourceVersion": "1"}}'),
-        (200, b'{"kind": "LeaseList", "items": [{"metadata": {"name": "a"}}]}'),
-    ],
-)
-def test_what_stands_before_an_api_server_says_nothing_about_a_lock(
-    kubernetes_server: Kubernetes, opened: Open, status: int, body: bytes
-) -> None:
-    strange: list[Answer] = []
-    with HttpProxy(kubernetes_server.address, lambda _: strange[0] if strange else None) as proxy:
-        backend = opened(kubernetes_server.behind(proxy.address, os.urandom(6).hex()))
-        grant = take(backend, claim())
-        strange.append((status, [("Date", "Thu, 26 Nov 2026 00:00:00 GMT")], body))
-        assert_in_doubt(backend, grant, "API server")
-        strange.clear()
-        assert backend.renew(grant, timeout=LIMIT).token == grant.token
 
 
 def test_a_namespace_that_is_not_there_is_named(kubernetes_server: Kubernetes, opened: Open) -> None:

@@ -1,11 +1,9 @@
-"""Requests to S3: how they are signed and dated, and what is said to answers that are no good."""
+"""Requests to S3: how they are signed, who we are, and what is lost on the way."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 import botocore.auth
@@ -13,52 +11,32 @@ import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.registry import open_backend
-from lockctl.url import parse_url
 from lockctl.wire.aws import Keys, signed
 from lockctl.wire.http import quoted
 from tests.contract.harness import LIMIT, claim, take
-from tests.servers.http_proxy import HttpProxy, without_conditions
+from tests.servers.http_proxy import without_conditions
+from tests.stores.test_refusals import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lockctl.backend import Backend
-    from tests.jobs import Lockctl
-    from tests.servers.http_proxy import Answer, Request
-    from tests.servers.moto import S3
+    from tests.servers.http_proxy import Answer, HttpProxy, Request
 
 SECRET = "wJalrXUtnFEMI0K7MDENG/bPxRfiCYEXAMPLEKEY"
 NOON = 1_790_000_000
 
 
 @pytest.fixture
-def between(s3_server: S3) -> Iterator[HttpProxy]:
-    with HttpProxy(s3_server.address) as proxy:
-        yield proxy
+def store() -> str:
+    return "s3"
 
 
 @pytest.fixture
-def connect(between: HttpProxy) -> Iterator[Callable[..., Backend]]:
-    """A call that makes a client behind the proxy, of a place that nobody else uses."""
-    word = f"requests-{os.urandom(6).hex()}"
-    with contextlib.ExitStack() as ends:
-
-        def new(login: str = "test:s3cret@") -> Backend:
-            made = open_backend(parse_url(f"s3://{login}locks/{word}?endpoint={between.url}"))
-            ends.callback(made.close)
-            return made
-
-        yield new
-
-
-def refusal(status: int, code: str) -> Callable[[Request], Answer]:
-    """Every request is answered so."""
-    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>\x1b[31m no</Message></Error>"
-    date = [("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()))]
-    return lambda _: (status, date, body.encode())
+def connect(between: HttpProxy, word: str, opened: Callable[[str], Backend]) -> Callable[..., Backend]:
+    """A call that makes a client behind the proxy."""
+    return lambda login="test:s3cret@": opened(f"s3://{login}locks/{word}?endpoint={between.url}")
 
 
 @pytest.mark.parametrize(
@@ -92,26 +70,6 @@ def test_a_signature_is_that_of_botocore(
     assert SECRET not in repr(Keys("AKIA", SECRET, session)) + str(ours)
 
 
-@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (429, "TooManyRequests"), (500, "InternalError")])
-def test_a_server_that_is_busy_says_nothing_about_the_lock(
-    status: int, code: str, between: HttpProxy, connect: Callable[..., Backend]
-) -> None:
-    client = connect()
-    grant = take(client, claim())
-    between.look = refusal(status, code)
-    asked = len(between.seen)
-    for step in (
-        lambda: client.renew(grant, timeout=LIMIT),
-        lambda: client.try_acquire(claim("other"), timeout=LIMIT),
-        lambda: client.inspect("nightly", timeout=LIMIT),
-    ):
-        with pytest.raises(BackendUnavailable, match=rf"{code} \({status}\)"):
-            step()
-    assert len(between.seen) == asked + 3, "nothing is tried again: that is for the caller, who has a deadline"
-    between.look = lambda _: None
-    assert client.renew(grant, timeout=LIMIT).token == grant.token
-
-
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"])
 def test_credentials_that_end_leave_the_lock_in_doubt_and_are_looked_for_anew(
     code: str, between: HttpProxy, connect: Callable[..., Backend], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
@@ -126,7 +84,7 @@ def test_credentials_that_end_leave_the_lock_in_doubt_and_are_looked_for_anew(
     file.write_text(f"[default]\naws_access_key_id = AKIAFIRST\naws_secret_access_key = {SECRET}\n")
     client = connect("")
     grant = take(client, claim())
-    refuse = refusal(403, code)
+    refuse = refusal("s3", 403, code)
     between.look = lambda request: refuse(request) if "AKIAFIRST" in request.headers["authorization"] else None
     with pytest.raises(BackendUnavailable, match="not, or no longer, valid") as told:
         client.renew(grant, timeout=LIMIT)
@@ -147,34 +105,6 @@ def test_without_credentials_a_person_is_told(connect: Callable[..., Backend], m
         connect("").inspect("nightly", timeout=LIMIT)
 
 
-@pytest.mark.parametrize("ahead", [6 * 3600.0, -6 * 3600.0])
-def test_a_request_is_dated_by_the_clock_of_the_server(
-    ahead: float, between: HttpProxy, connect: Callable[..., Backend], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Amazon refuses requests that were made 15 minutes ago or ahead."""
-    refuse = refusal(403, "RequestTimeTooSkewed")
-
-    def look(request: Request) -> Answer | None:
-        stamp = dt.datetime.strptime(request.headers["x-amz-date"] + "+0000", "%Y%m%dT%H%M%SZ%z")
-        return refuse(request) if abs(stamp.timestamp() - real()) > 900 else None
-
-    real = time.time
-    between.look = look
-    monkeypatch.setattr(clock, "wall", lambda: real() + ahead)
-    client = connect()
-    grant = take(client, claim())
-    assert abs(grant.at - real()) < 5
-    asked = len(between.seen)
-    client.renew(grant, timeout=LIMIT)
-    assert len(between.seen) == asked + 2, "what was learned is kept"
-
-
-def test_a_server_that_ignores_conditions_keeps_no_lock(between: HttpProxy, connect: Callable[..., Backend]) -> None:
-    between.look = without_conditions
-    with pytest.raises(ConfigError, match="ignores the conditions of writes"):
-        connect().try_acquire(claim(), timeout=LIMIT)
-
-
 def test_a_server_that_does_not_compare_before_it_deletes_keeps_locks_and_forgets_names(
     between: HttpProxy, connect: Callable[..., Backend]
 ) -> None:
@@ -186,49 +116,6 @@ def test_a_server_that_does_not_compare_before_it_deletes_keeps_locks_and_forget
     assert client.last_success("nightly", timeout=LIMIT) is None
     again = connect()
     assert take(again, claim()).token > 0
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "told"),
-    [
-        (404, "NoSuchBucket", "there is no s3://locks"),
-        (403, "AccessDenied", "needed are s3:GetObject, s3:PutObject and s3:DeleteObject for requests-"),
-        (501, "NotImplemented", "does not know conditional writes"),
-        (400, "AuthorizationHeaderMalformed", "the bucket is elsewhere"),
-        (301, "PermanentRedirect", "the bucket is elsewhere"),
-        (400, "\x1b[31mBad", "are region= and endpoint= right"),
-    ],
-)
-def test_a_refusal_says_what_a_person_must_change(
-    status: int, code: str, told: str, between: HttpProxy, connect: Callable[..., Backend]
-) -> None:
-    between.look = refusal(status, code)
-    with pytest.raises(ConfigError, match=told) as refused:
-        connect().inspect("nightly", timeout=LIMIT)
-    assert str(refused.value).isprintable()
-
-
-def test_a_holder_and_a_waiter_ask_as_often_as_their_cost_says(
-    between: HttpProxy, connect: Callable[..., Backend]
-) -> None:
-    client = connect()
-    grant = take(client, claim())
-    asked = len(between.seen)
-    client.renew(grant, timeout=LIMIT)
-    assert [method for method, _ in between.seen[asked:]] == ["GET", "PUT"]
-    cost = client.capabilities.holder_cost
-    assert cost is not None
-    renewals = 3600 / 5  # an hour of a lease of 30 s
-    assert cost.requests == 2 * renewals
-    assert cost.dollars == pytest.approx(renewals * (0.005 + 0.0004) / 1000, rel=0.02)
-
-
-def test_the_library_is_not_loaded_for_keys_in_the_url(lockctl: Lockctl) -> None:
-    url = "s3://test:s3cret@locks/x?endpoint=http://127.0.0.1:1"
-    done = lockctl("run", "-b", url, "--", "true", env={"PYTHONPROFILEIMPORTTIME": "1"})
-    assert done.returncode == 69
-    assert "lockctl.stores.s3" in done.stderr
-    assert "botocore" not in done.stderr
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3, 4])
