@@ -11,7 +11,7 @@ from lockctl.locks.lock_cells import LOCK
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
-from tests.contract.harness import LIMIT, Harness
+from tests.contract.harness import LIMIT, Harness, ProxiedHarness
 from tests.servers.http_proxy import HttpProxy
 from tests.servers.proxy import Proxy
 
@@ -60,82 +60,24 @@ class CellHarness(Harness):
             self.put(name, None)
 
 
-class DatedHarness(CellHarness):
-    """A path with a clock of its own, which is that of a proxy; each client has another proxy before that."""
-
-    freed_after = 4.0  # whole seconds, and what clocks may differ
-    hold_slack = 3.0
-    own_cost = 0.03  # of two proxies, one of which reads each request
-
-    def __init__(self, server: Any) -> None:
-        self.server = server
-        self.path = f"t{os.urandom(6).hex()}"
-        self.clock = HttpProxy(server.address)
-        self.clock.__enter__()
-        self.clients: list[tuple[Backend, Proxy]] = []
-        self.own = self.driver(parse_url(self.url(self.clock.address)))
-
-    @abstractmethod
-    def url(self, at: str, prefix: str = "locks") -> str:
-        """The URL of the locks of *prefix*, with a proxy at *at*."""
-
-    @abstractmethod
-    def driver(self, url: Url) -> Cells:
-        """A driver of a place."""
-
-    def client(self, prefix: str = "locks") -> Backend:
-        proxy = Proxy(self.clock.address)
-        made = open_backend(parse_url(self.url(proxy.address, prefix)))
-        self.clients.append((made, proxy))
-        return made
-
-    def neighbour(self) -> Backend:
-        return self.client("others")
-
-    def cells(self) -> Cells:
-        return self.own
-
-    def pass_time(self, seconds: float) -> None:
-        self.clock.ahead += seconds
-
-    def expire(self, grant: object) -> None:
-        self.pass_time(self.freed_after)
-
-    def sever(self, client: Backend) -> None:
-        self.proxy(client).mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        self.proxy(client).mode = "pass"
-
-    def proxy(self, client: Backend) -> Proxy:
-        """What stands between a client and the server."""
-        return next(proxy for each, proxy in self.clients if each is client)
-
-    def close(self) -> None:
-        self.own.close()
-        for client, proxy in self.clients:
-            client.close()
-            proxy.close()
-        self.clock.__exit__()
-
-
-class ServedHarness(CellHarness):
-    """The locks of one prefix on a server, each client behind a proxy of its own."""
+class ProxiedCells(ProxiedHarness, CellHarness):
+    """A store whose clients each stand behind a proxy of their own, with a driver that no proxy harms."""
 
     server: Any
-    prefix: str
-    own: Cells  # a driver that no proxy harms
-    clients: list[tuple[Backend, Proxy]]
+    own: Cells
+    prefix = "locks"
 
     @abstractmethod
     def place(self, address: str, prefix: str) -> str:
         """The URL of the locks of *prefix*, with a proxy at *address*."""
 
+    def target(self) -> Any:
+        """What the proxies stand before."""
+        return self.server
+
     def client(self, prefix: str = "") -> Backend:
-        proxy = Proxy(self.server)
-        made = open_backend(parse_url(self.place(proxy.address, prefix or self.prefix)))
-        self.clients.append((made, proxy))
-        return made
+        proxy = Proxy(self.target())
+        return self.keep(open_backend(parse_url(self.place(proxy.address, prefix or self.prefix))), proxy)
 
     def neighbour(self) -> Backend:
         return self.client(f"another-{self.prefix}")
@@ -143,21 +85,52 @@ class ServedHarness(CellHarness):
     def cells(self) -> Cells:
         return self.own
 
-    def key(self, name: str) -> str:
-        return f"{LOCK}{self.prefix}{name}"
-
-    def sever(self, client: Backend) -> None:
-        self.proxy(client).mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        self.proxy(client).mode = "pass"
-
-    def proxy(self, client: Backend) -> Proxy:
-        """What stands between a client and the server."""
-        return next(proxy for each, proxy in self.clients if each is client)
-
     def close(self) -> None:
         self.own.close()
-        for client, proxy in self.clients:
-            client.close()
-            proxy.close()
+        super().close()
+
+
+class DatedHarness(ProxiedCells):
+    """A path with a clock of its own, which is that of a proxy; each client has another proxy before that."""
+
+    freed_after = 4.0  # whole seconds, and what clocks may differ
+    hold_slack = 3.0
+    own_cost = 0.03  # of two proxies, one of which reads each request
+
+    def __init__(self, server: Any) -> None:
+        super().__init__()
+        self.server = server
+        self.path = f"t{os.urandom(6).hex()}"
+        self.clock = HttpProxy(server.address)
+        self.clock.__enter__()
+        self.own = self.driver(parse_url(self.place(self.clock.address, self.prefix)))
+
+    @abstractmethod
+    def driver(self, url: Url) -> Cells:
+        """A driver of a place."""
+
+    def target(self) -> str:
+        return self.clock.address
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.ahead += seconds
+
+    def expire(self, grant: object) -> None:
+        self.pass_time(self.freed_after)
+
+    def close(self) -> None:
+        super().close()
+        self.clock.__exit__()
+
+
+class ServedHarness(ProxiedCells):
+    """The locks of one prefix on a server."""
+
+    def __init__(self, server: Any, own: Cells) -> None:
+        super().__init__()
+        self.server = server
+        self.own = own
+        self.prefix = f"contract-{os.urandom(6).hex()}/"
+
+    def key(self, name: str) -> str:
+        return f"{LOCK}{self.prefix}{name}"

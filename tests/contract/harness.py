@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from lockctl.model import Capabilities, Grant
+    from tests.servers.proxy import Proxy
+
+    AnyBackend = TypeVar("AnyBackend", bound=Backend)
 
 LIMIT = 10.0  # seconds for one request
 LONG = 30.0  # seconds
@@ -113,6 +116,43 @@ class Harness(ABC):
     def short(self, **changes: Any) -> Claim:
         """The same with the shortest lease, for tests that wait for its end."""
         return self.claim(ttl=self.ttl, **changes)
+
+
+class ProxiedHarness(Harness):
+    """A store whose clients each stand behind proxies of their own."""
+
+    cut = "blackhole"  # what a proxy does while its client is cut off
+
+    def __init__(self) -> None:
+        self.clients: list[tuple[Backend, tuple[Proxy, ...]]] = []
+
+    def keep(self, client: AnyBackend, *proxies: Proxy) -> AnyBackend:
+        """*client*, which is closed at the end, and what stands between it and the servers."""
+        self.clients.append((client, proxies))
+        return client
+
+    def proxies(self, client: Backend) -> tuple[Proxy, ...]:
+        """What stands between a client and the servers."""
+        return next(proxies for each, proxies in self.clients if each is client)
+
+    def proxy(self, client: Backend) -> Proxy:
+        """What stands between a client and the server."""
+        (proxy,) = self.proxies(client)
+        return proxy
+
+    def sever(self, client: Backend) -> None:
+        for proxy in self.proxies(client):
+            proxy.mode = self.cut
+
+    def heal(self, client: Backend) -> None:
+        for proxy in self.proxies(client):
+            proxy.mode = "pass"
+
+    def close(self) -> None:
+        for client, proxies in self.clients:
+            client.close()
+            for proxy in proxies:
+                proxy.close()
 
 
 class Background:

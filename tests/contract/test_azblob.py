@@ -25,8 +25,8 @@ class AzureBlobHarness(DatedHarness):
     capabilities = AzureBlobBackend.capabilities
     clock_error = AzureBlobCells.clock_error
 
-    def url(self, at: str, prefix: str = "locks") -> str:
-        return azurite.place(at, f"{self.path}/{prefix}")
+    def place(self, address: str, prefix: str) -> str:
+        return azurite.place(address, f"{self.path}/{prefix}")
 
     def driver(self, url: Url) -> AzureBlobCells:
         return AzureBlobCells(address.from_url(url, address.PARAMETERS))

@@ -14,7 +14,7 @@ import pytest
 from lockctl.stores.consul.layout import LOCK_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
-from tests.contract.harness import Harness
+from tests.contract.harness import ProxiedHarness
 from tests.contract.suite import BackendContract
 from tests.servers.consul import ConsulRefused
 from tests.servers.proxy import Proxy
@@ -22,12 +22,11 @@ from tests.servers.proxy import Proxy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.backend import Backend
     from lockctl.model import Grant
     from tests.servers.consul import Consul
 
 
-class ConsulHarness(Harness):
+class ConsulHarness(ProxiedHarness):
     """A prefix of its own in a shared server, and a proxy before it for each client."""
 
     capabilities = ConsulBackend.capabilities
@@ -36,17 +35,15 @@ class ConsulHarness(Harness):
     hold_slack = 1.3  # the agent's clock says whole seconds
 
     def __init__(self, server: Consul) -> None:
+        super().__init__()
         self.server = server
         self.prefix = f"lockctl/{os.urandom(4).hex()}/"
-        self._clients: dict[ConsulBackend, Proxy] = {}
 
     def client(self, **params: str) -> ConsulBackend:
         """A client with these parameters in its URL."""
         proxy = Proxy(self.server)
         query = "&".join(f"{name}={content}" for name, content in {"prefix": self.prefix, **params}.items())
-        client = ConsulBackend.from_url(parse_url(f"consul://{proxy.address}/?{query}"))
-        self._clients[client] = proxy
-        return client
+        return self.keep(ConsulBackend.from_url(parse_url(f"consul://{proxy.address}/?{query}")), proxy)
 
     def neighbour(self) -> ConsulBackend:
         return self.client(prefix=f"{self.prefix}deeper/")
@@ -109,23 +106,11 @@ class ConsulHarness(Harness):
             return False
         return True
 
-    def proxy(self, client: ConsulBackend) -> Proxy:
-        """What is between a client and the server."""
-        return self._clients[client]
-
     def usurp(self, name: str) -> None:
         self.server.request("DELETE", self.key(name))
 
     def forget(self, name: str) -> None:
         self.server.request("DELETE", self.key(name))
-
-    def sever(self, client: Backend) -> None:
-        assert isinstance(client, ConsulBackend)
-        self._clients[client].mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        assert isinstance(client, ConsulBackend)
-        self._clients[client].mode = "pass"
 
     @contextlib.contextmanager
     def foreign_hold(self, name: str) -> Iterator[str]:
@@ -133,11 +118,6 @@ class ConsulHarness(Harness):
         self.write(b"", name, acquire=session, flags=LOCK_FLAGS)
         yield session
         self.server.request("PUT", f"/v1/session/destroy/{session}")
-
-    def close(self) -> None:
-        for client, proxy in self._clients.items():
-            client.close()
-            proxy.close()
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from lockctl.model import Grant
     from tests.servers.dynalite import Dynalite
 
-NUMBERS = itertools.count()
 WHOLE = DynamoDbCells.clock_error + 1.0  # seconds after the end of a lease at which it has surely ended
 
 
@@ -34,10 +31,7 @@ class DynamoDbHarness(ServedHarness):
     hold_slack = 0.3 + WHOLE
 
     def __init__(self, server: Dynalite) -> None:
-        self.server = server
-        self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
-        self.clients = []
-        self.own = DynamoDbCells(Table(parse_url(server.place)))
+        super().__init__(server, DynamoDbCells(Table(parse_url(server.place))))
 
     def place(self, address: str, prefix: str) -> str:
         return dynamodb.place(address, prefix)

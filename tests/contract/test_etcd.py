@@ -16,7 +16,7 @@ from lockctl.registry import open_backend
 from lockctl.stores.etcd import layout
 from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.url import parse_url
-from tests.contract.harness import Harness
+from tests.contract.harness import ProxiedHarness
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
 from tests.servers import programs
@@ -25,7 +25,6 @@ from tests.servers.proxy import Proxy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.backend import Backend
     from lockctl.model import Grant
     from tests.servers.etcd import Etcd
 
@@ -33,7 +32,7 @@ LATE = 0.8  # seconds: etcd looks twice a second for leases that ran out
 numbers = itertools.count(1)
 
 
-class EtcdHarness(Harness):
+class EtcdHarness(ProxiedHarness):
     """A prefix of its own in a shared server; each client has a proxy of its own."""
 
     capabilities = EtcdBackend.capabilities
@@ -41,16 +40,15 @@ class EtcdHarness(Harness):
     hold_slack = LATE
 
     def __init__(self, server: Etcd) -> None:
+        super().__init__()
         self.server = server
         self.prefix = f"contract-{os.getpid()}-{next(numbers)}/"
-        self.proxies: dict[Backend, Proxy] = {}
 
     def client(self, prefix: str = "") -> EtcdBackend:
         proxy = Proxy(self.server)
         client = open_backend(parse_url(f"etcd://{proxy.address}/?prefix={prefix or self.prefix}"))
         assert isinstance(client, EtcdBackend)
-        self.proxies[client] = proxy
-        return client
+        return self.keep(client, proxy)
 
     def neighbour(self) -> EtcdBackend:
         return self.client(f"{self.prefix}deeper/")
@@ -64,7 +62,9 @@ class EtcdHarness(Harness):
         time.sleep(seconds + (LATE if seconds > self.ttl else 0.0))
 
     def expire(self, grant: Grant) -> None:
-        (created,) = filter(None, [client.created(grant) for client in self.proxies if isinstance(client, EtcdBackend)])
+        (created,) = filter(
+            None, [client.created(grant) for client, _ in self.clients if isinstance(client, EtcdBackend)]
+        )
         only = {**layout.below(f"{grant.key}/".encode()), "keys_only": True}
         only["min_create_revision"] = only["max_create_revision"] = str(created)
         eventually(lambda: "kvs" not in self.server.request("/v3/kv/range", only)[1], limit=grant.ttl + 4.0, pause=0.1)
@@ -74,12 +74,6 @@ class EtcdHarness(Harness):
 
     def forget(self, name: str) -> None:
         self.server.command("del", f"{self.prefix}.token/{name}")
-
-    def sever(self, client: Backend) -> None:
-        self.proxies[client].mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        self.proxies[client].mode = "pass"
 
     @contextlib.contextmanager
     def foreign_hold(self, name: str) -> Iterator[subprocess.Popen[str]]:
@@ -94,9 +88,7 @@ class EtcdHarness(Harness):
                 process.wait(10)
 
     def close(self) -> None:
-        for client, proxy in self.proxies.items():
-            client.close()
-            proxy.close()
+        super().close()
         self.server.command("del", self.prefix, "--prefix")
 
 

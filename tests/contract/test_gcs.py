@@ -23,8 +23,8 @@ class GcsHarness(DatedHarness):
     capabilities = GcsBackend.capabilities
     clock_error = GcsCells.clock_error
 
-    def url(self, at: str, prefix: str = "locks") -> str:
-        return f"gcs://locks/{self.path}/{prefix}?anonymous=yes&endpoint=http://{at}"
+    def place(self, address: str, prefix: str) -> str:
+        return f"gcs://locks/{self.path}/{prefix}?anonymous=yes&endpoint=http://{address}"
 
     def driver(self, url: Url) -> GcsCells:
         return GcsCells(url, GcsBackend.parameters)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from lockctl.model import Grant
     from tests.servers.kubernetes import Kubernetes
 
-NUMBERS = itertools.count()
 WHOLE = KubernetesCells.clock_error + 1.0  # seconds after the end of a lease at which it has surely ended
 
 
@@ -35,10 +32,7 @@ class KubernetesHarness(ServedHarness):
     hold_slack = 0.3 + WHOLE
 
     def __init__(self, server: Kubernetes) -> None:
-        self.server = server
-        self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
-        self.clients = []
-        self.own = KubernetesCells(Leases(parse_url(server.place)))
+        super().__init__(server, KubernetesCells(Leases(parse_url(server.place))))
 
     def place(self, address: str, prefix: str) -> str:
         return str(self.server.behind(address, prefix))

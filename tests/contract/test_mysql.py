@@ -38,11 +38,8 @@ class MysqlHarness(ServedHarness):
     capabilities = MysqlBackend.capabilities
 
     def __init__(self, server: MariaDb) -> None:
-        self.server = server
-        self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
-        self.clients = []
         self.address = from_url(parse_url(server.url))
-        self.own = MysqlCells(self.address)
+        super().__init__(server, MysqlCells(self.address))
 
     def place(self, address: str, prefix: str) -> str:
         url: str = self.server.url.replace(self.server.address, address)

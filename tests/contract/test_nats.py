@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from lockctl.model import Grant
     from tests.servers.nats import Nats
 
-NUMBERS = itertools.count()
-
 
 class NatsHarness(ServedHarness):
     """Locks of one prefix, each client behind a proxy of its own."""
@@ -33,10 +29,7 @@ class NatsHarness(ServedHarness):
     hold_slack = 0.3 + clock_error
 
     def __init__(self, server: Nats) -> None:
-        self.server = server
-        self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}/"
-        self.clients = []
-        self.own = NatsCells(Bucket(read_url(parse_url(server.url))))
+        super().__init__(server, NatsCells(Bucket(read_url(parse_url(server.url)))))
 
     def place(self, address: str, prefix: str) -> str:
         return f"nats://{address}/locks/{prefix}"

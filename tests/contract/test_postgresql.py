@@ -14,7 +14,7 @@ from lockctl.registry import open_backend
 from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.stores.postgresql.queue import mark
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Harness, take
+from tests.contract.harness import LIMIT, ProxiedHarness, take
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
 from tests.servers.proxy import Proxy
@@ -33,25 +33,24 @@ NUMBERS = itertools.count()
 STALL = "delay=0.7"
 
 
-class PostgresqlHarness(Harness):
+class PostgresqlHarness(ProxiedHarness):
     """Locks of one prefix, each client behind a proxy of its own."""
 
     capabilities = PostgresqlBackend.capabilities
+    cut = STALL
     foreign_was_ours = True
 
     def __init__(self, server: Postgres, more: str = "", pooler: PgBouncer | None = None) -> None:
+        super().__init__()
         self.server = server
         self.target = pooler or server
         self.prefix = f"contract-{os.getpid()}-{next(NUMBERS)}:"
         self.more = more
-        self.clients: list[tuple[Backend, Proxy]] = []
 
     def client(self, prefix: str = "") -> Backend:
         proxy = Proxy(self.target)
         url = self.server.url.replace(self.server.address, proxy.address)
-        client = open_backend(parse_url(f"{url}?prefix={prefix or self.prefix}{self.more}"))
-        self.clients.append((client, proxy))
-        return client
+        return self.keep(open_backend(parse_url(f"{url}?prefix={prefix or self.prefix}{self.more}")), proxy)
 
     def neighbour(self) -> Backend:
         return self.client(f"another-{self.prefix}")
@@ -82,16 +81,6 @@ class PostgresqlHarness(Harness):
     def forget(self, name: str) -> None:
         self.server.command(f"delete from lockctl_fence where name = '{self.prefix}{name}'")
 
-    def sever(self, client: Backend) -> None:
-        self.proxy(client).mode = STALL
-
-    def heal(self, client: Backend) -> None:
-        self.proxy(client).mode = "pass"
-
-    def proxy(self, client: Backend) -> Proxy:
-        """What stands between a client and the server."""
-        return next(proxy for each, proxy in self.clients if each is client)
-
     @contextlib.contextmanager
     def foreign_hold(self, name: str) -> Iterator[None]:
         # nobody can tell the name from the number of a lock, so lockctl must have seen it once to list it
@@ -108,11 +97,6 @@ class PostgresqlHarness(Harness):
             other.close()
             gone = f"select count(*) from pg_stat_activity where pid = {pid}"
             eventually(lambda: self.server.command(gone).strip() == "0")
-
-    def close(self) -> None:
-        for client, proxy in self.clients:
-            client.close()
-            proxy.close()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from lockctl.stores.redis.address import endpoint, from_url
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
 from lockctl.value import replace
-from tests.contract.harness import LIMIT, Harness
+from tests.contract.harness import LIMIT, ProxiedHarness
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
 from tests.servers.proxy import Proxy
@@ -21,36 +21,30 @@ from tests.servers.proxy import Proxy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.backend import Backend
     from lockctl.model import Grant
     from tests.servers.redis import Redis
 
 
-class RedisHarness(Harness):
+class RedisHarness(ProxiedHarness):
     """A prefix of its own in a shared server; each client behind its own proxy."""
 
     capabilities = RedisBackend.capabilities
 
     def __init__(self, server: Redis) -> None:
+        super().__init__()
         self.server = server
         self.prefix = f"t{os.urandom(6).hex()}:"
         self.address = from_url(parse_url(f"{server.url}/0?prefix={self.prefix}"))
         self.peer = redis.Redis(server.host, server.port, retry=None, socket_timeout=LIMIT)  # type: ignore[arg-type]
-        self._proxies: dict[int, Proxy] = {}
-        self._clients: list[RedisBackend] = []
 
     def client(self) -> RedisBackend:
         proxy = Proxy(self.server)
         # all reach the same server under the same name, as if the network between were invisible
         place = endpoint("redis", proxy.host, proxy.port, None)
-        made = RedisBackend(replace(self.address, place=place))
-        self._proxies[id(made)] = proxy
-        self._clients.append(made)
-        return made
+        return self.keep(RedisBackend(replace(self.address, place=place)), proxy)
 
     def neighbour(self) -> RedisBackend:
-        self._clients.append(RedisBackend(replace(self.address, prefix=f"u{self.prefix}")))
-        return self._clients[-1]
+        return self.keep(RedisBackend(replace(self.address, prefix=f"u{self.prefix}")))
 
     def expire(self, grant: Grant) -> None:
         eventually(lambda: not self.peer.exists(grant.key), limit=grant.ttl + 5)
@@ -60,12 +54,6 @@ class RedisHarness(Harness):
 
     def forget(self, name: str) -> None:
         assert self.peer.delete(f"{{{self.prefix}{name}}}:fence") == 1
-
-    def sever(self, client: Backend) -> None:
-        self._proxies[id(client)].mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        self._proxies[id(client)].mode = "pass"
 
     @contextlib.contextmanager
     def foreign_hold(self, name: str) -> Iterator[None]:
@@ -77,10 +65,7 @@ class RedisHarness(Harness):
             lock.release()
 
     def close(self) -> None:
-        for client in self._clients:
-            client.close()
-        for proxy in self._proxies.values():
-            proxy.close()
+        super().close()
         keys = [
             *self.peer.scan_iter(f"{self.prefix}*"),
             *self.peer.scan_iter(f"{{{self.prefix}*"),

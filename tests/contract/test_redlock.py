@@ -14,7 +14,7 @@ from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.stores.redlock.nodes import from_url
 from lockctl.url import parse_url
 from lockctl.value import replace
-from tests.contract.harness import LIMIT, Harness
+from tests.contract.harness import LIMIT, ProxiedHarness
 from tests.contract.suite import BackendContract
 from tests.jobs import eventually
 from tests.servers.proxy import Proxy
@@ -30,32 +30,27 @@ NODES = 3  # of those that are there: each client has as many proxies
 QUORUM = 2
 
 
-class RedlockHarness(Harness):
+class RedlockHarness(ProxiedHarness):
     """A prefix of its own in shared servers; each client behind its own proxies."""
 
     capabilities = RedlockBackend.capabilities
 
     def __init__(self, servers: list[Redis]) -> None:
+        super().__init__()
         self.servers = servers[:NODES]
         self.prefix = f"t{os.urandom(6).hex()}:"
         addresses = ",".join(server.address for server in self.servers)
         self.members = from_url(parse_url(f"redlock://{addresses}/0?prefix={self.prefix}"))
         self.peers = [redis.Redis(server.host, server.port, retry=None) for server in self.servers]  # type: ignore[arg-type]
-        self._proxies: dict[int, list[Proxy]] = {}
-        self._clients: list[RedlockBackend] = []
 
     def client(self) -> RedlockBackend:
         proxies = [Proxy(server) for server in self.servers]
         # all reach the same servers under the same names, as if the network between were invisible
         places = tuple(endpoint("redlock node", proxy.host, proxy.port, None) for proxy in proxies)
-        made = RedlockBackend(replace(self.members, places=places))
-        self._proxies[id(made)] = proxies
-        self._clients.append(made)
-        return made
+        return self.keep(RedlockBackend(replace(self.members, places=places)), *proxies)
 
     def neighbour(self) -> RedlockBackend:
-        self._clients.append(RedlockBackend(replace(self.members, prefix=f"u{self.prefix}")))
-        return self._clients[-1]
+        return self.keep(RedlockBackend(replace(self.members, prefix=f"u{self.prefix}")))
 
     def expire(self, grant: Grant) -> None:
         for peer in self.peers:
@@ -69,14 +64,6 @@ class RedlockHarness(Harness):
     def forget(self, name: str) -> None:
         assert sum(peer.delete(f"{{{self.prefix}{name}}}:fence") for peer in self.peers) >= QUORUM
 
-    def sever(self, client: Backend) -> None:
-        for proxy in self._proxies[id(client)]:
-            proxy.mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        for proxy in self._proxies[id(client)]:
-            proxy.mode = "pass"
-
     @contextlib.contextmanager
     def foreign_hold(self, name: str) -> Iterator[None]:
         """What every Redlock library does: the same random text on all nodes."""
@@ -89,11 +76,7 @@ class RedlockHarness(Harness):
                 peer.delete(self.prefix + name)
 
     def close(self) -> None:
-        for client in self._clients:
-            client.close()
-        for proxies in self._proxies.values():
-            for proxy in proxies:
-                proxy.close()
+        super().close()
         for peer in self.peers:
             keys = [
                 *peer.scan_iter(f"{self.prefix}*"),
@@ -116,7 +99,7 @@ class TestRedlock(BackendContract):
     """Every promise."""
 
     def test_a_lock_is_taken_and_kept_without_a_minority(self, harness: RedlockHarness, backend: Backend) -> None:
-        harness._proxies[id(backend)][1].mode = "blackhole"
+        harness.proxies(backend)[1].mode = "blackhole"
         grant = backend.try_acquire(harness.claim(ttl=30.0), timeout=LIMIT)
         assert grant is not None
         assert backend.renew(grant, timeout=1.0).token == grant.token

@@ -15,7 +15,7 @@ from lockctl.stores.zookeeper import queue
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.stores.zookeeper.protocol import Requests
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Harness
+from tests.contract.harness import LIMIT, ProxiedHarness
 from tests.contract.sharing import Sharing
 from tests.contract.suite import BackendContract
 from tests.servers.proxy import Proxy
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.servers.zookeeper import ZooKeeper
 
 
-class ZooKeeperHarness(Harness):
+class ZooKeeperHarness(ProxiedHarness):
     """A root node of its own; every client behind a proxy of its own."""
 
     capabilities = ZooKeeperBackend.capabilities
@@ -38,21 +38,17 @@ class ZooKeeperHarness(Harness):
     tells_expiry = False
 
     def __init__(self, server: ZooKeeper, layout: str = "kazoo") -> None:
+        super().__init__()
         self.server = server
         self.layout = layout
         self.root = f"/test-{os.urandom(6).hex()}"
-        self.clients: list[ZooKeeperBackend] = []
-        self.proxies: dict[int, Proxy] = {}
         self.admin = KazooClient(hosts=server.address)
         self.admin.start()
 
     def client(self, root: str = "") -> ZooKeeperBackend:
         proxy = Proxy(self.server)
         url = f"zookeeper://{proxy.address}{root or self.root}?layout={self.layout}"
-        made = ZooKeeperBackend.from_url(parse_url(url))
-        self.clients.append(made)
-        self.proxies[id(made)] = proxy
-        return made
+        return self.keep(ZooKeeperBackend.from_url(parse_url(url)), proxy)
 
     def neighbour(self) -> ZooKeeperBackend:
         return self.client(f"{self.root}/deeper/.still")
@@ -66,7 +62,8 @@ class ZooKeeperHarness(Harness):
         return [f"{self.root}/{name}/{node}" for node in queue.in_order(names)]
 
     def expire(self, grant: Grant) -> None:
-        for client in self.clients:
+        for client, _ in self.clients:
+            assert isinstance(client, ZooKeeperBackend)
             if grant.claim.owner in client._attempts:
                 session = client._attempts[grant.claim.owner]._session
                 assert session is not None
@@ -90,19 +87,13 @@ class ZooKeeperHarness(Harness):
     def forget(self, name: str) -> None:
         self.admin.delete(f"{self.root}/{name}", recursive=True)
 
-    def sever(self, client: Backend) -> None:
-        self.proxies[id(client)].mode = "blackhole"
-
-    def heal(self, client: Backend) -> None:
-        self.proxies[id(client)].mode = "pass"
-
     @contextlib.contextmanager
     def lost_transaction(self, client: ZooKeeperBackend) -> Iterator[None]:
         """Within the block a transaction arrives at the server, and its answer does not come back."""
         original = Requests.transaction
 
         def transaction(requests: Requests, *parts: Any) -> Any:
-            self.proxies[id(client)].mode = "drop_replies"
+            self.proxy(client).mode = "drop_replies"
             return original(requests, *parts)
 
         Requests.transaction = transaction  # type: ignore[assignment, method-assign]
@@ -118,10 +109,7 @@ class ZooKeeperHarness(Harness):
             yield
 
     def close(self) -> None:
-        for client in self.clients:
-            client.close()
-        for proxy in self.proxies.values():
-            proxy.close()
+        super().close()
         with contextlib.suppress(NoNodeError):
             self.admin.delete(self.root, recursive=True)
         self.admin.stop()

@@ -45,7 +45,7 @@ def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harnes
 def test_a_request_after_one_without_an_answer_is_sent_on_another_connection(harness: ZooKeeperHarness) -> None:
     client = harness.client()
     grant = take(client, harness.claim(ttl=20.0))
-    harness.proxies[id(client)].mode = "drop_replies"
+    harness.proxy(client).mode = "drop_replies"
     with pytest.raises(BackendUnavailable):
         client.renew(grant, timeout=0.3)
     harness.heal(client)
@@ -225,7 +225,7 @@ def test_a_connection_that_was_reset_is_made_anew_without_a_word(
 ) -> None:
     client = harness.client()
     grant = take(client, harness.claim(ttl=4.0))
-    harness.proxies[id(client)].mode = "reset"
+    harness.proxy(client).mode = "reset"
     with pytest.raises(BackendUnavailable):
         client.renew(grant, timeout=0.3)
     harness.heal(client)
