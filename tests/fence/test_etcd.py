@@ -19,7 +19,6 @@ from tests.servers.process import free_port
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.servers.certificates import Certificates
 
 PASSWORD = Etcd.password
 
@@ -92,14 +91,6 @@ def test_the_key_is_what_the_manual_says(start_server: Callable[..., Any]) -> No
         server.start()
         with pytest.raises(Stale):
             store.advance("srv/stock", mark(32), timeout=LIMIT)
-
-
-def test_tls(start_server: Callable[..., Any], certificates: Certificates) -> None:
-    server = start_server(Etcd, tls=certificates)
-    with store_at(f"etcds://{server.address}/?ca={certificates.ca}") as store:
-        assert store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
-    with store_at(f"etcds://{server.address}") as store, pytest.raises(ConfigError, match="certificate"):
-        store.advance("stock", mark(34), timeout=LIMIT)
 
 
 def test_a_member_that_is_down_is_passed_over(harness: EtcdHarness) -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.jobs import Lockctl
-    from tests.servers.certificates import Certificates
 
 PASSWORD = "s3cret"
 MANUAL = Path(__file__).parents[2] / "man/text/lockctl-fence.1.txt"
@@ -122,14 +121,6 @@ def test_a_unix_socket_and_another_database(start_server: Callable[..., Any]) ->
         assert store.current("stock", timeout=LIMIT) == mark(33)
     with store_at(f"redis://{server.address}/0") as store:
         assert store.current("stock", timeout=LIMIT) is None
-
-
-def test_tls(start_server: Callable[..., Any], certificates: Certificates) -> None:
-    server = start_server(Redis, tls=certificates)
-    with store_at(f"rediss://{server.address}/0?ca={certificates.ca}") as store:
-        assert store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
-    with store_at(f"rediss://{server.address}/0") as store, pytest.raises(ConfigError, match="certificate"):
-        store.advance("stock", mark(34), timeout=LIMIT)
 
 
 def test_a_server_that_writes_to_disk_keeps_the_mark_when_it_is_killed(private: Redis) -> None:

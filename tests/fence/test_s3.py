@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -258,8 +257,3 @@ class TestAccess:
         with pytest.raises(ConfigError, match=reason) as told:
             fence.advance(url, mark(33), timeout=LIMIT)
         assert "\n" not in str(told.value)
-
-    def test_what_is_missing_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "botocore.exceptions", None)
-        with pytest.raises(ConfigError, match=r"pip install 'lockctl\[s3\]'"):
-            fence.current("s3://stocks/stock")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from kazoo.client import KazooClient
@@ -22,12 +20,12 @@ from tests.fence.contract import DOMAIN, LIMIT, Client, mark
 from tests.fence.lock_servers import ServedHarness, in_a_path, store_at
 from tests.jobs import eventually
 from tests.servers.process import free_port
-from tests.servers.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from tests.servers.certificates import Certificates
+    from tests.servers.zookeeper import ZooKeeper
+
 
 EVERYBODY = [make_acl("world", "anyone", all=True)]
 
@@ -183,31 +181,8 @@ class TestZooKeeper(ConditionalContract):
         owner.close()
 
 
-def test_tls(start_server: Callable[..., Any], certificates: Certificates) -> None:
-    server = start_server(ZooKeeper, tls=certificates)
-    address = f"{server.host}:{server.tls_port}"
-    with store_at(f"zookeepers://{address}/x?ca={certificates.ca}") as store:
-        assert store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
-    with store_at(f"zookeepers://{address}/x") as store, pytest.raises(ConfigError, match="certificate"):
-        store.advance("stock", mark(34), timeout=LIMIT)
-
-
 def test_what_is_no_zookeeper_is_no_answer(etcd_server: object) -> None:
     address = etcd_server.address  # type: ignore[attr-defined]
     with store_at(f"zookeeper://{address}/x") as store, pytest.raises(BackendUnavailable) as told:
         store.advance("stock", mark(33), timeout=1.0)
     assert "\n" not in str(told.value)
-
-
-def test_without_its_client_library_it_says_what_to_install() -> None:
-    program = (
-        "import sys; sys.modules['kazoo'] = None\n"
-        "from lockctl.errors import ConfigError\n"
-        "from lockctl.fence import open_place\n"
-        "try: open_place('stock', 'zookeeper://127.0.0.1/x')\n"
-        "except ConfigError as told: print(told)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "pip install 'lockctl[zookeeper]'" in done.stdout
-    assert done.stdout.count("\n") == 1

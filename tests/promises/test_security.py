@@ -10,6 +10,8 @@ import pytest
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
+from tests.fence.contract import LIMIT, mark
+from tests.fence.lock_servers import store_at
 from tests.promises.secured import SECURED, WRONG, Secured
 from tests.servers.fixtures import private_servers
 
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
 MISCONFIGURED = 78
 NOT_ACCEPTED = "certificate is not accepted|certificate verify failed|no certificate authorities"
 RIGHT = "ca={ca}"
+MARKS = {  # what a URL needs so that its user may keep them
+    "rediss": "",
+    "etcds": "prefix=lockctl/fence/",
+    "consuls": "prefix=lockctl/fence/",
+    "zookeepers": "",
+}
 TRUSTED = (RIGHT, "ca={ca}&tls_name=localhost", "insecure=yes")
 REFUSED = {
     "ca={other_ca}": NOT_ACCEPTED,
@@ -103,3 +111,15 @@ def test_a_client_without_tls_is_told_that_it_is_wanted(secured: Secured) -> Non
     with pytest.raises((BackendUnavailable, ConfigError), match=said):
         client.inspect("nightly", timeout=1.0)
     client.close()
+
+
+def test_marks_are_as_safe_as_locks(secured: Secured, certificates: Certificates) -> None:
+    """In databases, see ``tests/fence``."""
+    scheme = secured.url.partition(":")[0]
+    if scheme not in MARKS:
+        return
+    trusted = f"{MARKS[scheme]}&{RIGHT.format_map(vars(certificates))}".lstrip("&")
+    with store_at(secured.place(trusted)) as store:
+        assert store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
+    with store_at(secured.place(MARKS[scheme])) as store, pytest.raises(ConfigError, match=NOT_ACCEPTED):
+        store.advance("stock", mark(34), timeout=LIMIT)

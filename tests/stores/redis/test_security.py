@@ -25,13 +25,6 @@ PASSWORD = "s3cret-horse"
 WRONG = "wr0ng-mule"
 
 
-@pytest.fixture
-def guarded(start_server: Start) -> Redis:
-    """A server with an ACL user and a password."""
-    server: Redis = start_server(Redis, password=PASSWORD, user="lockctl")
-    return server
-
-
 def refused(lockctl: Lockctl, url: str, said: str, statuses: tuple[int, ...] = (78,)) -> None:
     """A run is refused with a line that says why, and nothing secret in it."""
     done = lockctl("run", "-l", "nightly", "-b", url, "--", "true")
@@ -47,22 +40,34 @@ def accepted(lockctl: Lockctl, url: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("login", [f":{PASSWORD}@", f"lockctl:{PASSWORD}@", f"default:{PASSWORD}@"])
-def test_the_right_password_opens(lockctl: Lockctl, guarded: Redis, login: str) -> None:
-    accepted(lockctl, f"redis://{login}{guarded.address}/0")
+RIGHTS = {
+    "elsewhere": ("~other:* +@all", "the user may not do what a lock needs"),
+    "scripts": (
+        "~lockctl:* ~{lockctl:* &{lockctl:* +@all -evalsha -eval",
+        "run evalsha: ACL SETUSER its-name +evalsha",
+    ),
+    "keys": ("~lockctl:* &{lockctl:* +@all", "it may not use a key: ACL SETUSER its-name ~PREFIX* ~{PREFIX*"),
+    "commands": (
+        "~lockctl:* ~{lockctl:* &{lockctl:* +@all -set",
+        "it may not run a command of a script: ACL SETUSER its-name",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("login", "said"),
-    [
-        ("", "the server wants a password"),
-        (f":{WRONG}@", "does not accept the user name or the password"),
-        (f"lockctl:{WRONG}@", "does not accept the user name or the password"),
-        (f"nobody:{PASSWORD}@", "does not accept the user name or the password"),
-    ],
-)
-def test_a_wrong_login_is_named(lockctl: Lockctl, guarded: Redis, login: str, said: str) -> None:
-    refused(lockctl, f"redis://{login}{guarded.address}/0", said)
+def test_who_may_do_what_is_named_and_the_rights_of_the_manual_are_enough(
+    lockctl: Lockctl, start_server: Start
+) -> None:
+    users = {"narrow": "~lockctl:* ~{lockctl:* &{lockctl:* +@all -@admin -@dangerous"}
+    users |= {user: rights for user, (rights, _) in RIGHTS.items()}
+    extra = [f"user {user} on >{PASSWORD} {rights}" for user, rights in users.items()]
+    server = start_server(Redis, password=PASSWORD, user="lockctl", extra=extra)
+    for login in ("lockctl", "default"):
+        accepted(lockctl, f"redis://{login}:{PASSWORD}@{server.address}/0")
+    for login in (f"lockctl:{WRONG}", f"nobody:{PASSWORD}"):
+        refused(lockctl, f"redis://{login}@{server.address}/0", "does not accept the user name or the password")
+    for user, (_, said) in RIGHTS.items():
+        refused(lockctl, f"redis://{user}:{PASSWORD}@{server.address}/0", said)
+    check_everything(lockctl, f"redis://narrow:{PASSWORD}@{server.address}/0")
 
 
 @pytest.mark.parametrize("password", [PASSWORD, None])
@@ -87,34 +92,6 @@ def test_why_a_lock_is_not_given_back_after_a_change_of_passwords_is_named(
 
 def test_a_password_for_a_server_without_one_is_named(lockctl: Lockctl, redis_server: Redis) -> None:
     refused(lockctl, f"redis://:{WRONG}@{redis_server.address}/0", "the server has no password")
-
-
-def test_a_user_who_may_not_use_the_keys_is_told_so(lockctl: Lockctl, start_server: Start) -> None:
-    server = start_server(Redis, password=PASSWORD, extra=[f"user narrow on >{PASSWORD} ~other:* +@all"])
-    refused(lockctl, f"redis://narrow:{PASSWORD}@{server.address}/0", "the user may not do what a lock needs")
-
-
-@pytest.mark.parametrize(
-    ("rights", "said"),
-    [
-        (
-            "~lockctl:* ~{lockctl:* &{lockctl:* +@all -evalsha -eval",
-            "it may not run evalsha: ACL SETUSER its-name +evalsha",
-        ),
-        ("~lockctl:* &{lockctl:* +@all", "it may not use a key: ACL SETUSER its-name ~PREFIX* ~{PREFIX*"),
-        ("~lockctl:* ~{lockctl:* &{lockctl:* +@all -set", "it may not run a command of a script: ACL SETUSER its-name"),
-    ],
-)
-def test_a_right_that_is_missing_is_named(lockctl: Lockctl, start_server: Start, rights: str, said: str) -> None:
-    server = start_server(Redis, password=PASSWORD, extra=[f"user narrow on >{PASSWORD} {rights}"])
-    refused(lockctl, f"redis://narrow:{PASSWORD}@{server.address}/0", said)
-
-
-def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, start_server: Start) -> None:
-    rights = "~lockctl:* ~{lockctl:* &{lockctl:* +@all -@admin -@dangerous"
-    server = start_server(Redis, password=PASSWORD, extra=[f"user narrow on >{PASSWORD} {rights}"])
-    url = f"redis://narrow:{PASSWORD}@{server.address}/0"
-    check_everything(lockctl, url)
 
 
 def test_a_client_certificate_is_shown_when_the_server_wants_one(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl import stores
 from lockctl.errors import ConfigError
 from lockctl.stores.zookeeper import queue
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
@@ -33,18 +31,6 @@ def test_without_a_path_the_locks_are_below_lockctl() -> None:
 def test_files_for_tls_that_cannot_be_used_are_named(opened: Callable[[str], ZooKeeperBackend]) -> None:
     with pytest.raises(ConfigError, match=r"/does/not/exist"):
         opened("zookeepers://127.0.0.1:1/?ca=/does/not/exist").try_acquire(claim(), timeout=1.0)
-
-
-def test_without_kazoo_one_line_says_how_to_get_it(
-    opened: Callable[[str], ZooKeeperBackend], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "lockctl.stores.zookeeper.connection", raising=False)
-    monkeypatch.delattr(stores.zookeeper, "connection", raising=False)
-    monkeypatch.setitem(sys.modules, "kazoo.exceptions", None)
-    with pytest.raises(
-        ConfigError, match=r"^the zookeeper backend needs kazoo: \S*pip install 'lockctl\[zookeeper\]'$"
-    ):
-        opened("zookeeper://127.0.0.1:1").try_acquire(claim(), timeout=1.0)
 
 
 # The order of the queue
