@@ -245,19 +245,6 @@ def test_a_mark_that_is_held_is_on_the_disk_and_can_be_read(harness: SqliteHarne
         advance(harness.url, 32)
 
 
-def test_the_statements_that_are_printed_and_the_store_see_the_same_mark(harness: SqliteHarness) -> None:
-    advance(f"{harness.url}?resource=stock", 33)
-    statement = (
-        "INSERT INTO lockctl_mark (resource, domain, token) VALUES ('stock', ?, ?) ON CONFLICT (resource)"
-        " DO UPDATE SET token = excluded.token WHERE domain = excluded.domain AND token <= excluded.token"
-    )
-    with contextlib.closing(harness.connect()) as base:
-        assert base.execute(statement, (mark(32).domain, 32)).rowcount == 0
-        assert base.execute(statement, (mark(40).domain, 40)).rowcount == 1
-    with pytest.raises(Stale):
-        advance(f"{harness.url}?resource=stock", 39)
-
-
 @pytest.mark.parametrize("url", ["sqlite://host/a.db", "sqlite:///", "sqlite://u:s3cret@/a.db", "sqlite:///a.db?x=1"])
 def test_urls_that_cannot_be_a_database_are_refused(url: str) -> None:
     with pytest.raises(ConfigError) as told:

@@ -19,23 +19,9 @@ def file(locks):
     ("text", "line", "key"),
     [
         ('[defaults]\nttl = "30s"\nttll = "5s"\n', 3, "ttll"),
-        ('[defaults]\nttl = "banana"\n', 2, "ttl"),
-        ("[defaults]\nttl = true\n", 2, "ttl"),
-        ('[defaults]\n\nskip_ok = "yes"\n', 3, "skip_ok"),
-        ('[defaults]\nconflict_exit_code = "75"\n', 2, "conflict_exit_code"),
-        ("[defaults]\nconflict_exit_code = 600\n", 2, "conflict_exit_code"),
-        ("[defaults]\nwait = [1]\n", 2, "wait"),
-        ("[defaults]\nsignal = 15\n", 2, "signal"),
-        ('[defaults]\nsignal = "NOSUCH"\n', 2, "signal"),
         ('# one\n[locks."other-*"]\nleftover = "eat"\n', 3, "leftover"),
-        ("[backends.x]\nurll = 'file:///tmp'\n", 2, "urll"),
-        ("[backends.x]\nurl = 5\n", 2, "url"),
-        ("ttl = 5\n", 1, "ttl"),
-        ("[default]\nttl = 5\n", 1, "default"),
-        ('[defaults]\nlock = "a"\n', 2, "lock"),
         ('[defaults]\n"bad\\u001b[31m" = 1\n', 2, "bad"),
         ("[defaults]\nttl = 1e400\n", 2, "ttl"),
-        ("[defaults]\nttl = nan\n", 2, "ttl"),
     ],
 )
 def test_a_wrong_entry_is_named_with_file_key_and_line(refused, file, text, line, key):
@@ -48,33 +34,11 @@ def test_a_wrong_entry_is_named_with_file_key_and_line(refused, file, text, line
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x7fELF\x02\x01\x01\x00\x00\x00\xff\xfe\x00",
         os.urandom(4096) + b"\xff\xfe",
-        b"\x00" * 100,
-        b"\xff\xfe[\x00d\x00",
-        b'[defaults]\nttl = "30',
-        b"[defaults\n",
-        b"[defaults]\nttl = \n",
-        b'[defaults]\nttl = "1s"\nttl = "2s"\n',
-        b"[defaults]\n[defaults]\n",
         b"x = " + b"[" * 20000,
         b"# \x1b]0;title\x07\n[defaults\n",
-        b"a" * (2 << 20),
     ],
-    ids=[
-        "elf",
-        "noise",
-        "zeros",
-        "utf-16",
-        "cut string",
-        "cut table",
-        "cut value",
-        "twice",
-        "two tables",
-        "deep",
-        "escape",
-        "large",
-    ],
+    ids=["noise", "deep", "escape"],
 )
 def test_a_file_that_is_no_configuration_is_refused(refused, file, data):
     file.write_bytes(data)
@@ -163,30 +127,8 @@ def test_a_good_configuration_counts(lockctl, file):
     assert found == [5, 75]
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://u:%+0@h/",
-        "redis://h%ff/",
-        "redis://h\udcff/",
-        "redis://:%ff@h/",
-        "redis://a..b/",
-        f"redis://{'x' * 64}/",
-        "redlock://h,[/",
-        "redis+sentinel://a b/x",
-        "redis+sentinel://%ff:1/x",
-        "zookeeper://[",
-        "zookeeper://]:1",
-        "zookeeper://h/%ff",
-        "etcd://[",
-        "etcd://h/%41\udcff",
-        "consul://h%ff",
-        "consul://h/?dc=%ff",
-        "postgresql://h%ff/d",
-    ],
-)
-def test_a_url_whose_parts_cannot_be_meant_is_refused(refused, url):
-    assert "backend URL" in refused(78, "-l", "a", "-b", url)
+def test_a_url_whose_parts_cannot_be_meant_is_refused(refused):
+    assert "backend URL" in refused(78, "-l", "a", "-b", "redis://h\udcff/")
 
 
 @pytest.mark.parametrize(

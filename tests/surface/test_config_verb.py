@@ -22,10 +22,10 @@ SECRET = "hunter2"
 def write(locks: Path) -> Write:
     """Write a configuration, at the place of the user's own unless told otherwise."""
 
-    def write_(text: str | bytes, name: str = ".no-config/lockctl/config.toml") -> Path:
+    def write_(text: str, name: str = ".no-config/lockctl/config.toml") -> Path:
         path = locks / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        path.write_text(text)
         return path
 
     return write_
@@ -93,10 +93,6 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
     ("text", "said"),
     [
         ('[defaults]\n\nwait = "5m"\nbanana = 1\n', ":4: [defaults] banana: unknown key"),
-        ('[defaults]\nttl = "banana"\n', ":2: [defaults] ttl: 'banana' is not a duration"),
-        ("[defaults]\nttl = true\n", ":2: [defaults] ttl: must be a duration"),
-        ('[defaults]\nskip_ok = "yes"\n', ":2: [defaults] skip_ok: must be true or false"),
-        ("[defaults]\nconflict_exit_code = 600\n", ":2: [defaults] conflict_exit_code: '600' is not an exit status"),
         ('[defaults]\nttl = "10s"\nkill_after = "10s"\n', ":3: [defaults] kill_after: kill_after must be shorter"),
         ('[defaults]\nkill_after = "10s"\n[locks.a]\nttl = "9s"\n', ":4: [locks.a] ttl: kill_after must be shorter"),
         ("[defaults]\nshared = true\nslots = 2\n", ":3: [defaults] slots: shared and slots contradict each other"),
@@ -107,11 +103,7 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
         ('[defaults]\nttl = "500ms"\n', "it must be at least 1s (ttl: "),
         ('[locks."a*"]\nttl = "10s"\nkill_after = "9s"\n', "kill-after 9s is too long for a ttl of 10s"),
         ('[locks.a]\nbackend = "y"\n', "'y' is neither a URL nor a backend profile"),
-        ('[locks."a*"]\nlock = "b"\n', ":2: [locks.a*] lock: unknown key"),
-        ("[locks]\na = 1\n", ":2: [locks] a: must be a table"),
-        ("[default]\n", ":1: default: unknown"),
         ('[backends.x]\nuri = "file:///x"\n', ":2: [backends.x] uri: this backend has no url"),
-        ('[backends.x]\nurl = "x"\n', ":2: [backends.x] url: must be a URL"),
         ('[backends.x]\nurl = "banana://x"\n', ":2: [backends.x] url: no backend for 'banana' URLs"),
         (
             '[backends.x]\nurl = "file:///x"\nprefx = "y"\n',
@@ -137,13 +129,11 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
         ),
         ('[defaults]\nbackend = "y"\n', "'y' is neither a URL nor a backend profile"),
         ("[defaults\n", "not valid TOML"),
-        (b"[defaults]\n# \xff\xfe\n", ":2: not UTF-8 text"),
-        (b"\0" * 2_000_000, "larger than"),
     ],
-    ids=lambda value: value[:40] if isinstance(value, str) else "bytes",
+    ids=lambda value: value[:40],
 )
 def test_a_mistake_is_one_line_with_the_place_and_status_78(
-    text: str | bytes, said: str, lockctl: Lockctl, write: Write
+    text: str, said: str, lockctl: Lockctl, write: Write
 ) -> None:
     path = write(text)
     done = lockctl("config", "check", env={"LOCKCTL_BACKEND": ""})

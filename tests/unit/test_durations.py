@@ -73,6 +73,13 @@ def test_these_mean_what_they_say(text: str, seconds: float) -> None:
         "99999d",
         "1_0",
         ".",
+        "1s2",
+        "1..5s",
+        "1e400",
+        "\N{SUPERSCRIPT TWO}",
+        "3651d",
+        "9" * 400,
+        "9" * 400 + "ms",
     ],
 )
 def test_these_are_no_durations(text: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockctl.fence.mark import parse_domain
+from lockctl.fence.mark import parse_domain, parse_token
 from lockctl.names import (
     ALLOWED,
     LONGEST,
@@ -47,7 +47,30 @@ def test_no_other_text_names_a_lock_and_the_reason_is_one_printable_line(text: s
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a/b", "..", ".hidden", "-l", "a b", "a\n", "a\0", "\x1b[1m", "ü", "a" * (LONGEST + 1), "x" * 5000]
+    "name",
+    [
+        "",
+        "a/b",
+        "/etc/passwd",
+        "..",
+        "../a",
+        ".",
+        ".hidden",
+        "-l",
+        "--",
+        "a b",
+        "a\tb",
+        "a\n",
+        "a\0",
+        "\x1b[1m",
+        "a\x7f",
+        "a\u202eb",
+        "ü",
+        "a*",
+        "a\udcff",
+        "a" * (LONGEST + 1),
+        "x" * 5000,
+    ],
 )
 def test_these_are_refused_briefly(name: str) -> None:
     with pytest.raises(ValueError, match="lock name") as refused:
@@ -125,3 +148,11 @@ def test_domains_that_are_shortened_or_cleaned_stay_different() -> None:
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"])), min_size=1, max_size=4).map(tuple))
 def test_a_shown_command_can_be_read_back_word_by_word(words: tuple[str, ...]) -> None:
     assert tuple(shlex.split(command_line(words))) == words
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "-5", "+5", " 5", "5 ", "five", "0x5", "5.0", "1e3", "1_000", "9" * 20, str(2**63), "\u0665"]
+)
+def test_what_is_not_a_token_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a fencing token"):
+        parse_token(text)

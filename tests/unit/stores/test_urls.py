@@ -12,6 +12,23 @@ from lockctl.url import parse_url
 
 POSTGRESQL = "postgresql://ops@db.example/locks"
 REFUSED = [
+    ("redis://u:%+0@h/", "backend URL"),
+    ("redis://h%ff/", "backend URL"),
+    ("redis://h\udcff/", "backend URL"),
+    ("redis://:%ff@h/", "backend URL"),
+    ("redis://a..b/", "backend URL"),
+    (f"redis://{'x' * 64}/", "backend URL"),
+    ("redlock://h,[/", "backend URL"),
+    ("redis+sentinel://a b/x", "backend URL"),
+    ("redis+sentinel://%ff:1/x", "backend URL"),
+    ("zookeeper://[", "backend URL"),
+    ("zookeeper://]:1", "backend URL"),
+    ("zookeeper://h/%ff", "backend URL"),
+    ("etcd://[", "backend URL"),
+    ("etcd://h/%41\udcff", "backend URL"),
+    ("consul://h%ff", "backend URL"),
+    ("consul://h/?dc=%ff", "backend URL"),
+    ("postgresql://h%ff/d", "backend URL"),
     ("azblob:///locks?account=stocks", "azblob://CONTAINER/PREFIX"),
     ("azblob://a,b/locks?account=stocks", "azblob://CONTAINER/PREFIX"),
     ("azblob://me:it@locks/locks?account=stocks", "there are no users"),
