@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
 import time
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any
@@ -175,21 +173,6 @@ def test_a_lock_that_ends_with_a_hold_under_our_eyes_is_seen_once(
     lock = client.inspect("nightly", timeout=LIMIT)
     assert (lock.state, [each.owner for each in lock.holders]) == ("held", [grant.claim.owner])
     assert lock.holders[0].ended_at is not None
-
-
-def test_the_plain_path_loads_nothing_of_slots_holds_and_history(harness: ConsulHarness) -> None:
-    program = f"""
-import sys
-from lockctl.stores.consul.lock import ConsulBackend
-from lockctl.model import Claim
-from lockctl.url import parse_url
-client = ConsulBackend.from_url(parse_url("consul://{harness.server.address}/?prefix={harness.prefix}"))
-grant = client.try_acquire(Claim("nightly", "0" * 32, 10.0, "web3", 1, "ops", ("true",)), timeout=10.0)
-client.release(client.renew(grant, timeout=10.0), timeout=10.0)
-print(*sorted(name.rpartition(".")[2] for name in sys.modules if name.startswith("lockctl.stores.consul.")))
-"""
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=LIMIT)
-    assert done.stdout.split() == ["address", "claim", "connection", "layout", "lock", "protocol"]
 
 
 def test_another_program_does_not_see_a_hold_and_both_are_shown(harness: ConsulHarness) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,22 +102,6 @@ class TestHold:
         assert holder_of(backend).ended_at is not None
         assert left(backend) <= 2.0
         eventually(lambda: backend.inspect("nightly", timeout=LIMIT).state == "free", limit=4.0)
-
-    @pytest.mark.usefixtures("etcd_server")
-    def test_the_path_of_a_hold_loads_nothing_heavy(self, etcd_server: Etcd, prefix: str) -> None:
-        import sys
-
-        program = (
-            "import sys; from lockctl.registry import open_backend; from lockctl.url import parse_url\n"
-            "from lockctl.model import Claim, SHARED\n"
-            "b = open_backend(parse_url(sys.argv[1])); c = Claim('x', 'ab' * 16, 30.0, 'h', 1, 'u', ('x',))\n"
-            "g = b.try_acquire(c, timeout=9); b.note_success(g, timeout=9); b.last_success('x', timeout=9)\n"
-            "b.release(g, timeout=9, hold=2.0)\n"
-            "b.try_acquire(Claim('y', 'cd' * 16, 30.0, 'h', 1, 'u', ('x',), SHARED), timeout=9); print(*sys.modules)"
-        )
-        words = [sys.executable, "-S", "-c", program, f"etcd://{etcd_server.address}/?prefix={prefix}"]
-        loaded = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.split()
-        assert {"json", "re", "typing", "ssl", "socket", "threading", "datetime", "email"}.isdisjoint(loaded)
 
 
 class TestClock:

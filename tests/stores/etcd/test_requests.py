@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,34 +53,6 @@ class TestRequests:
             "LeaseRevoke": 1,
         }
         assert proxy.accepted == 1
-
-    def test_the_path_of_a_run_loads_nothing_heavy(self, etcd_server: Etcd, prefix: str) -> None:
-        program = (
-            "import sys; from lockctl.registry import open_backend; from lockctl.url import parse_url\n"
-            "from lockctl.model import Claim\n"
-            "b = open_backend(parse_url(sys.argv[1])); c = Claim('x', 'ab' * 16, 30.0, 'h', 1, 'u', ('x',))\n"
-            "b.release(b.renew(b.try_acquire(c, timeout=9), timeout=9), timeout=9); print(*sys.modules)"
-        )
-        url = f"etcd://{etcd_server.address}/?prefix={prefix}"
-        words = [sys.executable, "-S", "-c", program, url]
-        loaded = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.split()
-        heavy = {
-            "json",
-            "re",
-            "base64",
-            "ssl",
-            "socket",
-            "typing",
-            "threading",
-            "logging",
-            "subprocess",
-            "enum",
-            "random",
-        }
-        assert heavy.isdisjoint(loaded)
-        lazy = ("waiting", "looking", "diagnosis", "sharing", "holding", "remembering")
-        assert {f"lockctl.stores.etcd.lock.{module}" for module in lazy}.isdisjoint(loaded)
-        assert "lockctl.history" not in loaded
 
     def test_nothing_is_left_after_a_release_that_followed_a_revocation(
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -264,26 +262,3 @@ def test_an_exclusive_tenure_takes_as_many_round_trips_as_ever(harness: ZooKeepe
     before = len(asked)
     take(other, mine)
     assert len(asked) == before + 1, "it hands over, and does not wait for the end of the session in which it waited"
-
-
-def test_an_exclusive_tenure_loads_nothing_that_only_others_need(harness: ZooKeeperHarness) -> None:
-    script = """
-import sys
-from lockctl.stores.zookeeper.lock import ZooKeeperBackend
-from lockctl.model import Claim
-from lockctl.url import parse_url
-client = ZooKeeperBackend.from_url(parse_url(sys.argv[1]))
-grant = client.try_acquire(Claim("nightly", "x" * 32, 5.0, "web3", 1, "ops", ("true",)), timeout=10.0)
-client.renew(grant, timeout=10.0)
-client.release(grant, timeout=10.0)
-print(*sys.modules)
-"""
-    url = f"zookeeper://{harness.server.address}{harness.root}"
-    done = subprocess.run(
-        [sys.executable, "-c", script, url], capture_output=True, text=True, timeout=LIMIT, check=True
-    )
-    loaded = set(done.stdout.split())
-    assert "lockctl.stores.zookeeper.claim" in loaded
-    for name in ("hold", "past", "sharing", "waiting", "looking"):
-        assert f"lockctl.stores.zookeeper.lock.{name}" not in loaded
-    assert not {"lockctl.history", "lockctl.json_text"} & loaded
