@@ -54,24 +54,6 @@ class RequestInterrupted(LockctlError):
     """A request was given up because the caller's interrupt became readable; what it did is *not known*."""
 
 
-class Needed:
-    """A block that imports the library of an *extra*; ``ConfigError`` for *what* needs it says how to get it."""
-
-    def __init__(self, what: str, extra: str) -> None:
-        """Nothing is imported yet."""
-        self._what = what
-        self._extra = extra
-
-    def __enter__(self) -> None:
-        """Only the end matters."""
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if isinstance(error, ImportError):
-            from lockctl.extras import missing
-
-            raise missing(self._what, self._extra) from None
-
-
 def another_program(name: str, which: str = "") -> LockctlError:
     """The error for a lock that another program holds; *which* one, if that is known."""
     return LockctlError(f"{name} is held by another program{which}, which cannot be told: end it, or use --now")

@@ -24,9 +24,20 @@ PIPX_FOR_ALL = "/opt/pipx/"  # where `pipx install --global` has its environment
 OF_THE_SYSTEM = "/dist-packages"  # where Debian has the modules of its own packages
 
 
-def missing(what: str, extra: str) -> ConfigError:
-    """The error for *what*, which needs the library of *extra*."""
-    return ConfigError(f"{what} needs {_named(extra)}: {remedy(extra)}")
+class Needed:
+    """A block that imports the library of an *extra*; ``ConfigError`` for *what* needs it says how to get it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        """Nothing is imported yet."""
+        self._what = what
+        self._extra = extra
+
+    def __enter__(self) -> None:
+        """Only the end matters."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, ImportError):
+            raise ConfigError(f"{self._what} needs {_named(self._extra)}: {remedy(self._extra)}") from None
 
 
 def remedy(extra: str, prefix: str = sys.prefix, module: str = __file__) -> str:

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import time
 
-from lockctl.errors import BackendUnavailable, ConfigError, Needed
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.value import Value
 from lockctl.wire.deadline import Deadline, bounded, password_now
@@ -82,6 +82,8 @@ class Chain:
 
     def _loaded(self) -> Any:
         if self._session is None:
+            from lockctl.extras import Needed
+
             with Needed("this store", self._extra):
                 import botocore.session
                 from botocore.exceptions import BotoCoreError

@@ -10,7 +10,7 @@ import time
 from binascii import Error as NotBase64
 from binascii import a2b_base64, b2a_base64
 
-from lockctl.errors import ConfigError, Needed
+from lockctl.errors import ConfigError
 from lockctl.stores.azblob.address import Address, is_name
 from lockctl.value import Value
 from lockctl.wire.deadline import Deadline, password_now
@@ -65,6 +65,8 @@ class Access:
         """Load what takes long, unless a key is there. Raises ``ConfigError``."""
         if self._secret is not None:
             return
+        from lockctl.extras import Needed
+
         with Needed("this store without a key", "azure"):
             import azure.identity  # noqa: F401
         import logging

@@ -15,7 +15,7 @@ import os
 import warnings
 
 from lockctl import clock, json_text
-from lockctl.errors import BackendUnavailable, ConfigError, Needed
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import jittered, sleep
 from lockctl.names import printable
 from lockctl.url import Url, absolute, take_params
@@ -65,6 +65,8 @@ class Bucket:
         """Load what takes long, before the time of a lease is counted. Raises ``ConfigError``."""
         if self._anonymous:
             return
+        from lockctl.extras import Needed
+
         with Needed("this store", "gcs"):
             import google.auth.transport.requests  # noqa: F401 - all that is needed for a token
         # who a person is, and which file is read, is for them to decide

@@ -6,7 +6,7 @@ import binascii
 import os
 
 from lockctl import clock, json_text
-from lockctl.errors import ConfigError, Needed
+from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.url import absolute, check_owner, endpoint, hostport
 from lockctl.value import Value
@@ -166,6 +166,8 @@ def _parsed(path: str) -> Section:
     try:
         content = json_text.parse(data)
     except ValueError:
+        from lockctl.extras import Needed
+
         with Needed("kubernetes: a kubeconfig in YAML", "kubernetes"):
             import yaml
         try:

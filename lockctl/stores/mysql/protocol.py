@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 
-from lockctl.errors import BackendUnavailable, ConfigError, Needed
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.stores.mysql.address import Address, open_stream, tls_of
 from lockctl.wire.stream import LARGEST_ANSWER, TooLarge
@@ -139,6 +139,8 @@ class Session:
 
 def driver() -> Any:
     """The module ``pymysql``; raises ``ConfigError`` that says how to get it."""
+    from lockctl.extras import Needed
+
     with Needed("the mysql backend", "mysql"):
         import pymysql
     return pymysql

@@ -6,7 +6,7 @@ import binascii
 import os
 
 from lockctl import json_text
-from lockctl.errors import BackendUnavailable, ConfigError, Needed
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.value import Value, replace
 from lockctl.wire.deadline import Deadline, password_now
@@ -178,6 +178,8 @@ class Connection:
 def load(address: Address) -> None:
     """Load what takes long, before the time of a lease is counted. Raises ``ConfigError``."""
     if address.creds or address.nkey:
+        from lockctl.extras import Needed
+
         with Needed("a NATS login by creds or nkey", "nats"):
             import nkeys  # noqa: F401
 

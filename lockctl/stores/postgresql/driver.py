@@ -12,8 +12,6 @@ import os
 import sys
 from _frozen_importlib_external import PathFinder
 
-from lockctl.errors import Needed
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -69,6 +67,8 @@ if _driver is not None:
     for _name in list(types.encodings):  # as in the package: an encoding is found however a server writes its name
         types.encodings[_name.replace("_", "").replace("-", "").upper()] = types.encodings[_name]
 else:
+    from lockctl.extras import Needed
+
     with Needed("the postgresql backend", "postgresql"):
         import psycopg2
         import psycopg2.extensions

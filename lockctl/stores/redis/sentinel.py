@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.errors import BackendUnavailable, ConfigError, Needed, RequestInterrupted
+from lockctl.errors import BackendUnavailable, ConfigError, RequestInterrupted
 from lockctl.names import printable
 from lockctl.stores.redis import address as addresses
 from lockctl.wire.deadline import Deadline, bounded, password_now
@@ -21,6 +21,8 @@ def find_primary(watched: addresses.Watched, deadline: Deadline) -> Endpoint:
 
     The library obeys no deadline of ours, so it runs in a thread that is left behind when the time is over.
     """
+    from lockctl.extras import Needed
+
     with Needed("redis+sentinel", "redis"):
         from redis import exceptions
         from redis.sentinel import Sentinel

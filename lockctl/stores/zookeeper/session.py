@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import _thread
 
-from lockctl.errors import BackendUnavailable, ConfigError, Needed
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.zookeeper.errors import SessionLost, check_rights, usable
 from lockctl.stores.zookeeper.link import Link
 
@@ -43,6 +43,8 @@ LONGEST_TURN = 60.0  # seconds; a wait for a mutex cannot be infinite
 
 def library() -> None:
     """Load what is needed of kazoo; raises ``ConfigError`` when there is none."""
+    from lockctl.extras import Needed
+
     with Needed("the zookeeper backend", "zookeeper"):
         import kazoo.exceptions  # noqa: F401
 
