@@ -243,6 +243,13 @@ def assert_in_doubt(client: Backend, grant: Grant, said: str) -> None:
             step()
 
 
+def wait_for_turn(client: Backend, wanted: Claim) -> Grant:
+    """What `run --wait` does."""
+    while (grant := client.try_acquire(wanted, timeout=LIMIT)) is None:
+        client.wait(wanted, timeout=2 * LIMIT, interrupt=None)
+    return grant
+
+
 def departed() -> int:
     """The pid of a process that is no more, as that of a holder that vanished."""
     process = subprocess.Popen(["true"])

@@ -11,7 +11,7 @@ import pytest
 
 from lockctl.errors import ConfigError, LeaseRevoked
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Revocation
-from tests.contract.harness import LIMIT, Background, queue_up, refused, take
+from tests.contract.harness import LIMIT, Background, queue_up, refused, take, wait_for_turn
 from tests.contract.waiting import await_waiters, start_waiting
 from tests.jobs import eventually
 
@@ -52,8 +52,7 @@ def take_turns(
     """
     client, lock = harness.client(), threading.Lock()
     for claim in claims:
-        while (grant := client.try_acquire(claim, timeout=LIMIT)) is None:
-            client.wait(claim, timeout=LIMIT, interrupt=None)
+        grant = wait_for_turn(client, claim)
         with lock:
             inside.append(claim)
             granted.append(grant)
@@ -138,8 +137,7 @@ class Sharing:
 
         def read(client: Backend) -> None:
             claim = reader(harness)
-            while (mine := client.try_acquire(claim, timeout=LIMIT)) is None:
-                client.wait(claim, timeout=LIMIT, interrupt=None)
+            mine = wait_for_turn(client, claim)
             tokens.append(mine.token)
             inside.wait()
             client.release(mine, timeout=LIMIT)

@@ -13,7 +13,7 @@ import pytest
 from lockctl.errors import BackendUnavailable
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
 from lockctl.names import ALLOWED, LONGEST
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, refused, take, wait_for_turn
 
 if TYPE_CHECKING:
     from lockctl.backend import Backend
@@ -72,8 +72,7 @@ class Taking:
             client = harness.client()
             for _ in range(3):
                 claim = harness.claim(ttl=30.0)
-                while (grant := client.try_acquire(claim, timeout=LIMIT)) is None:
-                    client.wait(claim, timeout=LIMIT, interrupt=None)
+                grant = wait_for_turn(client, claim)
                 assert inside.acquire(blocking=False), "two holders at once"
                 tokens.append(grant.token)
                 inside.release()

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
-from tests.contract.harness import LIMIT, Background, one_of, reader, refused, take
+from tests.contract.harness import LIMIT, Background, one_of, reader, refused, take, wait_for_turn
 from tests.contract.keeping import holder_of, revoke
 from tests.faults.backends import on_backends
 
 if TYPE_CHECKING:
     from lockctl.backend import Backend
-    from lockctl.model import Claim, Grant
     from tests.contract.harness import Harness
 
 HOLD = 60.0  # seconds: longer than a lease, and than a test
@@ -85,13 +84,6 @@ def test_a_hold_of_a_lock_that_was_lost_leaves_the_successor_alone(
     other.release(successor, timeout=LIMIT)
     backend.release(lost, timeout=LIMIT, hold=HOLD)
     take(other, harness.claim())
-
-
-def wait_for_turn(client: Backend, mine: Claim) -> Grant:
-    """Wait until the lock is granted."""
-    while (grant := client.try_acquire(mine, timeout=LIMIT)) is None:
-        client.wait(mine, timeout=2 * LIMIT, interrupt=None)
-    return grant
 
 
 def test_a_wait_ends_when_an_operator_ends_the_hold(

@@ -11,7 +11,7 @@ import pytest
 from lockctl.errors import ConfigError, LeaseLost
 from lockctl.model import SHARED, Revocation
 from lockctl.stores.etcd import layout, share, wait
-from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
+from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take, wait_for_turn
 from tests.jobs import eventually
 from tests.stores.etcd.claims import keys_of_locks
 
@@ -285,8 +285,7 @@ class TestWaking:
 
         def turn(number: int) -> None:
             client, mine = connect(etcd_server.address), claims[number]
-            while (grant := client.try_acquire(mine, timeout=LIMIT)) is None:
-                client.wait(mine, timeout=60.0, interrupt=None)
+            grant = wait_for_turn(client, mine)
             served.append(number)
             client.release(grant, timeout=LIMIT)
 

@@ -20,7 +20,7 @@ from lockctl.stores.file import hold, layout, records
 from lockctl.stores.file.layout import Record
 from lockctl.stores.file.lock import FileBackend
 from lockctl.value import replace
-from tests.contract.harness import LIMIT, refused, take
+from tests.contract.harness import LIMIT, refused, take, wait_for_turn
 from tests.contract.keeping import holder_of, revoke
 from tests.contract.remembering import a_run
 from tests.contract.sharing import one_of, reader
@@ -64,8 +64,7 @@ def test_who_waits_beside_others_gets_in_when_the_hold_is_over(
     client.release(grant, timeout=LIMIT, hold=1.0)
     claim = kind(harness)
     other = harness.client()
-    while (mine := other.try_acquire(claim, timeout=LIMIT)) is None:  # type: ignore[arg-type]
-        other.wait(claim, timeout=LIMIT, interrupt=None)  # type: ignore[arg-type]
+    mine = wait_for_turn(other, claim)  # type: ignore[arg-type]
     assert 1.0 <= time.monotonic() - released < 6.0
     assert mine.token > grant.token
 

@@ -23,7 +23,7 @@ from lockctl.stores.file.layout import Record
 from lockctl.stores.file.lock import FileBackend
 from lockctl.stores.file.queue import KernelLocks, is_stopped
 from lockctl.supervise import tree
-from tests.contract.harness import LIMIT, Background, refused, take
+from tests.contract.harness import LIMIT, Background, refused, take, wait_for_turn
 from tests.contract.sharing import one_of, reader
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
@@ -217,8 +217,7 @@ def test_readers_and_writers_that_wait_are_served_in_the_order_they_came(harness
 
     def turn(name: str, mode: str) -> None:
         client, claim = harness.client(), harness.claim(ttl=30.0, mode=mode)
-        while (mine := client.try_acquire(claim, timeout=LIMIT)) is None:
-            client.wait(claim, timeout=LIMIT, interrupt=None)
+        mine = wait_for_turn(client, claim)
         served.append(name)
         time.sleep(0.05)
         client.release(mine, timeout=LIMIT)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,42 +25,14 @@ from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from lockctl.model import Claim, Grant
     from tests.jobs import Lockctl
     from tests.servers.proxy import Proxy
 
-NUMBERS = itertools.count()
 URL = "postgresql://ops@db.example/locks"
-
-
-@pytest.fixture
-def schema(postgres_server: Postgres) -> Iterator[str]:
-    """An empty schema of the user's own: the tables of two tests are different ones."""
-    name = f"s{os.getpid()}_{next(NUMBERS)}"
-    postgres_server.command(f"create schema {name} authorization {postgres_server.user}")
-    yield name
-    postgres_server.command(f"drop schema {name} cascade")
-
-
-@pytest.fixture
-def open_client(postgres_server: Postgres, schema: str) -> Iterator[Callable[..., PostgresqlBackend]]:
-    """A call that makes a client: parameters of its URL, and through which address it goes."""
-    made: list[PostgresqlBackend] = []
-
-    def make(address: str = "", user: str = "", **params: str) -> PostgresqlBackend:
-        params = {"prefix": f"{schema}:", "schema": schema, **params}
-        where = postgres_server.url.replace(postgres_server.address, address or postgres_server.address)
-        where = where.replace(f"{postgres_server.user}@", f"{user or postgres_server.user}@")
-        query = "&".join(f"{name}={content}" for name, content in params.items())
-        made.append(PostgresqlBackend.from_url(parse_url(f"{where}?{query}")))
-        return made[-1]
-
-    yield make
-    for client in made:
-        client.close()
 
 
 @pytest.mark.parametrize(
@@ -327,33 +297,6 @@ def test_a_late_answer_to_a_renewal_is_not_taken_for_that_to_a_later_one(
     other.revoke("nightly", holder, Revocation(now=False, by="ops", reason="now"), timeout=LIMIT)
     with pytest.raises(LeaseRevoked):
         client.renew(grant, timeout=LIMIT)
-
-
-def test_requests_that_are_swallowed_leave_it_unknown_and_the_server_frees_the_lock_after_the_lease(
-    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, start_proxy: Callable[..., Proxy]
-) -> None:
-    proxy = start_proxy(postgres_server)
-    client, other = open_client(proxy.address), open_client()
-    started = time.monotonic()
-    grant = take(client, claim(ttl=1.5))
-    proxy.mode = "blackhole"
-    for _ in range(3):
-        with pytest.raises(BackendUnavailable):
-            client.renew(grant, timeout=0.1)
-    assert refused(other, claim())
-    mine = claim()
-    other.wait(mine, timeout=LIMIT, interrupt=None)
-    assert time.monotonic() - started > 1.5
-    take(other, mine)
-    proxy.mode = "pass"
-    with pytest.raises(LeaseLost):
-        eventually(lambda: renewed_or_unknown(client, grant))
-
-
-def renewed_or_unknown(client: PostgresqlBackend, grant: Any) -> bool:
-    with contextlib.suppress(BackendUnavailable):
-        client.renew(grant, timeout=0.1)
-    return False
 
 
 def test_a_claim_whose_answer_got_lost_finds_the_lock_again_instead_of_being_refused_by_itself(

@@ -17,7 +17,7 @@ from lockctl.stores.postgresql.queue import mark
 from lockctl.stores.postgresql.session import Session
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
-from tests.contract.harness import LIMIT, Background, claim, one_of, reader, refused, take
+from tests.contract.harness import LIMIT, Background, claim, one_of, reader, refused, take, wait_for_turn
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
 from tests.servers.postgres import Postgres
@@ -26,18 +26,11 @@ from tests.stores.postgresql.places import OLD_TABLE, Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lockctl.model import Claim, Grant, Holder
+    from lockctl.model import Claim, Holder
     from lockctl.stores.postgresql.lock import PostgresqlBackend
     from tests.servers.proxy import Proxy
 
 SCOPES = pytest.mark.parametrize("scope", ["session", "transaction"])
-
-
-@pytest.fixture
-def place(postgres_server: Postgres) -> Iterator[Place]:
-    made = Place(postgres_server)
-    yield made
-    made.close()
 
 
 def held_by(client: PostgresqlBackend) -> Holder:
@@ -57,13 +50,6 @@ def reading(place: Place) -> Iterator[str]:
 
 def end_rest(client: PostgresqlBackend) -> int | None:
     return client.revoke("nightly", held_by(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
-
-
-def wait_for_turn(client: PostgresqlBackend, wanted: Claim) -> Grant:
-    """What `run --wait` does."""
-    while (grant := client.try_acquire(wanted, timeout=LIMIT)) is None:
-        client.wait(wanted, timeout=LIMIT, interrupt=None)
-    return grant
 
 
 @contextlib.contextmanager

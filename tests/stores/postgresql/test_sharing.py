@@ -11,34 +11,19 @@ import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.postgresql import layout, share, wait
-from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
+from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take, wait_for_turn
 from tests.jobs import eventually
-from tests.stores.postgresql.places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lockctl.model import Claim, Grant
     from lockctl.stores.postgresql.lock import PostgresqlBackend
     from tests.servers.pgbouncer import PgBouncer
-    from tests.servers.postgres import Postgres
     from tests.servers.proxy import Proxy
+    from tests.stores.postgresql.places import Place
 
 ROUNDS = 12  # of a race: enough that each side wins some
-
-
-@pytest.fixture
-def place(postgres_server: Postgres) -> Iterator[Place]:
-    made = Place(postgres_server)
-    yield made
-    made.close()
-
-
-def wait_for_turn(client: PostgresqlBackend, wanted: Claim) -> Grant:
-    """What `run --wait` does."""
-    while (grant := client.try_acquire(wanted, timeout=LIMIT)) is None:
-        client.wait(wanted, timeout=LIMIT, interrupt=None)
-    return grant
 
 
 def waiters(client: PostgresqlBackend) -> int:

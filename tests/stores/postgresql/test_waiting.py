@@ -15,7 +15,6 @@ from lockctl.stores.postgresql.session import Session
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, claim, take, waiters
 from tests.jobs import eventually
-from tests.stores.postgresql.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from lockctl.stores.postgresql.lock import PostgresqlBackend
     from tests.jobs import Lockctl
     from tests.servers.postgres import Postgres
+    from tests.stores.postgresql.places import Place
 
 WAIT = ("run", "-l", "nightly", "-t", "60s", "-w", "forever", "--", "true")
 
@@ -34,13 +34,6 @@ def holder(lockctl: Lockctl, postgres_server: Postgres) -> Iterator[Backend]:
     """A client at a place for locks of its own, to which `lockctl` goes, too."""
     lockctl.url = f"{postgres_server.url}?prefix=w{os.urandom(6).hex()}:"
     made = open_backend(parse_url(lockctl.url))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def place(postgres_server: Postgres) -> Iterator[Place]:
-    made = Place(postgres_server)
     yield made
     made.close()
 

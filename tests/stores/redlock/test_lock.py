@@ -14,7 +14,7 @@ import pytest
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.lease.attempts import Attempts
 from lockctl.model import Revocation
-from tests.contract.harness import LIMIT, UNHEARD, Background, claim, take
+from tests.contract.harness import LIMIT, UNHEARD, Background, claim, take, wait_for_turn
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
 
@@ -146,8 +146,7 @@ def test_a_split_vote_is_given_back_at_once_by_who_lost_it(scene: Scene) -> None
     assert scene.where() == [0, 1, 2]
     assert first.inspect("nightly", timeout=LIMIT).state == "foreign"
     mine = claim()
-    while (grant := second.try_acquire(mine, timeout=LIMIT)) is None:
-        second.wait(mine, timeout=LIMIT, interrupt=None)
+    grant = wait_for_turn(second, mine)
     assert second.renew(grant, timeout=LIMIT)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lockctl.errors import LeaseLost
-from tests.contract.harness import LIMIT, Background, queue_up, refused, take
+from tests.contract.harness import LIMIT, Background, queue_up, refused, take, wait_for_turn
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
 
@@ -44,12 +44,7 @@ def test_a_waiter_whose_session_was_ended_gets_the_lock_all_the_same(harness: Zo
     grant = take(client, harness.claim(ttl=4.0))
     mine = harness.claim(ttl=4.0)
 
-    def get() -> Any:
-        while (found := other.try_acquire(mine, timeout=LIMIT)) is None:
-            other.wait(mine, timeout=LIMIT, interrupt=None)
-        return found
-
-    waiting = Background(get)
+    waiting = Background(lambda: wait_for_turn(other, mine))
     eventually(lambda: len(harness.line("nightly")) == 2)
     harness.admin.delete(harness.line("nightly")[1])
     client.renew(grant, timeout=LIMIT)
