@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from lockctl.locks.lock_cells import LOCK
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
-from tests.contract.harness import LIMIT, Harness, ProxiedHarness
+from tests.contract.harness import LIMIT, Background, Harness, ProxiedHarness
+from tests.jobs import eventually
 from tests.servers.http_proxy import HttpProxy
 from tests.servers.proxy import Proxy
 
@@ -134,3 +136,28 @@ class ServedHarness(ProxiedCells):
 
     def key(self, name: str) -> str:
         return f"{LOCK}{self.prefix}{name}"
+
+
+def assert_told_and_not_polling(cells: Cells, other: Cells, reads: tuple[Any, str]) -> None:
+    """A watch reads once, *reads* being what it reads with, and then returns soon after a change by *other*."""
+    key = f"{LOCK}told-{os.urandom(6).hex()}"
+    assert cells.write(key, cells.read(key, Deadline(LIMIT)), b"1", Deadline(LIMIT))
+    seen, looks = cells.read(key, Deadline(LIMIT)), list[float]()
+    owner, name = reads
+    read = getattr(owner, name)
+
+    def counted(*words: Any) -> Any:
+        looks.append(time.monotonic())
+        return read(*words)
+
+    setattr(owner, name, counted)
+    watching = Background(lambda: cells.watch(key, seen, Deadline(LIMIT)))
+    eventually(lambda: looks)
+    time.sleep(1.0)  # the span in which it is not to look
+    assert len(looks) == 1
+    changed = time.monotonic()
+    assert other.write(key, seen, b"2", Deadline(LIMIT))
+    watching.result()
+    assert time.monotonic() - changed < 5.0
+    cells.close()
+    other.close()

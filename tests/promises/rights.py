@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING
+
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.contract.harness import LIMIT, claim, take
 
 if TYPE_CHECKING:
     from tests.jobs import Lockctl
@@ -29,3 +34,13 @@ def check_everything(lockctl: Lockctl, url: str, *, shared: bool = True) -> None
     assert again.returncode == 75
     runs = json.loads(lockctl("history", "nightly", "-b", url, "--json").stdout)
     assert {run["outcome"] for run in runs} == {"revoked", "exited"}
+
+
+def use_objects(url: str) -> None:
+    """The same of a store of objects, by its calls: write, list and delete."""
+    with contextlib.closing(open_backend(parse_url(url))) as backend:
+        grant = take(backend, claim())
+        backend.renew(grant, timeout=LIMIT)
+        backend.release(grant, timeout=LIMIT)
+        assert [lock.name for lock in backend.list("*", timeout=LIMIT)] == ["nightly"]
+        assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
@@ -15,7 +14,6 @@ import pytest
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable
-from lockctl.registry import open_backend
 from lockctl.stores.azblob.access import Access
 from lockctl.stores.azblob.address import PARAMETERS, from_url
 from lockctl.url import parse_url
@@ -49,17 +47,6 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without az
 
 
-@pytest.fixture
-def connect() -> Iterator[Callable[[str], Backend]]:
-    """A call that makes the client of a URL."""
-    with contextlib.ExitStack() as ends:
-
-        def new(url: str) -> Backend:
-            return ends.enter_context(contextlib.closing(open_backend(parse_url(url))))
-
-        yield new
-
-
 def use(client: Backend) -> None:
     grant = take(client, claim())
     client.renew(grant, timeout=LIMIT)
@@ -80,9 +67,9 @@ def filled(text: str) -> str:
 
 @pytest.mark.parametrize("login", ["KEY", "SAS", "?SAS"])
 def test_a_password_in_the_url_is_a_key_or_a_sas_token(
-    login: str, connect: Callable[[str], Backend], azblob_server: Azurite
+    login: str, opened: Callable[[str], Backend], azblob_server: Azurite
 ) -> None:
-    use(connect(place(azblob_server, filled(login))))
+    use(opened(place(azblob_server, filled(login))))
 
 
 @pytest.mark.parametrize(
@@ -98,13 +85,13 @@ def test_a_password_in_the_url_is_a_key_or_a_sas_token(
 )
 def test_the_variables_of_az_are_read(
     variables: dict[str, str],
-    connect: Callable[[str], Backend],
+    opened: Callable[[str], Backend],
     azblob_server: Azurite,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, text in variables.items():
         monkeypatch.setenv(f"AZURE_STORAGE_{name}", filled(text))
-    use(connect(place(azblob_server)))
+    use(opened(place(azblob_server)))
 
 
 @pytest.mark.parametrize(
@@ -141,13 +128,13 @@ def test_a_key_of_another_account_is_not_used(lockctl: Lockctl) -> None:
 
 
 def test_a_file_is_read_again_when_the_token_in_it_has_ended(
-    connect: Callable[[str], Backend], azblob_server: Azurite, tmp_path: Path
+    opened: Callable[[str], Backend], azblob_server: Azurite, tmp_path: Path
 ) -> None:
     file, first = tmp_path / "token", sas("rwdl", 60.0)
     file.write_text(first)
     url = place(azblob_server, more=f"&password_file={file}")
     with HttpProxy(azblob_server.address) as between:
-        client = connect(url.replace(azblob_server.address, between.address))
+        client = opened(url.replace(azblob_server.address, between.address))
         grant = take(client, claim())
         ended = 403, [("x-ms-error-code", "AuthenticationFailed")], b""
         between.look = lambda request: ended if request.path.endswith(first) else None
@@ -219,8 +206,8 @@ def url(secured: Azurite, certificates: Certificates) -> str:
     return f"azblob://locks/{word}?endpoint=https://{secured.address}/{ACCOUNT}&ca={certificates.ca}"
 
 
-def test_an_instance_gets_one_token_for_all(url: str, identity: Identity, connect: Callable[[str], Backend]) -> None:
-    client = connect(url)
+def test_an_instance_gets_one_token_for_all(url: str, identity: Identity, opened: Callable[[str], Backend]) -> None:
+    client = opened(url)
     use(client)
     assert [lock.name for lock in client.list("*", timeout=LIMIT)] == ["nightly"]
     assert identity.given == 1
@@ -232,16 +219,16 @@ def test_a_run_has_nothing_to_say_about_it(url: str, identity: Identity, lockctl
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
 
 
-def test_a_token_that_is_refused_is_replaced(url: str, identity: Identity, connect: Callable[[str], Backend]) -> None:
+def test_a_token_that_is_refused_is_replaced(url: str, identity: Identity, opened: Callable[[str], Backend]) -> None:
     identity.lives = [-60.0, 3600.0]  # the first one has ended, other than it says
-    take(connect(url), claim())
+    take(opened(url), claim())
     assert identity.given == 2
 
 
 def test_a_token_is_used_to_its_end_while_there_is_no_other(
-    url: str, identity: Identity, connect: Callable[[str], Backend], monkeypatch: pytest.MonkeyPatch
+    url: str, identity: Identity, opened: Callable[[str], Backend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = connect(url)
+    client = opened(url)
     grant = take(client, claim())
     identity.trouble = 400, [("Content-Type", "application/json")], b'{"error": "s3cret"}'
     now = clock.wall()
@@ -266,12 +253,12 @@ def test_a_run_ends_although_the_programs_that_log_in_end_one_after_the_other(lo
 
 
 def test_an_identity_that_does_not_answer_is_waited_for_as_long_as_for_a_request(
-    url: str, identity: Identity, connect: Callable[[str], Backend]
+    url: str, identity: Identity, opened: Callable[[str], Backend]
 ) -> None:
     ended = threading.Event()
     identity.proxy.look = lambda request: (ended.wait(LIMIT), identity.give(request))[1]
     with pytest.raises(BackendUnavailable, match=r"azure-identity: no answer within 0\.5 s"):
-        connect(url).try_acquire(claim(), timeout=0.5)
+        opened(url).try_acquire(claim(), timeout=0.5)
     ended.set()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from pathlib import Path
@@ -12,9 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from lockctl.errors import ConfigError
-from lockctl.registry import open_backend
-from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, claim, take
+from tests.promises.rights import use_objects
 from tests.servers.azurite import ACCOUNT, sas
 
 if TYPE_CHECKING:
@@ -28,12 +25,7 @@ def use(server: Azurite, rights: str) -> None:
     """Everything that writes, lists and deletes, with these rights."""
     login = quote(sas(rights, 60.0), safe="")
     place = f"locks/rights-{os.urandom(6).hex()}?account={ACCOUNT}&endpoint=http://{server.address}/{ACCOUNT}"
-    with contextlib.closing(open_backend(parse_url(f"azblob://:{login}@{place}"))) as backend:
-        grant = take(backend, claim())
-        backend.renew(grant, timeout=LIMIT)
-        backend.release(grant, timeout=LIMIT)
-        assert [lock.name for lock in backend.list("*", timeout=LIMIT)] == ["nightly"]
-        assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)
+    use_objects(f"azblob://:{login}@{place}")
 
 
 def test_the_rights_of_the_manual_are_enough_and_all_of_them_are_needed(azblob_server: Azurite) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import urllib.parse
@@ -15,9 +14,7 @@ from google.auth import jwt
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.registry import open_backend
 from lockctl.stores.gcs.protocol import SCOPE
-from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim, take
 from tests.servers.http_proxy import HttpProxy
 
@@ -113,19 +110,14 @@ def key(google: Google, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def connect(google: Google, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Backend]]:
+def connect(
+    google: Google, opened: Callable[[str], Backend], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Backend]:
     """A call that makes a client of a place that nobody else uses, with these parameters."""
     for name in [name for name in os.environ if name.startswith(("GOOGLE_", "CLOUDSDK_", "GCE_"))]:
         monkeypatch.delenv(name)
     word = f"credentials-{os.urandom(6).hex()}"
-    with contextlib.ExitStack() as ends:
-
-        def new(more: str = "") -> Backend:
-            made = open_backend(parse_url(f"gcs://locks/{word}?endpoint={google.storage.url}{more}"))
-            ends.callback(made.close)
-            return made
-
-        yield new
+    return lambda more="": opened(f"gcs://locks/{word}?endpoint={google.storage.url}{more}")
 
 
 @pytest.mark.parametrize("named_by", ["the URL", "a variable"])

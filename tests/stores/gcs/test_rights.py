@@ -5,7 +5,6 @@ The emulator asks for no rights: a proxy refuses what needs one, as Google's doc
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -15,9 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import ConfigError
-from lockctl.registry import open_backend
-from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, claim, take
+from tests.promises.rights import use_objects
 from tests.servers.http_proxy import HttpProxy
 
 if TYPE_CHECKING:
@@ -54,12 +51,7 @@ def use(server: Gcs, given: set[str]) -> None:
 
     with HttpProxy(server.address, look) as between:
         url = f"gcs://locks/rights-{os.urandom(6).hex()}?anonymous=yes&endpoint={between.url}"
-        with contextlib.closing(open_backend(parse_url(url))) as backend:
-            grant = take(backend, claim())
-            backend.renew(grant, timeout=LIMIT)
-            backend.release(grant, timeout=LIMIT)
-            assert [lock.name for lock in backend.list("*", timeout=LIMIT)] == ["nightly"]
-            assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)
+        use_objects(url)
 
 
 def test_the_role_of_the_manual_is_enough_and_all_of_it_is_needed(gcs_server: Gcs) -> None:

@@ -6,8 +6,6 @@ import base64
 import json
 import os
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +17,8 @@ from lockctl.stores.kubernetes.cell import KubernetesCells
 from lockctl.stores.kubernetes.protocol import Leases
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
+from tests.contract.cells import assert_told_and_not_polling
 from tests.contract.harness import LIMIT, claim, refused, take
-from tests.jobs import eventually
 from tests.promises.rights import check_everything
 from tests.servers.kubernetes import NAMESPACE, Kubernetes
 from tests.stores.test_least_rights import recipe
@@ -169,27 +167,7 @@ def test_a_namespace_that_is_not_there_is_named(kubernetes_server: Kubernetes, o
 
 def test_a_waiter_is_told_and_does_not_poll(kubernetes_server: Kubernetes) -> None:
     cells, other = (KubernetesCells(Leases(parse_url(kubernetes_server.place))) for _ in range(2))
-    key = f"lock:told-{os.urandom(6).hex()}"
-    assert cells.write(key, cells.read(key, Deadline(LIMIT)), b"1", Deadline(LIMIT))
-    seen, looks = cells.read(key, Deadline(LIMIT)), list[float]()
-    read = cells._leases.named
-
-    def counted(name: str, deadline: Deadline) -> Any:
-        looks.append(time.monotonic())
-        return read(name, deadline)
-
-    cells._leases.named = counted  # type: ignore[method-assign]
-    watching = threading.Thread(target=cells.watch, args=(key, seen, Deadline(LIMIT)))
-    watching.start()
-    eventually(lambda: looks)
-    time.sleep(1.0)  # the span in which it is not to look
-    assert len(looks) == 1
-    changed = time.monotonic()
-    assert other.write(key, seen, b"2", Deadline(LIMIT))
-    watching.join(LIMIT)
-    assert time.monotonic() - changed < 5.0
-    cells.close()
-    other.close()
+    assert_told_and_not_polling(cells, other, (cells._leases, "named"))
 
 
 KEYS = ["lock:a", "lock:jobs/a", "lock:jobs.a", "lock:a_b", "lock:a-b", "lock:A", "lock:" + "x" * 64, "lock:\udcff"]

@@ -19,6 +19,7 @@ from lockctl.stores.nats.cell import NatsCells
 from lockctl.stores.nats.protocol import Bucket, escaped, unescaped
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
+from tests.contract.cells import assert_told_and_not_polling
 from tests.contract.harness import LIMIT, claim, take
 from tests.fleet.hosts import inspect
 from tests.jobs import eventually
@@ -125,27 +126,7 @@ def test_the_second_of_two_servers_is_used_when_the_first_is_away(nats_server: N
 
 def test_a_waiter_is_told_and_does_not_poll(nats_server: Nats) -> None:
     cells, other = (NatsCells(Bucket(read_url(parse_url(nats_server.url)))) for _ in range(2))
-    key = f"told-{os.urandom(6).hex()}"
-    assert cells.write(key, cells.read(key, Deadline(LIMIT)), b"1", Deadline(LIMIT))
-    seen, looks = cells.read(key, Deadline(LIMIT)), list[float]()
-    read = cells.read
-
-    def counted(key: str, deadline: Deadline) -> Any:
-        looks.append(time.monotonic())
-        return read(key, deadline)
-
-    cells.read = counted  # type: ignore[method-assign]
-    watching = threading.Thread(target=cells.watch, args=(key, seen, Deadline(LIMIT)))
-    watching.start()
-    eventually(lambda: looks)
-    time.sleep(1.0)  # the span in which it is not to look
-    assert len(looks) == 1
-    changed = time.monotonic()
-    assert other.write(key, seen, b"2", Deadline(LIMIT))
-    watching.join(LIMIT)
-    assert time.monotonic() - changed < 5.0
-    cells.close()
-    other.close()
+    assert_told_and_not_polling(cells, other, (cells, "read"))
 
 
 def test_a_lock_outlives_the_leader_and_tokens_rise(start_server: Callable[..., Any], opened: Open) -> None:

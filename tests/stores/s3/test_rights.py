@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import ConfigError
-from lockctl.registry import open_backend
-from lockctl.url import parse_url
 from lockctl.wire.http import quoted
-from tests.contract.harness import LIMIT, claim, take
+from tests.promises.rights import use_objects
 from tests.servers.moto import Moto
 
 if TYPE_CHECKING:
@@ -30,16 +27,6 @@ def policy_of_the_manual() -> dict[str, Any]:
     _, mark, rest = text.partition('    {"Version"')
     found: dict[str, Any] = json.loads((mark + rest).partition("\n\n")[0])
     return found
-
-
-def use(url: str) -> None:
-    """Everything that writes, lists and deletes."""
-    with contextlib.closing(open_backend(parse_url(url))) as backend:
-        grant = take(backend, claim())
-        backend.renew(grant, timeout=LIMIT)
-        backend.release(grant, timeout=LIMIT)
-        assert [lock.name for lock in backend.list("*", timeout=LIMIT)] == ["nightly"]
-        assert backend.forget("nightly", older_than=0.0, timeout=LIMIT)
 
 
 def test_the_policy_of_the_manual_is_enough_and_all_of_it_is_needed(
@@ -63,11 +50,11 @@ def test_the_policy_of_the_manual_is_enough_and_all_of_it_is_needed(
         key = iam.create_access_key(UserName=f"u{number}")["AccessKey"]
         login = f"{key['AccessKeyId']}:{quoted(key['SecretAccessKey'])}@"
         urls.append(f"s3://{login}{BUCKET}/locks?endpoint={server.url}")
-    use(urls[0])
+    use_objects(urls[0])
     for url in urls[1:]:
         with pytest.raises(
             ConfigError, match=r"needed are s3:GetObject, s3:PutObject and s3:DeleteObject for locks/\*"
         ):
-            use(url)
+            use_objects(url)
     with pytest.raises(ConfigError, match="needed are"):
-        use(urls[0].replace("/locks", "/elsewhere"))
+        use_objects(urls[0].replace("/locks", "/elsewhere"))
