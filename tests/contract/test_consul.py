@@ -60,6 +60,10 @@ class ConsulHarness(ProxiedHarness):
     def write(self, value: bytes, name: str = "nightly", **query: Any) -> None:
         assert self.server.request("PUT", self.key(name), value, **query).strip() == b"true"
 
+    def put_beside(self, key: str, value: bytes) -> None:
+        """Write beside the locks."""
+        self.server.request("PUT", f"/v1/kv/{self.prefix}.lockctl/{key}", value)
+
     def session(self, **settings: Any) -> str:
         body = {"TTL": "10s", "LockDelay": "0s", "NodeChecks": [], **settings}
         created = json.loads(self.server.request("PUT", "/v1/session/create", json.dumps(body).encode()))

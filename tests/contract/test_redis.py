@@ -66,14 +66,15 @@ class RedisHarness(ProxiedHarness):
 
     def close(self) -> None:
         super().close()
-        keys = [
-            *self.peer.scan_iter(f"{self.prefix}*"),
-            *self.peer.scan_iter(f"{{{self.prefix}*"),
-            *self.peer.scan_iter(f"*u{self.prefix}*"),
-        ]
-        if keys:
-            self.peer.delete(*keys)
+        wipe(self.peer, self.prefix)
         self.peer.close()
+
+
+def wipe(peer: redis.Redis, prefix: str) -> None:
+    """Delete what has the prefix, and what a neighbour wrote."""
+    for pattern in (f"{prefix}*", f"{{{prefix}*", f"*u{prefix}*"):
+        for key in peer.scan_iter(pattern):
+            peer.delete(key)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from lockctl.url import parse_url
 from lockctl.value import replace
 from tests.contract.harness import LIMIT, ProxiedHarness
 from tests.contract.suite import BackendContract
+from tests.contract.test_redis import wipe
 from tests.jobs import eventually
 from tests.servers.proxy import Proxy
 
@@ -78,13 +79,7 @@ class RedlockHarness(ProxiedHarness):
     def close(self) -> None:
         super().close()
         for peer in self.peers:
-            keys = [
-                *peer.scan_iter(f"{self.prefix}*"),
-                *peer.scan_iter(f"{{{self.prefix}*"),
-                *peer.scan_iter(f"*u{self.prefix}*"),
-            ]
-            if keys:
-                peer.delete(*keys)
+            wipe(peer, self.prefix)
             peer.close()
 
 

@@ -12,6 +12,7 @@ import redis
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import LARGEST, Stale
+from tests.contract.test_redis import wipe
 from tests.fence.contract import DOMAIN, LIMIT, Client, mark
 from tests.fence.lock_servers import LockServerContract, ServedHarness, store_at
 from tests.servers.redis import Redis
@@ -50,9 +51,7 @@ class RedisHarness(ServedHarness):
 
     def close(self) -> None:
         super().close()
-        keys = [*self.peer.scan_iter(f"{self.prefix}*"), *self.peer.scan_iter(f"{{{self.prefix}*")]
-        if keys:
-            self.peer.delete(*keys)
+        wipe(self.peer, self.prefix)
         self.peer.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import select
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from tests.contract.harness import Background, claim, refused, take
 from tests.contract.remembering import a_run
 from tests.jobs import LIMIT, eventually
 from tests.servers import programs
+from tests.stores.etcd.conftest import prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 
     Start = Callable[..., subprocess.Popen[str]]
 
-
-@pytest.fixture
-def prefix(etcd_server: Etcd) -> Iterator[str]:
-    made = f"t{os.urandom(6).hex()}/"
-    yield made
-    etcd_server.command("del", made, "--prefix")
+__all__ = ["prefix"]  # a fixture
 
 
 @pytest.fixture

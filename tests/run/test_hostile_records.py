@@ -116,10 +116,8 @@ def test_the_words_of_a_foreign_process_are_cleaned_too(lockctl, locks):
         {"acquired_at": float("inf"), "pid": True, "command": []},
         {"acquired_at": "yesterday", "host": None, "user": None, "command": None, "mode": None},
         {"acquired_at": True, "host": ["a"], "user": {"b": 1}, "command": {"c": 2}},
-        {"acquired_at": 10**400, "command": [1, None, ["x"], {"y": 2}]},
-        {"command": ["\ud800"], "host": "\udcff", "owner": 5},
-        {"taken_by": ["x"]},
-        {"taken_by": None, "helper": {}},
+        {"acquired_at": 10**400, "command": [1, None, ["x"], {"y": 2}], "taken_by": None, "helper": {}},
+        {"command": ["\ud800"], "host": "\udcff", "owner": 5, "taken_by": ["x"]},
         {"pid_ns": 7, "boot_id": [], "pid_started": {}},
     ],
     ids=lambda changes: repr(changes)[:40],
@@ -134,7 +132,7 @@ def test_a_record_with_impossible_values_is_shown_without_a_bug(lockctl, hold, c
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"[1]", b"7", b'"x"', b"{", b"\xff\xfe", b"[" * 3900, b'{"owner":' + b"[" * 3800],
+    [b"", b"[1]", b"{", b"\xff\xfe", b'{"owner":' + b"[" * 3800],
     ids=lambda data: repr(data[:12]),
 )
 def test_a_record_that_is_no_document_is_shown_without_a_bug(lockctl, hold, data):

@@ -43,11 +43,6 @@ def beside(harness: ConsulHarness) -> dict[str, Any]:
     return {each["Key"].removeprefix(folder): each for each in found}
 
 
-def put(harness: ConsulHarness, key: str, value: bytes) -> None:
-    """Write beside the locks."""
-    harness.server.request("PUT", f"/v1/kv/{harness.prefix}.lockctl/{key}", value)
-
-
 def keep(harness: ConsulHarness, seconds: float) -> Any:
     """A lock that is kept after its holder; the grant it had."""
     client = harness.client()
@@ -122,7 +117,7 @@ NO_HOLDS = [
 
 @pytest.mark.parametrize("value", NO_HOLDS, ids=range(len(NO_HOLDS)))
 def test_what_is_no_hold_keeps_nobody_out_and_goes(harness: ConsulHarness, value: bytes) -> None:
-    put(harness, "hold/nightly", value)
+    harness.put_beside("hold/nightly", value)
     client, claim = harness.client(), harness.claim()
     assert client.inspect("nightly", timeout=LIMIT).state == "free"
     assert list(client.list("*", timeout=LIMIT)) == []
@@ -135,7 +130,7 @@ def test_the_names_of_holds_are_those_of_locks_or_not_listed(harness: ConsulHarn
     keep(harness, 30.0)
     value = b64decode(beside(harness)["hold/nightly"]["Value"])
     for name in ("a/b", ".x", "nightly2", ""):
-        put(harness, f"hold/{name}", value)
+        harness.put_beside(f"hold/{name}", value)
     client = harness.client()
     assert [lock.name for lock in client.list("*", timeout=LIMIT)] == ["nightly", "nightly2"]
     take(client, harness.claim("night"))
@@ -218,7 +213,7 @@ def test_without_a_date_in_its_answers_an_agents_clock_is_ours(
 
 @pytest.mark.parametrize("value", [*HOSTILE, b"-1", b"1e400", b"true", b'"5"', b"9" * 100, b"9" * 5000, b"NaN"])
 def test_a_success_that_cannot_be_read_is_none(harness: ConsulHarness, value: bytes) -> None:
-    put(harness, "success/nightly", value)
+    harness.put_beside("success/nightly", value)
     client = harness.client()
     assert client.last_success("nightly", timeout=LIMIT) is None
     grant = take(client, harness.claim())
@@ -230,7 +225,7 @@ def test_a_success_that_cannot_be_read_is_none(harness: ConsulHarness, value: by
 def test_a_run_that_cannot_be_read_is_left_out(harness: ConsulHarness, value: bytes) -> None:
     client = harness.client()
     for key in ("started/999999999999999-x", "started/", "refused/0", "other/x", "x"):
-        put(harness, f"runs/nightly/{key}", value)
+        harness.put_beside(f"runs/nightly/{key}", value)
     client.remember("nightly", a_run(), timeout=LIMIT)
     assert client.history("nightly", timeout=LIMIT) == (a_run(),)
     assert client.inspect("nightly", timeout=LIMIT).last_run == a_run()
@@ -403,7 +398,7 @@ def test_of_a_name_with_more_keys_than_one_transaction_takes_nothing_stays(harne
     client = harness.client()
     use(harness, client)
     for number in range(150):
-        put(harness, f"runs/nightly/started/{number:015}-x", b"{}")
+        harness.put_beside(f"runs/nightly/started/{number:015}-x", b"{}")
     client.release(take(client, harness.claim()), timeout=LIMIT, hold=0.1)
     eventually(lambda: unused(client) == ["nightly"])
     assert forget(client)

@@ -39,11 +39,6 @@ def beside(harness: ConsulHarness, key: str) -> bytes:
     return b64decode(found["Value"] or "")
 
 
-def put(harness: ConsulHarness, key: str, value: bytes) -> None:
-    """Write beside the locks."""
-    harness.server.request("PUT", f"/v1/kv/{harness.prefix}.lockctl/{key}", value)
-
-
 def wrong_by(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """This host's clock is so much ahead from now on."""
     true = time.time
@@ -83,7 +78,7 @@ def test_a_counter_that_cannot_be_read_is_none_and_the_clock_counts(
     harness: ConsulHarness, key: str, value: bytes
 ) -> None:
     for mode in MODES:
-        put(harness, key, value)
+        harness.put_beside(key, value)
         before = time.time()
         grant = tenure(harness, **mode)
         assert before * 1_000_000 - 1 <= grant.token <= time.time() * 1_000_000

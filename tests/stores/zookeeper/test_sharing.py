@@ -15,23 +15,16 @@ from lockctl.stores.zookeeper import queue, share
 from tests.contract.harness import LIMIT, Background, queue_up, refused, take
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
-from tests.stores.zookeeper.test_turn import await_silence
+from tests.stores.zookeeper.test_turn import await_silence, watches
 
 if TYPE_CHECKING:
     from lockctl.model import Claim, Grant
     from lockctl.stores.zookeeper.lock import ZooKeeperBackend
     from tests.contract.test_zookeeper import ZooKeeperHarness
-    from tests.servers.zookeeper import ZooKeeper
     from tests.stores.zookeeper.conftest import Asked
 
 UNIQUE = "0123456789abcdef" * 2
 LAYOUTS = ("kazoo", "curator", "curator-rw")
-
-
-def watches(server: ZooKeeper) -> int:
-    """How many events the server owes to its clients."""
-    line = next(line for line in server.four_letters("mntr").splitlines() if line.startswith("zk_watch_count"))
-    return int(line.split()[1])
 
 
 # Names

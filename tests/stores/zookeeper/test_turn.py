@@ -11,13 +11,19 @@ from tests.contract.harness import LIMIT, Background, refused, take
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
 from tests.stores.zookeeper.test_handover import session_of
-from tests.stores.zookeeper.test_waiting import watches
 
 if TYPE_CHECKING:
     from lockctl.model import Claim, Grant
     from lockctl.stores.zookeeper.lock import ZooKeeperBackend
     from tests.contract.test_zookeeper import ZooKeeperHarness
+    from tests.servers.zookeeper import ZooKeeper
     from tests.stores.zookeeper.conftest import Asked
+
+
+def watches(server: ZooKeeper) -> int:
+    """How many events the server owes to its clients."""
+    line = next(line for line in server.four_letters("mntr").splitlines() if line.startswith("zk_watch_count"))
+    return int(line.split()[1])
 
 
 def wait_behind(
@@ -149,3 +155,17 @@ def test_who_was_told_of_its_turn_takes_it_although_the_session_that_was_ready_h
     granted = take(other, mine)
     assert granted.token > grant.token
     assert other.renew(granted, timeout=LIMIT).token == granted.token
+
+
+def test_each_waiter_watches_one_node_and_no_other(harness: ZooKeeperHarness) -> None:
+    holder = harness.client()
+    grant, before = take(holder, harness.claim()), watches(harness.server)
+    waits = []
+    for number in range(10):
+        client, claim = harness.client(), harness.claim()
+        waits.append((start_waiting(client, claim, holder, count=number + 1), client, claim))
+    eventually(lambda: watches(harness.server) - before == len(waits))
+    for waiting, client, claim in waits:
+        holder.release(grant, timeout=LIMIT)
+        waiting.result()
+        holder, grant = client, take(client, claim)
