@@ -76,17 +76,3 @@ class TestAzureBlob(VersionedContract):
         url = harness.at(harness.proxy.address, "stock").replace(harness.container, "no-such")
         with pytest.raises(ConfigError, match=r"azblob://no-such: .*\(40[34]\)"):
             fence.advance(url, mark(33))
-
-
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("azblob:///stock", "azblob://CONTAINER/"),
-        ("azblob://me@stocks/stock", "there are no users"),
-        ("azblob://stocks/stock?insecure=yes", "no parameter 'insecure'"),
-        ("azblob://:a2V5@stocks/directory/?account=a", "must end with a name"),
-    ],
-)
-def test_a_url_that_cannot_mean_a_blob_says_why(url: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        fence.advance(url, mark(33))

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 import pytest
 
-from lockctl import fence
 from lockctl.errors import BackendUnavailable, ConfigError
 from tests.fence.contract import Client, mark
 from tests.fence.objects import ObjectHarness, VersionedContract, write, writes_mark
@@ -117,17 +116,3 @@ class TestGcs(VersionedContract):
         for step in (watched.current, lambda: watched.advance(mark(33))):
             with pytest.raises(ConfigError, match="there is no gcs://"):
                 step()
-
-
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("gcs:///stock", "gcs://BUCKET/"),
-        ("gcs://me@stocks/stock", "without a user"),
-        ("gcs://stocks/stock?insecure=yes", "no parameter 'insecure'"),
-        ("gcs://stocks/directory/?anonymous=yes", "must end with a name"),
-    ],
-)
-def test_a_url_that_cannot_mean_an_object_says_why(url: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        fence.advance(url, mark(33))

@@ -237,24 +237,6 @@ class TestServers:
         with HttpProxy(lighttpd.address) as proxy:
             yield proxy
 
-    @pytest.mark.parametrize(
-        ("url", "reason"),
-        [
-            ("http:///stock", "one host"),
-            ("http://a,b/stock", "one host"),
-            ("http://a/stock?version=2", "no parameter 'version'"),
-            ("http://a/stock?ca=/ca.pem", "use https://"),
-            ("http://a:b@c/stock?insecure=yes", "use https://"),
-            ("http://a%3Ab@c/stock", "cannot have a colon"),
-            ("https://:two%20words@c/stock", "no bearer token"),
-            ("https://c/directory/", "must end with a name"),
-            ("https://c/a/../stock", "must end with a name"),
-        ],
-    )
-    def test_a_url_that_cannot_mean_a_document_says_why(self, url: str, reason: str) -> None:
-        with pytest.raises(ConfigError, match=reason):
-            fence.advance(url, mark(33), timeout=3.0)
-
     def test_a_server_that_is_not_there_is_not_reachable(self) -> None:
         with pytest.raises(BackendUnavailable):
             fence.advance("http://127.0.0.1:1/stock", mark(33), timeout=3.0)

@@ -255,20 +255,3 @@ def test_a_socket_of_the_machine_is_a_host(harness: MysqlHarness, client: Client
     assert place.store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
     assert client.current() == mark(33)
     place.store.close()
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "mysql://h/",
-        "mysql:///db",
-        "mysql://a,b/db",
-        "mysql://h/db?tls=maybe",
-        "mysql://h/db?tls=no&ca=/x",
-        "mysql://h/db?key=/x",
-        "mysql://h/db?port=1",
-    ],
-)
-def test_a_url_that_makes_no_sense_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError):
-        open_place("stock", url)

@@ -1,14 +1,20 @@
-"""What a URL of locks may say: a mistake is named before there is any request, and no secret of it is repeated."""
+"""What a URL of locks, or of marks, may say: a mistake is named before there is any request, and no secret of it is repeated."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl import fence
 from lockctl.errors import ConfigError
+from lockctl.fence import Mark
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 POSTGRESQL = "postgresql://ops@db.example/locks"
 REFUSED = [
@@ -188,8 +194,56 @@ def test_a_mistake_is_named_without_a_request_and_without_a_secret(
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AZURE_STORAGE_")]:
         monkeypatch.delenv(name)
-    with pytest.raises(ConfigError) as refused:
-        open_backend(parse_url(url))
-    assert said in str(refused.value)
-    assert "s3cret" not in str(refused.value)
-    assert str(refused.value).isprintable()
+    refused(lambda: open_backend(parse_url(url)), said)
+
+
+def refused(step: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        step()
+    assert said in str(told.value)
+    assert "s3cret" not in str(told.value)
+    assert str(told.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("azblob:///stock", "azblob://CONTAINER/"),
+        ("azblob://me@stocks/stock", "there are no users"),
+        ("azblob://stocks/stock?insecure=yes", "no parameter 'insecure'"),
+        ("azblob://:a2V5@stocks/directory/?account=a", "must end with a name"),
+        ("gcs:///stock", "gcs://BUCKET/"),
+        ("gcs://me@stocks/stock", "without a user"),
+        ("gcs://stocks/stock?insecure=yes", "no parameter 'insecure'"),
+        ("gcs://stocks/directory/?anonymous=yes", "must end with a name"),
+        ("http:///stock", "one host"),
+        ("http://a,b/stock", "one host"),
+        ("http://a/stock?version=2", "no parameter 'version'"),
+        ("http://a/stock?ca=/ca.pem", "use https://"),
+        ("http://a:b@c/stock?insecure=yes", "use https://"),
+        ("http://a%3Ab@c/stock", "cannot have a colon"),
+        ("https://:two%20words@c/stock", "no bearer token"),
+        ("https://c/directory/", "must end with a name"),
+        ("https://c/a/../stock", "must end with a name"),
+        ("mysql://h/", "one host and a database"),
+        ("mysql:///db", "one host and a database"),
+        ("mysql://a,b/db", "one host and a database"),
+        ("mysql://h/db?tls=maybe", "tls is yes or no"),
+        ("mysql://h/db?tls=no&ca=/x", "tls=no contradicts ca"),
+        ("mysql://h/db?key=/x", "key needs cert"),
+        ("mysql://h/db?port=1", "no parameter 'port'"),
+        ("s3:///stock", "s3://BUCKET/KEY"),
+        ("s3://a,b/stock", "s3://BUCKET/KEY"),
+        ("s3://me@stocks/stock", "both or none"),
+        ("s3://me:it@stocks/stock?profile=me", "profile contradicts"),
+        ("s3://stocks/stock?endpoint=db.example:9000", "endpoint is the URL"),
+        ("s3://stocks/stock?insecure=yes", "no parameter 'insecure'"),
+        ("s3://stocks/directory/", "must end with a name"),
+        ("sqlite://host/a.db", "three slashes and an absolute path"),
+        ("sqlite:///", "three slashes and an absolute path"),
+        ("sqlite://u:s3cret@/a.db", "three slashes and an absolute path"),
+        ("sqlite:///a.db?x=1", "no parameter 'x'"),
+    ],
+)
+def test_a_mistake_is_named_where_marks_are_too(url: str, said: str) -> None:
+    refused(lambda: fence.advance(url, Mark("domain", 33), timeout=3.0), said)
