@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from lockctl.fence import Store
-    from tests.servers.process import Server
 
 SECRET = "s3cret-of-somebody"
 GARBAGE = [
@@ -75,7 +74,9 @@ class ServedHarness(FenceHarness):
 
     crashes = 6
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Any) -> None:
+        self.server = server
+        self.prefix = f"fence-{os.urandom(6).hex()}/"
         self.proxy = Proxy(server)
         self._opened: list[Store] = []
 

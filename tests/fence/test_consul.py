@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 class ConsulHarness(ServedHarness):
     """See there."""
 
-    def __init__(self, server: Consul) -> None:
-        super().__init__(server)
-        self.server = server
-        self.prefix = f"fence-{os.urandom(6).hex()}/"
-
     def url(self, address: str | None = None) -> str:
         return f"consul://{address or self.proxy.address}/?prefix={self.prefix}"
 

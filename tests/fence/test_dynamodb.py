@@ -23,8 +23,6 @@ class DynamoDbHarness(ServedHarness):
 
     def __init__(self, server: DynamoDb) -> None:
         super().__init__(server)
-        self.server = server
-        self.prefix = f"fence-{os.urandom(6).hex()}/"
         self.peer = server.client("dynamodb")
 
     def url(self, address: str | None = None) -> str:

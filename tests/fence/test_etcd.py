@@ -26,11 +26,6 @@ PASSWORD = Etcd.password
 class EtcdHarness(ServedHarness):
     """See there."""
 
-    def __init__(self, server: Etcd) -> None:
-        super().__init__(server)
-        self.server = server
-        self.prefix = f"fence-{os.urandom(6).hex()}/"
-
     def url(self, address: str | None = None) -> str:
         return f"etcd://{address or self.proxy.address}/?prefix={self.prefix}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,12 +26,10 @@ class KubernetesHarness(ServedHarness):
 
     def __init__(self, server: Kubernetes) -> None:
         super().__init__(server)
-        self.server = server
-        self.prefix = f"fence-{os.urandom(6).hex()}/"
         self.cells = KubernetesCells(Leases(parse_url(server.place)))
 
     def url(self, address: str | None = None) -> str:
-        return self.server.behind(address or self.proxy.address, self.prefix)
+        return str(self.server.behind(address or self.proxy.address, self.prefix))
 
     def key(self, resource: str) -> str:
         return f"mark:{self.prefix}{in_a_path(resource)}"

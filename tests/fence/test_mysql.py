@@ -14,8 +14,10 @@ from tests.fence.contract import LIMIT, Client, mark
 from tests.fence.databases import DatabaseContract, MysqlHarness
 from tests.jobs import eventually
 from tests.servers.mariadb import MariaDb
+from tests.servers.replay import listening
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
 
     from tests.servers.certificates import Certificates
@@ -176,25 +178,16 @@ def test_names_that_are_the_same_to_the_table_only_are_told(harness: MysqlHarnes
     "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\x00\x00\x00\xffabcd", b"\x01\x00\x00\x00\n", bytes(64)]
 )
 def test_a_server_that_speaks_something_else_is_no_server(garbage: bytes) -> None:
-    import socket
-    import threading
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(garbage)
+        connection.recv(4096)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.sendall(garbage)
-                connection.recv(4096)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        place = open_place("stock", f"mysql://u@127.0.0.1:{listener.getsockname()[1]}/db")
+    with listening(serve) as address:
+        place = open_place("stock", f"mysql://u@{address}/db")
         with pytest.raises(BackendUnavailable) as told:
             place.store.current("stock", timeout=1.0)
         assert "\n" not in str(told.value)
         place.store.close()
-        thread.join(LIMIT)
 
 
 def test_a_mark_outlives_a_server_that_is_killed_and_waits_for_one_that_stands_still(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,8 +25,6 @@ class NatsHarness(ServedHarness):
 
     def __init__(self, server: Nats) -> None:
         super().__init__(server)
-        self.server = server
-        self.prefix = f"fence-{os.urandom(6).hex()}/"
         self.bucket = Bucket(read_url(parse_url(server.url)))
 
     def url(self, address: str | None = None) -> str:

@@ -37,7 +37,6 @@ class ZooKeeperHarness(ServedHarness):
 
     def __init__(self, server: ZooKeeper) -> None:
         super().__init__(server)
-        self.server = server
         self.root = f"/fence-{os.urandom(6).hex()}"
         self.admin = KazooClient(hosts=server.address)
         self.admin.start()

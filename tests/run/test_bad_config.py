@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-import threading
 
 import pytest
+
+from tests.servers.replay import listening
 
 
 @pytest.fixture
@@ -135,17 +134,9 @@ def test_a_url_whose_parts_cannot_be_meant_is_refused(refused):
     "reply", [b":1\r\n", b"*1\r\n:1\r\n", b"*1\r\n*1\r\n:1\r\n", b"*1\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n"]
 )
 def test_a_sentinel_that_answers_nonsense_is_a_backend_that_gives_no_answer(refused, reply):
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    def answer(client):
+        while client.recv(4096):
+            client.sendall(reply)
 
-        def answer():
-            with contextlib.suppress(OSError):  # the end of the test
-                while True:
-                    client, _ = server.accept()
-                    with client:
-                        while client.recv(4096):
-                            client.sendall(reply)
-
-        threading.Thread(target=answer, daemon=True).start()
-        url = f"redis+sentinel://127.0.0.1:{server.getsockname()[1]}/primary"
-        assert "sentinels" in refused(69, "-l", "a", "-t", "3s", "-b", url)
-        server.shutdown(socket.SHUT_RDWR)
+    with listening(answer) as address:
+        assert "sentinels" in refused(69, "-l", "a", "-t", "3s", "-b", f"redis+sentinel://{address}/primary")

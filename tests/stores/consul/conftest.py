@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-import threading
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.harness import LIMIT
 from tests.contract.test_consul import ConsulHarness
+from tests.servers.replay import listening
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
 
     from tests.servers.consul import Consul
@@ -28,22 +28,13 @@ def harness(consul_server: Consul) -> Iterator[ConsulHarness]:
 @pytest.fixture
 def answering() -> Iterator[Callable[[bytes], str]]:
     """A server that gives every request the same answer; called with it, its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve(answer: bytes) -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.settimeout(LIMIT)
-                    connection.recv(65536)
-                    connection.sendall(answer)
+    with contextlib.ExitStack() as ends:
 
         def start(answer: bytes) -> str:
-            threading.Thread(target=serve, args=(answer,), daemon=True).start()
-            return f"127.0.0.1:{listener.getsockname()[1]}"
+            def serve(connection: socket.socket) -> None:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+            return ends.enter_context(listening(serve))
 
         yield start
-        listener.shutdown(socket.SHUT_RDWR)

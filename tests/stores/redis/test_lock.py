@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from tests.contract.harness import LIMIT, Background, claim, reader, take
 from tests.jobs import eventually
 from tests.servers.process import free_port
 from tests.servers.redis import Redis, RedisSentinel
+from tests.servers.replay import listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -251,23 +251,13 @@ def test_whatever_answers_there_no_call_raises_anything_but_our_errors(reply: by
 @contextlib.contextmanager
 def _answering(reply: bytes) -> Iterator[int]:
     """A server that answers everything with the same bytes, or closes if there are none."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def answer(connection: socket.socket) -> None:
-            with connection, contextlib.suppress(OSError):
-                while connection.recv(65536) and reply:
-                    connection.sendall(reply)
+    def answer(connection: socket.socket) -> None:
+        while connection.recv(65536) and reply:
+            connection.sendall(reply)
 
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(LIMIT)
+    with listening(answer) as address:
+        yield int(address.rpartition(":")[2])
 
 
 @pytest.mark.parametrize("wanted", [claim, reader])
