@@ -82,6 +82,11 @@ def read(data: bytes | None) -> dict[str, Any] | None:
     return content if content is not None and text(content.get("owner")) else None
 
 
+def was_granted(document: dict[str, Any]) -> bool:
+    """Whether who describes itself so was granted the lock: one that waits, also as the first, only says since when."""
+    return "acquired_at" in document or "since" not in document
+
+
 def an_object(data: bytes | None) -> dict[str, Any] | None:
     """The JSON object in *data*, if that is what it is."""
     if not data or len(data) > LARGEST:

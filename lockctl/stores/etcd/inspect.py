@@ -136,6 +136,9 @@ def _holder(entry: Entry, left: float | None) -> Holder:
     return documents.holder(document, token=token_of(entry, document), expires_in=left)
 
 
-def token_of(entry: Entry, document: dict[str, Any]) -> int:
-    """The token of the holder that has a key; of one that did not write it down, as of lockctl 0.1, the old one."""
-    return tokens.in_document(document) or entry.created
+def token_of(entry: Entry, document: dict[str, Any]) -> int | None:
+    """The token of the holder that has a key; of one that did not write it down, as of lockctl 0.1, the old one.
+
+    ``None``: it is the first in the queue, and was not granted the lock yet.
+    """
+    return tokens.in_document(document) or (entry.created if documents.was_granted(document) else None)

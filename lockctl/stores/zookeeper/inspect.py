@@ -127,7 +127,9 @@ def holder(name: str, data: bytes, stat: Any) -> Holder:
         return replace(found, mode=SHARED) if share.kind(name) == share.READERS else found
     # when it renewed last is known by the leader's clock alone, which may differ from ours
     token = tokens.token_in(data)
-    return documents.holder(document, token=stat.czxid if token is None else token, expires_in=None)
+    if token is None and documents.was_granted(document):
+        token = stat.czxid  # that of lockctl 0.1
+    return documents.holder(document, token=token, expires_in=None)
 
 
 def _waiter(data: bytes, stat: Any) -> Waiter:

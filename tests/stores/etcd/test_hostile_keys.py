@@ -69,8 +69,9 @@ class TestHostileKeys:
         grant = take(backend, claim())
         backend.release(grant, timeout=LIMIT)
         self.write(etcd_server, f"{prefix}nightly/anything", value)
-        wanted = Revocation(now=True, by="ops", reason="")
-        assert backend.revoke("nightly", holder_of(backend), wanted, timeout=LIMIT) == grant.token + 1
+        seen, wanted = holder_of(backend), Revocation(now=True, by="ops", reason="")
+        assert seen.token is None
+        assert backend.revoke("nightly", seen, wanted, timeout=LIMIT) == grant.token + 1
 
     @pytest.mark.parametrize("value", ODD.values(), ids=ODD.keys())
     def test_what_looks_like_ours_is_shown_as_far_as_it_makes_sense(

@@ -118,6 +118,19 @@ def test_a_damaged_counter_counts_as_none(harness: ZooKeeperHarness, data: bytes
     assert json.loads(on_record(harness))["last"] > before[1]
 
 
+def test_the_first_in_the_queue_who_was_not_granted_the_lock_yet_is_shown_without_a_token(
+    harness: ZooKeeperHarness,
+) -> None:
+    client, mine = harness.client(), harness.claim(ttl=5.0)
+    document = documents.describe(mine, {"since": time.time()})
+    node = f"{harness.root}/nightly/{queue.prefix('a' * 32, 'kazoo')}"
+    harness.admin.create(node, document, ephemeral=True, sequence=True, makepath=True)
+    seen = holder_of(client)
+    assert (seen.owner, seen.token) == (mine.owner, None)
+    assert client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
+    assert client.inspect("nightly", timeout=LIMIT).state == "free"
+
+
 @pytest.mark.parametrize("layout", ["kazoo", "curator"])
 def test_a_holder_of_an_older_lockctl_is_shown_with_the_number_of_its_node(
     zookeeper_server: ZooKeeper, layout: str
