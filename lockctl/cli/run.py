@@ -51,13 +51,7 @@ def configured(
         if warning is not None:
             talk("warning", warning)
 
-    def begin_wait(backend: Backend) -> Callable[[], None]:
-        from lockctl.cli import nested, waiting
-
-        nested.refuse(backend, request, environ)
-        return waiting.begin(request, backend, talk)
-
-    outcome = runner.run(request, guard, signals, talk, begin_wait)
+    outcome = _run(request, guard, signals, talk, environ, restarts=bool(settings["restart"].content))
     if outcome.kind not in QUIET or outcome.leftovers:
         from lockctl.cli import outcome_messages
 
@@ -68,6 +62,35 @@ def configured(
     conflict = 0 if settings["skip_ok"].content else settings["conflict_exit_code"].content
     status = exit_status.of_outcome(outcome, conflict=conflict)
     return status, outcome if settings["restart"].content else None
+
+
+def _run(
+    request: Request,
+    guard: GuardProcess,
+    signals: Signals,
+    talk: Talk,
+    environ: Mapping[str, str],
+    *,
+    restarts: bool,
+) -> Outcome:
+    """What becomes of the request. Raises ``ConfigError``: nothing ran."""
+    waits: list[Backend] = []
+
+    def begin_wait(backend: Backend) -> Callable[[], None]:
+        from lockctl.cli import nested, waiting
+
+        nested.refuse(backend, request, environ)
+        waits.append(backend)
+        return waiting.begin(request, backend, talk)
+
+    try:
+        return runner.run(request, guard, signals, talk, begin_wait)
+    except ConfigError as wrong:
+        if not waits or not restarts:
+            raise
+        from lockctl.cli.campaign import WhileWaiting
+
+        raise WhileWaiting(str(wrong)) from None
 
 
 def _begin_messages(settings: Mapping[str, Effective], talk: Talk, guard: GuardProcess) -> None:

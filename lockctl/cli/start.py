@@ -72,7 +72,7 @@ def _execute(
             return status
     except LockctlError as error:
         status = _tell_error(error, given, words if shown is None else shown, environ, talk)
-        if failures is None or not isinstance(error, (ConfigError, BackendUnavailable)):
+        if not _is_late(error, failures):
             return status
     except Exception as failure:
         begun = guard is not None and guard.ordered
@@ -87,6 +87,13 @@ def _execute(
     from lockctl.cli import campaign
 
     return campaign.again(status, outcome, failures or 0, given_environment(environ), signals, talk)
+
+
+def _is_late(error: LockctlError, failures: int | None) -> bool:
+    """Whether a standby has begun well before, and a pause may mend this."""
+    from lockctl.cli.campaign import WhileWaiting
+
+    return isinstance(error, WhileWaiting if failures is None else (ConfigError, BackendUnavailable))
 
 
 def _manner_of(talk: Talk) -> Callable[[bool, bool, bool, str | None], None]:

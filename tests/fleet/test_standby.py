@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,14 +15,16 @@ from lockctl.supervise import tree
 from tests.faults.backends import on_backends, on_kinds
 from tests.fleet.hosts import history, inspect
 from tests.jobs import LIMIT, alive, eventually
+from tests.servers import resp
+from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.faults.backends import Place
     from tests.jobs import Lockctl
-    from tests.servers.redis import Redis
 
 everywhere = pytest.mark.parametrize("backend_name", on_kinds())
 on_files = pytest.mark.parametrize("backend_name", on_backends("file"))
@@ -178,6 +180,28 @@ def test_a_standby_outlasts_a_server_that_is_away(lockctl: Lockctl, redis_server
     standby.send_signal(signal.SIGTERM)
     assert standby.wait(LIMIT) == 143
     assert not tree.descendants(standby.pid)
+
+
+@pytest.mark.parametrize("backend_name", on_backends("redis"))
+def test_what_a_person_must_change_while_it_waits_does_not_end_a_standby(
+    lockctl: Lockctl, start_server: Callable[..., Any]
+) -> None:
+    server = start_server(Redis)
+    lockctl.url = f"redis://{server.address}/0"
+    lockctl.start_holding("a", "-t", "30s")
+    # when its wait is over it tells of the failure, as it does after ten seconds of a longer one
+    standby = lockctl.start("run", "-v", "-l", "a", "--restart", "-w", "4s", "--", "sleep", "60", stderr=-1)
+    assert standby.stderr is not None
+    eventually(lambda: inspect(lockctl, "a")["waiters"])
+    with server.connect() as connection:
+        resp.ask(connection, ("CONFIG", "SET", "requirepass", "new"), ("CLIENT", "KILL", "TYPE", "pubsub"))
+        resp.ask(connection, ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
+        assert any("waiting for the lock again" in line for line in iter(standby.stderr.readline, ""))
+        resp.ask(connection, ("CONFIG", "SET", "requirepass", ""), ("DEL", "lockctl:a"))
+    eventually(lambda: [holder["pid"] for holder in inspect(lockctl, "a")["holders"]] == [standby.pid], limit=20.0)
+    standby.send_signal(signal.SIGTERM)
+    standby.communicate(timeout=LIMIT)
+    assert standby.returncode == 143
 
 
 @on_files
