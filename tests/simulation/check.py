@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.simulation.history import History
+    from tests.simulation.plan import Fault
     from tests.simulation.record import RunRecord
 
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
 ASKED_AGAIN = 0.15  # part of a ttl that is left for that when a server answers again
+APART = 0.4  # part of a ttl in which a renewal comes through after an outage
 TOO_EARLY = 0.05  # seconds from the order to start until the command lives
 
 
@@ -296,13 +298,18 @@ def _untold(history: History) -> Iterator[str]:
                 continue
             # it may have been asked for before its holder knew that it has it
             others = [each for each in history.plan.faults if each.kind != "revoke"]
-            if any(not each.is_outage or each.at + each.value > grant.known for each in others):
+            if not all(_is_over(each, grant.known, asked.asked - APART * record.plan.ttl) for each in others):
                 continue
             promised = _promised(history, record)
             longest = promised.interval * 1.2 + 12 * history.plan.slowest * len(history.plan.runs) + NOTICED
             longest += record.plan.grace_at_loss if asked.now else promised.grace
             if record.span is not None and record.span[1] > max(asked.asked, grant.known) + longest:
                 yield f"revoked: {record.name} lives until {record.span[1]:.3f}, but it was asked at {asked.asked:.3f}"
+
+
+def _is_over(fault: Fault, granted: float, asked: float) -> bool:
+    """Whether something was out of reach, or locked, but not any more when a lock was granted or asked for."""
+    return (fault.is_outage or fault.kind == "table") and fault.at + fault.value <= max(granted, asked)
 
 
 def _orphaned(history: History) -> Iterator[str]:

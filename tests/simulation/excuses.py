@@ -156,6 +156,8 @@ def _touches(fault: Fault, record: RunRecord, history: History) -> bool:
         return fault.whom == record.plan.host
     if fault.kind == "threads":
         return fault.whom == record.number
+    if fault.kind == "table":
+        return True
     if fault.kind == "other":
         return history.plan.store == "mysql"  # there another program locks the rows, and not what the lock is
     return fault.kind == "down" and fault.more == KEPT and not _others_suffice(history, fault)

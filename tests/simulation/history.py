@@ -271,6 +271,10 @@ class History:
                 keeper.threadless_until = world.now + fault.value
         elif kind == "signal":
             self._signal(self.records[fault.whom], int(fault.value))
+        elif kind == "table":
+            server = self.servers[0]
+            assert isinstance(server, PostgresServer)
+            server.lock_tables(fault.value)
         elif kind == "other":
             self._start_another(fault.value)
         elif kind in ("revoke", "forget", "look"):

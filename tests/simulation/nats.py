@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 KEYS = "$KV.jobs."
 EXPECTED = b"\r\nNats-Expected-Last-Subject-Sequence: "
+LONGEST_BEHIND = 5.0  # seconds before it is shown that a leader was replaced
 STORING = 0.004  # seconds until the stream has a message, at most
 INFO = b'INFO {"server_id":"S","version":"2.10.0","headers":true,"max_payload":1048576,"jetstream":true}\r\n'
 
@@ -45,6 +46,7 @@ class NatsServer(StreamServer):
         self._number = 0
         self._come: dict[Link, bytes] = {}
         self._subscribed: dict[Link, dict[str, str]] = {}  # subject -> number of the subscription
+        self._past: list[tuple[float, dict[str, Stored]]] = []  # what was there before each write
         self._behind = APART * Here.world.chance()  # seconds by which the clock of the leader is
         self._deposed: dict[Host, tuple[dict[str, Stored], float]] = {}  # what a host is shown, and until when
 
@@ -69,7 +71,9 @@ class NatsServer(StreamServer):
     def depose(self, host: Host, seconds: float) -> None:
         """For so long, *host* talks to a server that leads no more."""
         Here.world.tell(self.name, f"{host.name} talks to one that leads no more, for {seconds:.3f} s")
-        self._deposed[host] = copy.copy(self.messages), Here.world.now + seconds
+        since = Here.world.now - LONGEST_BEHIND * Here.world.chance()
+        shown = next((before for at, before in self._past if at > since), self.messages)
+        self._deposed[host] = dict(shown), Here.world.now + seconds
 
     def _shown(self, host: Host) -> dict[str, Stored] | None:
         """What a replaced leader shows to a host that talks to it."""
@@ -137,6 +141,7 @@ class NatsServer(StreamServer):
         if is_expected and int(expected) != number:
             return _error(400, 10071, f"wrong last sequence: {number}")
         self._number += 1
+        self._past.append((Here.world.now, dict(self.messages)))
         self.messages[subject] = Stored(self._number, headers, payload)
         return {"stream": "KV_jobs", "seq": self._number}
 

@@ -86,6 +86,7 @@ class Fault(NamedTuple):
     revoke   number of a host    time                           seconds between looking and asking, 1: free it now
     other    -                   time                           seconds for which another program has the lock, or
                                                                 all rows of its table
+    table    -                   time                           seconds for which another program locks the tables
     forget   number of a host    time                           for how long it was not used, -
     look     number of a host    time                           -, an operator looks at the lock
     threads  number of a run     time                           seconds for which its keeper can start no thread, -

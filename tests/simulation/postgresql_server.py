@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.postgresql_functions import functions
 from tests.simulation.postgresql_program import Program
-from tests.simulation.postgresql_session import Client, Session, WaitsError
+from tests.simulation.postgresql_session import Client, Session, TableIsLockedError, WaitsError
 from tests.simulation.postgresql_sql import SqlError, Statement, Tables, refusal, statements
 from tests.simulation.server_locks import Locks, Wanted
 from tests.simulation.server_sessions import SessionServer
@@ -26,6 +26,7 @@ VERSION = 150004
 LONGEST_END = 0.02  # seconds until the process of a session is gone
 DEAD_CLIENT = 0.5  # seconds in which a session that waits for a lock sees that its client has gone
 COMMENT = re.compile(r"/\*.*?\*/ ")
+TABLES = "lockctl_"  # what their names begin with
 NO_LOCK_IN_TIME, FAILED_BLOCK, ENDED_BY_ADMINISTRATOR, TOO_SILENT = "55P03", "25P02", "57P01", "57P05"
 
 
@@ -37,6 +38,8 @@ class PostgresServer(SessionServer):
         self.locks = Locks()
         self.session: Session
         self.problem: Exception | None = None
+        self._locks_of_tables = 0  # of other programs
+        self._for_tables: list[tuple[Session, int]] = []  # who waits for their end, and the number of the pause
         self.tables = Tables(functions(weakref.proxy(self)))  # SQLite keeps them where no rubbish is looked for
 
     def memory(self) -> Any:
@@ -199,6 +202,8 @@ class PostgresServer(SessionServer):
             self.tables.show("pg_locks", self.locks.rows())
         if "pg_stat_activity" in statement.looks_at:
             self.tables.show("pg_stat_activity", [each.activity() for each in self.sessions.values()])
+        if self._locks_of_tables and any(TABLES in text for text in (statement.last, *map(str, statement.parts))):
+            raise TableIsLockedError
         values = list(session.values)
         self.problem = None
         try:
@@ -218,15 +223,32 @@ class PostgresServer(SessionServer):
         if self.tables.sqlite.in_transaction:
             self.tables.sqlite.execute("ROLLBACK")
         number = session.number
+        most = float(session.setting("lock_timeout") or 0) / 1000
+        if isinstance(waits, TableIsLockedError):
+            self._for_tables.append((session, number))
+            if most:
+                world.at(world.now + most, self._time_out, session, number)
+            return
         if waits.key is None:
             del session.rest[0]
             world.at(world.now + waits.seconds, self._resume, session, number)
             return
         self.locks.waiting.append(Wanted(session.pid, *waits.key, self.clock.wall()))
         self.locks.changed = True
-        most = float(session.setting("lock_timeout") or 0) / 1000
         if most:
             world.at(world.now + most, self._time_out, session, number)
+
+    def lock_tables(self, seconds: float) -> None:
+        """Another program locks the tables of lockctl."""
+        if self.up:
+            Here.world.tell(self.name, f"the tables are locked for {seconds:.3f} s")
+            self._locks_of_tables += 1
+            Here.world.at(Here.world.now + seconds, self._unlock_tables)
+
+    def _unlock_tables(self) -> None:
+        self._locks_of_tables -= 1
+        while self._for_tables and not self._locks_of_tables:
+            self._resume(*self._for_tables.pop(0))
 
     def _resume(self, session: Session, number: int) -> None:
         if session.number == number and session.pid in self.sessions:

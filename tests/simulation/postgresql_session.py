@@ -31,6 +31,13 @@ class WaitsError(Exception):
         self.seconds = seconds
 
 
+class TableIsLockedError(WaitsError):
+    """A statement cannot go on before another program unlocks the tables."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
 class Saved(NamedTuple):
     """What a transaction had at a savepoint."""
 

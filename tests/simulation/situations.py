@@ -66,7 +66,7 @@ def drawn(seed: int, store: str) -> Plan:
     if store == "consul":
         situations += [_removed, _removed]
     if store in ("postgresql", "transaction"):
-        situations += [_beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends]
+        situations += [_beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends, _table_locked]
     if store == "mysql":
         situations += [
             _beside_others,
@@ -402,11 +402,11 @@ def _newcomer(chance: random.Random, plan: Plan) -> Plan:
         first._replace(start=first.length + 8 * slowest * chance.random(), length=1.0),
     )
     if plan.store != "redlock" and chance.random() < 0.3:  # while one of two slots is given back
-        start = first.length + slowest * chance.uniform(-16.0, 14.0)
+        start = first.length + slowest * chance.choice((15.0, 5.0)) * chance.uniform(-1.0, 1.0)
         last = first._replace(start=start, length=6.0)
         waiting = [first._replace(host=1, start=0.5)]  # it may be there, or not
         others = [last._replace(start=start + 2 * slowest * number) for number in range(chance.choice((1, 1, 3)))]
-        slots = [first, first._replace(host=1, length=20.0), *waiting[chance.randrange(2) :], *others]
+        slots = [first, first._replace(host=1, length=20.0), *waiting[chance.random() < 0.3 :], *others]
         runs = tuple([each._replace(mode="slot", slots=2) for each in slots])
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs)
 
@@ -419,6 +419,16 @@ def _restarted(chance: random.Random, plan: Plan) -> Plan:
     who = chance.choice((KEEPER, KEEPER, GUARD))
     stopped = Fault("pause", 0, max(0.2, down.at - chance.random()), chance.uniform(1.5, 0.6 * ttl), who)
     return plan._replace(runs=tuple(runs), faults=(down, stopped)[: chance.choice((1, 2))])
+
+
+def _table_locked(chance: random.Random, plan: Plan) -> Plan:
+    """Another program that has the tables locked for a while, and somebody who wants the lock back after that."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 60.0, 3 * ttl, mode=chance.choice(("exclusive", "exclusive", "shared")))
+    locked = Fault("table", 0, chance.uniform(0.3, ttl), chance.uniform(0.05, 0.8) * ttl)
+    asked = Fault("revoke", 1, locked.at + locked.value + chance.uniform(0.4, 0.8) * ttl)
+    waiting = first._replace(host=1, start=chance.uniform(0.1, ttl), wait=120.0, length=1.0)
+    return plan._replace(runs=(first, waiting), faults=(locked, asked)[: chance.choice((1, 2, 2))])
 
 
 def _beside_others(chance: random.Random, plan: Plan) -> Plan:
