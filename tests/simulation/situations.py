@@ -170,6 +170,8 @@ def _silence(chance: random.Random, plan: Plan) -> Plan:
         cut = faults[0].at + faults[0].value + chance.uniform(0.1, 2.5)
     runs[0] = runs[0]._replace(length=cut + 1.3 * ttl)  # until its lease is over
     faults.append(Fault("cut", 0, cut, 3 * ttl, chance.choice((REQUEST, ANSWER, BOTH))))
+    if plan.store == "nats" and chance.random() < 0.5:  # and another server leads, whose clock ends the lease
+        faults.append(Fault("down", 0, cut + 0.02, 0.3 * chance.random(), KEPT))
     if chance.random() < 0.3:
         faults += _fault(chance, runs, 2, ttl)
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
@@ -472,7 +474,7 @@ def _slot_of_the_dead(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who is killed with one of two slots, while another one keeps the lock and a third one waits."""
     ttl = chance.choice((6.0, 10.0))
     first = RunPlan(0, 0.0, ttl, 90.0, 4.0 * ttl, mode="slot", slots=2)
-    runs = (first, first._replace(host=1), first._replace(host=1, start=1.0, length=1.0))
+    runs = (first, first._replace(host=1, ttl=chance.choice((ttl, 30.0))), first._replace(host=1, start=1.0, length=1.0))
     at, killed = chance.uniform(1.2, 0.7 * ttl), chance.choice(((KEEPER,), (KEEPER, GUARD)))
     return plan._replace(runs=runs, faults=tuple(Fault("pause", 0, at, INFINITE, who) for who in killed))
 

@@ -474,9 +474,9 @@ STORES = {
     "s3": _served(S3Backend, S3Server, lambda: S3Cells(S3), 14.5),
     "azblob": _served(AzureBlobBackend, AzureServer, lambda: AzureBlobCells(AZURE), 14.5),
     "gcs": _served(GcsBackend, GoogleServer, lambda: GcsCells(GOOGLE, GcsBackend.parameters), 14.5),
-    "dynamodb": _served(DynamoDbBackend, DynamoServer, lambda: DynamoDbCells(Table(DYNAMO)), 4.0),
-    "kubernetes": _served(KubernetesBackend, KubernetesServer, _kubernetes_cells, 4.0),
-    "nats": _served(NatsBackend, NatsServer, lambda: NatsCells(Bucket(NATS)), 7.0, tick=0.0),
+    "dynamodb": _served(DynamoDbBackend, DynamoServer, lambda: DynamoDbCells(Table(DYNAMO)), 2.5),
+    "kubernetes": _served(KubernetesBackend, KubernetesServer, _kubernetes_cells, 1.0),
+    "nats": _served(NatsBackend, NatsServer, lambda: NatsCells(Bucket(NATS)), 1.0, tick=0.0),
     "sqlite": Store(
         SqliteBackend,
         lambda rate: [Database(rate)],
