@@ -281,7 +281,7 @@ def _lingering(chance: random.Random, plan: Plan) -> Plan:
     stopped = Fault("pause", 0, at, chance.choice((INFINITE, 3 * ttl)), chance.choice((KEEPER, GUARD)))
     fault = chance.choice((Fault("cut", 0, at, 6 * ttl, BOTH), stopped, Fault("revoke", 0, at), SIGNAL, None))
     if fault is SIGNAL:
-        fault = SIGNAL._replace(at=at)
+        fault = SIGNAL._replace(at=at, value=chance.choice(SIGNALS))
     if fault is None:
         return plan._replace(runs=(run._replace(max_runtime=at), other))
     return plan._replace(runs=(run, other), faults=(fault,))
@@ -704,7 +704,7 @@ def _early_signal(chance: random.Random, plan: Plan) -> Plan:
     run = RunPlan(0, 0.0, 10.0, 30.0, 6.0, 0.05)
     span = chance.uniform(0.05, 0.9)
     faults = [Fault("stop", 0, chance.randrange(1, 30), span, chance.choice((KEEPER, GUARD, GUARD)))]
-    faults.append(Fault("signal", 0, chance.uniform(0.02, 0.1 + span), 15))
+    faults.append(Fault("signal", 0, chance.uniform(0.02, 0.1 + span), chance.choice(SIGNALS)))
     if chance.random() < 0.5:
         revoke = Fault("revoke", 1, chance.choice((0.1, 3.0)) * chance.uniform(0.1, 1.0), 0.0, chance.randrange(2))
         faults = [revoke, faults[0]][: chance.choice((1, 2))]

@@ -60,7 +60,7 @@ def _graces(history: History) -> Iterator[str]:
         if not times or _unable(record.guard, 0.0, times[0]):
             continue
         killed = times[0]
-        if record.lost_at is not None and record.lost_at <= killed:
+        if record.lost_at is not None and record.lost_at <= killed and not _is_mild(record, killed):
             continue
         if excuses.was_cut_off(history, record, killed) or _is_disconnected(history, record):
             continue
@@ -71,6 +71,12 @@ def _graces(history: History) -> Iterator[str]:
             yield f"grace: {record.name} is asked to end at {asked[0]:.3f} and killed at {killed:.3f}"
         elif not asked and not (terms or _unable(record.keeper, 0.0, killed)):
             yield f"grace: {record.name} is killed at {killed:.3f} without having been asked to end"
+
+
+def _is_mild(record: RunRecord, killed: float) -> bool:
+    """Whether a job has its grace although its lock is lost, as nothing but the loss calls for its end."""
+    plan = record.plan
+    return not plan.kills_on_loss and killed < min(record.kept.values()) + 0.95 * plan.ttl - plan.margin
 
 
 def _is_disconnected(history: History, record: RunRecord) -> bool:
