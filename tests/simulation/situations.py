@@ -474,7 +474,11 @@ def _slot_of_the_dead(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who is killed with one of two slots, while another one keeps the lock and a third one waits."""
     ttl = chance.choice((6.0, 10.0))
     first = RunPlan(0, 0.0, ttl, 90.0, 4.0 * ttl, mode="slot", slots=2)
-    runs = (first, first._replace(host=1, ttl=chance.choice((ttl, 30.0))), first._replace(host=1, start=1.0, length=1.0))
+    runs = (
+        first,
+        first._replace(host=1, ttl=chance.choice((ttl, 30.0))),
+        first._replace(host=1, start=1.0, length=1.0),
+    )
     at, killed = chance.uniform(1.2, 0.7 * ttl), chance.choice(((KEEPER,), (KEEPER, GUARD)))
     return plan._replace(runs=runs, faults=tuple(Fault("pause", 0, at, INFINITE, who) for who in killed))
 
