@@ -153,6 +153,7 @@ def _served(backend: type[Any], server: type[Any], cells: Callable[[], Any], loo
         _success_in_cells,
         looks,
         tick=tick,
+        messages=50,  # each look and each write takes two, beside those of the connection
     )
 
 
@@ -475,8 +476,8 @@ STORES = {
     "azblob": _served(AzureBlobBackend, AzureServer, lambda: AzureBlobCells(AZURE), 14.5),
     "gcs": _served(GcsBackend, GoogleServer, lambda: GcsCells(GOOGLE, GcsBackend.parameters), 14.5),
     "dynamodb": _served(DynamoDbBackend, DynamoServer, lambda: DynamoDbCells(Table(DYNAMO)), 2.5),
-    "kubernetes": _served(KubernetesBackend, KubernetesServer, _kubernetes_cells, 1.0),
-    "nats": _served(NatsBackend, NatsServer, lambda: NatsCells(Bucket(NATS)), 1.0, tick=0.0),
+    "kubernetes": _served(KubernetesBackend, KubernetesServer, _kubernetes_cells, 2.0),
+    "nats": _served(NatsBackend, NatsServer, lambda: NatsCells(Bucket(NATS)), 2.0, tick=0.0),
     "sqlite": Store(
         SqliteBackend,
         lambda rate: [Database(rate)],
