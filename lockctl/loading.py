@@ -61,13 +61,16 @@ def begin() -> None:
 
 def load(names: str) -> None:
     """Load these modules of this package in this order, as far as they are not there yet. Raises what they raise."""
-    if _missing is None or not names:
+    if _missing is None:
         return
+    wanted = [name for name in names.split() if f"{PACKAGE}.{name}" not in sys.modules]
+    if not wanted:
+        return  # who has waited has loaded all, and its program may have been removed meanwhile
     kept = _kept(names)
     if kept is None:
         _missing.append(names)
-    for name, source, _, _, code in kept or map(_compiled, names.split()):
-        if f"{PACKAGE}.{name}" not in sys.modules:
+    for name, source, _, _, code in kept or map(_compiled, wanted):
+        if name in wanted:
             _execute(f"{PACKAGE}.{name}", source, code)
 
 

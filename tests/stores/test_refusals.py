@@ -229,17 +229,15 @@ def test_a_holder_asks_as_often_as_its_cost_says(between: HttpProxy, connect: Ca
 
 
 @pytest.mark.parametrize(
-    ("store", "url", "library"),
+    ("url", "library"),
     [
-        ("azblob", azurite.place("127.0.0.1:1", "x"), "azure."),
-        ("gcs", "gcs://locks/x?anonymous=yes&endpoint=http://127.0.0.1:1", "google"),
-        ("s3", "s3://test:s3cret@locks/x?endpoint=http://127.0.0.1:1", "botocore"),
+        (azurite.place("127.0.0.1:1", "x"), "azure."),
+        ("gcs://locks/x?anonymous=yes&endpoint=http://127.0.0.1:1", "google"),
+        ("s3://test:s3cret@locks/x?endpoint=http://127.0.0.1:1", "botocore"),
     ],
 )
-def test_the_library_is_not_loaded_for_who_has_a_key_or_needs_none(
-    store: str, url: str, library: str, lockctl: Lockctl
-) -> None:
+def test_the_library_is_not_loaded_for_who_has_a_key_or_needs_none(url: str, library: str, lockctl: Lockctl) -> None:
     done = lockctl("run", "-b", url, "--", "true", env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert done.returncode == 69
-    assert f"lockctl.stores.{store}" in done.stderr
+    assert "lockctl.loading" in done.stderr
     assert library not in done.stderr

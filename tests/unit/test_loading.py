@@ -231,3 +231,8 @@ def test_in_an_archive_python_finds_them(sample: Path) -> None:
     archive = shutil.make_archive(str(sample.parent / "archive"), "zip", sample.parent, "sample")
     text = f"{BEGIN}loading.load({WORDS!r})\nprint('sample.word' in sys.modules)\n"
     assert run(text, folder=Path(archive)) == "False\n"
+
+
+def test_what_is_there_is_not_looked_for_when_the_program_is_gone(sample: Path) -> None:
+    gone = f"import shutil; shutil.rmtree({str(sample)!r})\nloading.load({WORDS!r})\nprint('loaded')\n"
+    assert run(LOAD + gone, folder=sample.parent) == "first inner\nloaded\n"
