@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -179,10 +180,11 @@ def test_a_login_that_came_too_late_is_tried_again(opened: Open) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def refuse() -> None:
-            for _ in range(2):
-                connection = listening.accept()[0]
-                connection.sendall(b"INFO {}\r\n-ERR 'Authentication Timeout'\r\n")
-                connection.close()
+            with contextlib.suppress(OSError):  # the test is over
+                while True:
+                    connection = listening.accept()[0]
+                    connection.sendall(b"INFO {}\r\n-ERR 'Authentication Timeout'\r\n")
+                    connection.close()
 
         threading.Thread(target=refuse, daemon=True).start()
         port = listening.getsockname()[1]
