@@ -126,12 +126,13 @@ def _unremembered(history: History) -> Iterator[str]:
         apart = ENDED + 20 * history.plan.slowest
         if any(after > before + apart for before, after in pairwise(ended)):
             yield f"history: that of {name} has runs that ended in another order: {ended}"
-        yield from _misremembered(history, [each for each in runs if each.started])
+        yield from _misremembered(history, name, [each for each in runs if each.started])
 
 
-def _misremembered(history: History, runs: list[Run]) -> Iterator[str]:
-    """Runs whose times are not what they told themselves."""
-    told = {(each.outcome.token, each.outcome.kind): each.outcome for each in history.records if each.outcome}
+def _misremembered(history: History, name: str, runs: list[Run]) -> Iterator[str]:
+    """Runs whose times are not what they told themselves, of which this was the first lock."""
+    outcomes = [each.outcome for each in history.records if each.outcome and each.outcome.name == name]
+    told = {(each.token, each.kind): each for each in outcomes}
     for run in runs:
         outcome = told.get((run.token, run.outcome))
         if outcome is None:

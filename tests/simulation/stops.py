@@ -69,7 +69,7 @@ def _graces(history: History) -> Iterator[str]:
         asked = [at for at in terms if at <= killed and any(abs(at - each) < TOGETHER for each in conts)]
         if asked and killed < asked[0] + record.plan.grace * (1 - CLOCKS) - STARTED:
             yield f"grace: {record.name} is asked to end at {asked[0]:.3f} and killed at {killed:.3f}"
-        elif not asked and not (terms or _unable(record.keeper, 0.0, killed)):
+        elif record.plan.grace and not (asked or terms or _unable(record.keeper, 0.0, killed)):
             yield f"grace: {record.name} is killed at {killed:.3f} without having been asked to end"
 
 
