@@ -83,8 +83,8 @@ def keep() -> None:
         return
     for names in (*_missing, GUARD):
         try:
-            entries = [_compiled(name, optimize=2) for name in names.split()]
-        except (ImportError, OSError, SyntaxError, ValueError):
+            entries = list(map(_without_docstrings, names.split()))
+        except (OSError, SyntaxError, ValueError):
             return  # it is being replaced just now
         source = entries[-1][1]
         data = MAGIC_NUMBER + dumps((names, DIRECTORY, entries))
@@ -103,13 +103,15 @@ def _kept(names: str) -> list[Entry] | None:
         return None
     try:
         kept, directory, entries = loads(memoryview(data)[len(MAGIC_NUMBER) :])  # noqa: S302 - believed as Python's own
+        if (kept, directory) != (names, DIRECTORY):
+            return None
         for _, source, time, size, _ in entries:
             found = os.stat(source)
             if found.st_mtime_ns != time or found.st_size != size:
                 return None
     except (OSError, EOFError, ValueError, TypeError):
         return None
-    return entries if (kept, directory) == (names, DIRECTORY) else None
+    return entries  # type: ignore[no-any-return]
 
 
 def _read(file: str) -> bytes:
@@ -124,26 +126,35 @@ def _read(file: str) -> bytes:
         return b""
 
 
-def _compiled(name: str, optimize: int = -1) -> Entry:
-    """One module; *optimize*: compiled anew, in this way. Raises ``ImportError`` if there is none, ``OSError``."""
-    folder, _, last = f"{DIRECTORY}/{name.replace('.', '/')}".rpartition("/")
+def _source(name: str) -> tuple[str, os.stat_result]:
+    """Where the source of a module is, and what is seen there. Raises ``OSError``."""
+    path = f"{DIRECTORY}/{name.replace('.', '/')}"
     try:
-        found = os.stat(f"{folder}/{last}.py")
+        return f"{path}.py", os.stat(f"{path}.py")
     except OSError:
-        folder, last = f"{folder}/{last}", "__init__"
-        found = os.stat(f"{folder}/{last}.py")
-    source = f"{folder}/{last}.py"
-    loader = SourceFileLoader(f"{PACKAGE}.{name}", source)
-    if optimize >= 0:
-        code = compile(loader.get_data(source), source, "exec", dont_inherit=True, optimize=optimize)
-        return name, source, found.st_mtime_ns, found.st_size, code
-    data = _read(f"{folder}/__pycache__/{last}{ENDING}")
+        return path + PACKAGE_SOURCE, os.stat(path + PACKAGE_SOURCE)
+
+
+def _compiled(name: str) -> Entry:
+    """One module, from its own compiled file if that is valid. Raises ``OSError``, ``SyntaxError``."""
+    source, found = _source(name)
+    folder, _, file = source.rpartition("/")
+    data = _read(f"{folder}/__pycache__/{file.removesuffix('.py')}{ENDING}")
     times = (int(found.st_mtime) & WORD).to_bytes(4, "little") + (found.st_size & WORD).to_bytes(4, "little")
     if data[:HEADER_SIZE] == HEADER + times:
         code = loads(memoryview(data)[HEADER_SIZE:])  # noqa: S302 - Python's own cache
         _fix_co_filename(code, source)  # it may have been compiled elsewhere, and a report shows lines of the source
     else:
-        code = loader.get_code(loader.name)  # type: ignore[assignment] # it has a source
+        fullname = f"{PACKAGE}.{name}"
+        code = SourceFileLoader(fullname, source).get_code(fullname)
+    return name, source, found.st_mtime_ns, found.st_size, code
+
+
+def _without_docstrings(name: str) -> Entry:
+    """One module, compiled anew. Raises ``OSError``, ``SyntaxError``, ``ValueError``."""
+    source, found = _source(name)
+    text = SourceFileLoader(PACKAGE, source).get_data(source)
+    code = compile(text, source, "exec", dont_inherit=True, optimize=2)
     return name, source, found.st_mtime_ns, found.st_size, code
 
 
