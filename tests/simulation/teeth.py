@@ -28,6 +28,7 @@ SECONDS = float(os.environ.get("SECONDS", "180"))
 ENDED = re.compile(r"(\d+) histories from seed")
 WRONG = re.compile(r"wrong: (.*) (\S+:\d+)")
 CHANGED = re.compile(r"^\+\+\+ b/lockctl/(?:stores/(\w+)/)?", re.MULTILINE)
+FILE = re.compile(r"^\+\+\+ b/(\S+)", re.MULTILINE)
 
 
 class Bite(NamedTuple):
@@ -54,8 +55,13 @@ def apart(patches: list[Path]) -> list[tuple[Path, ...]]:
 
 def with_faults(patches: Iterable[Path], *words: str) -> subprocess.CompletedProcess[str]:
     """Run the simulation with some faults in a copy of the package."""
+    patches = list(patches)
     with tempfile.TemporaryDirectory(prefix="lockctl-teeth-") as folder:
-        shutil.copytree(ROOT / "lockctl", Path(folder) / "lockctl")  # with what is compiled: times are copied, too
+        # links to all files, compiled ones too, but for those that are changed
+        shutil.copytree(ROOT / "lockctl", Path(folder) / "lockctl", copy_function=os.symlink)
+        for name in {name for patch in patches for name in FILE.findall(patch.read_text())}:
+            (Path(folder) / name).unlink()
+            shutil.copy2(ROOT / name, Path(folder) / name)
         (Path(folder) / "tests").symlink_to(ROOT / "tests")
         subprocess.run(["git", "apply", *map(str, patches)], cwd=folder, check=True)
         command = [sys.executable, "-m", "tests.simulation", *words]

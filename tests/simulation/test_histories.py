@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HISTORIES = 300
 LONGEST = 90  # seconds
 LIMIT = 280  # seconds: each is quick, but a machine can be slow
-CHANCES = "5"  # seeds of small chances with each plan: the search tries more
+CHANCES = "3"  # seeds of small chances with each plan: the search tries more
 
 
 def simulation(*words: str) -> subprocess.CompletedProcess[str]:
