@@ -10,7 +10,7 @@ from signal import SIGCONT
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockctl.lease.schedule import FIRST_TIMEOUT
-from tests.simulation import endings, excuses, mysql_waits, order, reports, stops, waits
+from tests.simulation import endings, excuses, marks, mysql_waits, order, reports, stops, waits
 from tests.simulation.plan import GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
 from tests.simulation.waits import HANDED_OVER, NOTICED
 from tests.simulation.world import INFINITE
@@ -52,6 +52,7 @@ def violations(history: History) -> list[str]:
         *_unheard(history),
         *waits.violations(history),
         *mysql_waits.violations(history),
+        *marks.violations(history),
         *endings.violations(history),
         *stops.violations(history),
         *order.violations(history),

@@ -22,6 +22,7 @@ from tests.simulation.etcd import EtcdServer
 from tests.simulation.files import Files
 from tests.simulation.flock import Flock
 from tests.simulation.jobs import Job
+from tests.simulation.marks import MarkServer
 from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.nats import NatsServer
 from tests.simulation.network import Host, Network
@@ -69,6 +70,7 @@ class History:
         self.wrong: list[str] = self.world.bugs
         self.store = STORES[plan.store]
         self.servers: list[Server] = self.store.servers(plan.rates[-1])
+        self.marks = MarkServer(self.network, plan)
         self.world.connect, self.world.open_socket = self._connect, self._open_socket
         self.capabilities = self.store.backend.capabilities
         self.backend = RECORDED[plan.store]
@@ -215,7 +217,7 @@ class History:
             slots=plan.slots,
             min_hold=plan.min_hold,
             once_per=plan.once_per,
-            fence=None,
+            fence=plan.locks[0] if plan.fence else None,
             labels=(),
             says_holder=False,
             pgoptions="",
@@ -325,7 +327,9 @@ class History:
         if keeper is None or keeper.dead:
             return
         self.world.tell(keeper.name, f"gets signal {signum}")
-        if record.granted and record.outcome is None and (record.command_status is None or record.living()):
+        # until then, one that ends no wait is not heeded
+        is_started = any(each.startswith("acquired") for each in record.said)
+        if is_started and record.outcome is None and (record.command_status is None or record.living()):
             record.passed_on = self.world.now
         if record.outcome is None and keeper.signals and not keeper.stopped:
             if signum in ENDS_A_WAIT:

@@ -44,6 +44,7 @@ class RunPlan(NamedTuple):
     forks: bool = False  # another process of it appears while it is killed
     kill_after: float | None = None  # seconds from the first signal to KILL, if somebody says so
     kills_on_loss: bool = True  # at once, without the first signal
+    fence: bool = False  # whether its token is registered at a resource before the command starts
 
     @property
     def margin(self) -> float:
@@ -90,6 +91,7 @@ class Fault(NamedTuple):
     forget   number of a host    time                           for how long it was not used, -
     look     number of a host    time                           -, an operator looks at the lock
     threads  number of a run     time                           seconds for which its keeper can start no thread, -
+    marks    -                   time                           seconds for which the resources are out of reach, -
     ======== =================== ============================== ==============================================
     """
 

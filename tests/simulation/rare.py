@@ -241,9 +241,27 @@ def forgotten_while_kept(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(first, second), faults=(forget,))
 
 
+def fenced(chance: random.Random, plan: Plan) -> Plan:
+    """A resource that must know of a token before the job starts: it is out of reach, asked late, or by two at once."""
+    ttl, slowest = chance.choice((6.0, 10.0)), chance.choice((0.002, 0.002, 0.1))
+    first = RunPlan(0, 0.0, ttl, 60.0, 1.0, fence=True, once_per=chance.choice((None, None, 60.0)))
+    if plan.store != "redlock" and chance.random() < 0.3:
+        first = first._replace(mode="slot", slots=3)
+        three = tuple([first._replace(host=number % 2, start=0.05 * chance.random()) for number in range(3)])
+        return plan._replace(fastest=0.001, slowest=0.1, runs=three)
+    runs = (first, first._replace(host=1, start=chance.choice((0.0, 0.5)), length=0.5))
+    gone = Fault("marks", 0, 0.0, chance.choice((0.5, 2.0, 30.0)))
+    asleep = Fault("stop", 0, chance.randrange(20, 120), chance.choice((0.5, 1.5)) * ttl, KEEPER)
+    told = Fault("signal", 0, 0.3 * chance.random(), 15)
+    cut = Fault("cut", 0, 0.3 * chance.random(), chance.choice((1.0, 2 * ttl)), chance.choice((REQUEST, ANSWER, BOTH)))
+    faults = chance.choice(((), (gone,), (asleep,), (asleep,), (gone, told), (told,), (cut,)))
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=faults)
+
+
 OF_A_HOST = (
     *(stopped_in_turn, worse, taken_back, signalled_in_line, hard_to_kill, not_executable, no_threads),
     *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period, forgotten_while_kept),
+    fenced,
 )
 OF_ALL = (*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line)
 OF_STREAMS = (

@@ -59,7 +59,7 @@ class RunRecord:
         self.signalled: list[tuple[float, int]] = []  # what its job was sent by others than the job
         self.command_status: int | None = None
         self.command_ended = 0.0  # a command that never was ended before all
-        self.passed_on: float | None = None  # when its keeper was sent a signal while the job ran or was to start
+        self.passed_on: float | None = None  # when its keeper was sent a signal and had ordered the start of the job
         self.asked_to_end: list[float] = []  # when its keeper was sent a signal that ends a wait
         self.told_to_end: list[float] = []  # the same of one that ends programs
         self.lost_at: float | None = None  # when a renewal said first that what was granted last is not its any more

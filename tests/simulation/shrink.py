@@ -74,7 +74,14 @@ def _without(faults: tuple[Fault, ...], run: int) -> Iterator[Fault]:
 
 def _simpler(run: RunPlan) -> Iterator[RunPlan]:
     usual = {"stubborn": 0.05, "outlived": 0.0, "succeeds": True, "once_per": None, "min_hold": 0.0}
-    usual |= {"max_runtime": None, "waits_for_rest": False, "executable": True, "dying": 0.0, "forks": False}
+    usual |= {
+        "max_runtime": None,
+        "waits_for_rest": False,
+        "executable": True,
+        "dying": 0.0,
+        "forks": False,
+        "fence": False,
+    }
     for name, content in usual.items():
         if getattr(run, name) != content:
             yield run._replace(**{name: content})  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ NAMES = ("hourly", LOCK, "weekly")
 LONGEST_GRACE = 0.28  # part of a ttl that --kill-after may be with every store
 RARE = 0.25  # part of the histories
 LOOKED_AT = 0.03  # of the rest
+FENCED = 0.1  # of a mess
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
 ON_ONE_HOST = ("file", "sqlite")
 WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
@@ -139,6 +140,8 @@ def _mess(chance: random.Random, plan: Plan) -> Plan:
     runs = [
         _run(chance, number % hosts, ttl, once_per, mode, slots) for number in range(chance.choice((2, 2, 2, 3, 3)))
     ]
+    if chance.random() < FENCED:
+        runs = [each._replace(fence=True) for each in runs]
     if mode == "slot" and chance.random() < 0.3:
         runs[-1] = runs[-1]._replace(slots=3)  # it is wrong about how many there are
     faults: list[Fault] = []
@@ -812,7 +815,7 @@ SIGNAL = Fault("signal", 0, 0.0, 15)
 SIGNALS = (15, 15, 15, 2, 1, 3, 10)  # TERM, INT, HUP, QUIT, and USR1, which ends nothing here
 KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
 KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")
-KINDS_OF_A_HOST = ("stop", "pause", "signal", "threads", "look", "wrong", "revoke", "other", "forget")
+KINDS_OF_A_HOST = ("stop", "pause", "signal", "threads", "marks", "look", "wrong", "revoke", "other", "forget")
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _forgotten, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
