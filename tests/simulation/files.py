@@ -28,6 +28,8 @@ HELD_UP = 0.2  # the part of the calls before which others go on
 OPENING = 0.5  # the same between finding a file and opening it
 LONGEST_HELD_UP = 0.001  # seconds
 SLOWEST_SYNC = 0.005  # seconds until something has reached the disk
+REACHED = 0.5  # the part of what was not waited for that has reached the disk when the power fails
+TORN = 0.5  # the part of the blocks that it fails in, of which only the beginning is on the disk
 BREAK_TIME = 45.0  # seconds after which the kernel ends a lease that somebody else wants to be ended
 END = 1 << 63  # of all files, which no lock goes beyond
 
@@ -52,6 +54,8 @@ class Inode:
         self.number = number
         self.mode = mode
         self.content = bytearray()
+        self._on_disk = b""
+        self._unsynced: list[tuple[int, bytes]] = []  # what was written where, and may not have reached it
         self.changes = 0
         self.changed_at = me().clock.wall() if Here.world.thread else 0.0
         self.opened = 0  # how many have it open, or are about to
@@ -74,8 +78,32 @@ class Inode:
             st_mtime=self.changed_at,
         )
 
-    def change(self) -> None:
-        """What it contains is not what it was."""
+    def write(self, data: bytes, offset: int) -> None:
+        """Change what it contains."""
+        self._change()
+        self._unsynced.append((offset, data))
+        _put(self.content, data, offset)
+
+    def cut(self, size: int) -> None:
+        """Forget what is behind *size*."""
+        self._change()
+        del self.content[size:]
+        self._unsynced = [(0, bytes(self.content))]  # a journal has the length
+
+    def sync(self) -> None:
+        """All of it has reached the disk."""
+        self._on_disk, self._unsynced = bytes(self.content), []
+
+    def lose_power(self) -> None:
+        """What was not waited for has reached the disk, or some of it, or not."""
+        chance = Here.world.chance
+        self.content = bytearray(self._on_disk)
+        for offset, data in self._unsynced:
+            if chance() < REACHED:
+                _put(self.content, data[: int(len(data) * chance() ** 3)] if chance() < TORN else data, offset)
+        self.sync()
+
+    def _change(self) -> None:
         self.changes += 1
         self.changed_at = me().clock.wall()
 
@@ -141,6 +169,11 @@ class Inode:
         self.put(file, 0, END, fcntl.F_UNLCK)
 
 
+def _put(content: bytearray, data: bytes, offset: int) -> None:
+    content.extend(bytes(max(0, offset - len(content))))
+    content[offset : offset + len(data)] = data
+
+
 class OpenFile(Descriptor):
     """One that was opened once."""
 
@@ -168,16 +201,9 @@ class OpenFile(Descriptor):
 
     def write(self, data: bytes) -> int:
         """As ``os.write``."""
-        self.put(data, self._at)
+        self.inode.write(data, self._at)
         self._at += len(data)
         return len(data)
-
-    def put(self, data: bytes, offset: int) -> None:
-        """As ``os.pwrite``."""
-        self.inode.change()
-        content = self.inode.content
-        content.extend(bytes(max(0, offset - len(content))))
-        content[offset : offset + len(data)] = data
 
 
 class Files(Server):
@@ -188,6 +214,9 @@ class Files(Server):
         self._inodes = 1
         self._directory = Inode(1, stat.S_IFDIR | 0o755)
         self.names: dict[str, Inode] = {}
+        self._on_disk: dict[str, Inode] = {}
+        self._unsynced: list[dict[str, Inode]] = []  # the names after each change that may not have reached it
+        self.boots = 0
         Here.world.files = self
 
     def find(self, path: str) -> Inode:
@@ -207,7 +236,7 @@ class Files(Server):
             raise FileExistsError(errno.EEXIST, "there is such a file", path)
         if flags & os.O_CREAT and name not in self.names:
             self._inodes += 1
-            self.names[name] = Inode(self._inodes, stat.S_IFREG | mode)
+            self._rename({**self.names, name: Inode(self._inodes, stat.S_IFREG | mode)})
         inode = self.find(path)
         if name in self.names:
             hold_up(OPENING)  # it was found, and its name may be gone when it is opened
@@ -224,20 +253,42 @@ class Files(Server):
     def rename(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         """As ``os.rename``."""
         call()
-        self.names[new] = self.names.pop(old)
+        names = dict(self.names)
+        names[new] = names.pop(old)
+        self._rename(names)
 
     def link(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         """As ``os.link``."""
         call()
         if new in self.names:
             raise FileExistsError(errno.EEXIST, "there is such a file", new)
-        self.names[new] = self.find(old)
+        self._rename({**self.names, new: self.find(old)})
 
     def unlink(self, path: str, *, dir_fd: int) -> None:
         """As ``os.unlink``."""
         call()
         self.find(path)
-        del self.names[os.path.basename(path)]
+        self._rename({name: inode for name, inode in self.names.items() if name != os.path.basename(path)})
+
+    def _rename(self, names: dict[str, Inode]) -> None:
+        self.names = names
+        self._unsynced.append(names)
+
+    def sync(self, inode: Inode) -> None:
+        """A file, or the names in the directory, have reached the disk."""
+        if inode is self._directory:
+            self._on_disk, self._unsynced = self.names, []
+        else:
+            inode.sync()
+
+    def lose_power(self, boots: int) -> None:
+        """The host starts again, so often, with what has reached the disk; all its processes are gone already."""
+        states = [self._on_disk, *self._unsynced]
+        self.names = states[int(Here.world.chance() * len(states))]
+        self.sync(self._directory)
+        for inode in dict.fromkeys(self.names.values()):
+            inode.lose_power()
+        self.boots += boots
 
     def locks(self) -> list[list[str]]:
         """The words of each line of ``/proc/locks``, without its number."""
@@ -320,10 +371,12 @@ def _of_files(name: str) -> Callable[..., Any]:
     return called
 
 
-def _sync(_: int) -> None:
+def _sync(number: int) -> None:
     call()
     world = Here.world
+    inode = opened(number).inode
     world.block(world.now + SLOWEST_SYNC * world.chance())
+    world.files.sync(inode)
 
 
 def _pread(number: int, size: int, offset: int) -> bytes:
@@ -333,14 +386,13 @@ def _pread(number: int, size: int, offset: int) -> bytes:
 
 def _pwrite(number: int, data: Any, offset: int) -> int:
     call()
-    opened(number).put(bytes(data), offset)
+    opened(number).inode.write(bytes(data), offset)
     return len(data)
 
 
 def _ftruncate(number: int, size: int) -> None:
     call()
-    opened(number).inode.change()
-    del opened(number).inode.content[size:]
+    opened(number).inode.cut(size)
 
 
 def nothing(*_: object, **__: object) -> None:

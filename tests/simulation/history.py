@@ -6,6 +6,7 @@ what ``supervise.fork.fork_guard`` and ``cli`` do before: the pair of sockets, t
 
 from __future__ import annotations
 
+from signal import SIGKILL
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +27,7 @@ from tests.simulation.marks import MarkServer
 from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.nats import NatsServer
 from tests.simulation.network import Host, Network
-from tests.simulation.plan import ENDS_A_PROGRAM, ENDS_A_WAIT, GUARD, HELPER, KEPT, LOCK, NEAR, OLD, OLDER
+from tests.simulation.plan import DISK, ENDS_A_PROGRAM, ENDS_A_WAIT, GUARD, HELPER, KEPT, LOCK, NEAR, OLD, OLDER
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import Process, System
@@ -130,7 +131,9 @@ class History:
     def horizon(self) -> float:
         """When all must be over."""
         faults = sum(
-            abs(each.value) for each in self.plan.faults if abs(each.value) < INFINITE and each.kind != "wrong"
+            abs(each.value)
+            for each in self.plan.faults
+            if abs(each.value) < INFINITE and each.kind not in ("wrong", "power")
         )
         runs = self.plan.runs
         longest = max(each.start + each.wait + 4 * each.ttl for each in runs) + sum(each.length for each in runs)
@@ -267,6 +270,8 @@ class History:
             self._apply_to_server(fault, self.servers[0])
         elif kind == "wrong":
             self.network.hosts[fault.whom].clock.wall_base += fault.value
+        elif kind == "power":
+            self._lose_power(fault)
         elif kind == "threads":
             keeper = self.records[fault.whom].keeper
             if keeper is not None:
@@ -306,6 +311,18 @@ class History:
                 server.kill(self.network.hosts[fault.whom])
             else:
                 server.twice_until = server.clock.wall()
+
+    def _lose_power(self, fault: Fault) -> None:
+        """The only host starts again, or its disk alone does."""
+        world, clock, files = self.world, self.network.hosts[0].clock, self.servers[0]
+        assert isinstance(files, Files)
+        world.tell("the host", f"loses its power, and its wall clock moves by {fault.value:.3f} s")
+        for process in list(self.system.processes.values()):
+            process.end(SIGKILL)
+        files.lose_power(0 if fault.more == DISK else 1)
+        if fault.more != DISK:
+            clock.base = -clock.rate * world.now
+        clock.wall_base += fault.value
 
     def _start_another(self, seconds: float) -> None:
         """A program that is not lockctl."""

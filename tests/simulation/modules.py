@@ -373,7 +373,7 @@ def _install_for_files() -> None:
     put(tree, "start_time", _start_time)
     put(file_address, "filesystem", lambda *_: "ext4")
     for module in (layout, file_inspect):
-        put(module, "boot_id", lambda: "00000000-0000-0000-0000-000000000001")
+        put(module, "boot_id", lambda: f"00000000-0000-0000-0000-{Here.world.files.boots:012}")
         put(module, "pid_namespace", lambda: file_inspect.INITIAL_PID_NAMESPACE)
     for name in ("_user_of", "_command_of"):
         put(file_inspect, name, nothing)

@@ -14,6 +14,7 @@ ENDS_A_WAIT = (*ENDS_A_PROGRAM, 1)  # and HUP
 LOCK = "nightly"
 KEEPER, GUARD, HELPER = 0, 1, 2  # a helper waits for a file
 REQUEST, ANSWER, BOTH = 0, 1, 2
+DISK = 1
 KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
 NEAR = 0.05  # seconds: with slower messages a run gives up adding itself to a history
 OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
@@ -91,6 +92,9 @@ class Fault(NamedTuple):
     forget   number of a host    time                           for how long it was not used, -
     look     number of a host    time                           -, an operator looks at the lock
     threads  number of a run     time                           seconds for which its keeper can start no thread, -
+    power    -                   time                           seconds by which the wall clock of the only host moves
+                                                                when its power fails and it starts again, DISK: that
+                                                                of its disk alone
     marks    -                   time                           seconds for which the resources are out of reach, -
     ======== =================== ============================== ==============================================
     """

@@ -8,6 +8,7 @@ from tests.simulation import rare
 from tests.simulation.plan import (
     ANSWER,
     BOTH,
+    DISK,
     GUARD,
     HELPER,
     INFINITE,
@@ -29,6 +30,7 @@ LONGEST_GRACE = 0.28  # part of a ttl that --kill-after may be with every store
 RARE = 0.25  # part of the histories
 LOOKED_AT = 0.03  # of the rest
 FENCED = 0.1  # of a mess
+POWER_FAILS = 0.05  # of those with files
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
 ON_ONE_HOST = ("file", "sqlite")
 WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
@@ -44,6 +46,8 @@ def drawn(seed: int, store: str) -> Plan:
         return _rare(chance, _quiet(seed, store))
     if chance.random() < LOOKED_AT:
         return _looked_at(chance, _quiet(seed, store))
+    if store == "file" and chance.random() < POWER_FAILS:
+        return _on_one_host(_without_power(chance, _quiet(seed, store)))
     if store in ON_ONE_HOST:
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
@@ -90,6 +94,22 @@ def _rare(chance: random.Random, plan: Plan) -> Plan:
     more = () if plan.store in ("exact", "seconds", "redlock") else rare.OF_STREAMS
     plan = chance.choice((*rare.OF_ALL, *more))(chance, plan)
     return _with_a_leader(plan) if plan.store == "etcd-cluster" else plan
+
+
+def _without_power(chance: random.Random, plan: Plan) -> Plan:
+    """Runs that come one after the other, or wait, on a host that starts again in between, maybe with a wrong clock."""
+    at, wrong = chance.choice((0.05, 3.0, 200.0)) * chance.random(), chance.choice((0.0, 20.0, -1.0, -30.0, -3600.0))
+    first = RunPlan(0, 0.0, 10.0, 60.0, chance.choice((0.0, 0.01, 1.0)), min_hold=chance.choice((0.0, 0.0, 60.0)))
+    before = [first._replace(start=at * chance.random()) for _ in range(chance.choice((1, 2, 3)))]
+    after = [first._replace(start=at + 1.0 + chance.choice((0.1, 70.0)) * chance.random()) for _ in range(2)]
+    faults = [Fault("power", 0, at, wrong)]
+    if chance.random() < 0.3:  # the disk alone fails, and what is granted since the clock went back has reached it
+        faults = [Fault("wrong", 0, 3.0, -abs(wrong)), Fault("power", 0, 4.0 + at, 0.0, DISK)]
+        before = [first._replace(start=number * (3.1 + at * chance.random())) for number in range(len(before))]
+        after = [each._replace(start=each.start + 4.0) for each in after]
+    elif chance.random() < 0.4:
+        faults.append(Fault("forget", 0, at * chance.random(), 0.0))
+    return plan._replace(runs=(*before, *after), faults=tuple(faults))
 
 
 def _looked_at(chance: random.Random, plan: Plan) -> Plan:
@@ -815,7 +835,7 @@ SIGNAL = Fault("signal", 0, 0.0, 15)
 SIGNALS = (15, 15, 15, 2, 1, 3, 10)  # TERM, INT, HUP, QUIT, and USR1, which ends nothing here
 KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
 KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")
-KINDS_OF_A_HOST = ("stop", "pause", "signal", "threads", "marks", "look", "wrong", "revoke", "other", "forget")
+KINDS_OF_A_HOST = ("stop", "pause", "signal", "threads", "marks", "power", "look", "wrong", "revoke", "other", "forget")
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _forgotten, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
