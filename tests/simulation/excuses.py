@@ -107,7 +107,7 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
             continue
         met += not _is_refused(history, fault)
         took += {"lose": 0.0, "slow": 4 * value}.get(kind, value)
-        times.append((fault.at, fault.at + value if fault.is_outage else INFINITE))
+        times.append((fault.at, fault.at + value if fault.is_outage or kind == "sleep" else INFINITE))
     # a file is taken from all who have locked it
     if any(each.owner in record.owners or (beside and each.now) for each in history.revoked):
         return None
@@ -156,6 +156,8 @@ def _touches(fault: Fault, record: RunRecord, history: History) -> bool:
         return fault.whom == record.plan.host
     if fault.kind == "threads":
         return fault.whom == record.number
+    if fault.kind == "sleep":  # the kernel has the lock meanwhile, or it is a server that has it
+        return fault.whom == record.plan.host and not history.capabilities.kernel_held
     if fault.kind == "table":
         return True
     if fault.kind == "other":

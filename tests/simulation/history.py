@@ -268,6 +268,8 @@ class History:
             self._apply_to_server(fault, self.servers[fault.whom % len(self.servers)])
         elif kind in ("deposed", "removed", "ended", "winter"):
             self._apply_to_server(fault, self.servers[0])
+        elif kind == "sleep":
+            self._put_to_sleep(self.network.hosts[fault.whom], fault.value)
         elif kind == "wrong":
             self.network.hosts[fault.whom].clock.wall_base += fault.value
         elif kind == "power":
@@ -323,6 +325,13 @@ class History:
         if fault.more != DISK:
             clock.base = -clock.rate * world.now
         clock.wall_base += fault.value
+
+    def _put_to_sleep(self, host: Host, seconds: float) -> None:
+        """All programs of a host stand still, and one of its clocks; what jobs do meanwhile does not matter."""
+        host.clock.slept += seconds
+        for process in self.system.processes.values():
+            if process.clock is host.clock and not (process.dead or isinstance(process, Job)):
+                process.stop(seconds)
 
     def _start_another(self, seconds: float) -> None:
         """A program that is not lockctl."""

@@ -63,7 +63,7 @@ ALL_SIGNALS = frozenset(range(1, 65))
 
 
 def _now(_: object = None) -> float:
-    """What any clock of the kernel shows."""
+    """What the boot clock shows."""
     world = Here.world
     process: Process = world.thread.process  # type: ignore[union-attr]
     process.steps = steps = process.steps + 1  # as `World.step`, without a call: nothing else is done as often
@@ -71,6 +71,14 @@ def _now(_: object = None) -> float:
         world.heed(process)
     clock = process.clock
     return clock.base + clock.rate * world.now
+
+
+def _monotonic() -> float:
+    return _now() - me().clock.slept
+
+
+def _clock(clock_id: int) -> float:
+    return _monotonic() if clock_id == MONOTONIC else _now()
 
 
 def _wall() -> float:
@@ -174,9 +182,9 @@ SELECT = _virtual(select, poll=Poll)
 TIME = _virtual(
     time,
     sleep=_pause,
-    monotonic=_now,
-    monotonic_ns=lambda: int(_now() * 1e9),
-    clock_gettime=_now,
+    monotonic=_monotonic,
+    monotonic_ns=lambda: int(_monotonic() * 1e9),
+    clock_gettime=_clock,
     time=_wall,
     time_ns=lambda: int(_wall() * 1e9),
 )
@@ -263,7 +271,7 @@ KERNEL = _virtual(
     kernel,
     signal_descriptor=_signal_descriptor,
     read_signals=lambda descriptor: Here.world.descriptors[descriptor].read(),
-    timer_descriptor=lambda _: Timer(me().clock).number,
+    timer_descriptor=lambda clock_id: Timer(me().clock, sleeps=clock_id == MONOTONIC).number,
     set_timer=_set_timer,
     clear_timer=lambda descriptor: Here.world.descriptors[descriptor].set(None),
     set_process_name=nothing,
@@ -392,7 +400,11 @@ def install() -> None:
     ]
     for name in (*LATER, *files):
         importlib.import_module(f"lockctl.{name}")
-    clocks = {"wall": (clock.wall, _wall), "boottime": (clock.boottime, _now), "monotonic": (clock.monotonic, _now)}
+    clocks = {
+        "wall": (clock.wall, _wall),
+        "boottime": (clock.boottime, _now),
+        "monotonic": (clock.monotonic, _monotonic),
+    }
     replaced = {
         "os": OS,
         "fcntl": FCNTL,
@@ -421,7 +433,7 @@ def install() -> None:
     _install_for_mysql()
     _install_for_files()
     _install_for_sqlite()
-    put(clock.Clock, "__call__", _now)
+    put(clock.Clock, "__call__", lambda self: _clock(self.clock_id))
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)
     put(stream.Endpoint, "connect", _connect)
@@ -431,7 +443,7 @@ def install() -> None:
     put(deadline, "NAP", INFINITE)  # nothing is ever suspended here without its processes
     put(starting, "Child", Child)
     put(keeper, "gc", GC)
-    put(fork, "monotonic", _now)
+    put(fork, "monotonic", _monotonic)
     put(fork, "sleep", _pause)
     put(preload, "load_rest", nothing)
     put(loading, "load", nothing)

@@ -71,6 +71,7 @@ class Fault(NamedTuple):
     ======== =================== ============================== ==============================================
     stop     number of a run     step of its keeper or guard    seconds (infinite: killed), KEEPER or GUARD
     pause    number of a run     time                           the same
+    sleep    number of a host    time                           seconds, -
     lose     number of a host    number of its message          -, REQUEST or ANSWER
     late     number of a host    number of its message          seconds, REQUEST or ANSWER
     twice    number of a host    number of its message          seconds between the two, REQUEST or ANSWER

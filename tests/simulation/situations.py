@@ -133,7 +133,10 @@ def _on_one_host(plan: Plan) -> Plan:
     faults = [each for each in plan.faults if each.kind in KINDS_OF_A_HOST]
     if plan.store != "file":
         faults = [each for each in faults if each.kind != "other"]
-    faults = [each._replace(whom=0) if each.kind in ("revoke", "wrong", "forget", "look") else each for each in faults]
+    faults = [
+        each._replace(whom=0) if each.kind in ("revoke", "wrong", "forget", "look", "sleep") else each
+        for each in faults
+    ]
     runs = tuple([each._replace(host=0) for each in plan.runs])
     return plan._replace(
         fastest=0.0003, slowest=0.002, rates=(plan.rates[0], plan.rates[0]), runs=runs, faults=tuple(faults)
@@ -401,7 +404,8 @@ def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:
     slowest = chance.choice((0.002, 0.02, 0.1, 0.2))
     length = chance.uniform(1.0, 3.0)
     first = RunPlan(0, 0.0, ttl, 60.0, length)
-    runs = (first, first._replace(host=1, start=chance.uniform(0.1, 1.0), length=8.0 + ttl / 2))
+    second = first._replace(host=chance.choice((1, 1, 0)), start=chance.uniform(0.1, 1.0), length=8.0 + ttl / 2)
+    runs = (first, second)
     asked = length + chance.uniform(0.0, 2.0) + 10 * slowest * chance.random()
     return plan._replace(
         fastest=slowest / 4,
@@ -835,7 +839,9 @@ SIGNAL = Fault("signal", 0, 0.0, 15)
 SIGNALS = (15, 15, 15, 2, 1, 3, 10)  # TERM, INT, HUP, QUIT, and USR1, which ends nothing here
 KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
 KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")
-KINDS_OF_A_HOST = ("stop", "pause", "signal", "threads", "marks", "power", "look", "wrong", "revoke", "other", "forget")
+KINDS_OF_A_HOST = (
+    *("sleep", "stop", "pause", "signal", "threads", "marks", "power", "look", "wrong", "revoke", "other", "forget"),
+)
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _forgotten, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),

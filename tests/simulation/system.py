@@ -165,13 +165,14 @@ class End(Descriptor):
 
 
 class Timer(Descriptor):
-    """A ``timerfd`` of the boot clock."""
+    """A ``timerfd`` of the boot clock, or of one that stands still while the host *sleeps*."""
 
     has_alarm = True
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, sleeps: bool) -> None:
         super().__init__()
         self._clock = clock
+        self._sleeps = sleeps
         self._at = self._rings_at = INFINITE
 
     def set(self, at: float | None) -> None:
@@ -186,19 +187,25 @@ class Timer(Descriptor):
         """See ``Descriptor``."""
         if self._at < INFINITE and self._rings_at != self._at:
             self._rings_at = self._at
-            Here.world.at(max(Here.world.now, self._clock.true(self._at)) + 0.0001, self._ring, self._at)
+            Here.world.at(max(Here.world.now, self._clock.true(self._at + self._slept)) + 0.0001, self._ring, self._at)
 
     def _ring(self, at: float) -> None:
         if self._rings_at == at:
             self._rings_at = INFINITE
-        if self._at == at:
+        if self._at == at and not self.content:
+            self.arm()  # the host has slept meanwhile
+        elif self._at == at:
             self.changed()
 
     @property
     def content(self) -> bool:
         """See ``Descriptor``."""
         clock = self._clock
-        return clock.base + clock.rate * Here.world.now >= self._at
+        return clock.base + clock.rate * Here.world.now - self._slept >= self._at
+
+    @property
+    def _slept(self) -> float:
+        return self._clock.slept if self._sleeps else 0.0
 
 
 class Signalled(Descriptor):

@@ -35,17 +35,22 @@ class Here:
 class Clock:
     """What a host or a server counts."""
 
-    __slots__ = ("base", "jumped", "rate", "wall_base")
+    __slots__ = ("base", "jumped", "rate", "slept", "wall_base")
 
     def __init__(self, rate: float, base: float, wall_base: float) -> None:
         self.rate = rate
         self.base = base
         self.wall_base = wall_base
         self.jumped = False
+        self.slept = 0.0  # seconds
 
     def boottime(self) -> float:
         """Never jumps."""
         return self.base + self.rate * Here.world.now
+
+    def monotonic(self) -> float:
+        """The same without the time that the host has slept."""
+        return self.boottime() - self.slept
 
     def wall(self) -> float:
         """May jump: whoever moves it changes ``wall_base``."""
