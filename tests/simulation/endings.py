@@ -63,11 +63,12 @@ def _holds(history: History) -> Iterator[str]:
             if not hold.in_time or excuses.was_cut_off(history, record, hold.sent):
                 continue
             sent, until = hold.sent, hold.sent + hold.seconds * (1 - history.capabilities.rate_error) - HOLD_ERROR
+            ended = min(sent, record.span[1]) if record.span else sent  # from then on its lease keeps it closed
             for other in history.records:
                 for grant in other.granted:
                     if other is record or grant.name != name or grant.known > grant.asked + other.plan.ttl:
                         continue
-                    if sent < grant.known < until and not excuses.another_led(history, sent, grant.known):
+                    if ended < grant.known < until and not excuses.another_led(history, sent, grant.known):
                         yield f"hold: {other.name} has the lock at {grant.known:.3f}, before {until:.3f}"
 
 
@@ -274,10 +275,11 @@ def _statuses(history: History) -> Iterator[str]:
     """Commands of which another end is told than they had."""
     for record in history.records:
         outcome, status = record.outcome, record.command_status
+        if status is None or outcome is None:
+            continue
         stopped = any(each.kind in ("stop", "pause") and each.whom == record.number for each in history.plan.faults)
-        if status is None or outcome is None or stopped:
-            continue  # who is killed may not tell
-        if outcome.kind in BY_ITSELF and outcome.status != status:
+        untold = stopped and outcome.status is None  # a guard that is killed may not tell
+        if outcome.kind in BY_ITSELF and outcome.status != status and not untold:
             yield f"status: that of the command of {record.name} is {status}, and {outcome.status} is told"
         if record.noted and (status != 0 or outcome.kind != "exited"):
             yield f"success: {record.name} has noted one, but it is {outcome.kind}, and its command ended with {status}"

@@ -68,6 +68,8 @@ class Job(Process):
             return
         if self._lives is not None and not self.dead:
             self._record.signalled.append((Here.world.now, signum))
+            if not self._is_command:
+                self._record.signalled_beside.append((Here.world.now, signum))
             Here.world.tell(self._record.name, f"a process of the job gets signal {signum}")
         if signum == SIGKILL:
             super().take(signum, code, sender)

@@ -25,6 +25,16 @@ def lost_now_and_then(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(run,), faults=tuple(faults))
 
 
+def asleep_now_and_then(chance: random.Random, plan: Plan) -> Plan:
+    """A host that sleeps again and again, never for long."""
+    ttl, times = chance.choice((6.0, 10.0)), [chance.uniform(0.5, 3.0)]
+    for _ in range(4):
+        times.append(times[-1] + ttl * chance.uniform(1.25, 1.4))
+    faults = [Fault("sleep", 0, time, ttl * chance.uniform(0.1, 0.18)) for time in times]
+    run = RunPlan(0, 0.0, ttl, 30.0, times[-1] + ttl)
+    return plan._replace(runs=(run,), faults=tuple(faults))
+
+
 def refused_then_silent(chance: random.Random, plan: Plan) -> Plan:
     """A server that refuses for a moment, and then a request that gets no answer."""
     ttl = chance.choice((10.0, 20.0))
@@ -118,6 +128,22 @@ def signalled_far_away(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=0.8 * slowest, slowest=slowest, runs=(run,), faults=(signal,))
 
 
+def signalled(chance: random.Random, plan: Plan) -> Plan:
+    """A run that is sent a signal while its job has another process beside the command."""
+    ttl = chance.choice(TTLS)
+    run = RunPlan(0, 0.0, ttl, 30.0, chance.uniform(1.0, ttl), chance.choice((0.05, INFINITE)), 1.0)
+    signal = Fault("signal", 0, chance.uniform(0.2, run.length), chance.choice((15, 2, 1, 3)))
+    return plan._replace(runs=(run,), faults=(signal,))
+
+
+def asked_of_a_long_lease(chance: random.Random, plan: Plan) -> Plan:
+    """A lock that is asked for, or taken away, whose lease is so long that only the heartbeat has it renewed sooner."""
+    ttl = chance.choice((60.0, 300.0))
+    run = RunPlan(0, 0.0, ttl, 30.0, 60.0)
+    asked = Fault("revoke", 1, chance.uniform(0.3, 20.0), 0.0, chance.choice((0, 0, 1)))
+    return plan._replace(runs=(run,), faults=(asked,))
+
+
 def hard_to_kill(chance: random.Random, plan: Plan) -> Plan:
     """A job that lives on for a while after KILL, or of which another process appears while it is killed."""
     ttl = chance.choice((6.0, 10.0))
@@ -130,6 +156,23 @@ def hard_to_kill(chance: random.Random, plan: Plan) -> Plan:
     if fault is None:
         return plan._replace(runs=(run._replace(max_runtime=at), waiter))
     return plan._replace(runs=(run, waiter), faults=(fault,))
+
+
+def stopped_at_the_end(chance: random.Random, plan: Plan) -> Plan:
+    """A keeper that stands still for a moment as its job ends, and has to keep the lock closed, or to note a success."""
+    ttl = chance.choice((6.0, 10.0))
+    run = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.5, 3.0), once_per=chance.choice((None, 3600.0)))
+    run = run._replace(min_hold=0.0 if run.once_per else run.length + chance.uniform(1.0, 4.0))
+    still = Fault("pause", 0, run.length - 0.2 * chance.random(), chance.uniform(0.3, 0.5 * ttl), KEEPER)
+    waiting = run._replace(host=1, start=0.3, length=0.2, min_hold=0.0)
+    return plan._replace(runs=(run, waiting), faults=(still,))
+
+
+def away_at_first(chance: random.Random, plan: Plan) -> Plan:
+    """A server that is out of reach when a run wants its lock, for a moment or for too long."""
+    run = RunPlan(0, 0.1, 10.0, chance.choice((0.0, 5.0, 60.0)) * chance.random(), 1.0)
+    down = Fault("down", 0, 0.0, chance.uniform(1.0, 20.0), KEPT)
+    return plan._replace(runs=(run,), faults=(down,))
 
 
 def not_executable(chance: random.Random, plan: Plan) -> Plan:
@@ -205,6 +248,25 @@ def asked_before_it_is_known(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=0.005, slowest=0.05, runs=(run,), faults=(cut, down, asked))
 
 
+def killed_in_line(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who is killed while another one has the lock, and a third one waits behind."""
+    ttl = chance.choice((10.0, 20.0))
+    first = RunPlan(0, 0.0, ttl, 120.0, chance.uniform(2.0, 4.0))
+    runs = [first._replace(host=number % 2, start=0.6 * number) for number in range(3)]
+    return plan._replace(runs=tuple(runs), faults=(Fault("pause", 1, chance.uniform(1.5, 1.9), INFINITE, KEEPER),))
+
+
+def granted_again(chance: random.Random, plan: Plan) -> Plan:
+    """A server that is restarted before it can say that it has granted a lock, and is silent soon after it says so."""
+    holder = RunPlan(0, 0.0, 20.0, 60.0, 60.0, INFINITE)
+    lost = Fault("cut", 0, 0.3 * chance.random(), 0.1, ANSWER)
+    down = Fault("down", 0, lost.at + 0.11, chance.uniform(2.0, 8.0), KEPT)
+    over = down.at + down.value
+    silence = Fault("cut", 0, over + chance.uniform(0.1, 2.5), 60.0, BOTH)
+    waiter = holder._replace(host=1, start=over + 3.0, wait=120.0, length=1.0, stubborn=0.05)
+    return plan._replace(fastest=0.005, slowest=0.05, runs=(holder, waiter), faults=(lost, down, silence))
+
+
 def freed_in_line(chance: random.Random, plan: Plan) -> Plan:
     """A lock that is taken away, or asked for, while some wait for it who came one after the other."""
     ttl = chance.choice((10.0, 20.0))
@@ -212,6 +274,54 @@ def freed_in_line(chance: random.Random, plan: Plan) -> Plan:
     runs = [first._replace(host=number % 2, start=3.0 * number, length=1.0) for number in range(1, 4)]
     asked = Fault("revoke", 0, chance.uniform(9.5, 15.0), chance.choice((0.0, 0.5)), chance.choice((0, 1)))
     return plan._replace(runs=(first, *runs), faults=(asked,))
+
+
+def in_other_modes(chance: random.Random, plan: Plan) -> Plan:
+    """Readers, and those who want a slot, who wait behind each other: they are not inside together."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02))
+    first = RunPlan(0, 0.0, ttl, 90.0, chance.uniform(3.0, 5.0))
+    modes = [("shared", 1), ("slot", 2)]
+    if plan.store in ("consul", "redlock"):
+        modes = [("exclusive", 1), ("slot", 2) if plan.store == "consul" else ("exclusive", 1)]
+    kinds = [*chance.sample(modes, 2), *chance.choices([*modes, ("exclusive", 1)], k=2)]
+    runs = [
+        first._replace(host=number % 2, start=0.4 + 0.5 * number, length=2.0, mode=mode, slots=slots)
+        for number, (mode, slots) in enumerate(kinds)
+    ]
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, *runs))
+
+
+def freed_as_it_is_kept(chance: random.Random, plan: Plan) -> Plan:
+    """A lock that is taken away in the moment in which it is to be kept closed after its job."""
+    slowest = chance.choice((0.002, 0.02, 0.1))
+    first = RunPlan(0, 0.0, 10.0, 60.0, chance.uniform(0.5, 3.0), min_hold=20.0)
+    second = first._replace(host=1, start=0.3, length=1.0, min_hold=0.0)
+    at = first.length + 12 * slowest * chance.uniform(-1.0, 1.0)
+    freed = Fault("revoke", 1, max(0.2, at), 0.0, 1)
+    third = second._replace(start=0.6)
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, second, third), faults=(freed,))
+
+
+def asked_too_late(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who saw a holder, and asks for its lock, or takes it away, when the next one of that host has it."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.5, 3.0))
+    second = first._replace(start=chance.uniform(0.3, first.length + 0.3), length=8.0)
+    seen = chance.uniform(0.5, first.length - 0.5)
+    asked = Fault("revoke", 1, seen, chance.uniform(0.5, first.length + 2.0 - seen), chance.choice((0, 1)))
+    return plan._replace(runs=(first, second), faults=(asked,))
+
+
+def sleeping_host(chance: random.Random, plan: Plan) -> Plan:
+    """A host that sleeps, and whose clocks do not agree about that; when it is awake, the server may be out of reach."""
+    ttl = chance.choice(TTLS)
+    span = chance.choice((chance.uniform(0.5, 2.5), chance.uniform(0.05, 0.3))) * ttl
+    asleep = Fault("sleep", 0, chance.uniform(0.3, ttl), span)
+    length = asleep.at + asleep.value * chance.uniform(0.5, 1.2)
+    run = RunPlan(0, 0.0, ttl, 30.0, chance.choice((length, 5 * ttl)), chance.choice((0.05, INFINITE)))
+    cut = Fault("cut", 0, asleep.at + asleep.value * chance.random(), 4 * ttl, BOTH)
+    faults = (asleep, cut)[: chance.choice((1, 1, 2))]
+    return plan._replace(rates=SLOW_CLOCK, runs=(run, RunPlan(1, 0.5, ttl, 90.0, 1.0)), faults=faults)
 
 
 def next_hold(chance: random.Random, plan: Plan) -> Plan:
@@ -259,14 +369,19 @@ def fenced(chance: random.Random, plan: Plan) -> Plan:
 
 
 OF_A_HOST = (
-    *(stopped_in_turn, worse, taken_back, signalled_in_line, hard_to_kill, not_executable, no_threads),
+    *(stopped_in_turn, worse, taken_back, signalled_in_line, signalled, hard_to_kill, not_executable, no_threads),
     *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period, forgotten_while_kept),
     fenced,
+    *(stopped_at_the_end, in_other_modes, freed_as_it_is_kept, asked_too_late, sleeping_host, asleep_now_and_then),
 )
-OF_ALL = (*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line)
+OF_ALL = (
+    *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
+    *(asked_of_a_long_lease, killed_in_line, away_at_first),
+)
 OF_STREAMS = (
     refused_then_silent,
     refused_then_silent,
     refused_for_long,
     asked_before_it_is_known,
+    granted_again,
 )  # where a server that is down refuses at once

@@ -57,6 +57,7 @@ class RunRecord:
         self.stopped_waiting: set[float] = set()  # when its keeper was stopped while a helper waited for it
         self.left: set[str] = set()  # owners of which something was at the server when the run had ended by itself
         self.signalled: list[tuple[float, int]] = []  # what its job was sent by others than the job
+        self.signalled_beside: list[tuple[float, int]] = []  # the same of its processes that are not the command
         self.command_status: int | None = None
         self.command_ended = 0.0  # a command that never was ended before all
         self.passed_on: float | None = None  # when its keeper was sent a signal and had ordered the start of the job

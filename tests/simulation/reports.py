@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from signal import SIGKILL
 from typing import TYPE_CHECKING, Any
 
+from lockctl.cli import exit_status
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from tests.simulation import excuses
 from tests.simulation.plan import NEAR
@@ -20,16 +23,38 @@ CLOCKS = 0.002  # part of a time by which clocks differ
 ERROR = 0.1  # seconds by which a time may be wrong that is told
 SETTLED = 0.3  # seconds after a command in which what outlives it may end by itself
 LINED_UP = 30  # messages until somebody has a place in a queue
+CONFLICT = 75  # the status of a run whose lock another has
+# of the others, by what became of them
+OF_KIND = {"held": (CONFLICT,), "unavailable": (69,), "lost": (76,), "revoked": (76,), "timed_out": (124,)}
 SHOWN = 2.0  # seconds: a look begins so long after a release, or the end of a lease, if that is to be seen
 
 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
     found = [*_variables(history), *_shown(history), *_hidden(history), *_last(history), *_waiting(history)]
+    found += _exits(history)
     for record in history.records:
         if record.outcome is not None and record.keeper is not None and record.guard is not None:
             found += [f"report: {record.name} {each}" for each in (*_patience(history, record), *_end(history, record))]
     return found
+
+
+def _exits(history: History) -> Iterator[str]:
+    """Runs with another exit status than the manual has for what became of them."""
+    for record in history.records:
+        outcome, status = record.outcome, record.command_status
+        if outcome is None:
+            continue
+        wanted: tuple[int, ...] = OF_KIND.get(outcome.kind, (126, 127))
+        if outcome.interrupted is not None:
+            wanted = (128 + outcome.interrupted,)
+        elif outcome.kind in ("exited", "signaled"):
+            # what became of a command whose guard was killed it may not have told
+            wanted = () if status is None else (128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else status >> 8,)
+            wanted = wanted if outcome.status is not None else (128 + SIGKILL,)
+        told = exit_status.of_outcome(outcome, conflict=CONFLICT)
+        if told not in wanted:
+            yield f"status: {record.name} is {outcome.kind} and exits with {told}, not {wanted}"
 
 
 def _undisturbed(record: RunRecord) -> bool:
@@ -54,8 +79,9 @@ def _patience(history: History, record: RunRecord) -> Iterator[str]:
             yield f"gives up after {waited:.3f} s, and was to wait for {wait:g}"
         if told_to_end and not record.granted and told_to_end[0] < plan.start + wait - NOTICED:
             yield f"was told to end at {told_to_end[0]:.3f}, and says nothing of it"
-    if outcome.interrupted is not None and not record.asked_to_end:
-        yield f"says that signal {outcome.interrupted} has ended its wait, and none came"
+    sent = {int(each.value) for each in history.plan.faults if (each.kind, each.whom) == ("signal", record.number)}
+    if outcome.interrupted is not None and not (record.asked_to_end and outcome.interrupted in sent):
+        yield f"says that signal {outcome.interrupted} has ended its wait, and it was sent {sent}"
     longest = wait * (1 + CLOCKS) + 2 * ACQUIRE_TIMEOUT + NOTICED + 20 * history.plan.slowest
     if not record.granted and waited > longest:
         yield f"waits for {waited:.3f} s, and was to do so for {wait:g}"

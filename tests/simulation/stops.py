@@ -34,7 +34,9 @@ def violations(history: History) -> list[str]:
     return [
         *_graces(history),
         *_discontinued(history),
+        *_beside(history),
         *_lost(history),
+        *_woken(history),
         *_too_mild(history),
         *_asked(history),
         *_frightened(history),
@@ -97,6 +99,17 @@ def _discontinued(history: History) -> Iterator[str]:
                 yield f"continued: {record.name} is told to end at {at:.3f}, and not continued"
 
 
+def _beside(history: History) -> Iterator[str]:
+    """Signals that were passed on to more of a job than its command, which is what they are for while it lives."""
+    for record in history.records:
+        conts = [at for at, signum in record.signalled if signum == SIGCONT]
+        for at, signum in record.signalled_beside:
+            is_alive = record.command_status is None or at < record.command_ended
+            is_stop = signum in (SIGKILL, SIGCONT) or any(abs(at - each) < TOGETHER for each in conts)
+            if is_alive and not is_stop:
+                yield f"passed on: the command of {record.name} lives at {at:.3f}, and another process gets {signum}"
+
+
 def longest(record: RunRecord) -> float:
     """Seconds for which a job may live on when it is known that another may have its lock."""
     return KILLED + record.plan.dying + record.plan.grace_at_loss * (1 + CLOCKS)
@@ -114,6 +127,18 @@ def _lost(history: History) -> Iterator[str]:
         until = lost + longest(record)
         if not (_unable(record.keeper, lost, until) and _unable(record.guard, lost, until)):
             yield f"lost: it is known at {lost:.3f}, and the job of {record.name} lives until {span[1]:.3f}"
+
+
+def _woken(history: History) -> Iterator[str]:
+    """Jobs that lived on when their host woke up, and their lease was over."""
+    for record in history.records:
+        for fault in () if history.capabilities.kernel_held else history.plan.faults:
+            if fault.kind != "sleep" or fault.whom != record.plan.host or record.span is None:
+                continue
+            awake, kept = fault.at + fault.value, max(record.kept.values())
+            is_over = kept < fault.at and kept + 1.01 * record.plan.ttl < awake
+            if is_over and record.span[0] < fault.at and record.span[1] > awake + KILLED + record.plan.dying:
+                yield f"woken: the lease of {record.name} is over at {awake:.3f}, and its job lives until {record.span[1]:.3f}"
 
 
 def _too_mild(history: History) -> Iterator[str]:

@@ -96,7 +96,7 @@ def _unused(history: History) -> Iterator[str]:
     # who is stopped is forgotten when it was silent for a lease
     if not alike or history.plan.has_several:
         return
-    if not (_is_quiet(history, "stop", "pause") or _is_quiet(history, holds=True)):
+    if not (_is_quiet(history, "stop", "pause") or _is_quiet(history, "revoke", holds=True)):
         return
     if history.plan.store == "zookeeper" and slowest > 0.3:
         return  # a third of a short session is too short there for a connection that takes four such messages
@@ -202,6 +202,9 @@ def _stopped_in_the_way(record: RunRecord) -> float:
 def _freed(history: History, record: RunRecord, grant: Granted) -> float:
     """When a lock that was granted is free again."""
     given_back = record.given_back.get(grant.owner, 0.0)
+    taken_away = [each.answered for each in history.revoked if each.now and each.done and each.owner == grant.owner]
+    if taken_away:
+        return taken_away[0]
     was_given_back = given_back >= grant.known  # and not what was left of an attempt before
     ended = record.kept[grant.name] + history.store.freed(record.plan.ttl)
     hold = record.holds.get(grant.name)
