@@ -170,9 +170,9 @@ def stopped_at_the_end(chance: random.Random, plan: Plan) -> Plan:
 
 def away_at_first(chance: random.Random, plan: Plan) -> Plan:
     """A server that is out of reach when a run wants its lock, for a moment or for too long."""
-    run = RunPlan(0, 0.1, 10.0, chance.choice((0.0, 5.0, 60.0)) * chance.random(), 1.0)
-    down = Fault("down", 0, 0.0, chance.uniform(1.0, 20.0), KEPT)
-    return plan._replace(runs=(run,), faults=(down,))
+    run = RunPlan(0, 0.0, 10.0, chance.choice((0.0, 5.0, 60.0)) * chance.random(), 1.0)
+    down = Fault("down", 0, 0.1 * chance.random(), chance.uniform(1.0, 20.0), KEPT)  # it may just have come
+    return plan._replace(fastest=0.005, slowest=0.02, runs=(run,), faults=(down,))
 
 
 def not_executable(chance: random.Random, plan: Plan) -> Plan:
@@ -239,10 +239,31 @@ def clock_back(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(first, second), faults=(back, Fault("revoke", 0, 2.0 + chance.random(), 0.0, 1)))
 
 
+def clock_ahead(chance: random.Random, plan: Plan) -> Plan:
+    """A clock of a host that is set forward while a job runs, or its lock is kept closed, and another one waits."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 1.5 * ttl))
+    first = first._replace(min_hold=chance.choice((0.0, 0.0, first.length + 5.0)))
+    second = first._replace(host=1, start=0.5, length=1.0, min_hold=0.0)
+    ahead = Fault("wrong", chance.randrange(2), chance.uniform(0.6, first.length), chance.uniform(1.0, 60.0))
+    return plan._replace(runs=(first, second), faults=(ahead,))
+
+
+def taken_as_it_is_forgotten(chance: random.Random, plan: Plan) -> Plan:
+    """A name that is forgotten in the moment in which somebody takes its lock."""
+    slowest = chance.choice((0.02, 0.1))
+    first = RunPlan(0, 0.0, 10.0, 60.0, 0.1)
+    at = 2.0 + 20 * slowest
+    second = first._replace(host=1, start=at + 10 * slowest * chance.random(), length=5.0)
+    forget = Fault("forget", 0, at, chance.choice((0.0, 0.2)))
+    runs = (first, second, second._replace(host=0, start=second.start + 1.0, length=1.0))
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=(forget,))
+
+
 def asked_before_it_is_known(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who wants a lock back of which its holder does not know yet that it has it."""
     run = RunPlan(0, 0.0, 20.0, 60.0, 40.0)
-    cut = Fault("cut", 0, 0.3 * chance.random(), 0.1, ANSWER)
+    cut = Fault("cut", 0, chance.choice((0.3, 1.0)) * chance.random(), 0.1, ANSWER)
     down = Fault("down", 0, cut.at + 0.11, chance.uniform(0.1, 3.0), KEPT)
     asked = Fault("revoke", 1, down.at + down.value + chance.choice((0.2, 1.0)) * chance.random())
     return plan._replace(fastest=0.005, slowest=0.05, runs=(run,), faults=(cut, down, asked))
@@ -371,12 +392,12 @@ def fenced(chance: random.Random, plan: Plan) -> Plan:
 OF_A_HOST = (
     *(stopped_in_turn, worse, taken_back, signalled_in_line, signalled, hard_to_kill, not_executable, no_threads),
     *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period, forgotten_while_kept),
-    fenced,
     *(stopped_at_the_end, in_other_modes, freed_as_it_is_kept, asked_too_late, sleeping_host, asleep_now_and_then),
+    *(clock_ahead, fenced),
 )
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
-    *(asked_of_a_long_lease, killed_in_line, away_at_first),
+    *(asked_of_a_long_lease, killed_in_line, away_at_first, taken_as_it_is_forgotten),
 )
 OF_STREAMS = (
     refused_then_silent,
