@@ -202,7 +202,8 @@ def _stopped_in_the_way(record: RunRecord) -> float:
 def _freed(history: History, record: RunRecord, grant: Granted) -> float:
     """When a lock that was granted is free again."""
     given_back = record.given_back.get(grant.owner, 0.0)
-    taken_away = [each.answered for each in history.revoked if each.now and each.done and each.owner == grant.owner]
+    freed = [each for each in history.revoked if each.now and each.done and each.owner == grant.owner]
+    taken_away = [each.answered for each in freed if each.answered > grant.known]
     if taken_away:
         return taken_away[0]
     was_given_back = given_back >= grant.known  # and not what was left of an attempt before
