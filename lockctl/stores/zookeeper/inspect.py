@@ -67,15 +67,17 @@ class Sight:
         self.changed = len(there) < len(line)  # while it was looked at: others may have moved up unseen
         self.record = record
         self.kept: Holder | None = None
-        if record is not None and record[0]:
+        if record is not None and tokens.Record(*record).until:
             # every stat has the leader's clock: one that is ahead of ours shows that a hold is over
             now = max([wall(), *(stat.mtime / 1000 for _, _, stat in there)])
             self.kept = hold.holder(*record, now)
-        if self.kept is not None:
-            # ours wait for the end of the hold; another program does not know of it
-            inside = {name for name, data, _ in there if name in inside and _document(data) is None}
+            # ours wait for its end by the leader's clock, which may be behind ours; another program knows of no hold
+            inside = {name for name, data, _ in there if name in inside and not self._waits(_document(data))}
         self.inside = [each for each in there if each[0] in inside]
         self.waiting = [each for each in there if each[0] not in inside]
+
+    def _waits(self, document: dict[str, Any] | None) -> bool:
+        return document is not None and (self.kept is not None or not documents.was_granted(document))
 
     def lock(self, name: str, place: Place) -> LockInfo:
         """As an operator sees it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,7 +55,16 @@ def test_a_hold_ends_by_the_leaders_clock_whatever_our_own_says(
     began = time.monotonic()
     end_with_a_hold(client, harness.claim(), 1.0)
     assert refused(other, harness.claim())
-    other.wait(mine, timeout=LIMIT, interrupt=None)
+
+    def is_in_line() -> bool:
+        lock = client.inspect("nightly", timeout=LIMIT)
+        assert mine.owner not in [each.owner for each in lock.holders], "it waits for the end of the hold"
+        return bool(lock.waiters)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.wait, mine, timeout=LIMIT, interrupt=None)
+        eventually(is_in_line)
+        waiting.result(LIMIT)
     grant = take(other, mine)
     assert 1.0 <= time.monotonic() - began < 5.0
     assert abs(grant.at - time.time()) < 5.0
