@@ -26,6 +26,7 @@ LINED_UP = 30  # messages until somebody has a place in a queue
 CONFLICT = 75  # the status of a run whose lock another has
 # of the others, by what became of them
 OF_KIND = {"held": (CONFLICT,), "unavailable": (69,), "lost": (76,), "revoked": (76,), "timed_out": (124,)}
+OF_FENCE = {"unavailable": (69,), "stale": (77,)}
 SHOWN = 2.0  # seconds: a look begins so long after a release, or the end of a lease, if that is to be seen
 
 
@@ -46,6 +47,7 @@ def _exits(history: History) -> Iterator[str]:
         if outcome is None:
             continue
         wanted: tuple[int, ...] = OF_KIND.get(outcome.kind, (126, 127))
+        wanted = OF_FENCE.get(outcome.fence, wanted)
         if outcome.interrupted is not None:
             wanted = (128 + outcome.interrupted,)
         elif outcome.kind in ("exited", "signaled"):
