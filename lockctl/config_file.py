@@ -13,7 +13,7 @@ from lockctl.errors import ConfigError
 from lockctl.names import did_you_mean, printable
 from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, REPEATED, SETTINGS, SPAN, WAIT
 from lockctl.settings_values import CONTRADICTIONS, asks, check
-from lockctl.url import check_owner
+from lockctl.url import DESCRIPTORS, check_owner
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -32,13 +32,21 @@ class ConfigFile(Value):
     path: str
     text: str
     tables: dict[str, Any]
+    gives_once: bool = False  # a pipe: nobody can read it again
+
+
+_given: dict[str, ConfigFile] = {}  # by the path of a descriptor: a pipe gives it once, and a daemon closes it
 
 
 def read(path: str) -> ConfigFile:
     """Read and check a whole file; raises ``ConfigError`` with file, key and line."""
+    if path in _given:
+        return _given[path]
     file = parse(path)
     for mistake in mistakes(file):
         raise mistake
+    if path.startswith(DESCRIPTORS):
+        _given[path] = file
     return file
 
 
@@ -49,7 +57,8 @@ def parse(path: str) -> ConfigFile:
         # a FIFO that nobody writes to must not hold us up: signals wait to be read, and would not end it
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            check_owner(name, os.fstat(descriptor), "the configuration", "change its owner, or give --config")
+            found = os.fstat(descriptor)
+            check_owner(name, found, "the configuration", "change its owner, or give --config")
             data = _whole(descriptor)
         finally:
             os.close(descriptor)
@@ -68,7 +77,7 @@ def parse(path: str) -> ConfigFile:
         if len(written) > LONGEST:
             message = f"{name}:{number}: longer than {LONGEST} characters: this is not a configuration of lockctl"
             raise ConfigError(message)
-    return ConfigFile(path, text, toml.parse(name, text))
+    return ConfigFile(path, text, toml.parse(name, text), stat.S_ISFIFO(found.st_mode))
 
 
 def _whole(descriptor: int) -> bytes | None:

@@ -18,6 +18,7 @@ LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in wh
 REGULAR, KIND = 0o100000, 0o170000  # S_IFREG, S_IFMT: the module stat takes long to load
 HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
 PATHS = ("file", "redis+unix")  # schemes whose path is one of a file system, in any bytes
+DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # paths of what a process was given open
 NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
 
 

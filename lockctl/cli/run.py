@@ -7,6 +7,7 @@ import os
 from lockctl import config, registry, runner
 from lockctl.errors import ConfigError, UsageError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Outcome
+from lockctl.names import printable
 from lockctl.request import Request
 from lockctl.settings_values import CONTRADICTIONS, asks
 
@@ -45,6 +46,8 @@ def configured(
     file = config.read_config(config.config_path(named if isinstance(named, str) else None, environ))
     settings = config.resolve(given, environ, file, locks[0])
     _begin_messages(settings, talk, guard)
+    if settings["restart"].content and file is not None and file.gives_once:
+        raise ConfigError(f"{printable(file.path)}: a pipe: --restart reads the configuration again: give a file")
     request = _request(locks, words, settings, config.backend_url(settings["backend"], environ, file), environ)
     _check_places(settings)
     for warning in (config.unknown_variables(environ), config.apart_from_root(settings["backend"], locks[0])):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
+from tests.jobs import LIMIT
 from tests.servers.replay import listening
 
 
@@ -140,3 +142,12 @@ def test_a_sentinel_that_answers_nonsense_is_a_backend_that_gives_no_answer(refu
 
     with listening(answer) as address:
         assert "sentinels" in refused(69, "-l", "a", "-t", "3s", "-b", f"redis+sentinel://{address}/primary")
+
+
+@pytest.mark.parametrize("place", ["/dev/stdin", "/dev/fd/3"])
+def test_a_standby_refuses_a_configuration_that_it_cannot_read_again(lockctl, place):
+    line = 'echo \'[defaults]\nttl = "20s"\' | "$0" run -l a --restart --config "$1" -- sh -c "echo ran; exit 1" 3<&0'
+    words = ["timeout", "10", "sh", "-c", line, lockctl.command, place]
+    done = subprocess.run(words, env=lockctl.environment(), capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert f"{place}: a pipe" in done.stderr

@@ -92,6 +92,25 @@ def test_the_daemon_of_acquire_has_a_password_from_a_descriptor_of_the_command(
     assert json.loads(done.stdout)["name"] == "a"
 
 
+@pytest.mark.parametrize("place", ["/dev/stdin", "/dev/fd/3"])
+@pytest.mark.parametrize("source", ["cat {} |", "<{}"])
+def test_the_daemon_has_a_configuration_from_a_descriptor_of_the_command(acquirer, lockctl, place, source):
+    file = lockctl.directory / ".config.toml"
+    file.write_text('[defaults]\nttl = "20s"\n')
+    before, after = (source.format(file), "") if source.endswith("|") else ("", source.format(file))
+    line = f'{before} {{ "$0" acquire a --for 5s --config {place} 3<&0; }} {after}'
+    done = subprocess.run(
+        ["sh", "-c", line, lockctl.command],
+        env=lockctl.environment(acquirer.env),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["ttl"] == 20
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 def test_a_keeper_makes_no_directory_in_the_runtime_directory_of_another_user(acquirer, lockctl, unshare):
     theirs = lockctl.directory / ".theirs"

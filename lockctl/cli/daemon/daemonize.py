@@ -11,6 +11,7 @@ from lockctl.cli import exit_status, waiting
 from lockctl.cli.daemon.command import Task
 from lockctl.cli.main import tell_failure
 from lockctl.cli.messages import Talk
+from lockctl.config import config_path, read_config
 from lockctl.durations import format_duration
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.supervise.signals import Signals
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from lockctl.cli.daemon.remains import Remains
 
-DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 # whatever the configuration says of `run`: this run is only the lock, and without the lock there is none
 FIXED: dict[str, str | bool] = {
     "skip_ok": False,
@@ -87,6 +87,7 @@ def _hold(
     for mapping, name in ((settings, "config"), (variables, "LOCKCTL_CONFIG")):
         if mapping.get(name):
             mapping[name] = url.whole_path(str(mapping[name]), ConfigError)
+    _read_configuration(config_path(str(settings.get("config", "")), variables))
     url.started_in = _directory()
     waiting.columns_of_reader = waiting.screen_columns()
     os.chdir("/")
@@ -113,8 +114,14 @@ def _read_passwords(*backends: str) -> None:
         except LockctlError:
             continue  # the name of a profile, or what is refused when it is used
         for name, content in params:
-            if name.endswith("_file") and content.startswith(DESCRIPTORS):
+            if name.endswith("_file") and content.startswith(url.DESCRIPTORS):
                 secret.from_file(content, name)
+
+
+def _read_configuration(path: str | None) -> None:
+    """Read a configuration that is on a descriptor, which is closed next. Raises ``ConfigError``."""
+    if path is not None and path.startswith(url.DESCRIPTORS):
+        read_config(path)
 
 
 def _keep_only(log: int, inherited: list[int]) -> None:
