@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SECRETS = ("password_file", "password_command", "token_file", "token_command")  # token: what Consul calls it
 LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in which an @ is a letter like others
-REGULAR, KIND = 0o100000, 0o170000  # S_IFREG, S_IFMT: the module stat takes long to load
+REGULAR, PIPE, KIND = 0o100000, 0o010000, 0o170000  # S_IFREG, S_IFIFO, S_IFMT: the module stat takes long to load
 HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
 PATHS = ("file", "redis+unix")  # schemes whose path is one of a file system, in any bytes
 DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # paths of what a process was given open
@@ -52,6 +52,14 @@ def check_owner(name: str, found: os.stat_result, what: str, remedy: str) -> Non
     by_group = found.st_mode & 0o020 and found.st_gid not in (0, os.getegid())  # a user's own group is usual
     if found.st_mode & KIND == REGULAR and (found.st_mode & 0o002 or by_group):
         raise ConfigError(f"{name}: other users can write {what}: chmod go-w")
+
+
+def is_pipe(path: str) -> bool:
+    """Whether a file gives what it has only once."""
+    try:
+        return os.stat(path).st_mode & KIND == PIPE
+    except OSError:
+        return False  # said by who reads it
 
 
 class Password(str):

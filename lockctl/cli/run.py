@@ -10,6 +10,7 @@ from lockctl.model import EXCLUSIVE, SHARED, SLOT, Outcome
 from lockctl.names import printable
 from lockctl.request import Request
 from lockctl.settings_values import CONTRADICTIONS, asks
+from lockctl.url import DESCRIPTORS, SECRETS, is_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lockctl.backend import Backend
     from lockctl.cli.messages import Talk
     from lockctl.config import Effective
+    from lockctl.config_file import ConfigFile
     from lockctl.lease.schedule import Schedule
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.signals import Signals
@@ -46,9 +48,10 @@ def configured(
     file = config.read_config(config.config_path(named if isinstance(named, str) else None, environ))
     settings = config.resolve(given, environ, file, locks[0])
     _begin_messages(settings, talk, guard)
-    if settings["restart"].content and file is not None and file.gives_once:
-        raise ConfigError(f"{printable(file.path)}: a pipe: --restart reads the configuration again: give a file")
-    request = _request(locks, words, settings, config.backend_url(settings["backend"], environ, file), environ)
+    url = config.backend_url(settings["backend"], environ, file)
+    if settings["restart"].content:
+        _check_readable_again(url, file)
+    request = _request(locks, words, settings, url, environ)
     _check_places(settings)
     for warning in (config.unknown_variables(environ), config.apart_from_root(settings["backend"], locks[0])):
         if warning is not None:
@@ -65,6 +68,15 @@ def configured(
     conflict = 0 if settings["skip_ok"].content else settings["conflict_exit_code"].content
     status = exit_status.of_outcome(outcome, conflict=conflict)
     return status, outcome if settings["restart"].content else None
+
+
+def _check_readable_again(url: Url, file: ConfigFile | None) -> None:
+    """Raise ``ConfigError`` for what a standby could read only once."""
+    if file is not None and file.gives_once:
+        raise ConfigError(f"{printable(file.path)}: a pipe: --restart reads the configuration again: give a file")
+    for name, path in url.params:
+        if name in SECRETS and path.startswith(DESCRIPTORS) and is_pipe(path):
+            raise ConfigError(f"{name} {printable(path)}: a pipe: --restart reads the password again: give a file")
 
 
 def _run(

@@ -92,6 +92,17 @@ def test_the_daemon_of_acquire_has_a_password_from_a_descriptor_of_the_command(
     assert json.loads(done.stdout)["name"] == "a"
 
 
+def test_a_standby_refuses_a_password_that_it_cannot_read_again(lockctl, start_server):
+    server = start_server(Redis)
+    server.command("ACL", "SETUSER", "any", "on", f">{SECRET}", "~*", "&*", "+@all")
+    url = f"redis://any@127.0.0.1:{server.port}/0?password_file=/dev/stdin"
+    line = f'echo {SECRET} | timeout 10 "$0" run -b "$1" -l a --restart -- echo ran'
+    words = ["sh", "-c", line, lockctl.command, url]
+    done = subprocess.run(words, env=lockctl.environment(), capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "password_file /dev/stdin: a pipe" in done.stderr
+
+
 @pytest.mark.parametrize("place", ["/dev/stdin", "/dev/fd/3"])
 @pytest.mark.parametrize("source", ["cat {} |", "<{}"])
 def test_the_daemon_has_a_configuration_from_a_descriptor_of_the_command(acquirer, lockctl, place, source):
