@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TABLES = ("defaults", "locks", "backends")
 LARGEST = 1 << 18  # bytes: a larger file is no configuration
 LONGEST = 1 << 13  # characters of a line: the time for a key with dots grows with the square of their number
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # what some editors put first
 LIMIT = 10.0  # seconds for what a FIFO or a terminal is to give
 
 
@@ -69,7 +70,7 @@ def parse(path: str) -> ConfigFile:
     if len(data) > LARGEST:
         raise ConfigError(f"{name}: larger than {LARGEST} bytes: this is not a configuration of lockctl")
     try:
-        text = data.decode("utf-8")
+        text = data.removeprefix(BYTE_ORDER_MARK).decode("utf-8")
     except UnicodeDecodeError as failure:
         line = data.count(b"\n", 0, failure.start) + 1
         raise ConfigError(f"{name}:{line}: not UTF-8 text: this is not a configuration of lockctl") from failure

@@ -105,10 +105,12 @@ def parse_labels(text: str) -> tuple[tuple[str, str], ...]:
     labels: dict[str, str] = {}
     for line in filter(None, text.split("\n")):
         key, equals, content = line.partition("=")
-        if not equals or not is_name(key) or len(key) > LONGEST_KEY or not content.isprintable():
+        if not equals or not is_name(key) or len(key) > LONGEST_KEY:
             raise ValueError(
                 f"{line[:60]!r} is not a label: it must be KEY=VALUE, with a key of letters, digits and ._:@+-"
             )
+        if not content.isprintable():
+            raise ValueError(f"{line[:60]!r} is not a label: its value must be printable text, in UTF-8")
         labels[key] = content
     size = sum(len(json_string(part)) + 1 for pair in labels.items() for part in pair)
     if size > MOST_IN_LABELS:

@@ -46,6 +46,12 @@ def test_a_file_that_is_no_configuration_is_refused(refused, file, data):
     assert str(file) in refused(78, "-l", "a", "--config", str(file))
 
 
+def test_a_byte_order_mark_is_no_part_of_it(lockctl, file):
+    file.write_bytes(b'\xef\xbb\xbf[defaults]\nttl = "7s"\n')
+    shown = lockctl("config", "show", "--config", str(file)).stdout
+    assert f"ttl\t7s\t{file}" in shown
+
+
 def test_a_missing_file_that_was_asked_for_is_refused(refused, file):
     assert "No such file" in refused(78, "--config", str(file))
     assert str(file) in refused(78, env={"LOCKCTL_CONFIG": str(file)})

@@ -46,6 +46,10 @@ def test_what_is_no_label_or_too_long_is_refused(text):
         check(BY_NAME["label"], text)
 
 
+def test_a_value_that_is_not_text_is_what_is_wrong(refused):
+    assert "its value must be printable" in refused(64, "--label", os.fsdecode(b"site=\xff"))
+
+
 def test_secrets_are_in_nothing_that_others_see_and_the_command_gets_them(lockctl, locks):
     words = ("sh", "-c", f'echo "$1" > {locks}/.got; exit 3', "deploy", "--password=hunter2", "--customer=4711")
     report = locks / ".report"

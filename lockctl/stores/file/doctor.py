@@ -30,7 +30,11 @@ DIRECTORY = Check(
     "Whoever can replace a lock file can take the lock twice; who cannot write there has no lock.",
     "install -d -m 755 -o root {path}, or a directory of your own: --backend file:///DIRECTORY",
 )
-SPACE = Check("file.space", "On a full disk no new lock can be made.", "df -h {path}; df -i {path}; and make room")
+SPACE = Check(
+    "file.space",
+    "On a full or read-only disk no new lock can be made.",
+    "df -h {path}; df -i {path}; and make room, or have it mounted for writing",
+)
 CHECKS = (FILESYSTEM, DIRECTORY, SPACE)
 
 
