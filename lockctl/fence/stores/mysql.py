@@ -204,7 +204,7 @@ class MysqlStore:
             place = f"{printable(self._address.database)}.{TABLE}"
             return ConfigError(f"{error}: have an administrator GRANT SELECT, INSERT, UPDATE, DELETE ON {place}")
         if error.code in mysql.READ_ONLY:
-            return ConfigError(f"{error}: this server is read-only, and no mark can be kept: name the primary")
+            return BackendUnavailable(f"{error}: this server is read-only, and no mark can be kept: name the primary")
         if error.code in mysql.BROKEN:
             return ConfigError(f"{error}: not a mark of lockctl: lockctl fence reset sets it anew")
         if error.code in mysql.FOREIGN:

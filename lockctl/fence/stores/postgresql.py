@@ -141,6 +141,6 @@ class PostgresqlStore:
         try:
             return connect(self._address, deadline, APPLICATION, PATIENCE)
         except Standby:
-            raise ConfigError(
+            raise BackendUnavailable(
                 f"postgresql at {self._address}: is a standby, where no mark can be kept: name the primary in the URL"
             ) from None

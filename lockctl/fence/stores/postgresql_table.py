@@ -125,7 +125,7 @@ class MarkTable:
                 f" {self._name} TO {printable(session.user)}"
             )
         if error.code == READ_ONLY:
-            return ConfigError(f"{error}: this database is read-only, and no mark can be kept")
+            return BackendUnavailable(f"{error}: this database is read-only, and no mark can be kept")
         if error.code in FOREIGN:
             return ConfigError(f"{error}: {self._name} is not the table that {advice} prints")
         if error.code == BUSY:

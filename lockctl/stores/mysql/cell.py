@@ -210,7 +210,7 @@ class MysqlCells(Cells):
         if error.code in mysql.NO_TABLE:
             return ConfigError(f"{error}: make the database first")
         if error.code in mysql.READ_ONLY:
-            return ConfigError(f"{error}: this server is read-only: name the primary")
+            return BackendUnavailable(f"{error}: this server is read-only: name the primary")
         if error.code in mysql.FOREIGN:
             return ConfigError(f"{error}: {place} is not the table that lockctl makes: {CREATE}")
         return error

@@ -56,8 +56,8 @@ IDENTITY = (
 CLUSTER = ", (SELECT system_identifier FROM pg_catalog.pg_control_system())"  # not everybody may ask everywhere
 
 
-class Standby(ConfigError):
-    """A server that only replays another one's changes."""
+class Standby(BackendUnavailable):
+    """A server that only replays another one's changes; it may be the primary soon."""
 
 
 class Opened(Session):
@@ -77,7 +77,7 @@ def connect(
     an acknowledgement the kernel gives it up. Raises ``BackendUnavailable``, ``RequestInterrupted``,
     ``ConfigError``.
     """
-    problem: BackendUnavailable | ConfigError | None = None
+    problem: BackendUnavailable | None = None
     for number, (host, port) in enumerate(address.hosts):
         # a host that swallows packets must leave time for the next one
         share = deadline.sooner(deadline.left() / (len(address.hosts) - number))
@@ -85,7 +85,7 @@ def connect(
             session = _to_host(address, host, port, share, application, patience)
             if identify:
                 _identify(session, share)
-        except (BackendUnavailable, Standby) as failure:
+        except BackendUnavailable as failure:
             # a server that cannot be reached may be the one that is no standby
             if problem is None or isinstance(problem, Standby):
                 problem = failure

@@ -368,7 +368,7 @@ def test_a_standby_is_refused_and_passed_over_for_a_primary(
     standby.stop()
     (standby.directory / "data" / "standby.signal").touch()
     standby.start()
-    with pytest.raises(ConfigError, match="standby"):
+    with pytest.raises(BackendUnavailable, match="standby"):
         PostgresqlBackend.from_url(parse_url(standby.url)).try_acquire(claim(), timeout=LIMIT)
     both = postgres_server.url.replace(postgres_server.address, f"{standby.address},{postgres_server.address}")
     client = PostgresqlBackend.from_url(parse_url(both))

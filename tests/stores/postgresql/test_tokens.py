@@ -42,7 +42,7 @@ def test_tokens_rise_over_a_failover_to_a_standby_that_missed_the_last_ones(
     primary.kill()
     both = primary.url.replace(primary.address, f"{primary.address},{standby.address}") + prefix
     refused = lockctl("run", "-b", both, "-l", "nightly", "--", "true")
-    assert refused.returncode in {69, 78}, "a standby holds no locks"
+    assert refused.returncode == 69, "a standby holds no locks"
     standby.command("select pg_promote()")
     tokens.append(tenure(both).token)
     assert rising(tokens)
