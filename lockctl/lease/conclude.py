@@ -88,15 +88,16 @@ def _insist(request: Callable[[float], None], timeout: float, clock: Clock) -> N
     """Make a request that may be repeated, until it is answered or *timeout* seconds are over; each try has a limit.
 
     A server that restarts, or a connection that is reset, fails at once: without another try the end of a run would
-    get lost in a moment for which a running job only waits. A connection that has died silently never answers: so one
-    try does not get all the time. Raises what the last try raised.
+    get lost in a moment for which a running job only waits. So it is where a right or a password is refused that was
+    good when the lock was taken. A connection that has died silently never answers: so one try does not get all the
+    time. Raises what the last try raised.
     """
     give_up, pause = clock() + timeout, RETRY_PAUSE
     while True:
         left = give_up - clock()
         try:
             return request(left / 2 if left > 2 * GIVE_BACK_TIMEOUT else max(left, MINIMUM))
-        except BackendUnavailable:
+        except (BackendUnavailable, ConfigError):
             if give_up - clock() <= pause:
                 raise
         time.sleep(pause)

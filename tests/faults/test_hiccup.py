@@ -16,6 +16,7 @@ from tests.faults.network import Network
 from tests.jobs import LIMIT, Lockctl, alive, eventually, guard_of
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd, EtcdCluster
+from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
@@ -40,6 +41,20 @@ SERVERS: dict[str, tuple[type, dict[str, Any]]] = {
     "consul": (Consul, {}),
     "zookeeper": (ZooKeeper, {"tick": 1000}),
     "postgresql": (Postgres, {}),
+}
+
+# the kind of server, what makes it refuse us as for good, and what ends that
+RIGHTS: dict[str, tuple[type, Callable[[Any], object], Callable[[Any], object]]] = {
+    "redis": (
+        Redis,
+        lambda server: server.ask("ACL", "SETUSER", "default", "-set", "-evalsha", "-eval"),
+        lambda server: server.ask("ACL", "SETUSER", "default", "+@all"),
+    ),
+    "mysql": (
+        MariaDb,
+        lambda server: server.command("alter user lockctl identified by 'another'; kill user lockctl"),
+        lambda server: server.command("alter user lockctl identified by 's3cret'"),
+    ),
 }
 
 
@@ -120,6 +135,25 @@ def test_a_server_out_of_reach_at_the_moment_when_the_job_ends(
     assert lockctl("run", "-b", url, "-l", "nightly", "--", "true").returncode == 0, "the lock was given back"
     again = lockctl("run", "-b", url, "-l", "nightly", "--once-per", "3650d", "--", "true")
     assert again.returncode == 75, "its success was noted"
+
+
+@pytest.mark.parametrize("backend_name", ["redis", "mysql"])
+def test_a_right_or_a_password_that_is_missing_at_the_moment_when_the_job_ends(
+    place: Place, backend_name: str, start_server: Callable[..., Any], lockctl: Lockctl, tmp_path: Path
+) -> None:
+    kind, take_away, give_back = RIGHTS[backend_name]
+    server = start_server(kind)
+    url = place.url(addresses_of(server), "t", lockctl.directory)
+    once = ("--once-per", "3650d")
+    job = Job(lockctl, url, tmp_path, LONG_TTL, *once, "--report", str(tmp_path / "report"), status=0)
+    take_away(server)
+    job.end.touch()
+    time.sleep(OUTAGE)
+    assert job.run.poll() is None
+    give_back(server)
+    assert job.run.wait(LIMIT) == 0
+    assert json.loads((tmp_path / "report").read_text())["not_released"] is None
+    assert lockctl("run", "-b", url, "-l", "nightly", *once, "--", "true").returncode == 75, "its success was noted"
 
 
 @pytest.mark.parametrize("backend_name", ["redis", "etcd", "consul", "zookeeper"])
