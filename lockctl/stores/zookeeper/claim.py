@@ -73,6 +73,7 @@ class Attempt:
         Raises ``SessionLost``.
         """
         session = self._open(deadline)
+        grants.remove_left(self.node, session, deadline)
         if self._queues or self.node.find(self.node.look(session, deadline)[0]):
             return session
         lease = session.timeout * SAFE_PART
@@ -151,8 +152,8 @@ class Attempt:
         """The session; a new one if there is none, the server ended it, or a waiter's is refused for good."""
         session = self._session
         if session is not None and (session.expired or (self.node.token is None and session.is_outlived(deadline))):
-            if not session.expired and not self.next.connected:
-                self.next.abandon()  # it has seen the same data
+            if not session.expired:
+                self.node.left += [self.node.stem, *self.next.give_up_with_refused()]
             session.abandon()
             self._forget()
         if self._session is None:
@@ -190,6 +191,7 @@ class Attempt:
             if held_in is not None:
                 return self._grant(held_in, deadline)
         session.refresh(deadline)
+        grants.remove_left(self.node, session, deadline)
         names, self.node.root, record = session.ask(
             deadline, self.node.ask_line, self.node.ask_root, self.node.ask_record
         )

@@ -234,3 +234,12 @@ def _next_record(node: Node, session: Session, deadline: Deadline, before: Recor
 def cannot_make(node: Node, refused: Exception) -> BackendUnavailable:
     """The error that says that the server refuses to make a node in the queue."""
     return BackendUnavailable(f"{node.place}: cannot make a node below {node.parent}: {type(refused).__name__}")
+
+
+def remove_left(node: Node, session: Session, deadline: Deadline) -> None:
+    """Delete nodes of ours whose sessions the servers refused: they are before us until the servers end those."""
+    if node.left:
+        for name in node.look(session, deadline)[0]:
+            if name.startswith(tuple(node.left)):
+                session.ask(deadline, lambda client: client.delete(f"{node.parent}/{name}"))  # noqa: B023 - called now
+        node.left.clear()

@@ -35,6 +35,7 @@ class Node:
         self.parent = place.key(claim.name)
         self.record = place.kept(claim.name)
         self.stem = ""  # what the names of our nodes in this session begin with
+        self.left: list[str] = []  # the stems of those that may be left of sessions which the servers refused
         self.name: str | None = None  # once its creation was answered
         self.version = -1
         self.data = b""
@@ -208,6 +209,14 @@ class NextSession:
         """As :meth:`get`; the next time it is another one."""
         made, self._made = self.get(), None
         return made
+
+    def give_up_with_refused(self) -> list[str]:
+        """Abandon it if it has no connection, too: it has seen the same data as a refused one. Its stem."""
+        if self._made is None or self.connected:
+            return []
+        stem = self._made[1]
+        self.abandon()
+        return [stem]
 
     @property
     def connected(self) -> bool:

@@ -168,7 +168,11 @@ class Session:
             return False
         finally:
             probe.leave(deadline.sooner(PROBE))
-        return not self.connected
+        try:
+            self.connect(deadline.sooner(PROBE))  # servers that were just starting have said nothing either
+        except (BackendUnavailable, ConfigError, SessionLost):
+            pass
+        return not self.connected and not self.expired and self.link.servers.say_nothing()
 
     def end(self, deadline: Deadline) -> None:
         """Have the server end the session with all its nodes; idempotent. Raises as :meth:`ask`: not known."""

@@ -18,12 +18,15 @@ from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, LONG, UNHEARD, Background, claim, refused, take
 from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.jobs import eventually
+from tests.promises.harms import administrator
 from tests.servers.proxy import Proxy
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from lockctl.model import Grant
 
 
 def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harness: ZooKeeperHarness) -> None:
@@ -202,6 +205,44 @@ def test_a_session_that_has_seen_more_than_the_server_says_so_and_a_new_one_gets
     with pytest.raises(BackendUnavailable, match="its data are older than what this session has seen"):
         client.renew(grant, timeout=LIMIT)  # the pauses between attempts to connect have grown while it was away
     take(other, claim())
+
+
+def test_a_waiter_whose_session_the_servers_refuse_does_not_stand_behind_the_node_of_that_session(
+    start_server: Callable[..., ZooKeeper], opened: Callable[[str], ZooKeeperBackend]
+) -> None:
+    """Their data were put back to a time when it did wait already."""
+    server = start_server(ZooKeeper, extra=("maxSessionTimeout=40000",))
+    client, mine = opened(f"zookeeper://{server.address}/t"), claim(ttl=30.0)
+
+    def wait() -> Grant:
+        while True:
+            try:
+                grant = client.try_acquire(mine, timeout=LIMIT)
+                if grant is not None:
+                    return grant
+                client.wait(mine, timeout=LIMIT, interrupt=None)
+            except BackendUnavailable:
+                continue
+
+    with administrator(server) as admin:
+        ahead = [admin.create(f"/t/nightly/{name}__lock__", makepath=True, sequence=True) for name in "ab"]
+        waiting = Background(wait)
+        eventually(lambda: len(admin.get_children("/t/nightly")) == 3)
+    server.save()
+    with administrator(server) as admin:
+        for _ in range(100):  # more than what those who try to connect add afterwards
+            admin.create("/seen", sequence=True)
+        admin.delete(ahead[1])
+        deleted = admin.last_zxid
+    session = eventually(lambda: (used := client._attempts[mine.owner]._session) and used.last_zxid >= deleted and used)
+    server.put_back()
+    eventually(lambda: client._attempts[mine.owner]._session is not session)
+    with administrator(server) as admin:
+        for node in ahead:
+            admin.delete(node)
+    began = time.monotonic()
+    assert waiting.result(60.0).claim == mine
+    assert time.monotonic() - began < 10.0, "the session of before lasts 30 s"
 
 
 def test_two_thousand_locks_are_listed_in_little_time(harness: ZooKeeperHarness) -> None:
