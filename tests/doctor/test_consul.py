@@ -56,10 +56,13 @@ def test_a_token_with_few_rights_and_one_with_enough_are_told_apart(
 def test_a_cluster_without_a_leader_is_found(diagnose: Diagnose, start_server: Start) -> None:
     cluster = start_server(ConsulCluster)
     first, *others = cluster.members
-    assert diagnose(f"consul://{first.address}/").levels()["consul.servers"] == "ok"
+    assert diagnose(f"consul://{first.address}/").levels()["consul.leader"] == "ok"
     for member in others:
         member.kill()
-    eventually(lambda: diagnose(f"consul://{first.address}/").levels()["consul.servers"] == "fail")
+    without = eventually(
+        lambda: (found := diagnose(f"consul://{first.address}/")).levels().get("consul.leader") != "ok" and found
+    )
+    assert without.troubles("consul.", "backend.reachable") == {"consul.leader": "fail"}
 
 
 def test_requests_that_come_too_fast_are_no_matter_of_rights(diagnose: Diagnose, start_server: Start) -> None:

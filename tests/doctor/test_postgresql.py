@@ -6,6 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from tests.jobs import eventually
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Postgres
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.doctor.conftest import Diagnosis
-    from tests.servers.pgbouncer import PgBouncer
 
     Diagnose = Callable[..., Diagnosis]
     Start = Callable[..., Any]
@@ -59,6 +59,16 @@ def test_a_version_that_is_too_old_is_found(diagnose: Diagnose, postgres_server:
     found = diagnose(postgres_server.url.replace(postgres_server.address, old.address))
     assert found.troubles("postgresql.") == {"postgresql.version": "warn"}
     assert found["postgresql.version"]["remedy"] == "upgrade the server to 14 or newer"
+
+
+def test_a_pooler_with_one_connection_for_all_transactions_is_found(
+    diagnose: Diagnose, start_server: Start, postgres_server: Postgres
+) -> None:
+    for size, level in ((1, "fail"), (2, "ok")):
+        pooler = start_server(PgBouncer, postgres_server, mode="transaction", pool_size=size)
+        found = diagnose(pooler.url + "?scope=transaction")
+        assert found.levels()["postgresql.pool"] == level
+        assert found.levels()["postgresql.pooler"] == "ok"
 
 
 def test_poolers_are_told_apart(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from lockctl.stores.redis import doctor, scripts, share_scripts
+from lockctl.stores.redis import rights, scripts, share_scripts
 from tests.servers.process import free_port
 from tests.servers.redis import Redis
 
@@ -45,6 +45,16 @@ def test_what_loses_locks_in_redis_is_found(diagnose: Diagnose, start_server: St
     assert found["redis.replicas"]["seen"].startswith("1, of which 1 confirmed")
     assert f"redis-cli -h 127.0.0.1 -p {server.port} CONFIG SET" in found["redis.eviction"]["remedy"]
     assert diagnose(f"redis://:{SECRET}@{replica.address}/0").levels()["redis.role"] == "fail"
+
+
+def test_a_server_whose_memory_is_full_is_found(diagnose: Diagnose, start_server: Start, lockctl: Lockctl) -> None:
+    server = start_server(Redis, fsync=True, extra=["maxmemory-policy noeviction"])
+    assert diagnose(server.url).levels()["redis.memory"] == "ok"
+    server.ask("CONFIG", "SET", "maxmemory", "1")
+    assert lockctl("run", "-b", server.url, "-l", "nightly", "--", "true").returncode == 69
+    found = diagnose(server.url)
+    assert found.troubles("redis.") == {"redis.memory": "fail"}
+    assert "maxmemory" in found["redis.memory"]["remedy"]
 
 
 def test_a_node_of_a_cluster_and_a_user_with_few_rights_are_found(diagnose: Diagnose, start_server: Start) -> None:
@@ -105,4 +115,4 @@ def test_every_command_of_a_script_is_among_the_rights_that_are_checked() -> Non
     texts = [each.text for each in found if isinstance(each, scripts.Script)]
     used = {name for text in texts for name in re.findall(r"redis\.p?call\('([A-Z]+)'", text)}
     assert len(used) > 15
-    assert used <= {command[0] for command in doctor.commands("lockctl:")}
+    assert used <= {command[0] for command in rights.commands("lockctl:")}

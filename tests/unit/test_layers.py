@@ -101,7 +101,7 @@ FILES_OF_A_STORE |= {
 }
 FILES_OF_ITS_OWN = {
     "file": {"lease"},
-    "redis": {"scripts", "share_scripts", "sentinel", "entry"},
+    "redis": {"scripts", "share_scripts", "sentinel", "rights", "entry"},
     "redlock": {"nodes", "rounds", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler", "observer"},
     "etcd": {"turn"},

@@ -38,6 +38,12 @@ SERVERS = Check(
     "Locks outlive the failure of a server only where there are three or more, and an even number gains nothing.",
     "run 3 or 5 servers (bootstrap_expect, retry_join)",
 )
+LEADER = Check(
+    "consul.leader",
+    "Without a leader no lock is granted or renewed: jobs are stopped before their leases end.",
+    "start the servers that are down, a majority is needed (consul members); if they are lost for good, follow Consul's"
+    " outage recovery (peers.json)",
+)
 AUTOPILOT = Check(
     "consul.autopilot",
     "When no server may fail any more, the next failure stops all locking.",
@@ -64,7 +70,7 @@ OPEN = Check(
     "Where there are no ACLs, everybody who reaches an agent can delete locks.",
     'set acl {{ enabled = true default_policy = "deny" }} in the configuration of all agents',
 )
-CHECKS = (VISIBLE, SERVERS, AUTOPILOT, TTL, DELAY, ACL, OPEN)
+CHECKS = (VISIBLE, LEADER, SERVERS, AUTOPILOT, TTL, DELAY, ACL, OPEN)
 
 
 def examine(url: Url, found: Examination, deadline: Deadline) -> None:
@@ -90,7 +96,11 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
         if leader.code != 200:
             raise ConfigError(f"{found.where}: {_said(leader)} (HTTP status {leader.code}): is this Consul?")
         found.measure(lambda: seconds(ask("get", "/v1/status/leader").headers.get("Date", "")), WHOLE_SECONDS)
-        _judge_servers(ask, found, has_leader=leader.body.strip() not in ("", '""'))
+        has_leader = leader.body.strip() not in ("", '""')
+        found.judge(LEADER, "there is one" if has_leader else "there is none", fails=not has_leader)
+        if not has_leader:
+            return  # all else is asked of it
+        _judge_servers(ask, found)
         _judge_settings(ask, settings, found)
         _judge_rights(ask, settings, found)
     except requests.RequestException as failure:
@@ -130,11 +140,11 @@ def _adapter(tls: TlsSettings) -> Any:
     return Adapter()
 
 
-def _judge_servers(ask: Ask, found: Examination, *, has_leader: bool) -> None:
+def _judge_servers(ask: Ask, found: Examination) -> None:
     peers = _answered(ask("get", "/v1/status/peers"), found)
     count = len(_list(peers))
-    seen = f"{count} server{'s' if count != 1 else ''}{'' if has_leader else ', no leader'}"
-    found.judge(SERVERS, seen, fails=not has_leader, warns=count < 3 or count % 2 == 0)
+    seen = f"{count} server{'s' if count != 1 else ''}"
+    found.judge(SERVERS, seen, warns=count < 3 or count % 2 == 0)
     health = ask("get", "/v1/operator/autopilot/health")
     content = _object(health)
     if "Healthy" not in content:

@@ -6,7 +6,7 @@ from lockctl.durations import format_duration
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.finding import Check, Examination
 from lockctl.stores.postgresql.address import SESSION, Address, from_url
-from lockctl.stores.postgresql.pooler import check_owns_process, is_pooled
+from lockctl.stores.postgresql.pooler import PIN, check_owns_process, is_pooled
 from lockctl.stores.postgresql.protocol import Opened, connect
 from lockctl.stores.postgresql.schema import FENCE
 from lockctl.stores.postgresql.session import Session, SqlError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Facts = dict[str, str]
 
 PATIENCE = 5.0  # seconds
+SECOND = 1.0  # seconds in which a pooler that has a free connection to the server gives it
 APPLICATION = "lockctl-doctor"
 OLDEST = 140000  # the first with idle_session_timeout
 FEW = 10  # connections that are left
@@ -80,7 +81,12 @@ RIGHTS = Check(
     "GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}, or, as the owner of the table,"
     " GRANT {rights} ON {table} TO {role}",
 )
-CHECKS = (STANDBY, POOLER, VERSION, DURABILITY, TIMEOUTS, CONNECTIONS, RIGHTS)
+POOL = Check(
+    "postgresql.pool",
+    "With scope=transaction a holder has a transaction open all the time, and what it writes needs another one.",
+    "give the pooler two server connections for each holder and each waiter (default_pool_size in pgbouncer.ini)",
+)
+CHECKS = (STANDBY, POOLER, POOL, VERSION, DURABILITY, TIMEOUTS, CONNECTIONS, RIGHTS)
 
 
 def examine(url: Url, found: Examination, deadline: Deadline) -> None:
@@ -169,10 +175,25 @@ def _judge_pooler(session: Opened, address: Address, found: Examination, deadlin
     except ConfigError as problem:
         needed = address.scope == SESSION or "statement pooling" in str(problem)
         found.judge(POOLER, str(problem) if needed else "transactions share connections", fails=needed)
+        if not needed:
+            _judge_pool(session, _connection(address, deadline), found, deadline)
     except BackendUnavailable as failure:
         found.judge(POOLER, f"there is one, and how it lends is not known: {failure}", warns=True)
     else:
         found.judge(POOLER, f"there is one, which keeps the connection ({format_duration(PATIENCE)} looked at)")
+
+
+def _judge_pool(session: Opened, other: Opened, found: Examination, deadline: Deadline) -> None:
+    """Whether a second transaction can be open beside another one; ends *other*."""
+    try:
+        other.ask(PIN, deadline.sooner(PATIENCE))
+        session.ask(PIN, deadline.sooner(SECOND))
+    except BackendUnavailable as failure:
+        found.judge(POOL, f"no second transaction while one is open: {failure}", fails=True)
+    else:
+        found.judge(POOL, "two transactions can be open at once")
+    finally:
+        other.close()
 
 
 def _quoted(name: str) -> str:

@@ -6,13 +6,13 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.finding import Check, Examination
 from lockctl.names import printable
 from lockctl.stores.redis import address as addresses
-from lockctl.stores.redis.layout import keys_of, remembered, wake_channel
+from lockctl.stores.redis import rights
+from lockctl.stores.redis.rights import ACL, MEMORY
 from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.stream import Endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from lockctl.stores.redis.address import Login
@@ -56,12 +56,7 @@ CONNECTIONS = Check(
     "A server without free connections refuses new jobs.",
     "redis-cli {at} CONFIG SET maxclients {more}",
 )
-ACL = Check(
-    "redis.acl",
-    "Without these rights a lock cannot be acquired, shared or recorded.",
-    "redis-cli {at} ACL SETUSER {user} '~{prefix}*' '~{{{prefix}*' '&{{{prefix}*' +@all -@admin -@dangerous",
-)
-CHECKS = (VISIBLE, VERSION, ROLE, CLUSTER, EVICTION, PERSISTENCE, REPLICAS, CONNECTIONS, ACL)
+CHECKS = (VISIBLE, VERSION, ROLE, CLUSTER, EVICTION, PERSISTENCE, REPLICAS, CONNECTIONS, ACL, MEMORY)
 
 
 def examine(url: Url, found: Examination, deadline: Deadline) -> None:
@@ -90,7 +85,7 @@ def examine_server(server: Endpoint, login: Login, prefix: str, found: Examinati
         found.measure(lambda: _time(client))
         facts = _facts(client)
         _judge(facts, found)
-        _check_rights(client, prefix, found)
+        rights.check(client, prefix, found)
     except (exceptions.AuthenticationError, exceptions.NoPermissionError) as refused:
         raise ConfigError(f"{server.where}: {printable(str(refused))}") from None
     except (exceptions.RedisError, OSError) as failure:
@@ -196,51 +191,3 @@ def _judge_durability(facts: Facts, found: Examination) -> None:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])
-
-
-def commands(prefix: str) -> Iterator[tuple[str | int, ...]]:
-    """One of each command that lockctl sends, by itself or in a script."""
-    key, *companions = keys_of(prefix, "lockctl-doctor", "nobody")
-    runs, channel = remembered(prefix, "lockctl-doctor", "runs"), wake_channel(key, "nobody")
-    yield from ((name, key) for name in ("GET", "DEL", "EXISTS", "PTTL", "TYPE", "ZCARD"))
-    yield from ((name, key, "x") for name in ("HDEL", "HGET", "ZRANK", "ZREM", "ZSCORE"))
-    yield from ((name, key, 1) for name in ("PEXPIRE", "PEXPIREAT", "EXPIRE"))
-    yield from ((name, key, 0, 1) for name in ("GETRANGE", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE"))
-    yield from (("SET", each, "x") for each in (key, *companions))
-    yield from (("HSET", key, "x", "x"), ("ZADD", key, 1, "x"))
-    yield from (("LINDEX", runs, 0), ("LREM", runs, 0, "x"), ("LPUSH", runs, "x"), ("LTRIM", runs, 0, 1))
-    yield from (("LRANGE", runs, 0, 1), ("SCAN", 0), ("TIME",), ("EVAL", "return 1", 0), ("EVALSHA", "0" * 40, 0))
-    yield from (("PUBLISH", channel, "1"), ("SUBSCRIBE", channel))
-
-
-def _check_rights(client: Any, prefix: str, found: Examination) -> None:
-    """Ask in a transaction that is discarded: the server refuses what is forbidden, and carries out nothing."""
-    from redis import exceptions
-
-    pool = client.connection_pool
-    pool.disconnect()  # there may be no room for a second one
-    connection = pool.connection_class(**pool.connection_kwargs)  # what a client does with answers is not wanted
-
-    def ask(*command: str | int) -> Any:
-        connection.send_command(*command)
-        return connection.read_response()
-
-    refused: dict[str, None] = {}
-    try:
-        if ask("MULTI") != b"OK":
-            raise exceptions.NoPermissionError
-        for command in commands(prefix):
-            try:
-                ask(*command)
-            except exceptions.ResponseError as failure:  # others are forbidden in a transaction: no matter of rights
-                if isinstance(failure, exceptions.NoPermissionError) or str(failure).startswith("unknown command"):
-                    refused[f"{command[0]}: {printable(str(failure))}"] = None
-        ask("DISCARD")
-    except exceptions.NoPermissionError:
-        found.judge(ACL, "not known: the user may not use MULTI", warns=True)
-        return
-    finally:
-        connection.disconnect()
-    first = next(iter(refused), "")
-    more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-    found.judge(ACL, first + more or "all that a lock needs", fails=bool(refused))
