@@ -44,6 +44,10 @@ def connect(parameters: dict[str, Any], async_: int) -> Connection:
     return Connection(parameters)
 
 
+def show_codes(connection: Connection) -> None:
+    """The servers here speak English."""
+
+
 class Cursor:
     """The answer to one statement."""
 

@@ -12,7 +12,7 @@ import pytest
 
 from lockctl.errors import BackendUnavailable
 from lockctl.registry import open_backend
-from lockctl.stores.postgresql.protocol import _refused
+from lockctl.stores.postgresql.errors import refused as refusal
 from lockctl.url import parse_url
 from tests.contract.harness import claim
 from tests.jobs import eventually
@@ -133,4 +133,4 @@ def test_postgresql_names_its_limit(postgres_server: Postgres, ends: contextlib.
     ],
 )
 def test_each_limit_of_connections_of_postgresql_has_its_remedy(said: str, limit: str) -> None:
-    assert f"raise {limit}" in str(_refused("postgresql at db:5432", said))
+    assert f"raise {limit}" in str(refusal("postgresql at db:5432", said))

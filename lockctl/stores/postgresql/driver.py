@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+VERBOSE = 2  # PQERRORS_VERBOSE of libpq-fe.h
 COMMAND = "lockctl.loading"  # only the command has loaded it
 IN_C = "psycopg2._psycopg"
 NEEDED = ("_connect", "BYTES", "register_type", "encodings", "Error", "InterfaceError", "OperationalError")
@@ -26,6 +27,20 @@ def conninfo(parameters: dict[str, Any]) -> str:
     """The parameters of a connection as one text."""
     escaped = {name: str(content).replace("\\", "\\\\").replace("'", "\\'") for name, content in parameters.items()}
     return " ".join([f"{name}='{content}'" for name, content in escaped.items()])
+
+
+def show_codes(connection: Any) -> None:
+    """Have libpq write the SQLSTATE into the error that a connection may end with: the text has the server's language.
+
+    The driver has that call for connections that are established alone.
+    """
+    import ctypes
+
+    try:
+        library = ctypes.CDLL(getattr(_driver, "_psycopg", _driver).__file__)
+        library.PQsetErrorVerbosity(ctypes.c_void_p(connection.pgconn_ptr), VERBOSE)
+    except (AttributeError, OSError):
+        return  # libpq is inside of the driver, and not to be found: the text must do
 
 
 def module_in_c() -> Any:

@@ -23,32 +23,6 @@ SYSTEM_AUTHORITIES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-# refusals that waiting does not cure, as servers, poolers and the driver word them
-LASTING = (
-    "authentication failed",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    "pg_hba.conf rejects",
-    "does not exist",
-    "no such database",
-    "no such user",
-    "not permitted to log in",
-    "permission denied",
-    "certificate",
-    "private key",
-    "SSL error",
-    "SSL negotiation",
-    "unsupported frontend protocol",
-    "expected authentication request",
-)
-# what is said when there are too many connections, by servers and by PgBouncer, and what is to be raised
-FULL = {
-    "too many clients already": "max_connections in postgresql.conf (100 unless changed)",
-    "connection slots are reserved": "max_connections in postgresql.conf (100 unless changed)",
-    "too many connections for role": "the CONNECTION LIMIT of the role",
-    "too many connections for database": "the CONNECTION LIMIT of the database",
-    "no more connections allowed": "max_client_conn in pgbouncer.ini (100 unless changed)",
-}
 IDENTITY = (
     "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.current_database(),"
     " current_user::text"
@@ -113,19 +87,28 @@ def _to_host(address: Address, host: str, port: int, deadline: Deadline, applica
     raise problem or BackendUnavailable(f"{where}: the name has no address")
 
 
-def _established(parameters: dict[str, Any], deadline: Deadline, where: str) -> Opened:
+def _established(parameters: dict[str, Any], deadline: Deadline, where: str, *, codes: bool = False) -> Opened:
     from lockctl.stores.postgresql import driver
 
     try:
         connection = driver.connect(driver.conninfo(parameters), async_=1)
     except driver.Error as error:
-        raise _refused(where, str(error)) from None
+        from lockctl.stores.postgresql.errors import refused
+
+        raise refused(where, str(error)) from None
     session = Opened(connection, where)
     try:
+        if codes:
+            driver.show_codes(connection)
         session.drive(deadline)
     except SessionGone as error:
         session.close()
-        raise _refused(where, str(error).removeprefix(f"{where}: ")) from None
+        from lockctl.stores.postgresql.errors import is_unknown, refused
+
+        text = str(error).removeprefix(f"{where}: ")
+        if is_unknown(text) and not codes:
+            return _established(parameters, deadline, where, codes=True)
+        raise refused(where, text) from None
     except BaseException:
         session.close()
         raise
@@ -152,18 +135,6 @@ def _identify(session: Opened, deadline: Deadline) -> None:
     except BaseException:
         session.close()
         raise
-
-
-def _refused(where: str, text: str) -> BackendUnavailable | ConfigError:
-    text = text.strip().partition("\n")[0]
-    if "does not support SSL" in text:
-        return ConfigError(f"{where}: offers no TLS: say tls=no in the URL if the network to it can be trusted")
-    if any(sign in text for sign in LASTING):
-        return ConfigError(f"{where}: {text}")
-    for sign, limit in FULL.items():
-        if sign in text:
-            return BackendUnavailable(f"{where}: {text}: each holder and waiter has a connection: raise {limit}")
-    return BackendUnavailable(f"{where}: {text}")
 
 
 def _parameters(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
+    from tests.servers.proxy import Proxy
 
     Start = Callable[..., Postgres]
 
@@ -42,6 +43,26 @@ def test_a_wrong_password_is_refused_and_not_shown(lockctl: Lockctl, start_serve
     assert status == CONFIG
     assert "password authentication failed" in says
     assert "hunter2" not in says
+
+
+@pytest.mark.parametrize(
+    ("said", "foreign", "status"),
+    [
+        (b"password authentication failed for user", b"Passwort-Authentifizierung: kein Erfolg", CONFIG),
+        (b'database "none" does not exist', b"Datenbank none existiert nicht", CONFIG),
+        (b"too many connections for role", b"zuviele Verbindungen je Rolle", UNAVAILABLE),
+    ],
+)
+def test_a_refusal_in_another_language_is_known_by_its_code(
+    lockctl: Lockctl, start_server: Start, start_proxy: Callable[..., Proxy], said: bytes, foreign: bytes, status: int
+) -> None:
+    server = start_server(Postgres, auth="password")
+    server.command(f"alter role {server.user} connection limit {0 if status == UNAVAILABLE else -1}")
+    password = "hunter2" if said.startswith(b"password") else server.password
+    database = "none" if said.startswith(b"database") else server.database
+    proxy = start_proxy(server, said=(said, foreign))
+    done = run(lockctl, f"postgresql://{server.user}:{password}@{proxy.address}/{database}")
+    assert (done[0], foreign.decode() in done[1]) == (status, True), done
 
 
 def test_a_server_without_tls_is_refused_by_a_client_that_wants_it(
