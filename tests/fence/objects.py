@@ -335,6 +335,38 @@ class ObjectContract(ChangedAnswers, StoreContract):
         assert other.current() == mark(33)
         assert watched.advance(mark(33)) == mark(33)
 
+    def test_data_that_were_written_are_not_said_to_be_untouched_when_the_answer_was_lost_and_a_higher_token_came(
+        self, harness: ObjectHarness, watched: Client, other: Client, between: HttpProxy
+    ) -> None:
+        lost: list[Request] = []
+
+        def lose_one(request: Request, answer: Answer) -> Answer:
+            between.lose_answer = writes_data(request) and not lost
+            if between.lose_answer:
+                lost.append(request)
+                other.advance(mark(34))
+            return answer
+
+        between.look_back = lose_one
+        with pytest.raises(Overtaken, match="token 34 came while token 33 wrote"):
+            write(watched, 33, b"old")
+        assert harness.stored("stock") == b"old"
+
+    def test_data_whose_answer_was_lost_are_written(
+        self, harness: ObjectHarness, watched: Client, between: HttpProxy
+    ) -> None:
+        lost: list[Request] = []
+
+        def lose_one(request: Request, answer: Answer) -> Answer:
+            between.lose_answer = writes_data(request) and not lost
+            lost.extend([request] if between.lose_answer else [])
+            return answer
+
+        between.look_back = lose_one
+        write(watched, 33, b"new")
+        assert lost
+        assert harness.stored("stock") == b"new"
+
     @pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
     def test_an_answer_that_is_lost_while_conditions_are_tried_is_no_server_that_ignores_them(
         self, watched: Client, other: Client, between: HttpProxy, lost: int

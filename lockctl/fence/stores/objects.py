@@ -87,22 +87,30 @@ class ObjectStore:
 
         When this returns, the data was written before any higher token came, and no older writer can replace it; on
         S3 only if the content differs from those before, because equal contents have equal ETags.
-        Raises ``Stale`` (nothing was written, unless the answer to the first of two tries was lost), ``Overtaken`` (a
-        higher token came while it was written: who has it may have read the data before or after), ``ConfigError``,
-        and ``BackendUnavailable`` (not known).
+        Raises ``Stale`` (nothing was written, or it was replaced since), ``Overtaken`` (a higher token came while it
+        was written: who has it may have read the data before or after), ``ConfigError``, and ``BackendUnavailable``
+        (not known).
         What else belongs to the object stays: its type, and on S3 its metadata; not its ACL and tags.
         """
         key, deadline = self._key(resource), Deadline(timeout)
-        shown = self._space.shown(key)
+        shown, refused = self._space.shown(key), False
         while True:
             before = self._space.head(key, deadline)
             # after the ETag was read: whoever has a higher token by now is found here, and the data that one with a
             # higher token writes from here on has another ETag
-            self._advance(key, mark, deadline)
+            try:
+                self._advance(key, mark, deadline)
+            except Stale as stale:
+                # a refused write may have been the second try of one that was done, whose answer was lost
+                seen = self._space.read(key, len(body) + 1, deadline) if refused else None
+                if seen is None or seen.data != body:
+                    raise
+                raise Overtaken(shown, mark, stale.current) from None
             # that there is a mark says that the rest was proved here when it was made
             self._prove(key, deadline, creating=before is None)
             if self._space.write(key, body, before.etag if before else None, deadline, mark, before):
                 break
+            refused = True
             self._pause(key, deadline)
         now = self._mark(key, self._space.read(key + SUFFIX, LARGEST, deadline))
         try:
