@@ -243,3 +243,37 @@ def test_a_mark_that_is_held_is_on_the_disk_and_can_be_read(harness: SqliteHarne
         assert current(harness.url) == mark(33)
     with pytest.raises(Stale):
         advance(harness.url, 32)
+
+
+def replace(harness: SqliteHarness) -> None:
+    """Another database with the table takes the place of the one that is there."""
+    new = harness.path.with_name("new")
+    with contextlib.closing(sqlite3.connect(new)) as base:
+        base.executescript(sql.text("sqlite"))
+    new.rename(harness.path)
+
+
+def test_a_database_that_is_replaced_during_a_wait_is_not_the_one_that_counts(harness: SqliteHarness) -> None:
+    advance(harness.url, 33)
+    with contextlib.closing(sqlite3.connect(harness.path, isolation_level=None, check_same_thread=False)) as base:
+
+        def let_in() -> None:
+            replace(harness)
+            base.execute("COMMIT")
+
+        base.execute("BEGIN IMMEDIATE")
+        timer = threading.Timer(0.3, let_in)
+        timer.start()
+        place = open_place(harness.url)
+        with place.store.holding(place.resource, mark(34), timeout=LIMIT):
+            assert current(harness.url) == mark(34)
+            with pytest.raises(BackendUnavailable, match="locked"):
+                advance(harness.url, 35, timeout=0.2)
+        timer.join()
+
+
+def test_who_holds_a_mark_is_told_that_the_database_was_replaced(harness: SqliteHarness) -> None:
+    place = open_place(harness.url)
+    holding = place.store.holding(place.resource, mark(34), timeout=LIMIT)
+    with pytest.raises(BackendUnavailable, match="was replaced"), holding:
+        replace(harness)

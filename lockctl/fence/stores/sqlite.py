@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from contextlib import closing, contextmanager
 
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import LARGEST, Mark, accept, parse_domain
 from lockctl.names import printable
-from lockctl.stores.sqlite.protocol import Connection, read_url, where
+from lockctl.stores.sqlite.protocol import Connection, identity, read_url, where
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False
@@ -64,19 +64,25 @@ class SqliteStore:
 
     @contextmanager
     def holding(self, resource: str, mark: Mark, *, timeout: float) -> Iterator[None]:
-        """See ``Store``. It holds a transaction without writes, so the mark is on the disk before it begins."""
+        """See ``Store``. It holds a transaction without writes, so the mark is on the disk before it begins.
+
+        Raises ``BackendUnavailable`` after the block if the file is another one by then.
+        """
         deadline = Deadline(timeout)
-        with self._session(deadline) as session:
-            session.begin()
-            if accept(resource, session.mark_of(resource), mark):
-                session.put(resource, mark)
-                session.execute("COMMIT")
-                session.begin()
-                accept(resource, session.mark_of(resource), mark)
-            try:
-                yield
-            finally:
-                session.rollback()
+        while True:
+            self.advance(resource, mark, timeout=deadline.left())
+            with self._begun(deadline) as (session, file):
+                if accept(resource, session.mark_of(resource), mark):
+                    continue  # it was reset, or the database replaced, in between
+                try:
+                    yield
+                finally:
+                    session.rollback()
+                if file != identity(self._path):
+                    raise BackendUnavailable(
+                        f"{self._where}: the database was replaced: the mark was not held until the end"
+                    )
+                return
 
     def check_durable(self, *, timeout: float) -> None:
         """See ``Store``: ``synchronous`` is set by us, to the strictest."""
@@ -87,14 +93,25 @@ class SqliteStore:
 
     @contextmanager
     def _writing(self, deadline: Deadline) -> Iterator[Session]:
-        with self._session(deadline) as session:
-            session.begin()
+        with self._begun(deadline) as (session, _):
             try:
                 yield session
                 session.execute("COMMIT")
             except BaseException:
                 session.rollback()
                 raise
+
+    @contextmanager
+    def _begun(self, deadline: Deadline) -> Iterator[tuple[Session, tuple[int, int]]]:
+        """The one writer, and the file: that which others find, which may be another one after a wait."""
+        while True:
+            file = identity(self._path)
+            with self._session(deadline) as session:
+                session.begin()
+                if file is not None and file == identity(self._path):
+                    yield session, file
+                    return
+            deadline.check(self._where)
 
     @contextmanager
     def _session(self, deadline: Deadline) -> Iterator[Session]:

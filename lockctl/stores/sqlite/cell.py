@@ -18,7 +18,7 @@ from lockctl import clock
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, TimedMutex, sleep
 from lockctl.model import Capabilities
-from lockctl.stores.sqlite.protocol import Busy, Connection, read_url, where
+from lockctl.stores.sqlite.protocol import Busy, Connection, identity, read_url, where
 from lockctl.stores.sqlite.wait import Presence
 
 TYPE_CHECKING = False
@@ -104,7 +104,7 @@ class SqliteCells(Cells):
             while True:
                 try:
                     if self._connection is None:
-                        self._file = _identity(self._path)
+                        self._file = identity(self._path)
                         self._connection = self._opened(deadline)
                     result = self._execute(self._connection, statement, deadline, *values)
                 except Busy:
@@ -113,7 +113,7 @@ class SqliteCells(Cells):
                         raise
                     sleep(AGAIN, deadline.interrupt, self.where)
                     continue
-                if self._file is not None and self._file == _identity(self._path):
+                if self._file is not None and self._file == identity(self._path):
                     return result
                 # in a database that was removed or replaced; what counts is in the one that others find
                 self._connection.close()
@@ -193,15 +193,6 @@ def _noted(data: object) -> tuple[str, float]:
         return boot, float(epoch)
     except ValueError:
         return "", 0.0
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """The file that is there now; ``None``: none is."""
-    try:
-        seen = os.stat(path)
-    except OSError:
-        return None
-    return seen.st_dev, seen.st_ino
 
 
 def _boot_id() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 
 from lockctl.errors import BackendUnavailable, ConfigError
@@ -97,3 +98,12 @@ class Connection:
         if self._advice and ("no such table" in said or "no such column" in said):
             said = f"{said}: {self._advice}"
         return ConfigError(f"{self._where}: {said}")
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """The file that is there now; ``None``: none is."""
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return None
+    return seen.st_dev, seen.st_ino
