@@ -67,10 +67,9 @@ class ObjectCells(Cells):
         body = seen.data
         if body is None:
             return seen
-        mark, nonce = body[-NONCE - 1 : -NONCE], body[-NONCE:]
-        if len(nonce) != NONCE or not nonce.isalnum() or mark not in (b"\n", REMOVED):
+        if not is_a_cell(body):
             return seen  # of another program
-        if mark == REMOVED:
+        if body[-NONCE - 1 : -NONCE] == REMOVED:
             return seen if len(body) > NONCE + 1 else Seen(None, seen.version, seen.at)
         return Seen(body[: -NONCE - 1], seen.version, seen.at)
 
@@ -178,6 +177,12 @@ def etag_of(answer: Response, where: str) -> str:
 def between(text: str, name: str) -> str:
     """What the first element of this name has, in a document that needs no more understanding than this."""
     return text.partition(f"<{name}>")[2].partition(f"</{name}>")[0]
+
+
+def is_a_cell(body: bytes) -> bool:
+    """Whether an object has the form of those that are written here."""
+    mark, nonce = body[-NONCE - 1 : -NONCE], body[-NONCE:]
+    return len(nonce) == NONCE and nonce.isalnum() and mark in (b"\n", REMOVED)
 
 
 def _body(data: bytes | None) -> bytes:

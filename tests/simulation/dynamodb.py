@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Item = dict[str, dict[str, str]]
 
+JSON = "Content-Type: application/x-amz-json-1.0"
 BEHIND = 1.0  # seconds for which a read may not show a write
 
 
@@ -51,7 +52,7 @@ class DynamoServer(HttpServer):
             before, until = self._before.get(key, (None, -BEHIND))
             if not asked.get("ConsistentRead") and Here.world.now < until + BEHIND * Here.world.chance():
                 there = before
-            return self.whole(200, json.dumps({} if there is None else {"Item": there}))
+            return self.whole(200, json.dumps({} if there is None else {"Item": there}), JSON)
         names = asked.get("ExpressionAttributeNames", {})
         values = asked.get("ExpressionAttributeValues", {})
         if not _is_met(asked.get("ConditionExpression", ""), there or {}, names, values):
@@ -62,7 +63,7 @@ class DynamoServer(HttpServer):
             self.items.pop(key, None)
         else:
             self.items[key] = _updated(there or {"key": {"S": key}}, asked["UpdateExpression"], values)
-        return self.whole(200, "{}")
+        return self.whole(200, "{}", JSON)
 
 
 def _is_met(condition: str, item: Item, names: dict[str, str], values: dict[str, Any]) -> bool:

@@ -98,6 +98,10 @@ class S3Server(ObjectServer):
 class AzureServer(ObjectServer):
     """Each change of a blob gives it a new tag."""
 
+    def whole(self, status: int, body: str, *fields: str) -> bytes:
+        """See ``HttpServer``: each answer has a number."""
+        return super().whole(status, body, "x-ms-request-id: 1", *fields)
+
     def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
         """See ``HttpServer``."""
         name = unquote(target.partition("?")[0]).partition("/container/")[2]

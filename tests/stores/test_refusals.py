@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.servers.http_proxy import Answer, Request
 
 FORMS: dict[str, Callable[[int, str], tuple[dict[str, str], bytes]]] = {  # of a refusal, by status and code
-    "azblob": lambda _, code: ({"x-ms-error-code": code}, b"\x1b[31m no"),
+    "azblob": lambda _, code: ({"x-ms-error-code": code, "x-ms-request-id": "1"}, b"\x1b[31m no"),
     "dynamodb": lambda _, code: ({}, json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{code}"}).encode()),
     "gcs": lambda status, code: ({}, json.dumps({"error": {"code": status, "message": code}}).encode()),
     "kubernetes": lambda _, code: ({}, json.dumps({"kind": "Status", "reason": code}).encode()),
@@ -131,12 +131,24 @@ def test_a_refusal_says_what_a_person_must_change_and_a_job_lives_on(
     assert client.renew(grant, timeout=LIMIT).token == grant.token
 
 
+SAID = {  # of an answer that is another's
+    "azblob": "not Azure's answer",
+    "dynamodb": "not that of DynamoDB",
+    "kubernetes": "API server",
+    "s3": "not S3's answer",
+}
+
+
 @pytest.mark.parametrize(
     ("store", "status", "body"),
     [
         ("dynamodb", 200, b'{"message": "not found"}'),
         ("dynamodb", 200, b'{"status": "ok", "Items": [1]}'),
         ("dynamodb", 200, b'{"Item": {"a": {"S": "1"}}, "Items": 1}'),
+        ("dynamodb", 200, b"{}"),
+        ("azblob", 200, b"<html>Log in first</html>"),
+        ("azblob", 201, b""),
+        ("s3", 200, b"<html>Log in first</html>"),
         ("kubernetes", 404, b'{"message": "no route matched"}'),
         ("kubernetes", 404, b"{}"),
         ("kubernetes", 409, b'{"error": {"code": 409}}'),
@@ -151,8 +163,9 @@ def test_what_is_like_an_answer_and_is_none_says_nothing_about_a_lock(
 ) -> None:
     client = connect()
     grant = take(client, claim())
-    between.look = lambda request: (*refusal(store, status, "")(request)[:2], body)
-    assert_in_doubt(client, grant, {"dynamodb": "not that of DynamoDB", "kubernetes": "API server"}[store])
+    portal = [("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())), ("ETag", '"1"')]
+    between.look = lambda _: (status, portal, body)
+    assert_in_doubt(client, grant, SAID[store])
     between.look = lambda _: None
     assert client.renew(grant, timeout=LIMIT).token == grant.token
 
@@ -200,7 +213,7 @@ def test_the_clock_of_a_host_changes_neither_what_its_requests_are_dated_nor_lea
 
 def written(request: Request) -> Answer | None:
     """An answer to all writes: what signed their conditions knows when they are dropped."""
-    return (201, [("etag", '"1"')], b"") if request.method == "PUT" else None
+    return (201, [("etag", '"1"'), ("x-ms-request-id", "1")], b"") if request.method == "PUT" else None
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ class Container:
             target = f"{path}?{asked}" if asked else path
             answer = self._clients.request(method, target, deadline, body=body, headers=fields)
             if answer.status < 300:
+                if "x-ms-request-id" not in answer.headers:  # something on the way may say 200, too
+                    raise BackendUnavailable(f"{self.where}: that is not Azure's answer ({answer.status})")
                 return answer
             code = code_of(answer)
             if attempt == 1 and (answer.status == 401 or code in (*CREDENTIALS, DENIED)):

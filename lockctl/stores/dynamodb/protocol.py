@@ -133,7 +133,9 @@ class Table:
             # what stands before DynamoDB answers so, as the rest of AWS does
             code = answer.body.partition(b"<Code>")[2].partition(b"</Code>")[0].decode("utf-8", "replace")
             content = {"__type": code} if code and answer.status >= 400 else None
-        if not isinstance(content, dict):
+        # its answers to reads of nothing, and to writes, are {} as those of anything else may be
+        is_its = answer.status != 200 or answer.headers.get("content-type", "").startswith("application/x-amz-json")
+        if not isinstance(content, dict) or not is_its:
             said = f"{self.where}: the answer ({answer.status}) is not that of DynamoDB: {answer.excerpt()}"
             raise BackendUnavailable(said)
         return content

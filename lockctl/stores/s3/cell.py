@@ -10,7 +10,7 @@ from __future__ import annotations
 from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Seen
-from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of, unconditional
+from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of, is_a_cell, unconditional
 from lockctl.stores.s3 import address as addresses
 from lockctl.stores.s3.protocol import Bucket
 from lockctl.wire.http import quoted
@@ -40,12 +40,18 @@ class S3Cells(ObjectCells):
         at = self.time_of(answer)
         if answer.status == 404:
             return Seen(None, None, at)
+        if not is_a_cell(answer.body) and "x-amz-request-id" not in answer.headers:
+            raise BackendUnavailable(f"{self.where}: that is not S3's answer: {answer.excerpt()}")
         return Seen(answer.body, etag_of(answer, self.where), at)
 
     def put(self, name: str, version: object, body: bytes, deadline: Deadline) -> str | None:
         condition = {"if-none-match": "*"} if version is None else {"if-match": str(version)}
         answer = self.bucket.ask("PUT", name, deadline, body=body, headers=condition)
-        return None if answer is None or answer.status == 404 else etag_of(answer, self.where)
+        if answer is None or answer.status == 404:
+            return None
+        if answer.body:
+            raise BackendUnavailable(f"{self.where}: that is not S3's answer to a write: {answer.excerpt()}")
+        return etag_of(answer, self.where)
 
     def delete(self, name: str, version: object, deadline: Deadline) -> bool:
         return self.bucket.ask("DELETE", name, deadline, headers={"if-match": str(version)}) is not None
