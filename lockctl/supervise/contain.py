@@ -4,7 +4,7 @@ That first process, the init of the namespace, ends with its guard: see pid_name
 prctl(2). So nothing of the job lives on when both processes of lockctl are killed in the same instant, whatever its
 processes did before: not what moved to another session, nor a set-user-ID program, which is not killed with its parent.
 The command itself stays a child of the guard. Orphans of the job become children of the init, which reaps them, and
-which ends when the command has ended and none of them is left.
+which ends when the command has ended and none of them is left, nor what the command has made a child of the guard.
 
 Root needs CAP_SYS_ADMIN for it. Another user needs a user namespace (user_namespaces(7)), in which set-user-ID programs
 have no effect: so that is done only when the user requires it.
@@ -18,7 +18,7 @@ from _signal import SIGCHLD, SIGKILL
 from errno import EPERM
 
 from lockctl import kernel
-from lockctl.supervise import namespaces
+from lockctl.supervise import namespaces, tree
 
 NO, AUTO, REQUIRE = "no", "auto", "require"  # the setting ``contain``
 
@@ -50,6 +50,7 @@ class Init:
 
     def __init__(self, keep: tuple[int, ...] = ()) -> None:
         """Fork it, as the first process of the namespace; it keeps these descriptors, too. Raises ``OSError``."""
+        self._is_last = False  # and was not told so yet
         listening, self._told = os.pipe2(os.O_CLOEXEC)
         answers, answer = os.pipe2(os.O_CLOEXEC)
         self.pid = os.fork()
@@ -71,8 +72,17 @@ class Init:
             raise OSError(number, os.strerror(number))
 
     def command_ended(self) -> None:
-        """It ends, too, as soon as no orphan of the command is left; called once."""
-        os.close(self._told)
+        """It ends, too, when nothing else of the job is left: see :meth:`let_end`. Called once."""
+        self._is_last = True
+
+    def let_end(self) -> None:
+        """Have it end when none of its orphans is left, if the command has ended, and left no children of the guard.
+
+        A process can make those with ``CLONE_PARENT``; they live in the namespace, and only as long as it.
+        """
+        if self._is_last and not set(tree.children(os.getpid())) - {self.pid}:
+            self._is_last = False
+            os.close(self._told)
 
     def end(self) -> None:
         """Kill it, and all in the namespace."""

@@ -169,6 +169,8 @@ class Guard:
                 self._link.send(wire.ENDED, self._ended)
                 self._ended = None
             if pid == 0:
+                if self._job.init is not None:
+                    self._job.init.let_end()
                 return
             if pid != self._job.pid:
                 continue
@@ -221,8 +223,7 @@ class Guard:
             if self._job.pid:
                 tree.send(self._job.pid, action.signum)
         elif isinstance(action, events.TellLeftovers):
-            init = None if self._job.init is None else self._job.init.pid
-            left = [pid for pid in tree.descendants(os.getpid()) if pid != init]
+            left = [pid for pid in tree.descendants(os.getpid()) if not self._job.init or pid != self._job.init.pid]
             self._link.send(wire.LEFTOVERS, len(left), tree.named(left))
         elif isinstance(action, events.Finish):
             if self._job.unlocks and self._cause is None:

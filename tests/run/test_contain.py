@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -192,6 +193,34 @@ def test_a_run_waits_for_what_the_command_left_behind_if_it_is_told_to(lockctl, 
     (locks / ".go").touch()
     assert keeper.wait(timeout=LIMIT) == 0
     assert (locks / ".done").exists()
+
+
+# a child of whose parent it is, as clone(2) makes it with CLONE_PARENT, that outlives it; for two kinds of processors
+CLONED = """
+import ctypes, os, signal, sys, time
+numbers = {"x86_64": 56, "aarch64": 220}
+arguments = [ctypes.c_long(0x8000 | signal.SIGCHLD), *[ctypes.c_long(0)] * 4]
+if ctypes.CDLL(None).syscall(ctypes.c_long(numbers[os.uname().machine]), *arguments) == 0:
+    os.setsid()
+    while not os.path.exists(sys.argv[1] + "/.go"):
+        time.sleep(0.02)
+    open(sys.argv[1] + "/.done", "w")
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("contain", ["require", "no"])
+@pytest.mark.parametrize("leftover", ["wait", "kill"])
+def test_what_the_command_left_behind_as_a_child_of_the_guard_is_a_part_of_the_job(lockctl, locks, contain, leftover):
+    words = ("--contain", contain, "--leftover", leftover, "-l", "a", "--", sys.executable, "-ISc", CLONED, str(locks))
+    keeper = lockctl.start("run", *words, stderr=subprocess.PIPE)
+    if leftover == "wait":
+        time.sleep(1.0)  # longer than the command needs, and than a job is given to settle
+        assert keeper.poll() is None
+        (locks / ".go").touch()
+    assert "stopped 1 process" in keeper.communicate(timeout=LIMIT)[1] or leftover == "wait"
+    assert keeper.returncode == 0
+    assert (locks / ".done").exists() == (leftover == "wait")
 
 
 def test_both_ask_for_something_that_cannot_be(refused):
