@@ -81,17 +81,28 @@ class Bucket:
     def scan(self, prefix: str, deadline: Deadline) -> list[tuple[str, Entry]]:
         """All keys that begin so."""
         beginning, found = self.subject(""), []
-        subject, headers, _ = self._info()
-        (answer,) = self._ask([(subject, headers, _json({"subjects_filter": beginning + ">"}))], deadline)
-        state = self._content(answer).get("state")
-        subjects = state.get("subjects") if isinstance(state, dict) else None
-        keys = [name for each in subjects or () if (name := unescaped(each[len(beginning) :])).startswith(prefix)]
+        subjects = self._subjects(beginning + ">", deadline)
+        keys = [name for each in subjects if (name := unescaped(each[len(beginning) :])).startswith(prefix)]
         for start in range(0, len(keys), PAGE):
             part = keys[start : start + PAGE]
             *looks, info = self._ask([*map(self._look, part), self._info()], deadline)
             at = self._time(info)
             found += [(key, self._entry(look, at)) for key, look in zip(part, looks, strict=True)]
         return [(key, entry) for key, entry in found if entry.data is not None]
+
+    def _subjects(self, wanted: str, deadline: Deadline) -> list[str]:
+        """All subjects of this form, of which an answer has 100,000 at most."""
+        found: list[str] = []
+        subject, headers, _ = self._info()
+        while True:
+            asked = _json({"subjects_filter": wanted, "offset": len(found)})
+            (answer,) = self._ask([(subject, headers, asked)], deadline)
+            content = self._content(answer)
+            state, total = content.get("state"), content.get("total")
+            page = state.get("subjects") if isinstance(state, dict) else None
+            found += page or ()
+            if not page or not isinstance(total, int) or len(found) >= total:
+                return found
 
     def settings(self, deadline: Deadline) -> tuple[dict[str, Any], float]:
         """The configuration of the stream, and the time there."""
@@ -214,7 +225,7 @@ def unescaped(text: str) -> str:
     return out.decode("utf-8", "surrogateescape")
 
 
-def _json(content: dict[str, str]) -> bytes:
+def _json(content: dict[str, str | int]) -> bytes:
     return json_text.render(content).encode()
 
 

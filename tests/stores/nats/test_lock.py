@@ -215,3 +215,17 @@ def test_a_request_that_gets_lost_is_sent_again(
         url = place(nats_server).replace("//", f"//127.0.0.1:{listening.getsockname()[1]},")
         take(opened(url), claim())
     assert asked.is_set()
+
+
+def test_keys_are_found_beyond_those_of_one_answer(start_server: Callable[..., Any]) -> None:
+    server = start_server(Nats)
+    server.ask("STREAM.CREATE.KV_full", {**AS_KV, "name": "KV_full", "subjects": ["$KV.full.>"], "storage": "memory"})
+    bucket = Bucket(read_url(parse_url(f"nats://{server.address}/full/")))
+    numbers = range(100_001)  # one more than a server tells at once
+    with contextlib.closing(bucket.connect(Deadline(LIMIT))) as connection:
+        for start in range(0, len(numbers), 5000):
+            part = [(bucket.subject(f"many{number}"), b"", b"1") for number in numbers[start : start + 5000]]
+            connection.ask(part, Deadline(4 * LIMIT))
+    assert bucket.put("some", None, b"1", Deadline(LIMIT))
+    assert [key for key, _ in bucket.scan("some", Deadline(LIMIT))] == ["some"]
+    bucket.close()
