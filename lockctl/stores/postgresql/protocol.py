@@ -25,7 +25,7 @@ SYSTEM_AUTHORITIES = (
 )
 IDENTITY = (
     "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.current_database(),"
-    " current_user::text"
+    " current_user::text, pg_catalog.set_config('extra_float_digits', '1', false)"  # times are told with all digits
 )
 CLUSTER = ", (SELECT system_identifier FROM pg_catalog.pg_control_system())"  # not everybody may ask everywhere
 
@@ -119,10 +119,10 @@ def _established(parameters: dict[str, Any], deadline: Deadline, where: str, *, 
 def _identify(session: Opened, deadline: Deadline) -> None:
     try:
         try:
-            ((session.pid, in_recovery, database, user, cluster),) = session.ask(IDENTITY + CLUSTER, deadline)
+            ((session.pid, in_recovery, database, user, _, cluster),) = session.ask(IDENTITY + CLUSTER, deadline)
             session.cluster = str(cluster)
         except SqlError:
-            ((session.pid, in_recovery, database, user),) = session.ask(IDENTITY, deadline)
+            ((session.pid, in_recovery, database, user, _),) = session.ask(IDENTITY, deadline)
         session.database, session.user = bytes(database).decode(), bytes(user).decode()
         if in_recovery:
             raise Standby(

@@ -87,6 +87,20 @@ def test_the_plain_path_asks_no_more_than_it_did(place: Place, monkeypatch: pyte
 
 
 @SCOPES
+def test_times_have_all_digits_whatever_is_usual_for_the_user(place: Place, scope: str) -> None:
+    with place.user() as user:
+        place.command(f"grant create on schema {place.schema} to {user}")
+        place.command(f"alter role {user} set extra_float_digits = -15")
+        holder, other = place.client(user=user, scope=scope), place.client(user=user)
+        grant = take(holder, claim())
+        assert abs(grant.at - time.time()) < 60
+        other.note_success(grant, timeout=LIMIT)
+        assert other.last_success("nightly", timeout=LIMIT) == grant.at
+        for client in (holder, other):
+            client.close()
+
+
+@SCOPES
 def test_all_is_kept_for_a_user_whose_transactions_usually_only_read(place: Place, scope: str) -> None:
     with reading(place) as user:
         holder, other = place.client(user=user, scope=scope), place.client(user=user)
