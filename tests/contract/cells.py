@@ -41,9 +41,9 @@ class CellHarness(Harness):
 
     def put(self, name: str, data: bytes | None) -> None:
         """Write the cell of a lock, or remove it, whatever is there."""
-        cells = self.cells()
-        while not cells.write(self.key(name), cells.read(self.key(name), Deadline(LIMIT)), data, Deadline(LIMIT)):
-            pass
+        with contextlib.closing(self.cells()) as cells:
+            while not cells.write(self.key(name), cells.read(self.key(name), Deadline(LIMIT)), data, Deadline(LIMIT)):
+                pass
 
     def expire(self, grant: Grant) -> None:
         self.pass_time(grant.ttl + 0.01)
@@ -58,7 +58,9 @@ class CellHarness(Harness):
     def foreign_hold(self, name: str) -> Iterator[None]:
         self.put(name, FOREIGN)
         yield
-        if self.cells().read(self.key(name), Deadline(LIMIT)).data == FOREIGN:
+        with contextlib.closing(self.cells()) as cells:
+            is_there = cells.read(self.key(name), Deadline(LIMIT)).data == FOREIGN
+        if is_there:
             self.put(name, None)
 
 

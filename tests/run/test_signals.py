@@ -196,7 +196,7 @@ def test_a_signal_at_any_step_of_the_start_ends_the_run_and_says_nothing(lockctl
 
 @pytest.mark.parametrize(
     ("verb", "steps"),
-    [(("acquire", "a", "--for", "60s"), 500), (("list",), 480), (("force-release", "a", "--yes"), 500)],
+    [(("acquire", "a", "--for", "60s"), 440), (("list",), 480), (("force-release", "a", "--yes"), 500)],
 )
 def test_an_interrupt_at_any_step_of_another_verb_says_nothing_and_leaves_nothing(
     lockctl, end_at, verb, steps, tmp_path
@@ -226,6 +226,10 @@ def test_a_signal_reaches_the_command_although_a_library_has_a_thread(lockctl, t
 
 def test_the_command_has_the_mask_and_the_environment_as_without_such_a_library(lockctl, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(PRELOADED)
-    job = ("sh", "-c", "grep '^Sig[^Q]' /proc/self/status; env | grep -c STANDBY")
-    with_threads = lockctl("run", "-l", "a", "--", *job, env={"PYTHONPATH": str(tmp_path)})
-    assert with_threads.stdout == lockctl("run", "-l", "a", "--", *job).stdout
+    # without the two signals of the C library, which some ways to start a program ignore, and threads do not
+    mask = "$(($1 & ~(3 << 31)))"
+    job = f"grep '^Sig[^Q]' /proc/self/status | while read -r name bits; do set -- 0x$bits; echo $name {mask}; done"
+    words = ("run", "-l", "a", "--", "sh", "-c", f"{job}; env | grep -c STANDBY")
+    with_threads = lockctl(*words, env={"PYTHONPATH": str(tmp_path)})
+    assert with_threads.stdout == lockctl(*words).stdout
+    assert "SigBlk: 0\n" in with_threads.stdout
