@@ -126,7 +126,7 @@ def _tokens(history: History) -> Iterator[str]:
         return  # there only the clock keeps a counter that was forgotten, and none is forgotten that it has not passed
     # there the clock of the host that takes the lock counts, and here those of two hosts differ by minutes
     by_hosts = history.capabilities.scheme in ("etcd", "consul", "zookeeper")
-    hosts_count = by_hosts and (forgotten or excuses.forgot(history))
+    hosts_count = by_hosts and excuses.forgot(history)
     if hosts_count and any(each.kind == "wrong" for each in history.plan.faults):
         return
     clocks = [host.clock for host in history.network.hosts]

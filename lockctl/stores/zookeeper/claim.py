@@ -192,9 +192,10 @@ class Attempt:
                 return self._grant(held_in, deadline)
         session.refresh(deadline)
         grants.remove_left(self.node, session, deadline)
-        names, self.node.root, record = session.ask(
-            deadline, self.node.ask_line, self.node.ask_root, self.node.ask_record
+        names, self.node.root, floor, record = session.ask(
+            deadline, self.node.ask_line, self.node.ask_root, self.node.ask_floor, self.node.ask_record
         )
+        self.node.note_floor(session, floor)
         line = [] if isinstance(names, Exception) else queue.in_order(names)
         if not self.node.find(line) and self.next.has_node_in(line):
             # our position was handed over, and the answer was lost

@@ -31,7 +31,6 @@ def begin(node: Node, session: Session, deadline: Deadline, record: Record) -> b
     """
     node.begin_anew()
     while True:
-        _read_floor(node, session, deadline, record)
         token = record.next_token(wall())
         data = node.describe(token)
         granting = _granting(node, record, token, node.stem, data)
@@ -41,6 +40,7 @@ def begin(node: Node, session: Session, deadline: Deadline, record: Record) -> b
         if not any(isinstance(answer, Exception) for answer in answers):
             break
         check_rights(session.place, answers)
+        seen = _seen_anew(node, session, deadline, said, seen)
         record = _after_refusal(node, session, deadline, record, (*answers, seen))
         if not node.is_open(line):
             raise Overtaken
@@ -77,7 +77,6 @@ def replace(node: Node, session: Session, stem: str, deadline: Deadline, record:
         return client.get(path)
 
     while True:
-        _read_floor(node, session, deadline, record)
         token = record.next_token(wall())
         node.data = node.describe(token)
         if node.asked is not None:
@@ -101,6 +100,7 @@ def replace(node: Node, session: Session, stem: str, deadline: Deadline, record:
         if not tokens.is_other(answers[0]):
             _judge_refusal(node, session, deadline, answers, path)
             continue
+        seen = _seen_anew(node, session, deadline, said, seen)
         record = _next_record(node, session, deadline, record, (answers[0], seen))
         if node.name not in line or record.until > node.leader_time or not node.is_open(node.ahead(line)):
             node.data, node.acquired_at = waiting, None
@@ -121,10 +121,11 @@ def _granting(node: Node, record: Record, token: int, name: str, data: bytes) ->
         if node.name is not None:
             parts.append(client.delete(node.path, node.version))
         parts.append(client.create(f"{node.parent}/{name}", data, ephemeral=True, sequence=node.name is None))
-        if record.floor is not None:
-            unchanged = max(record.floor.version, 0)  # 0: also of a node that was made since and that nobody raised
-            runs = client.create(node.place.runs(node.claim.name))  # so that the first run finds where to be added
-            parts += [runs, client.check(node.place.records, unchanged)]
+        if record.version == MISSING:
+            # so that the first run finds where to be added
+            parts.append(client.create(node.place.runs(node.claim.name)))
+        unchanged = 0 if record.floor is None else record.floor.written_version
+        parts.append(client.check(node.place.records, unchanged))
         return client.transaction(*parts)
 
     return commit
@@ -142,24 +143,24 @@ def _in_order(names: Any) -> list[str]:
     return [] if isinstance(names, Exception) else queue.in_order(names)
 
 
-def _read_floor(node: Node, session: Session, deadline: Deadline, record: Record) -> None:
-    """Have the floor in a record that there is not yet."""
-    if record.version == MISSING and record.floor is None:
-        (answer,) = session.ask(deadline, lambda client: client.get(node.place.records))
-        record.floor = tokens.read(answer)
-        if record.floor is None:
-            raise refusal(session.place, answer, node.place.records)
+def _seen_anew(node: Node, session: Session, deadline: Deadline, said: Any, seen: Any) -> Any:
+    """The answer to ``Node.ask_record`` after a refusal: *seen*, or a later one if the floor has changed."""
+    if isinstance(said, Exception) or not tokens.is_reason(said[-1]):
+        return seen
+    floor, seen = session.ask(deadline, node.ask_floor, node.ask_record)
+    node.note_floor(session, floor)
+    return seen
 
 
 def _of_nodes(record: Record, answers: Any) -> Any:
     """The answers to a transaction of :func:`_granting` without those about the runs and the floor.
 
-    That the floor has changed is said as if the record had: both are read anew then.
+    That one of those has changed is said as if the record had.
     """
-    if record.floor is None or isinstance(answers, Exception):
+    if isinstance(answers, Exception):
         return answers
-    *others, runs, floor = answers
-    reasons = [answer for answer in (runs, floor) if tokens.is_reason(answer)]
+    count = 2 if record.version == MISSING else 1
+    others, reasons = answers[:-count], [answer for answer in answers[-count:] if tokens.is_reason(answer)]
     return [*reasons, *others[1:]] if reasons else others
 
 
@@ -220,15 +221,12 @@ def _after_refusal(node: Node, session: Session, deadline: Deadline, before: Rec
 
 def _next_record(node: Node, session: Session, deadline: Deadline, before: Record, found: tuple[Any, Any]) -> Record:
     """The record to try with when the one of *before* was refused; *found*: how, and what the server had then."""
-    from kazoo.exceptions import BadVersionError, NoNodeError
+    from kazoo.exceptions import NoNodeError
 
     refused, seen = found
     if isinstance(refused, NoNodeError) and before.version == MISSING:
         session.make(node.place.records, deadline)
-    after = node.seen(session, seen)
-    if after.version == MISSING and not isinstance(refused, BadVersionError):
-        after.floor = before.floor
-    return after
+    return node.seen(session, seen)
 
 
 def cannot_make(node: Node, refused: Exception) -> BackendUnavailable:

@@ -76,11 +76,17 @@ def holder(data: bytes, stat: Any, now: float) -> Holder | None:
 
 def end(session: Session, path: str, record: tuple[bytes, Any], deadline: Deadline) -> bool:
     """End the hold that was seen in the *record* at *path*; false: it has changed since."""
-    from kazoo.exceptions import BadVersionError, NoNodeError
-
-    seen = tokens.Record(*record)
-    (answer,) = session.ask(deadline, lambda client: client.put(path, tokens.plain(seen.last), seen.version))
-    if isinstance(answer, (BadVersionError, NoNodeError)):
+    seen, place = tokens.Record(*record), session.place
+    answer, found = session.ask(deadline, lambda client: client.get(place.records), lambda client: client.get(path))
+    floor = tokens.known(place, answer, place.records)
+    if isinstance(found, Exception) or found[1].mzxid != record[1].mzxid:
         return False
-    usable(session.place, answer, path)
-    return True
+
+    def commit(client: Requests) -> Any:
+        put = client.put(path, tokens.plain(seen.last), seen.version)
+        return client.transaction(put, client.check(place.records, floor.written_version))
+
+    (answers,) = session.ask(deadline, commit)
+    usable(place, answers, path)
+    check_rights(place, answers)
+    return not any(map(tokens.is_other, answers))

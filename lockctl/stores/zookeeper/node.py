@@ -44,6 +44,7 @@ class Node:
         self.token: int | None = None  # once granted
         self.issued: int | None = None  # the token in the document of the node
         self.raised = Record()  # the record since our grant, unless somebody has changed it
+        self.floor = Record()  # of tokens, read before each record that a grant relies on
         self.leader_time = 0  # milliseconds since 1970 by the leader's clock, at our last write; 0: not known
         self._leader = 0  # the number of the leader whose clock that is
         self.root: Any = None  # the node above all locks, as an answer showed it
@@ -103,28 +104,31 @@ class Node:
         """Ask for what is kept of the lock, for ``Session.ask``."""
         return client.get(self.record)
 
+    def ask_floor(self, client: Any) -> Any:
+        """Ask for the floor of tokens, for ``Session.ask``."""
+        return client.get(self.place.records)
+
     def look(self, session: Session, deadline: Deadline) -> tuple[list[str], Any]:
         """The queue as the leader knows it, and the answer to :meth:`ask_record`, which is not older.
 
         While we have a node, the node above all locks is the one that is seen here, too.
         """
         _, names, record, self.root = session.ask(
-            deadline,
-            lambda client: client.sync(self.parent),
-            self.ask_line,
-            self.ask_record,
-            self.ask_root,
+            deadline, lambda client: client.sync(self.parent), self.ask_line, self.ask_record, self.ask_root
         )
         return [] if isinstance(names, Exception) else queue.in_order(names), record
 
     def seen(self, session: Session, answer: Any) -> Record:
         """The record in an answer to :meth:`ask_record`; raises ``BackendUnavailable``."""
-        record = tokens.read(answer)
-        if record is None:
-            raise refusal(session.place, answer, self.record)
+        record = tokens.known(session.place, answer, self.record)
+        record.floor = self.floor
         if record.leader > self._leader:
             self.leader_time = 0  # the clock of another one says when its hold is over
         return record
+
+    def note_floor(self, session: Session, answer: Any) -> None:
+        """Know the floor in an answer to :meth:`ask_floor`; raises ``BackendUnavailable``."""
+        self.floor = tokens.known(session.place, answer, self.place.records)
 
     def note_time(self, milliseconds: int, zxid: int) -> None:
         """What the leader's clock said at the transaction *zxid* of ours."""

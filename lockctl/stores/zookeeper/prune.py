@@ -1,9 +1,9 @@
 """Names that nobody uses any more: finding them, and removing their nodes.
 
-The counter of the tokens goes with the name, and in the same transaction the floor is raised above it, unless it is
-above: no clock has to keep the tokens in their order. A counter ahead of the clock is kept, so that the floor is not:
-by the clock of the leader, and by ours. The node of a lock goes only if lockctl made it, as
-its data say: kazoo's ``Lock`` makes it once and fails for good when it has gone.
+The counter of the tokens goes with the name, and in the same transaction the floor is written, and raised above it
+unless it is above: no clock has to keep the tokens in their order. A counter ahead of the clock is kept, so that the
+floor is not: by the clock of the leader, and by ours. The node of a lock goes only if lockctl made it, as its data say:
+kazoo's ``Lock`` makes it once and fails for good when it has gone.
 """
 
 from __future__ import annotations
@@ -75,37 +75,44 @@ def unused(session: Session, pattern: str, older_than: float, deadline: Deadline
 
 
 def forget(session: Session, name: str, older_than: float, deadline: Deadline) -> bool:
-    """See ``Backend``: one transaction, which does nothing once a node has changed or has got another child."""
+    """See ``Backend``; looked at again when another name was forgotten meanwhile."""
+    while True:
+        forgotten = _forget(session, name, older_than, deadline)
+        if forgotten is not None:
+            return forgotten
+
+
+def _forget(session: Session, name: str, older_than: float, deadline: Deadline) -> bool | None:
+    """One transaction, which does nothing once a node has changed or has got another child; ``None``: the floor has."""
     from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
     place = session.place
     path = f"{place.root}/{CLOCK}"
-    session.ask(deadline, lambda client: client.sync(place.root))
+    # the floor first: so nothing that is seen was removed and made again if it is the same in the end
+    _, answer = session.ask(deadline, lambda client: client.sync(place.root), lambda client: client.get(place.records))
+    floor = tokens.known(place, answer, place.records)
     (seen,) = _traces(session, place, [name], deadline)
     if not seen.is_unused(older_than, float("inf")):
         return False
-    made, answer = session.ask(
-        deadline,
-        lambda client: client.create(path, ephemeral=True, sequence=True, with_stat=True),
-        lambda client: client.get(place.records),
-    )
+    (made,) = session.ask(deadline, lambda client: client.create(path, ephemeral=True, sequence=True, with_stat=True))
     usable(session.place, made, path)
     if not seen.is_unused(older_than, made[1].ctime / 1000):
         return False
     seen = replace(seen, runs=_without_surplus(session, name, seen.runs, deadline))
-    floor = or_none(session.place, answer, place.records)
     (answers,) = session.ask(deadline, lambda client: _removal(client, place, name, seen, floor))
     lock = place.key(name)
     usable(session.place, answers, lock)
     check_rights(session.place, answers)
+    if seen.record is not None and isinstance(answers[-1], BadVersionError):
+        return None
     if any(isinstance(each, (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)) for each in answers):
         return False
     usable(session.place, answers[0], lock)
     return True
 
 
-def _removal(client: Requests, place: Place, name: str, seen: _Traces, floor: Any) -> Any:
-    """The transaction that removes what was seen of a name, for ``Session.ask``; *floor*, data and stat, is raised."""
+def _removal(client: Requests, place: Place, name: str, seen: _Traces, floor: Record) -> Any:
+    """The transaction that removes what was seen of a name, for ``Session.ask``, and writes the *floor* at its end."""
     lock, record = place.key(name), place.kept(name)
     parts = []
     if seen.lock is None:
@@ -119,9 +126,10 @@ def _removal(client: Requests, place: Place, name: str, seen: _Traces, floor: An
         parts.append(client.delete(f"{record}/runs"))
     if seen.record is not None:
         parts.append(client.delete(record, seen.record[1].version))
-        if floor is not None and Record(*seen.record).last > Record(*floor).last:
-            now = int(wall() * MICROSECONDS)  # so that it is raised once for many names
-            parts.append(client.put(place.records, tokens.plain(now), floor[1].version))
+        is_below = Record(*seen.record).last > floor.last
+        # raised once for many names
+        data = tokens.plain(int(wall() * MICROSECONDS)) if is_below else floor.data
+        parts.append(client.put(place.records, data, floor.written_version))
     return client.transaction(*parts)
 
 

@@ -5,6 +5,9 @@ Its data are ``{"last":N}`` with the last token, or the document of a hold (:mod
 version of the record. So tokens rise in the order of these transactions, and no two are the same; and whoever gets the
 lock has seen the record as it was. A counter that is damaged is 0: then the clock alone counts. One that is missing
 begins above the floor, the same data in ``ROOT/.kept``, which is raised above every counter that is removed.
+
+The versions of a record that was removed and made again begin anew. So the floor is written whenever a counter is
+removed, and each grant is on condition that it is as it was before the record was read: then that is the same record.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from lockctl.stores.zookeeper.address import Place
     from lockctl.stores.zookeeper.protocol import Requests
 
 MISSING = -1  # the version of a record that there is not
@@ -37,7 +41,7 @@ class Record:
         self.data = data
         self.version: int = MISSING if stat is None else stat.version
         self.leader: int = 0 if stat is None else stat.mzxid >> EPOCH  # the number of the one who wrote it
-        self.floor: Record | None = None  # of a record that there is not, once it is known
+        self.floor: Record | None = None  # as it was seen before this record
         self.until = 0  # when the hold ends, in milliseconds of the leader's clock; 0: there is none
         digits = data[len(HEAD) : -len(TAIL)]
         if data.startswith(HEAD) and data.endswith(TAIL) and digits.isdigit() and len(digits) <= DIGITS:
@@ -53,7 +57,7 @@ class Record:
 
     def next_token(self, now: float) -> int:
         """The token after the last one, on a host whose clock says *now*."""
-        return next_token(self.last if self.floor is None else self.floor.last, now)
+        return next_token(self.floor.last if self.floor is not None and self.version == MISSING else self.last, now)
 
     def raised(self, token: int, now: int) -> bytes:
         """The data with *token* as the last one; a hold stays as it is unless it is over at *now*, as `until` is."""
@@ -72,6 +76,11 @@ class Record:
         raised = Record()
         raised.last, raised.version = token, self.version + 1
         return raised
+
+    @property
+    def written_version(self) -> int:
+        """As `version`; of a node that there is not, the one that it has when it is made, until somebody writes it."""
+        return max(self.version, 0)
 
     def write(self, client: Requests, path: str, data: bytes) -> Any:
         """The part of a transaction by which the record at *path* gets these data, if it is still as it was seen."""
@@ -92,6 +101,16 @@ def read(answer: Any) -> Record | None:
 
         return Record() if isinstance(answer, NoNodeError) else None
     return Record(*answer)
+
+
+def known(place: Place, answer: Any, path: str) -> Record:
+    """As :func:`read`, of the node at *path*; raises ``BackendUnavailable`` for another failure."""
+    record = read(answer)
+    if record is None:
+        from lockctl.stores.zookeeper.errors import refusal
+
+        raise refusal(place, answer, path)
+    return record
 
 
 def is_other(answer: Any) -> bool:

@@ -13,7 +13,6 @@ from lockctl import documents
 from lockctl.model import SHARED, SLOT, Revocation
 from lockctl.stores.zookeeper import grant as grants
 from lockctl.stores.zookeeper import queue
-from tests.contract.forgetting import forget, use
 from tests.contract.harness import LIMIT, Background, take
 from tests.contract.keeping import holder_of
 from tests.contract.test_zookeeper import ZooKeeperHarness
@@ -172,51 +171,3 @@ def test_a_root_that_lockctl_makes_is_named_after_the_address(harness: ZooKeeper
         harness.admin.delete(harness.root, recursive=True)
     assert len(domains) == 1
     assert domains != {take(harness.neighbour(), harness.claim()).domain}
-
-
-@pytest.mark.parametrize("mode", [{}, {"mode": SHARED}, {"mode": SLOT, "slots": 2}], ids=["alone", "reader", "slot"])
-def test_who_read_that_there_is_no_counter_is_not_below_one_that_came_and_was_forgotten(
-    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch, mode: dict[str, Any]
-) -> None:
-    slow, fast = harness.client(), harness.client()
-    read, before = grants._read_floor, list[int]()
-
-    def late(*args: Any) -> None:
-        read(*args)
-        if not before:
-            before.append(0)
-            at(monkeypatch, 0.0)
-            before.append(use(harness, fast).token)
-            assert forget(fast)
-            at(monkeypatch, -3600.0)
-
-    monkeypatch.setattr(grants, "_read_floor", late)
-    at(monkeypatch, -3600.0)
-    assert take(slow, harness.claim(**mode)).token > before[1] > 0
-
-
-def test_so_it_is_for_one_that_has_waited_behind_another_program(
-    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = use(harness, harness.client()).token
-    client, claim = harness.client(), harness.claim(ttl=5.0)
-    with harness.foreign_hold("nightly"):
-        waiting = start_waiting(client, claim, harness.client())
-        harness.admin.set(f"{harness.root}/.kept", b'{"last":%d}' % before)
-        harness.admin.delete(kept(harness), recursive=True)
-        at(monkeypatch, -3600.0)
-    waiting.result()
-    assert take(client, claim).token == before + 1
-
-
-@pytest.mark.parametrize("data", [b"", b"{", b'{"last":-1}', b'{"last":"x"}', b"\xff\x00", b'{"last":%d}' % (1 << 62)])
-def test_a_floor_that_is_damaged_is_none_and_is_put_right(harness: ZooKeeperHarness, data: bytes) -> None:
-    client = harness.client()
-    take(client, harness.claim("another"))
-    harness.admin.set(f"{harness.root}/.kept", data)
-    token = use(harness, client).token
-    assert token <= time.time() * 1e6
-    assert forget(client)
-    floor = json.loads(harness.admin.get(f"{harness.root}/.kept")[0])["last"]
-    assert token < floor <= time.time() * 1e6
-    use(harness, client)
