@@ -147,10 +147,14 @@ def _last(history: History) -> Iterator[str]:
         return  # of those beside each other, the one that ended last counts
     for asked, _, info in history.looks:
         ended = [each for each in history.records if each.span and each.ended + SHOWN < asked and each.outcome]
-        tokens = [each.last_grants[info.name].token for each in ended if info.name in each.plan.locks]
+        tokens = {each.last_grants[info.name].token: each for each in ended if info.name in each.plan.locks}
         shown = None if info.last_run is None else info.last_run.token
-        if tokens and (shown or 0) < max(tokens):
-            yield f"shown: the last run of {info.name} is shown with token {shown} at {asked:.3f}, and had {max(tokens)}"
+        last = max(tokens, default=0)
+        if (shown or 0) >= last:
+            continue
+        # a lock is given back before its run is recorded: a short run after it may be recorded first
+        if shown not in tokens or tokens[shown].ended < tokens[last].command_ended:
+            yield f"shown: the last run of {info.name} is shown with token {shown} at {asked:.3f}, and had {last}"
 
 
 def _is_usual(history: History) -> bool:
