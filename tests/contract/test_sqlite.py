@@ -194,6 +194,15 @@ def test_a_file_that_is_no_database_is_refused_and_an_empty_one_becomes_one(tmp_
     backend.close()
 
 
+def test_a_path_that_begins_with_two_slashes_is_the_one_with_one(tmp_path: Path) -> None:
+    """As in ``sqlite:///$PWD/locks.db``."""
+    for place in (f"/{tmp_path}", tmp_path):
+        backend = open_backend(parse_url(f"sqlite://{place}/locks.db"))
+        assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+        backend.close()
+    assert (tmp_path / "locks.db").exists()
+
+
 def test_a_directory_that_is_not_there_or_may_not_be_written_is_named() -> None:
     backend = open_backend(parse_url(f"sqlite:///nonexistent-{os.getpid()}/locks.db"))
     with pytest.raises(ConfigError, match="unable to open"):

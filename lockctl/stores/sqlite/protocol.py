@@ -57,7 +57,7 @@ class Connection:
         name = "".join(char if char not in "?#%" else f"%{ord(char):02x}" for char in path)
         try:
             self._connection = sqlite3.connect(
-                f"file:{name}?mode={mode}", uri=True, isolation_level=None, timeout=0, check_same_thread=False
+                f"file://{name}?mode={mode}", uri=True, isolation_level=None, timeout=0, check_same_thread=False
             )
         except sqlite3.Error as failure:
             raise self._refusal(failure) from None
