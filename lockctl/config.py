@@ -177,7 +177,9 @@ def default_url(environ: Mapping[str, str]) -> str:
     if not state.startswith("/"):
         home = environ.get("HOME", "")
         if not home.startswith("/"):
-            raise ConfigError("neither HOME nor XDG_STATE_HOME is set: give the location of the locks with --backend")
+            raise ConfigError(
+                "neither HOME nor XDG_STATE_HOME is an absolute path: give the location of the locks with --backend"
+            )
         state = home + "/.local/state"
     return "file://" + (state + "/lockctl").replace("%", "%25").replace("?", "%3f")
 

@@ -326,8 +326,9 @@ def test_the_default_place_is_the_systems_for_root_and_the_users_own_for_others(
 
 def test_a_user_without_a_home_must_say_where(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(ConfigError, match="--backend"):
-        default_url({"HOME": "relative"})
+    for environ in ({"HOME": "relative"}, {"HOME": "", "XDG_STATE_HOME": "relative"}, {}):
+        with pytest.raises(ConfigError, match=r"neither HOME nor XDG_STATE_HOME is an absolute path.*--backend"):
+            default_url(environ)
 
 
 def test_a_user_is_told_of_a_lock_of_the_same_name_that_is_roots_and_another(
