@@ -14,6 +14,7 @@ from lockctl.bench.measure import percentile
 from lockctl.supervise import tree
 from tests.faults.backends import PLACES, addresses_of, on_kinds
 from tests.jobs import eventually
+from tests.run.terminal import Terminal
 
 if TYPE_CHECKING:
     from tests.jobs import Lockctl
@@ -77,6 +78,15 @@ def test_who_is_interrupted_leaves_no_lock_and_no_process(lockctl: Lockctl) -> N
     eventually(is_gone)
     os.close(ours)
     os.close(theirs)
+
+
+def test_the_cursor_is_there_when_it_is_suspended(lockctl: Lockctl) -> None:
+    terminal = Terminal(lockctl.command, "bench", "--for", "30s", env=lockctl.environment({"TERM": "xterm"}))
+    try:
+        shown = terminal.expect("contention .*━")
+        assert shown.rfind("\x1b[?25l") <= shown.rfind("\x1b[?25h"), "it is hidden while it runs"
+    finally:
+        terminal.end()
 
 
 def test_a_backend_that_is_not_there_is_one_line(lockctl: Lockctl) -> None:

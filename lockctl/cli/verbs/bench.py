@@ -104,6 +104,7 @@ def _progress() -> Iterator[Tell]:
     # without a thread that draws: processes are forked meanwhile, and signals are blocked in this thread alone
     columns = (TextColumn("{task.description:10}"), BarColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
+        progress.console.show_cursor(True)  # who is stopped by Ctrl-Z or killed cannot do it then
         tasks = {what: progress.add_task(what, total=1.0) for what in (LATENCY, CONTENTION)}
         drawn = 0.0
 
