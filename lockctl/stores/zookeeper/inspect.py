@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 
 AT_ONCE = 200  # requests under way at a time
 MOST_WAITERS = 1000  # of one lock that are shown
+LOOKS = 3  # at one lock, while it passes from one to the next: who waits would be shown as the holder
 LONGEST_IDENTIFIER = 128  # characters of what another tool says about itself
 
 
 def inspect(session: Session, name: str, deadline: Deadline) -> LockInfo:
     """One lock as it is now, with its last run."""
     runs = session.place.runs(name)
-    (sight,), (names,) = see(session, [name], deadline, beside=(runs,))
+    for _ in range(LOOKS):
+        (sight,), (names,) = see(session, [name], deadline, beside=(runs,))
+        if not sight.changed:
+            break
     lock = sight.lock(name, session.place)
     started = records.in_order(names, records.STARTED)
     for node in reversed(started[-2:]):  # the second if somebody removed the newest meanwhile, or spoilt it
