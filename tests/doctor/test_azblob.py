@@ -56,7 +56,7 @@ def test_a_server_that_ignores_conditions_and_rights_that_are_missing_are_found(
         if request.method != "PUT":
             return None
         seen[request.path] = "written"
-        return 201, [("etag", '"1"')], b""
+        return 201, [("etag", '"1"'), ("x-ms-request-id", "1")], b""
 
     denied = refused(403, "AuthorizationPermissionMismatch")
     with HttpProxy(azblob_server.address, without_conditions) as between:
