@@ -33,7 +33,6 @@ class ConfigFile(Value):
     path: str
     text: str
     tables: dict[str, Any]
-    gives_once: bool = False  # a pipe: nobody can read it again
 
 
 _given: dict[str, ConfigFile] = {}  # by the path of a descriptor: a pipe gives it once, and a daemon closes it
@@ -58,8 +57,7 @@ def parse(path: str) -> ConfigFile:
         # a FIFO that nobody writes to must not hold us up: signals wait to be read, and would not end it
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            found = os.fstat(descriptor)
-            check_owner(name, found, "the configuration", "change its owner, or give --config")
+            check_owner(name, os.fstat(descriptor), "the configuration", "change its owner, or give --config")
             data = _whole(descriptor)
         finally:
             os.close(descriptor)
@@ -78,7 +76,7 @@ def parse(path: str) -> ConfigFile:
         if len(written) > LONGEST:
             message = f"{name}:{number}: longer than {LONGEST} characters: this is not a configuration of lockctl"
             raise ConfigError(message)
-    return ConfigFile(path, text, toml.parse(name, text), stat.S_ISFIFO(found.st_mode))
+    return ConfigFile(path, text, toml.parse(name, text))
 
 
 def _whole(descriptor: int) -> bytes | None:

@@ -72,7 +72,7 @@ def configured(
 
 def _check_readable_again(url: Url, file: ConfigFile | None) -> None:
     """Raise ``ConfigError`` for what a standby could read only once."""
-    if file is not None and file.gives_once:
+    if file is not None and is_pipe(file.path):
         raise ConfigError(f"{printable(file.path)}: a pipe: --restart reads the configuration again: give a file")
     for name, path in url.params:
         if name in SECRETS and path.startswith(DESCRIPTORS) and is_pipe(path):

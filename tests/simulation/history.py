@@ -125,8 +125,7 @@ class History:
         return socket
 
     def _ends(self, clock: Clock, name: str) -> tuple[Host, Server]:
-        host = next(host for host in self.network.hosts if host.clock is clock)
-        return host, next(server for server in self.servers if server.name == name)
+        return self.network.host_of(clock), next(server for server in self.servers if server.name == name)
 
     def horizon(self) -> float:
         """When all must be over."""

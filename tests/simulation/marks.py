@@ -43,8 +43,7 @@ class MarkServer(CellServer):
 
     def _place(self, resource: str) -> Place:
         """Stands for ``fence.places.open_place``, on the host of who asks."""
-        host = next(host for host in self._network.hosts if host.clock is me().clock)
-        return Place(CellMarks(ExactCells(self._network, host, self)), resource)
+        return Place(CellMarks(ExactCells(self._network, self._network.host_of(me().clock), self)), resource)
 
     def answer(self, request: Any) -> Any:
         """See ``Server``."""

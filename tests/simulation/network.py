@@ -48,6 +48,10 @@ class Network:
             elif fault.kind == "cut":
                 self.hosts[fault.whom].cuts.append((fault.at, fault.at + fault.value, fault.more))
 
+    def host_of(self, clock: Clock) -> Host:
+        """The host with this clock, on which a process runs that has it."""
+        return next(host for host in self.hosts if host.clock is clock)
+
     def carry(
         self, host: Host, way: int, what: tuple[Any, ...], arrive: Callable[..., object], *arguments: Any
     ) -> bool:
