@@ -8,6 +8,8 @@ A file there is a patch. Before it stands the plan of the smallest history in wh
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import shutil
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parent.parent.parent
 FAULTS = sorted((Path(__file__).parent / "faults").glob("*.patch"))
@@ -29,6 +31,23 @@ ENDED = re.compile(r"(\d+) histories from seed")
 WRONG = re.compile(r"wrong: (.*) (\S+:\d+)")
 CHANGED = re.compile(r"^\+\+\+ b/lockctl/(?:stores/(\w+)/)?", re.MULTILINE)
 FILE = re.compile(r"^\+\+\+ b/(\S+)", re.MULTILINE)
+
+
+# a process for each copy, in which all is imported already that is neither lockctl's nor its tests': half of what a start
+# of the simulation takes
+IN_COPIES = """
+import json, os, sys
+import tests.simulation.__main__
+for folder, words in json.loads(sys.argv[1]):
+    if os.fork() == 0:
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("lockctl", "tests")]:
+            del sys.modules[name]
+        os.chdir(folder)
+        sys.argv[1:] = words
+        from tests.simulation.__main__ import main
+        sys.exit(main())
+    os.wait()
+"""
 
 
 class Bite(NamedTuple):
@@ -53,19 +72,44 @@ def apart(patches: list[Path]) -> list[tuple[Path, ...]]:
     return alone + [tuple(filter(None, group)) for group in zip_longest(*of_stores.values())]
 
 
-def with_faults(patches: Iterable[Path], *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the simulation with some faults in a copy of the package."""
+def _unfold(folder: Path, name: Path) -> None:
+    """Make a directory of its own there, with links to what is in ours: what is written there does not come here."""
+    if (folder / name).is_symlink():
+        (folder / name).unlink()
+    if (ROOT / name).is_dir() and not (folder / name).exists():
+        (folder / name).mkdir()
+        for path in (ROOT / name).iterdir():
+            (folder / name / path.name).symlink_to(path)
+
+
+@contextlib.contextmanager
+def copy_with(patches: Iterable[Path]) -> Iterator[str]:
+    """A folder with the tests and a copy of the package with some faults. It ends after the block."""
     patches = list(patches)
     with tempfile.TemporaryDirectory(prefix="lockctl-teeth-") as folder:
-        # links to all files, compiled ones too, but for those that are changed
-        shutil.copytree(ROOT / "lockctl", Path(folder) / "lockctl", copy_function=os.symlink)
         for name in {name for patch in patches for name in FILE.findall(patch.read_text())}:
+            for parent in (*list(Path(name).parents)[-2::-1], Path(name).parent / "__pycache__"):
+                _unfold(Path(folder), parent)
             (Path(folder) / name).unlink()
             shutil.copy2(ROOT / name, Path(folder) / name)
         (Path(folder) / "tests").symlink_to(ROOT / "tests")
         subprocess.run(["git", "apply", *map(str, patches)], cwd=folder, check=True)
+        yield folder
+
+
+def with_faults(patches: Iterable[Path], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the simulation with some faults in a copy of the package."""
+    with copy_with(patches) as folder:
         command = [sys.executable, "-m", "tests.simulation", *words]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def in_their_histories(groups: Iterable[Iterable[Path]]) -> subprocess.CompletedProcess[str]:
+    """Try the plans of some groups of faults, each group in a copy of the package."""
+    with contextlib.ExitStack() as copies:
+        each = [(copies.enter_context(copy_with(group)), ["--plans", *map(str, group)]) for group in groups]
+        command = [sys.executable, "-c", IN_COPIES, json.dumps(each)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def bite(patch: Path, seconds: float) -> Bite:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.simulation.teeth import FAULTS, ROOT, apart, with_faults
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.simulation.teeth import FAULTS, ROOT, apart, in_their_histories, with_faults
 
 HISTORIES = 300
 LONGEST = 90  # seconds
 LIMIT = 280  # seconds: each is quick, but a machine can be slow
+PARTS = 20  # of the faults, each for one worker
 CHANCES = "3"  # seeds of small chances with each plan: the search tries more
 
 
@@ -41,11 +38,14 @@ def test_nothing_is_wrong_in_histories_in_which_a_fault_was_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("patches", apart(FAULTS), ids=lambda patches: "+".join(patch.stem for patch in patches))
-def test_a_fault_is_found_in_its_history(patches: tuple[Path, ...]) -> None:
-    done = with_faults(patches, "--plans", *map(str, patches))
+@pytest.mark.parametrize("number", range(PARTS))
+def test_each_fault_is_found_in_its_history(number: int) -> None:
+    groups = apart(FAULTS)[number::PARTS]
+    done = in_their_histories(groups)
     found = [line.partition(": ") for line in done.stdout.splitlines()]
-    assert [name for name, _, _ in found] == [patch.stem for patch in patches], done.stdout + done.stderr
+    assert [name for name, _, _ in found] == [patch.stem for group in groups for patch in group], (
+        done.stdout + done.stderr
+    )
     assert [name for name, _, wrong in found if wrong == "nothing is wrong"] == []
     assert "bug: " not in done.stdout
 
