@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find lockctl -name '*.py') pyproject.toml
 
-.PHONY: demo test compiled quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth faults scale constants coverage matrix lowest cloud-tests tools packages servers models clean
+.PHONY: demo test compiled archive quick soak-tests lint format docs picture screens bench soak lostupdate simulate simulate-teeth faults scale constants coverage matrix lowest cloud-tests tools packages servers models clean
 
 demo: $(VENV)/installed
 	sh tests/demo.sh $(BIN)/lockctl
@@ -14,12 +14,16 @@ demo: $(VENV)/installed
 # all parts of the suite, the failed tests once more, and at the end what was slow and what was unstable; servers are
 # downloaded beside the checks of the sources
 test: $(VENV)/bin/pip
-	$(MAKE) -j4 --no-print-directory lint compiled tools
+	$(MAKE) -j4 --no-print-directory lint compiled tools archive
 	$(BIN)/python -m tests.suite
 
 # what pytest makes of the tests, which each worker would make for itself otherwise
 compiled: $(VENV)/dev
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q >/dev/null || true
+
+# what ZooKeeper loads at each of its many starts
+archive: $(VENV)/dev servers
+	$(BIN)/python -m tests.servers.zookeeper
 
 # the units, and the contract of a backend in memory: no server, no long wait, under 20 seconds
 quick: $(VENV)/dev

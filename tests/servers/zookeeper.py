@@ -1,10 +1,15 @@
-"""ZooKeeper: one server, or an ensemble."""
+"""ZooKeeper: one server, or an ensemble.
+
+python -m tests.servers.zookeeper    have the next ones start sooner
+"""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,6 +28,7 @@ kazoo.retry.random = random.SystemRandom()
 
 # A small heap, the quick compiler only, and no thread of the garbage collector: it starts in half the time.
 JAVA_OPTIONS = ("-Xmx128m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+ARCHIVE = programs.UNPACKED.with_name("zookeeper.jsa")  # the classes that a server loads, ready to be mapped
 SETTINGS = ("zookeeper.preAllocSize=1024", "org.slf4j.simpleLogger.defaultLogLevel=warn")  # KiB of a log file: 64 MiB
 NEEDED = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "snappy-java", "metrics-core", "commons-cli")
 NETTY = ("netty-buffer", "netty-codec", "netty-common", "netty-handler", "netty-resolver", "netty-transport")
@@ -34,7 +40,8 @@ def _java(main: str, *words: str, settings: Sequence[str] = ()) -> list[str]:
     jars = [beside / f"{name}.jar" for name in (*NEEDED, *NETTY, *NETTY_NATIVE)]
     path = ":".join(str(jar) for jar in jars if jar.exists())
     defined = [f"-D{setting}" for setting in (*SETTINGS, *settings)]
-    return [programs.find("java"), *JAVA_OPTIONS, *defined, "-cp", path, main, *words]
+    archive = [f"-XX:SharedArchiveFile={ARCHIVE}"] if ARCHIVE.exists() else []
+    return [programs.find("java"), *JAVA_OPTIONS, *archive, *defined, "-cp", path, main, *words]
 
 
 class ZooKeeper(Server):
@@ -155,3 +162,17 @@ class ZooKeeperEnsemble(Group):
     def followers(self) -> list[ZooKeeper]:
         """The members that follow now."""
         return [member for member in self.members if member.mode() == "follower"]
+
+
+class _Archivist(ZooKeeper):
+    """One that writes the archive when it ends."""
+
+    def _words(self) -> Sequence[str]:
+        java, *words = super()._words()
+        return [java, f"-XX:ArchiveClassesAtExit={ARCHIVE}", *words]
+
+
+if __name__ == "__main__":
+    ARCHIVE.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as made, contextlib.suppress(programs.ProgramMissing):
+        _Archivist(Path(made)).start().stop()
