@@ -22,7 +22,7 @@ WITH_SLOTS = [
     for name in PLACES
     if registry.load(name).capabilities.slots and registry.load(name).capabilities.waiter_cost is None
 ]
-CONTENDERS = 18
+CONTENDERS = 12
 SLOTS = 3
 
 

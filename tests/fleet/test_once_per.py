@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LATE = 5.0  # seconds at the end of a period in which no host begins: such a run may be one of the next
 LONG = "3650d"  # a period whose end no test meets
-HOSTS = 12
+HOSTS = 8
 LARGEST_ERROR = 20.0  # seconds by which the clock of a host is wrong
 PERIOD = 8  # seconds
 PERIODS = int(os.environ.get("FLEET_PERIODS", "2"))  # 36 of them are five minutes

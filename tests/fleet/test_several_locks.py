@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.parametrize("backend_name", on_kinds())
 BOTH = ("run", "-l", "b", "-l", "a")
-CROSSINGS = int(os.environ.get("CROSSINGS", "6"))  # runs of each of the two
+CROSSINGS = int(os.environ.get("CROSSINGS", "4"))  # runs of each of the two
 
 
 def test_the_command_gets_a_token_for_each_and_the_first_name_stands_for_all(lockctl: Lockctl) -> None:

@@ -34,9 +34,9 @@ def test_a_writer_is_never_inside_with_anybody_and_is_not_starved(lockctl: Lockc
     words = ("--wait", "120s", "--", "sh", "-c", INSIDE, str(log))
     jobs = [
         lockctl.start("run", "-l", "a", *(() if number % 6 == 5 else ("--shared",)), *words, f"{number % 6}")
-        for number in range(18)
+        for number in range(12)
     ]
-    assert [job.wait(120) for job in jobs] == [0] * 18
+    assert [job.wait(120) for job in jobs] == [0] * 12
     inside: list[str] = []
     most = 0
     for _, sign, who in visits(log):

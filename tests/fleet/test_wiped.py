@@ -34,7 +34,7 @@ until test -e "$0.end"; do
     began=$(cut -d' ' -f1 /proc/uptime)
     "$@"
     echo "$? $began $(cut -d' ' -f1 /proc/uptime)" >>"$0.said"
-    sleep 0.2
+    sleep 0.5
 done
 """
 # what is appended is written under the mark of the resource
