@@ -38,7 +38,7 @@ class Request(Value):
     once_per: float | None
     fence: str | None  # the resource at which the token is registered before the command starts
     labels: tuple[tuple[str, str], ...]
-    says_holder: bool  # whether it is said anywhere who has the lock, when it is held by another
+    says_holder: bool  # whether it counts who has the lock, when it was refused
     pgoptions: str  # $PGOPTIONS as lockctl was given it
 
     @property

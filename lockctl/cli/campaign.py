@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from lockctl.cli.messages import Talk
-    from lockctl.model import Outcome
+    from lockctl.model import LockInfo, Outcome
 
 VARIABLE = "LOCKCTL_STANDBY"  # failures, ignored SIGCHLD, mask of signals: what the next campaign must know
 FIRST_PAUSE = 1.0  # seconds before the next campaign, doubled after each short time as leader, up to
@@ -46,8 +46,9 @@ def again(
     """Campaign again after a pause; returns a status only when this standby is to end.
 
     It ends when it was told to (TERM, INT, QUIT; while waiting also HUP), when the command cannot be executed, and
-    when another held the lock longer than ``--wait`` allowed. *outcome* ``None``: a later campaign could not begin,
-    for want of a password, for example, or because the configuration is just being written; or ``WhileWaiting``.
+    when others had the lock, or were before it, for longer than ``--wait`` allowed. *outcome* ``None``: a later
+    campaign could not begin, for want of a password, for example, or because the configuration is just being written;
+    or ``WhileWaiting``.
     """
     if outcome is not None and _over(outcome):
         return status
@@ -68,7 +69,18 @@ def _over(outcome: Outcome) -> bool:
         return True
     if outcome.kind == "not_executed" and outcome.error in EXHAUSTED:
         return False  # there were no more processes; there may be again
+    if outcome.kind == "held" and outcome.seen is not None and _is_left_to(outcome, outcome.seen):
+        return False
     return outcome.kind not in AGAIN and outcome.fence not in FENCED_OFF
+
+
+def _is_left_to(outcome: Outcome, seen: LockInfo) -> bool:
+    """Whether nobody else has the lock or waits: what kept this standby out was its own place in the queue.
+
+    It is that of an earlier campaign whose store could not be asked to remove it.
+    """
+    ours = (outcome.host, os.getpid())
+    return seen.state == "free" and all((each.host, each.pid) == ours for each in seen.waiters or ())
 
 
 def resume(

@@ -177,7 +177,7 @@ def _request(
         once_per=content["once_per"],
         fence=content["fence"],
         labels=content["label"] or (),
-        says_holder=not content["skip_ok"] or content["report"] is not None,
+        says_holder=not content["skip_ok"] or content["report"] is not None or bool(content["restart"]),
         pgoptions=environ.get("PGOPTIONS", ""),
     )
 

@@ -189,8 +189,9 @@ def test_what_a_person_must_change_while_it_waits_does_not_end_a_standby(
     server = start_server(Redis)
     lockctl.url = f"redis://{server.address}/0"
     lockctl.start_holding("a", "-t", "30s")
-    # when its wait is over it tells of the failure, as it does after ten seconds of a longer one
-    standby = lockctl.start("run", "-v", "-l", "a", "--restart", "-w", "4s", "--", "sleep", "60", stderr=-1)
+    # when its wait is over it tells of the failure, as it does after ten seconds of a longer one; its place in the queue
+    # lasts for nine, so that the next campaign ends behind it, though nobody else is there
+    standby = lockctl.start("run", "-v", "-l", "a", "--restart", "-w", "3s", "--", "sleep", "60", stderr=-1)
     assert standby.stderr is not None
     eventually(lambda: inspect(lockctl, "a")["waiters"])
     with server.connect() as connection:
