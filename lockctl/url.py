@@ -35,6 +35,11 @@ def absolute(path: str) -> str:
         return path
 
 
+def plain_path(path: str) -> str:
+    """An absolute path in its usual spelling, which is a part of a domain: no slash twice or at the end, no ``.``."""
+    return "/" + "/".join([name for name in path.split("/") if name not in ("", ".")])
+
+
 def whole_path(path: str, wrong: type[LockctlError]) -> str:
     """The whole path of a file that a user named; raises *wrong* if the directory in which lockctl runs was deleted."""
     try:

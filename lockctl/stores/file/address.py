@@ -10,7 +10,7 @@ from errno import EIO, ENXIO
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import ALLOWED, printable
-from lockctl.url import Url, take_params
+from lockctl.url import Url, plain_path, take_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def read_url(url: Url, parameters: dict[str, str]) -> tuple[str, str, bool]:
     if not ALLOWED.issuperset(prefix) or prefix.startswith((".", "-")):
         allowed = "only letters, digits and ._:@+-, and not begin with . or -"
         raise ConfigError(f"file: prefix {printable(prefix)!r} may have {allowed}")
-    return url.path.rstrip("/") or "/", prefix, params["any_filesystem"] == "yes"
+    return plain_path(url.path), prefix, params["any_filesystem"] == "yes"
 
 
 def request_file(file: str, number: int | None) -> str:

@@ -104,11 +104,12 @@ def endpoint(scheme: str, host: str, port: int, tls: tls_settings.TlsSettings | 
 
 def _unix(url: Url) -> Address:
     params = urls.take_params(url, UNIX_PARAMETERS)
-    if url.hosts or not url.path.startswith("/") or url.path == "/":
+    path = urls.plain_path(url.path)
+    if url.hosts or not url.path.startswith("/") or path == "/":
         raise ConfigError("redis+unix: the URL is redis+unix:///PATH/OF/THE/SOCKET?db=0")
     login = _login(url, params["db"])
-    place = Endpoint(f"redis at {printable(url.path)}", "", unix=url.path)
-    return Address(place, login, _prefix(url, params["prefix"]), f"redis:{printable(url.path)}/{login.db}")
+    place = Endpoint(f"redis at {printable(path)}", "", unix=path)
+    return Address(place, login, _prefix(url, params["prefix"]), f"redis:{printable(path)}/{login.db}")
 
 
 def _sentinel(url: Url) -> Address:

@@ -11,6 +11,9 @@ from lockctl import fence
 from lockctl.errors import ConfigError
 from lockctl.fence import Mark
 from lockctl.registry import open_backend
+from lockctl.stores.file.address import read_url
+from lockctl.stores.file.lock import FileBackend
+from lockctl.stores.redis.address import from_url
 from lockctl.url import parse_url
 
 if TYPE_CHECKING:
@@ -195,6 +198,13 @@ def test_a_mistake_is_named_without_a_request_and_without_a_secret(
     for name in [name for name in os.environ if name.startswith("AZURE_STORAGE_")]:
         monkeypatch.delenv(name)
     refused(lambda: open_backend(parse_url(url)), said)
+
+
+@pytest.mark.parametrize("spelled", ["//run//lock", "/./run/lock", "/run/lock/", "/run/./lock/."])
+def test_a_path_is_one_place_and_one_domain_of_tokens_however_it_is_spelled(spelled: str) -> None:
+    assert read_url(parse_url(f"file://{spelled}"), FileBackend.parameters)[0] == "/run/lock"
+    address = from_url(parse_url(f"redis+unix://{spelled}"))
+    assert (address.place.where, address.domain) == ("redis at /run/lock", "redis:/run/lock/0")
 
 
 def refused(step: Callable[[], object], said: str) -> None:
