@@ -69,6 +69,21 @@ def test_a_lock_file_that_may_not_be_opened(refused, spot, without_rights):
     assert "no permission" in refused(78, "-l", "a", at(spot), through=without_rights)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("place", ["file://{}", "sqlite://{}/a"])
+def test_a_file_of_another_user_in_a_directory_for_all(lockctl, refused, spot, without_rights, place):
+    spot.mkdir()
+    spot.chmod(0o1777)
+    backend = f"--backend={place.format(spot)}"
+    assert lockctl("run", "-l", "a", backend, "--", "true").returncode == 0
+    for path in spot.iterdir():
+        path.chmod(0o644)
+        os.chown(path, ANOTHER_USER, ANOTHER_USER)
+    said = refused(78, "-l", "a", backend, through=without_rights)
+    assert f"belongs to user {ANOTHER_USER}" in said
+    assert "place" in said
+
+
 def test_a_missing_directory_is_made(lockctl, spot):
     assert lockctl("run", "-l", "a", at(spot / "one" / "two"), "--", "true").returncode == 0
     assert (spot / "one" / "two" / "a").is_file()

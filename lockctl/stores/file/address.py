@@ -170,9 +170,19 @@ def refuse(path: str, failure: OSError) -> NoReturn:
         errno.ENXIO: "it is not a regular file",
     }
     if failure.errno in hints:
-        message = f"file: cannot use {shown}: {hints[failure.errno]}; choose a place with --backend file:///DIRECTORY"
+        why = hints[failure.errno] + (_of_another(path) if failure.errno in (errno.EACCES, errno.EPERM) else "")
+        message = f"file: cannot use {shown}: {why}; choose a place with --backend file:///DIRECTORY"
         raise ConfigError(message) from failure
     raise BackendUnavailable(f"file: cannot use {shown}: {failure.strerror}") from failure
+
+
+def _of_another(path: str) -> str:
+    """Whose the file is, for a message, if it is another user's and that can be seen."""
+    try:
+        owner = os.lstat(path).st_uid
+    except OSError:
+        return ""
+    return "" if owner == os.geteuid() else f": it belongs to user {owner}"
 
 
 def _open(path: str, *, any_filesystem: bool) -> int:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LONGEST_TABLE = 63  # characters
 # texts of sqlite3_errstr(3) for what may pass by itself; all others need a person
 PASSING = ("locked", "is full", "disk I/O error", "out of memory", "interrupted")
+UNWRITABLE = ("readonly database", "unable to open")  # texts for what this user may not write, among others
+STICKY = 0o1000  # S_ISVTX
 LEAST = 0.001  # seconds: SQLite takes a limit of 0 for one that it must not wait for at all
 LONGEST = 1_000_000.0  # seconds: milliseconds are an int there
 
@@ -52,6 +54,7 @@ class Connection:
 
         Raises ``BackendUnavailable``, ``ConfigError``.
         """
+        self._path = path
         self._where = where(path)
         self._advice = advice
         name = "".join(char if char not in "?#%" else f"%{ord(char):02x}" for char in path)
@@ -97,7 +100,24 @@ class Connection:
             return BackendUnavailable(f"{self._where}: {said}")
         if self._advice and ("no such table" in said or "no such column" in said):
             said = f"{said}: {self._advice}"
+        if any(text in said for text in UNWRITABLE):
+            said += _whose(self._path)
         return ConfigError(f"{self._where}: {said}")
+
+
+def _whose(path: str) -> str:
+    """Which file of a database, or its directory, another user keeps from being written, and what to do; or nothing."""
+    directory = os.path.dirname(path)
+    for each in (path, path + "-wal", path + "-shm", directory):
+        try:
+            seen, kept = os.stat(each), os.stat(directory).st_mode & STICKY
+        except OSError:
+            continue
+        # in a sticky directory the kernel may refuse what the mode allows (fs.protected_regular)
+        if seen.st_uid != os.geteuid() and (kept or not os.access(each, os.W_OK, effective_ids=True)):
+            remedy = "use a place of your own, or a directory that is not sticky, where all who use it may write"
+            return f": {printable(each)} belongs to user {seen.st_uid}: {remedy}"
+    return ""
 
 
 def identity(path: str) -> tuple[int, int] | None:
