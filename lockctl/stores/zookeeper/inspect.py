@@ -28,10 +28,7 @@ LONGEST_IDENTIFIER = 128  # characters of what another tool says about itself
 def inspect(session: Session, name: str, deadline: Deadline) -> LockInfo:
     """One lock as it is now, with its last run."""
     runs = session.place.runs(name)
-    for _ in range(LOOKS):
-        (sight,), (names,) = see(session, [name], deadline, beside=(runs,))
-        if not sight.changed:
-            break
+    sight, (names,) = look(session, name, deadline, beside=(runs,))
     lock = sight.lock(name, session.place)
     started = records.in_order(names, records.STARTED)
     for node in reversed(started[-2:]):  # the second if somebody removed the newest meanwhile, or spoilt it
@@ -91,6 +88,15 @@ class Sight:
         slots = 1 if self.kept is not None or not self.inside else max(share.kind(self.inside[0][0]), 1)
         waiters = [_waiter(data, stat) for _, data, stat in self.waiting]
         return lock_info("zookeeper", "strict", name, place.key(name), holders, waiters, slots=slots)
+
+
+def look(session: Session, name: str, deadline: Deadline, **more: Any) -> tuple[Sight, list[list[str]]]:
+    """One lock as :func:`see` has it, which takes *more*; looks again if it passed from one to the next meanwhile."""
+    for _ in range(LOOKS):
+        (sight,), beside = see(session, [name], deadline, **more)
+        if not sight.changed:
+            break
+    return sight, beside
 
 
 def see(
