@@ -40,7 +40,7 @@ class S3Cells(ObjectCells):
         at = self.time_of(answer)
         if answer.status == 404:
             return Seen(None, None, at)
-        if not is_a_cell(answer.body) and "x-amz-request-id" not in answer.headers:
+        if "x-amz-request-id" not in answer.headers and not is_a_cell(answer.body):
             raise BackendUnavailable(f"{self.where}: that is not S3's answer: {answer.excerpt()}")
         return Seen(answer.body, etag_of(answer, self.where), at)
 
