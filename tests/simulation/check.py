@@ -358,10 +358,8 @@ def _unheard(history: History) -> Iterator[str]:
         wanted = {int(each.value) for each in history.plan.faults if each.kind == "signal"}
         heard = any(signum in wanted for _, signum in record.signalled)
         excused = heard or len(met) > 1 or any(each.value > 1.0 for each in met)
-        status, span, sent, keeper = record.command_status, record.span, record.passed_on, record.keeper
-        if sent is None or span is None or keeper is None or excused or span[1] < sent + 1.5:
+        status, span, sent = record.command_status, record.span, record.passed_on
+        if sent is None or span is None or excused or span[1] < sent + 1.5:
             continue
-        if sent < span[0] and any(since <= sent <= until for since, until in keeper.unable):
-            continue  # it was stopped when it had not yet looked for the last time whether it is to end
         if status is not None and os.WIFEXITED(status):
             yield f"signal: the job of {record.name} was not told of the signal that its keeper got"
