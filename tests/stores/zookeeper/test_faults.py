@@ -15,7 +15,7 @@ from lockctl.errors import BackendUnavailable, LeaseLost
 from lockctl.stores.zookeeper.link import ATTEMPT_PART
 from lockctl.stores.zookeeper.lock import ZooKeeperBackend
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, LONG, UNHEARD, Background, claim, refused, take
+from tests.contract.harness import LIMIT, LONG, UNHEARD, Background, claim, refused, take, wait_for_turn
 from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.jobs import eventually
 from tests.promises.harms import administrator
@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lockctl.model import Grant
+    from lockctl.model import Claim, Grant
+
+
+def wait_through_failures(client: ZooKeeperBackend, wanted: Claim) -> Grant:
+    """As who waits for a lock while servers come and go."""
+    until = time.monotonic() + 60.0
+    while time.monotonic() < until:
+        try:
+            return wait_for_turn(client, wanted)
+        except BackendUnavailable:
+            time.sleep(0.1)
+    raise AssertionError("not granted")
 
 
 def test_what_a_lost_answer_may_have_granted_is_found_again_or_given_back(harness: ZooKeeperHarness) -> None:
@@ -63,21 +74,7 @@ def test_a_restart_of_the_server_within_the_session_hurts_neither_holder_nor_wai
     try:
         client, other = harness.client(), harness.client()
         grant = take(client, harness.claim(ttl=10.0))
-        mine = harness.claim(ttl=10.0)
-
-        def get() -> Any:
-            until = time.monotonic() + LONG
-            while time.monotonic() < until:
-                try:
-                    found = other.try_acquire(mine, timeout=LIMIT)
-                    if found is not None:
-                        return found
-                    other.wait(mine, timeout=LIMIT, interrupt=None)
-                except BackendUnavailable:
-                    time.sleep(0.1)
-            raise AssertionError("not granted")
-
-        waiting = Background(get)
+        waiting = Background(lambda: wait_through_failures(other, harness.claim(ttl=10.0)))
         eventually(lambda: len(harness.line("nightly")) == 2)
         node = harness.line("nightly")[1]
         server.kill()
@@ -214,19 +211,9 @@ def test_a_waiter_whose_session_the_servers_refuse_does_not_stand_behind_the_nod
     server = start_server(ZooKeeper, extra=("maxSessionTimeout=40000",))
     client, mine = opened(f"zookeeper://{server.address}/t"), claim(ttl=30.0)
 
-    def wait() -> Grant:
-        while True:
-            try:
-                grant = client.try_acquire(mine, timeout=LIMIT)
-                if grant is not None:
-                    return grant
-                client.wait(mine, timeout=LIMIT, interrupt=None)
-            except BackendUnavailable:
-                continue
-
     with administrator(server) as admin:
         ahead = [admin.create(f"/t/nightly/{name}__lock__", makepath=True, sequence=True) for name in "ab"]
-        waiting = Background(wait)
+        waiting = Background(lambda: wait_through_failures(client, mine))
         eventually(lambda: len(admin.get_children("/t/nightly")) == 3)
     server.save()
     with administrator(server) as admin:
