@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from tests.fence.contract import Client, mark
+from tests.fence.contract import LIMIT, Client, mark
 from tests.fence.objects import ObjectHarness, VersionedContract, write, writes_mark
 from tests.servers import web
 
@@ -104,10 +105,23 @@ class TestGcs(VersionedContract):
     def test_a_mark_whose_removal_comes_too_soon_is_not_said_to_be_gone(
         self, watched: Client, between: HttpProxy
     ) -> None:
+        """Nor is it said that there was no answer, where the last try of several had none."""
         watched.advance(mark(33))
-        between.look = lambda request: (429, [], b"{}") if request.method == "DELETE" else None
+        asked: list[Request] = []
+        over = threading.Event()
+
+        def refuse(request: Request) -> Answer | None:
+            if request.method != "DELETE":
+                return None
+            if asked:
+                over.wait(LIMIT)
+            asked.append(request)
+            return 429, [], b"{}"
+
+        between.look = refuse
         with pytest.raises(BackendUnavailable, match=r"too many requests \(429\)"):
-            watched.reset(None)
+            watched.store.reset(watched.resource, None, timeout=5.0)
+        over.set()
         assert watched.current() == mark(33)
 
     def test_a_missing_bucket_is_no_missing_mark(self, watched: Client, between: HttpProxy) -> None:

@@ -121,9 +121,15 @@ class Bucket:
     def _change(
         self, method: str, target: str, deadline: Deadline, body: bytes = b"", headers: Fields = ()
     ) -> Response | None:
-        """As :meth:`ask`, and again while the object is written too often."""
+        """As :meth:`ask`, and again while the object is written too often; that is the answer if no other comes."""
+        answer = None
         while True:
-            answer = self.ask(method, target, deadline, body=body, headers=headers)
+            try:
+                answer = self.ask(method, target, deadline, body=body, headers=headers)
+            except BackendUnavailable:
+                if answer is None:
+                    raise
+                return answer
             pause = jittered(BETWEEN_WRITES)
             if answer is None or answer.status != TOO_OFTEN or deadline.left() < pause:
                 return answer
