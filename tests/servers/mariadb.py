@@ -114,7 +114,7 @@ class MariaDb(Server):
     ) -> str:
         """What the ``mariadb`` client prints, as superuser, with *text* as its input. Raises ``RuntimeError``."""
         whole = [programs.find("mariadb"), "--no-defaults", "-BN", "--default-character-set=utf8mb4"]
-        whole += [f"--socket={self.socket}", f"--user={self.superuser}", "--connect-timeout=2", *words]
+        whole += [f"--socket={self.socket}", f"--user={self.superuser}", f"--connect-timeout={timeout:.0f}", *words]
         whole.append(self.database if database is None else database)
         done = subprocess.run(
             whole,

@@ -70,7 +70,7 @@ class PgBouncer(Server):
     def command(self, statement: str, timeout: float = 10.0) -> str:
         """What psql prints for a statement of the user that came through. Raises ``RuntimeError``."""
         words = [str(self.postgres.bin / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", statement]
-        return programs.run(words, timeout=timeout, PGCONNECT_TIMEOUT="2")
+        return programs.run(words, timeout=timeout, PGCONNECT_TIMEOUT=f"{timeout:.0f}")
 
     def wipe(self) -> None:
         """Forget its connections. What is in the database is the server's: wipe that."""

@@ -117,7 +117,7 @@ class Postgres(Server):
         """What psql prints for a statement of the superuser, fields divided by ``|``. Raises ``RuntimeError``."""
         words = [str(self.bin / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", str(self.socket_directory)]
         words += ["-p", str(self.port), "-U", self.superuser, "-d", database or self.database, "-c", statement]
-        return programs.run(words, timeout=timeout, PGCONNECT_TIMEOUT="2")
+        return programs.run(words, timeout=timeout, PGCONNECT_TIMEOUT=f"{timeout:.0f}")
 
     def discard(self) -> None:
         """See ``Server``; what it shared in memory would outlive it when it is killed and not started again."""
