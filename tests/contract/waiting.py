@@ -207,6 +207,7 @@ class Waiting:
         assert refused(other, claim)
 
     @pytest.mark.slow
+    @pytest.mark.usefixtures("servers_at_rest")
     @pytest.mark.parametrize("held", ["by a job", "after its job"])
     def test_a_wait_costs_no_measurable_time_of_the_processor(
         self, harness: Harness, backend: Backend, other: Backend, held: str

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
@@ -116,6 +116,10 @@ class SharedServers:
         for name in self._started.keys() - set(needed) - behind:
             self._ending.append(self._pool.submit(self._stop, self._started.pop(name)))
 
+    def await_rest(self) -> None:
+        """Wait until none is being started or stopped."""
+        wait((*self._started.values(), *self._ending), START_LIMIT)
+
     def end(self) -> None:
         """Stop all that were started."""
         self.leave(())
@@ -190,6 +194,12 @@ def _wait_for(request: pytest.FixtureRequest, name: str, kind: type[Started]) ->
         _without(error)
     assert isinstance(server, kind)
     return server
+
+
+@pytest.fixture
+def servers_at_rest(request: pytest.FixtureRequest) -> None:
+    """For who measures the time of the processor that this process takes: shared servers are started in it, too."""
+    _shared(request.config).await_rest()
 
 
 @pytest.fixture
