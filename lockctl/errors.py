@@ -18,6 +18,8 @@ class UsageError(LockctlError):
 class ConfigError(LockctlError):
     """The configuration, or the place of the locks, must be changed by a person; nothing ran."""
 
+    while_waiting = False  # whether this came up while a standby waited: at its start all was right
+
 
 class BackendUnavailable(LockctlError):
     """The backend gave no usable answer in time: whether the lock is ours is *not known*."""

@@ -11,7 +11,7 @@ import os
 import sys
 
 from lockctl.cli import exit_status
-from lockctl.errors import EXHAUSTED, ConfigError
+from lockctl.errors import EXHAUSTED
 from lockctl.supervise.signals import Signals, signal_name
 
 TYPE_CHECKING = False
@@ -31,10 +31,6 @@ FENCED_OFF = ("stale", "unavailable")  # the next campaign brings a higher token
 AGAIN = ("exited", "signaled", "lost", "revoked", "timed_out", "unavailable")
 
 
-class WhileWaiting(ConfigError):
-    """What a person must change came up while a standby waited: at its start all was right."""
-
-
 def again(
     status: int,
     outcome: Outcome | None,
@@ -48,7 +44,7 @@ def again(
     It ends when it was told to (TERM, INT, QUIT; while waiting also HUP), when the command cannot be executed, and
     when others had the lock, or were before it, for longer than ``--wait`` allowed. *outcome* ``None``: a later
     campaign could not begin, for want of a password, for example, or because the configuration is just being written;
-    or ``WhileWaiting``.
+    or what a person must change came up while it waited.
     """
     if outcome is not None and _over(outcome):
         return status

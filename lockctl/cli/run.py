@@ -101,11 +101,8 @@ def _run(
     try:
         return runner.run(request, guard, signals, talk, begin_wait)
     except ConfigError as wrong:
-        if not waits or not restarts:
-            raise
-        from lockctl.cli.campaign import WhileWaiting
-
-        raise WhileWaiting(str(wrong)) from None
+        wrong.while_waiting = restarts and bool(waits)
+        raise
 
 
 def _begin_messages(settings: Mapping[str, Effective], talk: Talk, guard: GuardProcess) -> None:

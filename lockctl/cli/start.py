@@ -91,9 +91,9 @@ def _execute(
 
 def _is_late(error: LockctlError, failures: int | None) -> bool:
     """Whether a standby has begun well before, and a pause may mend this."""
-    from lockctl.cli.campaign import WhileWaiting
-
-    return isinstance(error, WhileWaiting if failures is None else (ConfigError, BackendUnavailable))
+    if failures is None:
+        return isinstance(error, ConfigError) and error.while_waiting
+    return isinstance(error, (ConfigError, BackendUnavailable))
 
 
 def _manner_of(talk: Talk) -> Callable[[bool, bool, bool, str | None], None]:
