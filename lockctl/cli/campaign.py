@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from lockctl.cli.messages import Talk
-    from lockctl.model import LockInfo, Outcome
+    from lockctl.model import Outcome
 
 VARIABLE = "LOCKCTL_STANDBY"  # failures, ignored SIGCHLD, mask of signals: what the next campaign must know
 FIRST_PAUSE = 1.0  # seconds before the next campaign, doubled after each short time as leader, up to
@@ -42,9 +42,9 @@ def again(
     """Campaign again after a pause; returns a status only when this standby is to end.
 
     It ends when it was told to (TERM, INT, QUIT; while waiting also HUP), when the command cannot be executed, and
-    when others had the lock, or were before it, for longer than ``--wait`` allowed. *outcome* ``None``: a later
-    campaign could not begin, for want of a password, for example, or because the configuration is just being written;
-    or what a person must change came up while it waited.
+    when another has the lock after the time of ``--wait``. *outcome* ``None``: a later campaign could not begin, for
+    want of a password, for example, or because the configuration is just being written; or what a person must change
+    came up while it waited.
     """
     if outcome is not None and _over(outcome):
         return status
@@ -65,18 +65,9 @@ def _over(outcome: Outcome) -> bool:
         return True
     if outcome.kind == "not_executed" and outcome.error in EXHAUSTED:
         return False  # there were no more processes; there may be again
-    if outcome.kind == "held" and outcome.seen is not None and _is_left_to(outcome, outcome.seen):
-        return False
+    if outcome.kind == "held" and outcome.seen is not None and outcome.seen.state == "free":
+        return False  # before it were places in the queue that earlier campaigns could not ask the store to end
     return outcome.kind not in AGAIN and outcome.fence not in FENCED_OFF
-
-
-def _is_left_to(outcome: Outcome, seen: LockInfo) -> bool:
-    """Whether nobody else has the lock or waits: what kept this standby out was its own place in the queue.
-
-    It is that of an earlier campaign whose store could not be asked to remove it.
-    """
-    ours = (outcome.host, os.getpid())
-    return seen.state == "free" and all((each.host, each.pid) == ours for each in seen.waiters or ())
 
 
 def resume(
