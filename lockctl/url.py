@@ -22,15 +22,16 @@ DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # paths of what a pr
 NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
 
 
-started_in: str | None = None  # where the command was started, if this process has left that directory
+# where the command was started, if this process has left that directory; empty if that was deleted
+started_in: str | None = None
 
 
 def absolute(path: str) -> str:
-    """The path of a file that a URL names, which counts from where the command was started."""
+    """The path of a file or directory that a user named, which counts from where the command was started."""
     if path.startswith("/"):
         return path
     try:
-        return os.path.join(started_in or os.getcwd(), path)
+        return os.path.join(os.getcwd() if started_in is None else started_in, path)
     except OSError:  # that directory was deleted
         return path
 
@@ -41,11 +42,11 @@ def plain_path(path: str) -> str:
 
 
 def whole_path(path: str, wrong: type[LockctlError]) -> str:
-    """The whole path of a file that a user named; raises *wrong* if the directory in which lockctl runs was deleted."""
-    try:
-        return os.path.abspath(path)
-    except OSError:
-        raise wrong(f"{printable(path)}: the working directory was deleted: give the whole path") from None
+    """The same without links to itself such as ``..``; raises *wrong* if that directory was deleted."""
+    found = absolute(path)
+    if not found.startswith("/"):
+        raise wrong(f"{printable(path)}: the working directory was deleted: give the whole path")
+    return os.path.normpath(found)
 
 
 def check_owner(name: str, found: os.stat_result, what: str, remedy: str) -> None:

@@ -17,6 +17,7 @@ from lockctl.clock import wall
 from lockctl.errors import UsageError
 from lockctl.model import OUTCOMES, Outcome
 from lockctl.names import printable
+from lockctl.url import absolute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,12 +45,14 @@ LARGEST = 1 << 16  # bytes: far more than one file has
 
 def check_directory(path: str) -> None:
     """Find out before anything runs whether a file can be written there; raises ``UsageError``."""
-    if not (os.path.isdir(path) and os.access(path, os.R_OK | os.W_OK | os.X_OK)):
+    place = absolute(path)
+    if not (os.path.isdir(place) and os.access(place, os.R_OK | os.W_OK | os.X_OK)):
         raise UsageError(f"--metrics-dir: {printable(path)} is not a directory in which this user can write: create it")
 
 
 def write_metrics(directory: str, locks: tuple[str, ...], outcome: Outcome, talk: Talk) -> None:
     """Add a run to the file of each lock. A failure is said; the status stays the job's."""
+    directory = absolute(directory)
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -29,11 +29,11 @@ class Acquirer:
     def __call__(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return self.lockctl(*words, env={**self.env, **options.pop("env", {})}, **options)
 
-    def acquire(self, *words: str, name: str = "deploy", span: str = "60s") -> str:
+    def acquire(self, *words: str, name: str = "deploy", span: str = "60s", **options: Any) -> str:
         """Take the lock; the path of the handle."""
         self.files += 1
         path = str(self.runtime / f"handle-{self.files}")
-        done = self("acquire", name, "--for", span, "--handle", path, *words)
+        done = self("acquire", name, "--for", span, "--handle", path, *words, **options)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         return path
 

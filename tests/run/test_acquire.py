@@ -254,6 +254,19 @@ def test_a_refusal_prints_nothing_on_stdout_and_leaves_nothing(
     assert acquirer.remains() == []
 
 
+@pytest.mark.parametrize(
+    ("words", "variables"), [(["--handle", "../h"], {}), ([], {"LOCKCTL_FENCE": "../h"})], ids=["handle", "fence"]
+)
+def test_a_path_in_a_directory_that_was_deleted_is_refused(
+    words: list[str], variables: dict[str, str], acquirer: Acquirer
+) -> None:
+    (gone := acquirer.runtime / "gone").mkdir()
+    leave = {"cwd": gone, "preexec_fn": gone.rmdir}
+    done = acquirer("acquire", "deploy", "--for", "60s", *words, env=variables, **leave)
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (64, 1, "")
+    assert "../h: the working directory was deleted" in done.stderr
+
+
 def test_settings_of_run_that_would_do_without_the_lock_do_not_count(acquirer: Acquirer) -> None:
     acquirer.acquire()
     for variable in ("LOCKCTL_SKIP_OK", "LOCKCTL_ON_UNAVAILABLE"):
@@ -261,6 +274,16 @@ def test_settings_of_run_that_would_do_without_the_lock_do_not_count(acquirer: A
         assert acquirer("acquire", "deploy", "--for", "5s", env=env).returncode == 75
     env = {"LOCKCTL_ON_UNAVAILABLE": "run"}
     assert acquirer("acquire", "other", "--for", "5s", "-b", "redis://127.0.0.1:1/0", env=env).returncode == 69
+
+
+def test_paths_in_settings_count_from_where_acquire_was_started(acquirer: Acquirer) -> None:
+    (acquirer.runtime / "metrics").mkdir()
+    env = {"LOCKCTL_FENCE": f"data-{os.getpid()}", "LOCKCTL_METRICS_DIR": "metrics"}
+    path = acquirer.acquire(env=env, cwd=acquirer.runtime)
+    mark = acquirer("fence", "show", env["LOCKCTL_FENCE"], "--json", cwd=acquirer.runtime)
+    assert json.loads(mark.stdout)["current"]["token"] == read(path)["token"]
+    assert acquirer("release", "--handle", path).returncode == 0
+    assert (acquirer.runtime / "metrics/lockctl-deploy.prom").exists()
 
 
 @pytest.mark.parametrize("limit", range(4, 20))

@@ -136,11 +136,11 @@ def _keep_only(log: int, inherited: list[int]) -> None:
         os.set_inheritable(descriptor, True)
 
 
-def _directory() -> str | None:
+def _directory() -> str:
     try:
         return os.getcwd()
     except OSError:  # deleted
-        return None
+        return ""
 
 
 def _close(descriptor: int) -> None:

@@ -21,6 +21,7 @@ from lockctl.cli.parameters import LockWord, positive_duration
 from lockctl.cli.start import hold_standard_descriptors
 from lockctl.errors import ConfigError, LockctlError, UsageError
 from lockctl.names import check_name, printable
+from lockctl.url import whole_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,7 +86,7 @@ def _wanted(name: str, span: str, bind_pid: str | None, file: str | None, *, for
     if file is not None:
         if not can_put(file):
             raise UsageError(f"--handle: cannot write {printable(file)}: no such directory, or no permission")
-        file = os.path.abspath(file)
+        file = whole_path(file, UsageError)
     if file is None or for_shell:
         data_stream()  # a handle that nobody gets would hold the lock for nothing
     try:
