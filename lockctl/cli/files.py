@@ -35,16 +35,16 @@ def can_put(path: str) -> bool:
     return os.access(directory, os.W_OK | os.X_OK) and not deleted
 
 
-def put(path: str, data: bytes, mode: int = 0o666) -> None:
+def put(path: str, data: bytes, mode: int = 0o666, owner: int = -1) -> None:
     """Have *data* at *path*; raises ``OSError``.
 
     A regular file, or a symbolic link to one, is replaced in one step: whoever reads it finds the old text or the
-    new one. The new file has the bits of *mode* that the umask leaves. What is no file, such as /dev/stderr,
-    /dev/null or a FIFO, stays what it is and is written to.
+    new one. The new file has the bits of *mode* that the umask leaves, and this *owner* if one is given. What is no
+    file, such as /dev/stderr, /dev/null or a FIFO, stays what it is and is written to.
     """
     found = _open(path)
     if found is None:
-        _replace(path, data, mode)
+        _replace(path, data, mode, owner)
         return
     try:
         if found in STREAMS:
@@ -113,7 +113,7 @@ def _append(found: int, data: bytes) -> None:
         os.close(descriptor)
 
 
-def _replace(path: str, data: bytes, mode: int) -> None:
+def _replace(path: str, data: bytes, mode: int, owner: int) -> None:
     # not by our pid: in a container the next process often has the pid of one that was killed here
     place, name = os.path.split(os.fsencode(path))
     temporary = name[:LONGEST] + b".%s.tmp" % os.urandom(4).hex().encode()
@@ -124,6 +124,8 @@ def _replace(path: str, data: bytes, mode: int) -> None:
         try:
             try:
                 _write_all(descriptor, data)
+                if owner >= 0:
+                    os.fchown(descriptor, owner, -1)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)

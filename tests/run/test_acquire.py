@@ -267,6 +267,14 @@ def test_a_path_in_a_directory_that_was_deleted_is_refused(
     assert "../h: the working directory was deleted" in done.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_root_renews_for_another_user_who_releases_the_lock_later(acquirer: Acquirer) -> None:
+    path = acquirer.acquire()
+    os.chown(path, 65534, -1)
+    assert word(acquirer("renew", "--handle", path)) == (0, "")
+    assert Path(path).stat().st_uid == 65534
+
+
 def test_settings_of_run_that_would_do_without_the_lock_do_not_count(acquirer: Acquirer) -> None:
     acquirer.acquire()
     for variable in ("LOCKCTL_SKIP_OK", "LOCKCTL_ON_UNAVAILABLE"):

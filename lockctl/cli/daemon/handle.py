@@ -104,10 +104,14 @@ def _quoted(content: object) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def write(path: str, text: str) -> None:
-    """Put *text* at *path*, a new file for this user alone; raises ``ConfigError``."""
+def write(path: str, text: str, *, renewed: bool = False) -> None:
+    """Put *text* at *path*, a new file for this user alone; raises ``ConfigError``.
+
+    One that is *renewed* by root stays with its owner, who could not release the lock without it.
+    """
     try:
-        put(path, (text + "\n").encode(), 0o600)
+        owner = os.stat(path).st_uid if renewed and os.geteuid() == 0 else -1
+        put(path, (text + "\n").encode(), 0o600, owner)
     except OSError as failure:
         raise ConfigError(f"cannot write the handle {printable(path)}: {failure.strerror}") from None
 

@@ -50,5 +50,5 @@ def command(*, file: str | None, span: float | None) -> int:
     if place == "-":
         print_data(document(renewed))
     else:
-        write(place, document(renewed))
+        write(place, document(renewed), renewed=True)
     return exit_status.OK
