@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,6 @@ from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 def test_it_ends_when_its_time_is_over_and_release_says_so(acquirer: Acquirer) -> None:
@@ -176,6 +176,14 @@ def test_a_lock_that_could_not_be_given_back_is_not_called_free(
     server.kill()
     code, text = word(acquirer("release", "--handle", path))
     assert (code, "could not release the lock" in text) == (69, True)
+
+
+def test_a_lock_that_was_held_until_now_is_not_called_lost_when_there_is_no_report(acquirer: Acquirer) -> None:
+    path = acquirer.acquire()
+    Path(read(path)["socket"]).with_suffix(".end").mkdir()  # no report can be written there
+    code, text = word(acquirer("release", "--handle", path))
+    assert (code, "its daemon has left no report" in text) == (69, True)
+    assert acquirer.free()
 
 
 @pytest.mark.parametrize("victim", ["keeper", "guard"])

@@ -144,6 +144,8 @@ class Remains:
 def reason(report: Mapping[str, Any] | None) -> str:
     """Why a daemon ended, by its report; ``None``: it could not write one."""
     found = "its daemon was killed"
+    if report is None:
+        found += ", or could not write how it ended"
     if report is not None:
         outcome, detail = report.get("outcome"), report.get("detail")
         code = report.get("exit_code")

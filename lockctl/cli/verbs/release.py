@@ -42,13 +42,14 @@ def command(*, file: str | None) -> int:
         raise BackendUnavailable(f"{handle.name}: the daemon (pid {handle.pid}) has not released the lock yet")
     report = remains.report()
     remains.remove()
-    if report is None or report.get("outcome") not in ("exited", "signaled"):
+    if report is None:  # it held the lock until now; its disk is full, or it was killed
+        text = "its daemon has left no report: the lock is free, or becomes free when its lease ends"
+    elif report.get("outcome") not in ("exited", "signaled"):
         return say_end(handle, report)
-    failure = report.get("not_released")
-    if failure:
-        text = (
-            f"{handle.name}: could not release the lock; it becomes free when its lease ends: {printable(str(failure))}"
-        )
-        Talk()("warning", text)
-        return exit_status.UNAVAILABLE
-    return exit_status.OK
+    elif report.get("not_released"):
+        failure = printable(str(report["not_released"]))
+        text = f"could not release the lock; it becomes free when its lease ends: {failure}"
+    else:
+        return exit_status.OK
+    Talk()("warning", f"{handle.name}: {text}")
+    return exit_status.UNAVAILABLE
