@@ -13,7 +13,7 @@ from lockctl.errors import ConfigError
 from lockctl.names import did_you_mean, printable
 from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, REPEATED, SETTINGS, SPAN, WAIT
 from lockctl.settings_values import CONTRADICTIONS, asks, check
-from lockctl.url import DESCRIPTORS, check_owner
+from lockctl.url import DESCRIPTORS, check_owner, is_pipe
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -35,19 +35,27 @@ class ConfigFile(Value):
     tables: dict[str, Any]
 
 
-_given: dict[str, ConfigFile] = {}  # by the path of a descriptor: a pipe gives it once, and a daemon closes it
+_given: dict[str, ConfigFile | ConfigError] = {}  # by path: a pipe gives it once, and a daemon closes descriptors
 
 
 def read(path: str) -> ConfigFile:
     """Read and check a whole file; raises ``ConfigError`` with file, key and line."""
-    if path in _given:
-        return _given[path]
-    file = parse(path)
-    for mistake in mistakes(file):
-        raise mistake
-    if path.startswith(DESCRIPTORS):
-        _given[path] = file
-    return file
+    found = _given.get(path)
+    if found is None:
+        found = _checked(path)
+        if path.startswith(DESCRIPTORS) or is_pipe(path):
+            _given[path] = found
+    if isinstance(found, ConfigError):
+        raise found
+    return found
+
+
+def _checked(path: str) -> ConfigFile | ConfigError:
+    try:
+        file = parse(path)
+    except ConfigError as wrong:
+        return wrong
+    return next(mistakes(file), file)
 
 
 def parse(path: str) -> ConfigFile:
