@@ -97,6 +97,8 @@ def _type(setting: Setting) -> TextType | click.Path:
         return Words(setting.choices)
     if setting.kind == SIGNAL:
         return Words(tuple(NAMES))
+    if setting.name == "log":
+        return Words(("syslog", "journald"), or_file=True)
     if setting.kind == "file":
         return click.Path()
     return {"lock": LockWord(), "backend": BackendWord()}.get(setting.name, click.STRING)

@@ -143,15 +143,17 @@ class Words(TextType):
 
     name = "word"
 
-    def __init__(self, words: tuple[str, ...]) -> None:
-        """Complete to these."""
+    def __init__(self, words: tuple[str, ...], *, or_file: bool = False) -> None:
+        """Complete to these, and what none of them begins with to files, if it may be one."""
         self.words = words
+        self._or_file = or_file
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Those that begin with what is there."""
         from click.shell_completion import CompletionItem
 
-        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+        found = [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")] * self._or_file
 
 
 class OneOf(Words):

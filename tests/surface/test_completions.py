@@ -194,3 +194,4 @@ def test_every_option_with_a_few_values_offers_them(complete: Complete) -> None:
     for setting in SETTINGS:
         if setting.choices:
             assert complete("run", setting.flags[-1], "") == set(setting.choices)
+    assert complete("run", "--log", "s") == {"syslog"}
