@@ -186,6 +186,15 @@ def test_a_lock_that_was_held_until_now_is_not_called_lost_when_there_is_no_repo
     assert acquirer.free()
 
 
+def test_of_several_who_release_at_a_time_one_does_and_no_other_is_told_of_a_loss(acquirer: Acquirer) -> None:
+    for _ in range(3):
+        path = acquirer.acquire()
+        words = ("release", "--handle", path)
+        several = [acquirer.lockctl.start(*words, env=acquirer.env) for _ in range(8)]
+        assert sorted(each.wait(timeout=LIMIT) for each in several) == [0, *[75] * 7]
+    assert acquirer.remains() == []
+
+
 @pytest.mark.parametrize("victim", ["keeper", "guard"])
 def test_a_killed_process_of_the_daemon_frees_the_lock_and_is_told(victim: str, acquirer: Acquirer) -> None:
     path = acquirer.acquire()

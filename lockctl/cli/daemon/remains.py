@@ -26,7 +26,8 @@ LARGEST = 1 << 16  # bytes of a file or an answer that is read here
 KEPT = 7 * 86400.0  # seconds that the remains of an ended daemon wait for a `release` that asks
 PATIENCE = 10.0  # seconds for what a pipe is to give
 POLL = 0.02  # seconds between two looks whether a daemon has ended
-SUFFIXES = (".sock", ".end", ".handle", ".log")  # the log last: it is what says that there was a daemon
+# in the order in which they are removed: who finds the log and no report afterwards knows that there never was one
+SUFFIXES = (".sock", ".handle", ".log", ".end")
 ID_LENGTH = 32
 
 
@@ -162,8 +163,9 @@ def reason(report: Mapping[str, Any] | None) -> str:
 def sweep(place: str, now: float) -> None:
     """Take away what daemons that ended long before *now* (wall clock) left in a directory."""
     for entry in os.listdir(place):
-        remains = Remains(f"{place}/{entry.removesuffix('.log')}")
-        if not entry.endswith(".log") or remains.alive():
+        stem, kind = os.path.splitext(entry)
+        remains = Remains(f"{place}/{stem}")
+        if kind not in (".log", ".end") or remains.alive():
             continue
         times = []
         for suffix in SUFFIXES:

@@ -35,7 +35,7 @@ def command(*, file: str | None) -> int:
         ask(handle, {"verb": "release", "owner": handle.owner})
     except Gone:
         status = ended(handle, remains)
-        if not remains.alive():
+        if status == exit_status.LOST:  # else another release is there, which removes what it has read
             remains.remove()
         return status
     if not remains.await_end(handle.ttl + GIVE_BACK):
