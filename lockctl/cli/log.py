@@ -6,6 +6,7 @@ Nothing here waits: a datagram that is not taken at once is dropped, and a file 
 from __future__ import annotations
 
 import _socket
+import errno
 import os
 import stat
 import time
@@ -110,6 +111,12 @@ class Journal(Daemon):
 DAEMONS = {"syslog": Syslog, "journald": Journal}
 
 
+NO_FILE = {
+    errno.ELOOP: "it is a symbolic link, or there is a loop of them",
+    errno.ENXIO: "it is a FIFO or a socket, not a file",
+}
+
+
 def _open(path: str) -> int:
     """A file to add to: nobody else may lead us to another one by a link, or hold us up by a FIFO."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -121,5 +128,5 @@ def _open(path: str) -> int:
             return descriptor
         os.close(descriptor)
     except OSError as failure:
-        why = str(failure.strerror)
+        why = NO_FILE.get(failure.errno or 0, str(failure.strerror))
     raise UsageError(f"--log: cannot write to {printable(path)}: {why}")

@@ -28,8 +28,17 @@ def test_a_file_gets_at_its_end_what_stderr_gets(lockctl, tmp_path, form):
     assert line == said if form == "json" else re.sub(r"^\S+Z lockctl\[\d+\]", "lockctl", line) == said
 
 
-@pytest.mark.parametrize("kind", ["symlink", "hard link", "fifo", "directory", "nowhere"])
-def test_what_another_could_have_put_there_is_not_written_to(lockctl, tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("symlink", "it is a symbolic link"),
+        ("hard link", "one with several links"),
+        ("fifo", "it is a FIFO"),
+        ("directory", "Is a directory"),
+        ("nowhere", "No such file or directory"),
+    ],
+)
+def test_what_another_could_have_put_there_is_not_written_to(lockctl, tmp_path, kind, said):
     target, file = tmp_path / "target", tmp_path / "lockctl.log"
     target.write_text("mine")
     make = {
@@ -43,6 +52,7 @@ def test_what_another_could_have_put_there_is_not_written_to(lockctl, tmp_path, 
     place = file / "none" if kind == "nowhere" else file
     done = lockctl("run", "-l", "a", "--log", str(place), "--", "touch", str(tmp_path / "ran"))
     assert (done.returncode, target.read_text(), (tmp_path / "ran").exists()) == (64, "mine", False)
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize("place", ["syslog", "journald"])
