@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def test_it_ends_when_its_time_is_over_and_release_says_so(acquirer: Acquirer) -> None:
+@pytest.mark.parametrize("socket_is_there", ["yes", "no"])
+def test_it_ends_when_its_time_is_over_and_release_says_so(acquirer: Acquirer, socket_is_there: str) -> None:
     path = acquirer.acquire(span="1s")
+    if socket_is_there == "no":
+        Path(read(path)["socket"]).unlink()
     eventually(acquirer.free, pause=0.05)
     for verb in ("renew", "release"):
         code, text = word(acquirer(verb, "--handle", path))
@@ -184,6 +188,22 @@ def test_a_lock_that_was_held_until_now_is_not_called_lost_when_there_is_no_repo
     code, text = word(acquirer("release", "--handle", path))
     assert (code, "its daemon has left no report" in text) == (69, True)
     assert acquirer.free()
+
+
+@pytest.mark.parametrize("way", ["--handle", "--export"])
+def test_a_lock_is_not_called_free_when_a_logout_has_removed_its_socket(acquirer: Acquirer, way: str) -> None:
+    done = acquirer("acquire", "deploy", "--for", "60s", way, "-" if way == "--handle" else "sh")
+    for entry in acquirer.remains():
+        entry.unlink()
+    if way == "--handle":
+        released = acquirer("release", "--handle", "-", input=done.stdout)
+    else:
+        handle = shlex.split(done.stdout.splitlines()[-1])[1].partition("=")[2]
+        released = acquirer("release", env={"LOCKCTL_HANDLE": handle})
+    code, text = word(released)
+    assert (code, "still held" in text, acquirer.state()) == (69, True, "held")
+    os.kill(int(re.findall(r"kill (\d+)", text)[0]), signal.SIGTERM)
+    eventually(acquirer.free)
 
 
 def test_of_several_who_release_at_a_time_one_does_and_no_other_is_told_of_a_loss(acquirer: Acquirer) -> None:

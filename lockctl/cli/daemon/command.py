@@ -88,7 +88,10 @@ class DaemonCommand:
         try:
             return self._hold(listener)
         finally:
-            os.unlink(self._path)
+            try:
+                os.unlink(self._path)
+            except FileNotFoundError:
+                pass  # its directory was removed, as at the end of a login
 
     def _hold(self, listener: socket) -> int:
         self._poll.register(listener.fileno(), select.POLLIN)

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from lockctl.cli.daemon.remains import ID_LENGTH, LARGEST, is_own, read_bounded
+from lockctl.cli.daemon.remains import ID_LENGTH, LARGEST, Remains, is_own, read_bounded
 from lockctl.cli.files import put
 from lockctl.errors import ConfigError, LockctlError, UsageError
 from lockctl.names import printable
@@ -128,6 +128,7 @@ def read(word: str | None, environ: Mapping[str, str]) -> tuple[Handle, str]:
     except (OSError, ValueError) as failure:
         if isinstance(failure, FileNotFoundError) and is_own(place, environ):
             name = printable(environ.get("LOCKCTL_LOCK", "")) or "the lock"
+            Remains(place.removesuffix(".handle")).check_gone(name)
             raise LockctlError(f"{name} {NOT_HELD}") from None
         reason = failure.strerror if isinstance(failure, OSError) else str(failure)
         raise UsageError(f"cannot read the handle {printable(place)}: {reason}") from None

@@ -14,7 +14,7 @@ import stat
 import time
 
 from lockctl.cli.daemon.command import ENDS
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 
 TYPE_CHECKING = False
@@ -127,6 +127,24 @@ class Remains:
         except (OSError, ValueError, RecursionError):
             return None
         return content if isinstance(content, dict) else None
+
+    def check_gone(self, name: str) -> None:
+        """Raise ``BackendUnavailable`` if its daemon lives and its files were removed, as when its user has logged out.
+
+        The command of a daemon has the path of its socket among its words.
+        """
+        word = b"\0" + os.fsencode(self.stem) + b"\0"
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    found = word in file.read(LARGEST)
+            except OSError:
+                continue
+            if found:
+                place = printable(os.path.dirname(self.stem))
+                raise BackendUnavailable(
+                    f"{name}: it is still held, but its socket in {place} was removed: kill {pid} releases it"
+                )
 
     def remove(self) -> None:
         """Take it all away, if the directory is this user's alone."""
