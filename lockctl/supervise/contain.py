@@ -94,14 +94,15 @@ def _be_init(listening: int, answer: int, keep: tuple[int, ...]) -> None:
     """In the first process of the namespace, which has nothing of its guard but the descriptors to *keep*."""
     try:
         kernel.set_death_signal(SIGKILL)
-        namespaces.mount_proc()
+        _let_go((listening, answer, *keep))
+        changes = kernel.signal_descriptor([SIGCHLD])
+        namespaces.mount_proc()  # last: the guard needs its own /proc for the way back
     except OSError as refused:
         os.write(answer, b"%d" % (refused.errno or EPERM))
         return
     os.write(answer, b"0")
-    _let_go((listening, *keep))
+    os.close(answer)
     kernel.set_process_name("lease-init", "lease-init of a contained job")
-    changes = kernel.signal_descriptor([SIGCHLD])
     poll = select.poll()
     poll.register(changes, select.POLLIN)
     poll.register(listening, select.POLLIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -154,6 +155,13 @@ def test_where_it_cannot_be_it_is_refused_or_left_out(lockctl, locks, wanted, st
     assert (locks / ".ran").exists() == (status == 0)
     assert done.stderr.count("\n") == (0 if status == 0 else 1)
     assert ("--contain: this system allows no pid namespace" in done.stderr) == (status != 0)
+
+
+def test_too_few_descriptors_are_said_to_be_that(lockctl):
+    for limit, wanted in itertools.product(range(8, 20), ("require", "auto")):
+        words = ("prlimit", f"--nofile={limit}", lockctl.command, "run", "--contain", wanted, "-l", "a", "--", "true")
+        done = subprocess.run(words, env=lockctl.environment(), capture_output=True, timeout=LIMIT, check=False)
+        assert done.returncode == 0 or b"Too many open files" in done.stderr, (limit, done.stderr)
 
 
 @pytest.mark.parametrize(
