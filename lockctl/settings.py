@@ -143,7 +143,7 @@ SETTINGS = (
         ("--max-runtime",),
         DURATION,
         "",
-        "Stop the command after this long and exit 124.",
+        "Stop the command after this long and exit 124; 0: never.",
         metavar="DURATION",
     ),
     Setting(

@@ -165,7 +165,7 @@ def _request(
         leftover=content["leftover"],
         kill_on_loss=content["on_lost"] == "kill",
         contain=content["contain"],
-        max_runtime=content["max_runtime"],
+        max_runtime=content["max_runtime"] or None,
         correctness=content["guarantee"] == "correctness",
         run_unlocked=content["on_unavailable"] == "run",
         mode=SHARED if content["shared"] else SLOT if content["slots"] > 1 else EXCLUSIVE,

@@ -178,6 +178,11 @@ def test_max_runtime_stops_the_command_with_124(lockctl, free):
     free("a")
 
 
+def test_a_max_runtime_of_zero_is_none_as_with_timeout_and_ends_one_that_is_configured(lockctl):
+    done = lockctl("run", "-l", "a", "--max-runtime", "0", "--", "sleep", "0.5", env={"LOCKCTL_MAX_RUNTIME": "100ms"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_max_runtime_kills_a_command_that_ignores_the_first_signal(lockctl, locks, free):
     job = f'trap "" TERM; echo $$ > {locks}/.pid; while :; do sleep 0.05; done'
     words = ("--max-runtime", "200ms", "--kill-after", "300ms", "--", "sh", "-c", job)

@@ -31,7 +31,7 @@ FIXED: dict[str, str | bool] = {
     "signal": "TERM",
     "on_lost": "kill",
     "contain": "no",
-    "max_runtime": "3650d",
+    "max_runtime": "0",
     "once_per": "0",
     "restart": False,
 }
