@@ -46,6 +46,7 @@ def violations(history: History) -> list[str]:
         *_statuses(history),
         *_ended_before(history),
         *_killed(history),
+        *_left_alone(history),
     ]
 
 
@@ -308,3 +309,16 @@ def _killed(history: History) -> Iterator[str]:
         killed = any(signum == SIGKILL or (signum == SIGTERM and not passed_on) for _, signum in record.signalled)
         if killed and record.plan.waits_for_rest and record.outcome is not None and record.outcome.kind == "exited":
             yield f"status: what outlives the command of {record.name} is stopped, and {record.outcome.kind} is told"
+
+
+def _left_alone(history: History) -> Iterator[str]:
+    """Processes that were to be let alone when their command had ended by itself, and were stopped."""
+    if any(each.kind in ("stop", "pause", "sleep") for each in history.plan.faults):
+        return
+    for record in history.records:
+        outcome, ended = record.outcome, record.command_ended
+        if not record.plan.leaves_rest or outcome is None or outcome.kind != "exited":
+            continue
+        stopped = [at for at, signum in record.signalled if signum in (SIGKILL, SIGTERM) and at > ended]
+        if stopped:
+            yield f"left alone: what outlives the command of {record.name} was to go on, and is stopped at {stopped[0]:.3f}"

@@ -209,7 +209,7 @@ class History:
             wait=plan.wait,
             splay=0.0,
             first_signal=15,
-            leftover="wait" if plan.waits_for_rest else "kill",
+            leftover="leave" if plan.leaves_rest else "wait" if plan.waits_for_rest else "kill",
             kill_on_loss=plan.kills_on_loss,
             contain="no",
             max_runtime=plan.max_runtime,

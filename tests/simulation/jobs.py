@@ -93,8 +93,11 @@ class Job(Process):
         if self.dead:
             return
         world, record = Here.world, self._record
-        if self._lives is not None:
+        if self._lives is not None and self._lives[1] == INFINITE:
             self._lives[1] = world.now
+        if self._is_command and record.plan.leaves_rest:  # from here on they are no part of the job
+            for lives in record.lived:
+                lives[1] = min(lives[1], world.now)
         for child in self.children:
             if isinstance(child, Job) and not (child.dead or child._is_stray) and record.plan.outlived < INFINITE:
                 world.at(world.now + record.plan.outlived, child.end, 0)

@@ -46,6 +46,7 @@ class RunPlan(NamedTuple):
     kill_after: float | None = None  # seconds from the first signal to KILL, if somebody says so
     kills_on_loss: bool = True  # at once, without the first signal
     fence: bool = False  # whether its token is registered at a resource before the command starts
+    leaves_rest: bool = False  # whether what outlives the command is let alone, and goes on without the lock
 
     @property
     def margin(self) -> float:

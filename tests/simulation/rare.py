@@ -214,10 +214,10 @@ def cut_in_line(chance: random.Random, plan: Plan) -> Plan:
 
 def asked_while_stopped(chance: random.Random, plan: Plan) -> Plan:
     """A lock that is asked for, or taken away, while the guard of its job stands still."""
-    ttl = chance.choice((10.0, 20.0))
+    ttl, soon = chance.choice(((10.0, 10.0), (20.0, 20.0), (60.0, 10.0)))
     run = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, chance.choice((0.05, INFINITE)))
-    stopped = Fault("pause", 0, chance.uniform(0.3, ttl), 3 * ttl, GUARD)
-    asked = Fault("revoke", 1, stopped.at + chance.uniform(-0.1, 0.3) * ttl, 0.0, chance.choice((0, 0, 1)))
+    stopped = Fault("pause", 0, chance.uniform(0.3, soon), 3 * ttl, GUARD)
+    asked = Fault("revoke", 1, stopped.at + chance.uniform(-0.1, 0.3) * soon, 0.0, chance.choice((0, 0, 1)))
     return plan._replace(runs=(run,), faults=(stopped, asked._replace(at=max(0.2, asked.at))))
 
 
@@ -389,11 +389,27 @@ def fenced(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=faults)
 
 
+def left_alone(chance: random.Random, plan: Plan) -> Plan:
+    """A command that leaves a process behind which is to go on without the lock, and another run waits for that."""
+    ttl = chance.choice((6.0, 10.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.05, 1.3 * ttl), outlived=INFINITE, leaves_rest=True)
+    first = first._replace(
+        min_hold=chance.choice((0.0, 0.0, first.length + 3.0)), once_per=chance.choice((None, 3600.0))
+    )
+    runs = [first, first._replace(host=1, start=0.3, length=0.2, min_hold=0.0)]
+    if plan.store != "redlock" and chance.random() < 0.3:
+        runs = [each._replace(mode="slot", slots=2, min_hold=0.0, once_per=None) for each in (*runs, first)]
+    still = Fault(
+        "pause", 0, first.length - 0.2 * chance.random(), chance.uniform(0.3, 2 * ttl), chance.choice((KEEPER, GUARD))
+    )
+    return plan._replace(runs=tuple(runs), faults=chance.choice(((), (), (still,))))
+
+
 OF_A_HOST = (
     *(stopped_in_turn, worse, taken_back, signalled_in_line, signalled, hard_to_kill, not_executable, no_threads),
     *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period, forgotten_while_kept),
     *(stopped_at_the_end, in_other_modes, freed_as_it_is_kept, asked_too_late, sleeping_host, asleep_now_and_then),
-    *(clock_ahead, fenced),
+    *(clock_ahead, fenced, left_alone),
 )
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),

@@ -81,6 +81,7 @@ def _simpler(run: RunPlan) -> Iterator[RunPlan]:
         "dying": 0.0,
         "forks": False,
         "fence": False,
+        "leaves_rest": False,
     }
     for name, content in usual.items():
         if getattr(run, name) != content:

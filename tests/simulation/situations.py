@@ -692,7 +692,8 @@ def _kept_late(chance: random.Random, plan: Plan) -> Plan:
 def _out_of_reach(chance: random.Random, plan: Plan) -> Plan:
     """A job that ends while its host, or the server, is away for a moment."""
     locks = tuple(chance.sample(NAMES, 2)) if chance.random() < 0.3 else (LOCK,)
-    run = RunPlan(0, 0.0, 20.0, 30.0, chance.uniform(1.0, 8.0), locks=locks, once_per=chance.choice((None, 60.0)))
+    length = chance.uniform(1.0, 8.0) + chance.choice((0.0, 0.0, 0.0, 20.0))  # also one that outlasts its first lease
+    run = RunPlan(0, 0.0, 20.0, 30.0, length, locks=locks, once_per=chance.choice((None, 60.0)))
     span = chance.choice((2.5, 2.5, 20.0)) * chance.random()
     begin = run.length + chance.uniform(0.1, 1.0) - span * chance.random()  # it starts when the lock was taken
     way = chance.choice((REQUEST, ANSWER, BOTH))
@@ -707,7 +708,7 @@ def _out_of_reach(chance: random.Random, plan: Plan) -> Plan:
 def _unanswered(chance: random.Random, plan: Plan) -> Plan:
     """A server that ends after it did what it was asked for, and before it could say so; of several, all are silent."""
     run = RunPlan(0, 0.0, 20.0, 90.0, 1.0)
-    at = chance.uniform(0.0, 0.8)
+    at = chance.uniform(0.0, 0.8) + chance.choice((0.0, 0.0, run.length))  # as it begins, or at its end
     faults = [Fault("cut", 0, at, 0.1, ANSWER), Fault("down", 0, at + 0.11, chance.uniform(0.1, 0.5), KEPT)]
     if plan.store == "redlock":
         faults = [Fault("cut", 0, at, chance.uniform(2.0, 6.0), ANSWER)]

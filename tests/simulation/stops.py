@@ -41,6 +41,7 @@ def violations(history: History) -> list[str]:
         *_asked(history),
         *_frightened(history),
         *_started(history),
+        *_unstarted(history),
         *_told_to_end(history),
         *_insistent(history),
     ]
@@ -197,6 +198,17 @@ def _started(history: History) -> Iterator[str]:
             # that it was asked for before the order to start is told again later
             if at is not None and _unable(record.guard, at, at) and record.span[0] > at + STARTED:
                 yield f"started: the job of {record.name} begins at {record.span[0]:.3f}, taken back at {at:.3f}"
+
+
+def _unstarted(history: History) -> Iterator[str]:
+    """Runs that lost their lock before their command could start: who has too little of a lease left asks for it again."""
+    if history.capabilities.connection_held or {"stop", "pause", "sleep"} & {each.kind for each in history.plan.faults}:
+        return
+    for record in history.records:
+        outcome, plan = record.outcome, record.plan
+        asks_more = plan.once_per or plan.fence  # which takes time
+        if outcome is not None and outcome.kind == "lost" and not (record.span or record.lost_at or asks_more):
+            yield f"lost: {record.name} is lost at {record.ended:.3f} before it has started its job"
 
 
 def _told_to_end(history: History) -> Iterator[str]:
