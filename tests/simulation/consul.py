@@ -200,10 +200,16 @@ class ConsulServer(HttpServer):
     def _found(self, key: str, query: dict[str, list[str]]) -> bytes:
         below, only_keys = "recurse" in query, "keys" in query
         index = f"X-Consul-Index: {self._index_of(key, below=below or only_keys)}"
-        found = [(name, self.data.keys[name]) for name in self._names(key, below=below or only_keys)]
-        if not found:
+        names = self._names(key, below=below or only_keys)
+        if not names:
             return self.whole(404, "", index)
-        return self.whole(200, render([name if only_keys else _shown(name, entry) for name, entry in found]), index)
+        if only_keys:
+            cut = "separator" in query  # after the first slash behind what all begin with
+            folders = dict.fromkeys(
+                key + "".join(name[len(key) :].partition("/")[:2]) if cut else name for name in names
+            )
+            return self.whole(200, render([*folders]), index)
+        return self.whole(200, render([_shown(name, self.data.keys[name]) for name in names]), index)
 
     def _names(self, key: str, *, below: bool) -> list[str]:
         return sorted(name for name in self.data.keys if _is_meant(name, key, below=below))

@@ -46,6 +46,8 @@ class DynamoServer(HttpServer):
     def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
         """See ``HttpServer``."""
         asked, operation = json.loads(body), self.field("x-amz-target").partition(".")[2]
+        if operation == "Scan":
+            return self.whole(200, json.dumps({"Items": list(self.items.values())}), JSON)
         key = asked["Key"]["key"]["S"]
         there = self.items.get(key)
         if operation == "GetItem":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lockctl import runner
 from lockctl.errors import LockctlError
 from lockctl.lease.schedule import plan as schedule_of
+from lockctl.locks.inspect import lock_info
 from lockctl.model import Revocation
 from lockctl.request import Request
 from lockctl.supervise import channel, guard, starting
@@ -78,6 +79,8 @@ class History:
         self.records = [RunRecord(number, each) for number, each in enumerate(plan.runs)]
         self.revoked: list[Revoked] = []
         self.looks: list[tuple[float, float, LockInfo]] = []  # when it was asked for and answered, and what was shown
+        self.listed: list[tuple[float, float, LockInfo]] = []  # the same of looks at all locks
+        self.unused: list[tuple[float, float]] = []  # when it was asked for and answered that the lock is not used
         # when it was asked for and answered, and for how long the name was not to be used
         self.forgets: list[tuple[float, float, float]] = []
         self.there: list[tuple[float, set[str]]] = []  # whose locks and places were there when a run had ended
@@ -369,11 +372,24 @@ class History:
         self.looks.append((asked, self.world.now, info))
         return info
 
-    def _look(self, _: Fault, host: Host) -> None:
+    def _look(self, fault: Fault, host: Host) -> None:
+        backend = self._operators(host)
         try:
-            self.world.tell("operator", f"sees {len(self._seen(self._operators(host)).holders)} holders")
+            if fault.value:
+                self._list(backend)
+            else:
+                self.world.tell("operator", f"sees {len(self._seen(backend).holders)} holders")
         except LockctlError as failure:
             self.world.tell("operator", f"fails: {failure}")
+
+    def _list(self, backend: Any) -> None:
+        asked, free = self.world.now, lock_info(self.capabilities.scheme, "", LOCK, LOCK, (), None)
+        found = {each.name: each for each in backend.list("night*", timeout=ASK_TIMEOUT)}
+        self.listed.append((asked, self.world.now, found.get(LOCK, free)))
+        self.world.tell("operator", f"has a list with {len(self.listed[-1][2].holders)} holders of the lock")
+        asked = self.world.now
+        if LOCK in dict(backend.unused("*", older_than=0.0, timeout=ASK_TIMEOUT)):
+            self.unused.append((asked, self.world.now))
 
     def _revoke(self, fault: Fault, host: Host) -> None:
         backend = self._operators(host)

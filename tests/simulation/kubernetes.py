@@ -61,6 +61,8 @@ class KubernetesServer(HttpServer):
         """See ``HttpServer``."""
         path, _, query = target.partition("?")
         name, words = path.removeprefix(LEASES).removeprefix("/"), parse_qs(query)
+        if method == "GET" and "labelSelector" in words:
+            return self._listed(words["labelSelector"][0])
         if method == "GET" and not name:
             wanted = words["fieldSelector"][0].partition("=")[2]
             if "watch" in words:
@@ -94,6 +96,16 @@ class KubernetesServer(HttpServer):
         self._removed[name] = self._version
         self._tell(name, "DELETED", {**there, "metadata": {**metadata, "resourceVersion": str(self._version)}})
         return self.whole(200, json.dumps({"kind": "Status", "status": "Success"}))
+
+    def _listed(self, selector: str) -> bytes:
+        """Those with a label, or with ``!`` those without it."""
+        label, _, wanted = selector.removeprefix("!").partition("=")
+        items = []
+        for found in self.objects.values():
+            has = found["metadata"].get("labels", {}).get(label)
+            if has is None if selector.startswith("!") else has == wanted or (has is not None and not wanted):
+                items.append(found)
+        return self.whole(200, json.dumps({"kind": "LeaseList", "metadata": {}, "items": items}))
 
     def _put(self, status: int, name: str, asked: dict[str, Any], uid: str) -> bytes:
         self._version += 1

@@ -75,11 +75,13 @@ def _registered(history: History, record: RunRecord) -> Iterator[str]:
     why = "" if record.outcome is None else record.outcome.fence
     if why and begun < INFINITE:
         yield f"mark: that of {record.name} was refused ({why}), and its job begins at {begun:.3f}"
-    kinds = {each.kind for each in history.plan.faults}
+    kinds, outcome = {each.kind for each in history.plan.faults}, record.outcome
+    # too little was left of its lease, and it asked for the lock again
+    again = outcome is not None and outcome.kind in ("held", "unavailable") and not why and outcome.interrupted is None
     told = [at for at in record.asked_to_end if grant.known < at]
     for since, longest in ((grant.known, min(record.plan.ttl, ACQUIRE_TIMEOUT)), *((at, 0.0) for at in told[:1])):
         late = record.ended > since + longest + ENDS + 20 * history.plan.slowest
-        if late and begun == INFINITE and kinds <= {"marks", "signal"}:
+        if late and begun == INFINITE and not again and kinds <= {"marks", "signal"}:
             yield f"mark: {record.name} asks for it, is to end from {since:.3f} on, and does at {record.ended:.3f}"
     if excuses.forgot(history):
         return  # the tokens are of another domain now

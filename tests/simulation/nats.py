@@ -131,7 +131,15 @@ class NatsServer(StreamServer):
             said = _last(self.messages if shown is None else shown, json.loads(payload)["last_by_subj"])
         else:
             moment = datetime.fromtimestamp(self.clock.wall() - self._behind, timezone.utc)
-            said = {"ts": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "config": {}, "state": {}}
+            wanted = json.loads(payload).get("subjects_filter", "\0").removesuffix(">")
+            subjects = [each for each in (self.messages if shown is None else shown) if each.startswith(wanted)]
+            state = {"subjects": dict.fromkeys(subjects, 1)}
+            said = {
+                "ts": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                "config": {},
+                "state": state,
+                "total": len(subjects),
+            }
         link.say(_message(reply, "1", b"", json.dumps(said).encode()))
 
     def _store(self, subject: str, headers: bytes, payload: bytes) -> dict[str, Any]:

@@ -92,7 +92,8 @@ class Fault(NamedTuple):
                                                                 all rows of its table
     table    -                   time                           seconds for which another program locks the tables
     forget   number of a host    time                           for how long it was not used, -
-    look     number of a host    time                           -, an operator looks at the lock
+    look     number of a host    time                           0: an operator looks at the lock, 1: at all locks,
+                                                                and which are not used, -
     threads  number of a run     time                           seconds for which its keeper can start no thread, -
     power    -                   time                           seconds by which the wall clock of the only host moves
                                                                 when its power fails and it starts again, DISK: that

@@ -244,8 +244,8 @@ def clock_ahead(chance: random.Random, plan: Plan) -> Plan:
     ttl = chance.choice(TTLS)
     first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 1.5 * ttl))
     first = first._replace(min_hold=chance.choice((0.0, 0.0, first.length + 5.0)))
-    second = first._replace(host=1, start=0.5, length=1.0, min_hold=0.0)
     ahead = Fault("wrong", chance.randrange(2), chance.uniform(0.6, first.length), chance.uniform(1.0, 60.0))
+    second = first._replace(host=1, start=chance.choice((0.5, ahead.at + 0.1)), length=1.0, min_hold=0.0)
     return plan._replace(runs=(first, second), faults=(ahead,))
 
 

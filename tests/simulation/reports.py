@@ -168,7 +168,7 @@ def _shown(history: History) -> Iterator[str]:
     if not _is_usual(history):
         return
     owners = {owner: record for record in history.records for owner in record.owners}
-    for asked, _, info in history.looks:
+    for asked, _, info in (*history.looks, *history.listed):
         for holder in info.holders:
             if holder.owner is None:
                 continue
@@ -192,7 +192,7 @@ def _waiting(history: History) -> Iterator[str]:
     """Locks that are shown with fewer who wait than there are."""
     if not {each.kind for each in history.plan.faults} <= {"look"}:
         return
-    for asked, answered, info in history.looks:
+    for asked, answered, info in (*history.looks, *history.listed):
         waiting = []
         for record in history.records:
             until = record.granted[0].known if record.granted else record.ended
@@ -206,7 +206,7 @@ def _hidden(history: History) -> Iterator[str]:
     """Holders who are not shown while their jobs run."""
     if not _is_usual(history) or any(each.now for each in history.revoked):
         return
-    for asked, answered, info in history.looks:
+    for asked, answered, info in (*history.looks, *history.listed):
         shown = {each.owner for each in info.holders}
         for record in history.records:
             grant: Any = record.last_grants.get(info.name)
@@ -214,3 +214,7 @@ def _hidden(history: History) -> Iterator[str]:
                 continue
             if grant.owner not in shown:
                 yield f"hidden: {record.name} has {info.name} from {asked:.3f} to {answered:.3f}, and is not shown"
+    for asked, answered in history.unused:
+        for record in history.records:
+            if record.span is not None and record.span[0] < asked < answered < record.span[1]:
+                yield f"hidden: {record.name} runs from {asked:.3f} to {answered:.3f}, and its lock is said to be unused"

@@ -33,6 +33,7 @@ FENCED = 0.1  # of a mess
 POWER_FAILS = 0.05  # of those with files
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
 ON_ONE_HOST = ("file", "sqlite")
+WITHOUT_LISTS = ("file", "seconds", "s3", "azblob", "gcs")  # of directories, and by threads
 WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
 
 
@@ -119,7 +120,8 @@ def _looked_at(chance: random.Random, plan: Plan) -> Plan:
     if mode in WITHOUT.get(plan.store, ()):
         mode, slots = "exclusive", 1
     runs = [_run(chance, number % 2, 10.0, None, mode, slots) for number in range(3)]
-    faults = [Fault("look", number % 2, 12.0 * chance.random()) for number in range(3)]
+    at_all = (0.0, 0.0, 1.0) if plan.store not in WITHOUT_LISTS else (0.0,)
+    faults = [Fault("look", number % 2, 12.0 * chance.random(), chance.choice(at_all)) for number in range(3)]
     plan = plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs), faults=tuple(faults))
     return _on_one_host(plan) if plan.store in ON_ONE_HOST else plan
 

@@ -96,7 +96,7 @@ def _unused(history: History) -> Iterator[str]:
     # who is stopped is forgotten when it was silent for a lease
     if not alike or history.plan.has_several:
         return
-    if not (_is_quiet(history, "stop", "pause") or _is_quiet(history, "revoke", holds=True)):
+    if not (_is_quiet(history, "stop", "pause") or _is_quiet(history, "revoke", "forget", "look", holds=True)):
         return
     if history.plan.store == "zookeeper" and slowest > 0.3:
         return  # a third of a short session is too short there for a connection that takes four such messages
