@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lockctl.lease.schedule import FIRST_TIMEOUT
 from tests.simulation import endings, excuses, marks, mysql_waits, order, reports, stops, waits
+from tests.simulation.others import Other
 from tests.simulation.plan import GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
 from tests.simulation.waits import HANDED_OVER, NOTICED
 from tests.simulation.world import INFINITE
@@ -54,6 +55,7 @@ def violations(history: History) -> list[str]:
         *_untold(history),
         *_orphaned(history),
         *_disconnected(history),
+        *_overwritten(history),
         *_unheard(history),
         *waits.violations(history),
         *mysql_waits.violations(history),
@@ -107,7 +109,7 @@ def _late_starts(history: History) -> Iterator[str]:
 def _beside_others(history: History) -> Iterator[str]:
     """Jobs that lived while a program that is not lockctl had their lock."""
     for program in history.programs:
-        for record in history.records:
+        for record in () if isinstance(program, Other) and program.by_force else history.records:
             if LOCK not in record.plan.locks:
                 continue
             if program.span is None or record.span is None or any(each.now for each in history.revoked):
@@ -350,6 +352,22 @@ def _disconnected(history: History) -> Iterator[str]:
             slow = (HANDED_OVER if told else slow) + record.plan.dying + record.plan.grace_at_loss
             if record.span[1] > at + slow + 12 * history.plan.slowest:
                 yield f"disconnected: the job of {record.name} lives until {record.span[1]:.3f}, its lock until {at:.3f}"
+
+
+def _overwritten(history: History) -> Iterator[str]:
+    """Jobs that went on for too long after another program had written over the record of their lock."""
+    if any(each.kind != "other" for each in history.plan.faults):
+        return
+    for program in history.programs:
+        if not isinstance(program, Other) or not program.by_force or program.span is None:
+            continue
+        for record in history.records:
+            promised = _promised(history, record)
+            known = program.span[0] + promised.interval * 1.2 + 12 * history.plan.slowest
+            until = known + record.plan.grace_at_loss + NOTICED
+            had_it = record.granted and record.granted[-1].known < program.span[0]
+            if had_it and known < program.span[1] and record.span is not None and record.span[1] > until:
+                yield f"lost: another program has what {record.name} had, whose job lives until {record.span[1]:.3f}"
 
 
 def _unheard(history: History) -> Iterator[str]:

@@ -60,12 +60,17 @@ class DynamoServer(HttpServer):
         if not _is_met(asked.get("ConditionExpression", ""), there or {}, names, values):
             kind = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
             return self.whole(400, json.dumps({"__type": kind, "message": "The conditional request failed"}))
-        self._before[key] = there, Here.world.now
         if operation == "DeleteItem":
-            self.items.pop(key, None)
+            self.put(key, None)
         else:
-            self.items[key] = _updated(there or {"key": {"S": key}}, asked["UpdateExpression"], values)
+            self.put(key, _updated(there or {"key": {"S": key}}, asked["UpdateExpression"], values))
         return self.whole(200, "{}", JSON)
+
+    def put(self, key: str, item: Item | None) -> None:
+        """Have an item, or none."""
+        self._before[key] = self.items.pop(key, None), Here.world.now
+        if item is not None:
+            self.items[key] = item
 
 
 def _is_met(condition: str, item: Item, names: dict[str, str], values: dict[str, Any]) -> bool:

@@ -20,14 +20,17 @@ from lockctl.supervise import channel, guard, starting
 from lockctl.supervise.fork import GuardProcess
 from tests.simulation import modules, sockets, streams
 from tests.simulation.consul import ConsulServer
+from tests.simulation.dynamodb import DynamoServer
 from tests.simulation.etcd import EtcdServer
 from tests.simulation.files import Files
 from tests.simulation.flock import Flock
 from tests.simulation.jobs import Job
+from tests.simulation.kubernetes import KubernetesServer
 from tests.simulation.marks import MarkServer
 from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.nats import NatsServer
 from tests.simulation.network import Host, Network
+from tests.simulation.others import Elector, LockClient, Other
 from tests.simulation.plan import DISK, ENDS_A_PROGRAM, ENDS_A_WAIT, GUARD, HELPER, KEPT, LOCK, NEAR, OLD, OLDER
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_server import PostgresServer
@@ -86,7 +89,7 @@ class History:
         self.there: list[tuple[float, set[str]]] = []  # whose locks and places were there when a run had ended
         self.sessions_left = 0  # of a server, or leases, soon after the last run
         self.remembered: dict[str, tuple[Run, ...]] = {}  # by lock: its history, where nothing went wrong
-        self.programs: list[Program | Flock] = []  # that are not lockctl
+        self.programs: list[Program | Flock | Other] = []  # that are not lockctl
         self._jobs: dict[Process, RunRecord] = {}
 
     def run(self) -> None:
@@ -287,7 +290,7 @@ class History:
             assert isinstance(server, PostgresServer)
             server.lock_tables(fault.value)
         elif kind == "other":
-            self._start_another(fault.value)
+            self._start_another(fault.value, by_force=fault.more > 0)
         elif kind in ("revoke", "forget", "look"):
             host = self.network.hosts[fault.whom]
             operator = Process(self.system, f"operator on {host.name}", host.clock, None)
@@ -335,15 +338,19 @@ class History:
             if process.clock is host.clock and not (process.dead or isinstance(process, Job)):
                 process.stop(seconds)
 
-    def _start_another(self, seconds: float) -> None:
+    def _start_another(self, seconds: float, *, by_force: bool) -> None:
         """A program that is not lockctl."""
         server = self.servers[0]
-        program: Program | Flock
+        program: Program | Flock | Other
         if isinstance(server, MysqlServer):
             server.lock_rows(seconds)
             return
         if isinstance(server, Files):
             program = Flock(Process(self.system, "flock", self.network.hosts[0].clock, None), LOCK, seconds)
+        elif isinstance(server, KubernetesServer):
+            program = Elector(server, LOCK, seconds, by_force=by_force)
+        elif isinstance(server, DynamoServer):
+            program = LockClient(server, LOCK, seconds, by_force=by_force)
         else:
             assert isinstance(server, PostgresServer)
             program = Program(server, LOCK, seconds)

@@ -80,7 +80,7 @@ class KubernetesServer(HttpServer):
         if method == "GET":
             return self.whole(200, json.dumps(there))
         if method == "POST":
-            return self._put(201, name, asked, f"{Here.world.random.getrandbits(64):x}")
+            return self.put(201, name, asked, f"{Here.world.random.getrandbits(64):x}")
         assert there is not None
         metadata = there["metadata"]
         expected = asked.get("preconditions", {}) if method == "DELETE" else asked["metadata"]
@@ -90,7 +90,7 @@ class KubernetesServer(HttpServer):
         if method == "PUT":
             if not expected.get("resourceVersion"):
                 return self._refused(422, "Invalid")
-            return self._put(200, name, asked, metadata["uid"])
+            return self.put(200, name, asked, metadata["uid"])
         del self.objects[name]
         self._version += 1
         self._removed[name] = self._version
@@ -107,7 +107,8 @@ class KubernetesServer(HttpServer):
                 items.append(found)
         return self.whole(200, json.dumps({"kind": "LeaseList", "metadata": {}, "items": items}))
 
-    def _put(self, status: int, name: str, asked: dict[str, Any], uid: str) -> bytes:
+    def put(self, status: int, name: str, asked: dict[str, Any], uid: str) -> bytes:
+        """Have an object as it is *asked* for; what is answered."""
         self._version += 1
         kind = "MODIFIED" if name in self.objects else "ADDED"
         made = {**asked, "metadata": {**asked["metadata"], "uid": uid, "resourceVersion": str(self._version)}}

@@ -89,7 +89,7 @@ class Fault(NamedTuple):
     signal   number of a run     time                           number of the signal, -
     revoke   number of a host    time                           seconds between looking and asking, 1: free it now
     other    -                   time                           seconds for which another program has the lock, or
-                                                                all rows of its table
+                                                                all rows of its table, 1: it takes it by force
     table    -                   time                           seconds for which another program locks the tables
     forget   number of a host    time                           for how long it was not used, -
     look     number of a host    time                           0: an operator looks at the lock, 1: at all locks,

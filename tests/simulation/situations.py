@@ -73,6 +73,8 @@ def drawn(seed: int, store: str) -> Plan:
         situations += [_removed, _removed]
     if store in ("postgresql", "transaction"):
         situations += [_beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends, _table_locked]
+    if store in ("kubernetes", "dynamodb"):
+        situations.append(_another_program)
     if store == "mysql":
         situations += [
             _beside_others,
@@ -460,6 +462,20 @@ def _table_locked(chance: random.Random, plan: Plan) -> Plan:
     asked = Fault("revoke", 1, locked.at + locked.value + chance.uniform(0.4, 0.8) * ttl)
     waiting = first._replace(host=1, start=chance.uniform(0.1, ttl), wait=120.0, length=1.0)
     return plan._replace(runs=(first, waiting), faults=(locked, asked)[: chance.choice((1, 2, 2))])
+
+
+def _another_program(chance: random.Random, plan: Plan) -> Plan:
+    """A program that is not lockctl has the record of the lock, or wants it, and a holder may be silent."""
+    runs = _one_after_another(chance)
+    ttl = runs[0].ttl
+    times = [chance.choice((1.0, ttl)) * chance.random() for _ in range(chance.choice((1, 1, 2)))]
+    faults = [Fault("other", 0, time, chance.choice((2.0, ttl)) * chance.random()) for time in times]
+    if chance.random() < 0.2:
+        faults = [Fault("other", 0, chance.uniform(0.3, ttl), 2 * ttl, 1)]
+    elif chance.random() < 0.3:
+        faults.append(Fault("cut", 0, chance.uniform(0.3, ttl), 4 * ttl, BOTH))
+    runs = [each._replace(start=each.start + chance.choice((0.0, 2.0))) for each in runs]
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
 
 
 def _beside_others(chance: random.Random, plan: Plan) -> Plan:

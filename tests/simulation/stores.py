@@ -115,7 +115,9 @@ def _document(servers: list[Server], name: str) -> dict[str, Any]:
         data = server.cells.get(key, (b"", 0))[0]
         if server.whole_seconds:
             data = data.rpartition(b"\n")[0]
-    document: dict[str, Any] = json_text.parse(data) if data else {"holders": [], "queue": [], "success": None}
+    if data is None or not data.startswith(b"{"):  # nothing, or another program
+        return {"holders": [], "queue": [], "success": None}
+    document: dict[str, Any] = json_text.parse(data)
     return document
 
 
