@@ -355,19 +355,18 @@ def _disconnected(history: History) -> Iterator[str]:
 
 
 def _overwritten(history: History) -> Iterator[str]:
-    """Jobs that went on for too long after another program had written over the record of their lock."""
-    if any(each.kind != "other" for each in history.plan.faults):
+    """Jobs that went on for too long after another program had written over the record of their lock, or removed it."""
+    if any(each.kind not in ("other", "replaced") for each in history.plan.faults):
         return
-    for program in history.programs:
-        if not isinstance(program, Other) or not program.by_force or program.span is None:
-            continue
+    forced = [each.span for each in history.programs if isinstance(each, Other) and each.by_force and each.span]
+    forced += [(each.at, INFINITE) for each in history.plan.faults if each.kind == "replaced"]
+    for since, until in forced:
         for record in history.records:
-            promised = _promised(history, record)
-            known = program.span[0] + promised.interval * 1.2 + 12 * history.plan.slowest
-            until = known + record.plan.grace_at_loss + NOTICED
-            had_it = record.granted and record.granted[-1].known < program.span[0]
-            if had_it and known < program.span[1] and record.span is not None and record.span[1] > until:
-                yield f"lost: another program has what {record.name} had, whose job lives until {record.span[1]:.3f}"
+            known = since + _promised(history, record).interval * 1.2 + 12 * history.plan.slowest
+            latest = known + record.plan.grace_at_loss + record.plan.dying + NOTICED
+            had_it = record.granted and record.granted[-1].known < since
+            if had_it and known < until and record.span is not None and record.span[1] > latest:
+                yield f"lost: from {since:.3f} on the lock of {record.name} is not its any more, and its job lives"
 
 
 def _unheard(history: History) -> Iterator[str]:

@@ -101,7 +101,7 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
             return None
         elif kind == "down" and history.capabilities.connection_held:
             return None  # a restart ends the connections, and the jobs whose locks they held
-        elif kind == "other" and fault.more:
+        elif kind == "replaced" or (kind == "other" and fault.more):
             return None
         elif kind == "removed" and fault.whom == record.plan.host:
             return None  # with the server of a host, its sessions end

@@ -36,6 +36,7 @@ from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import Process, System
 from tests.simulation.record import RunRecord, recorded
+from tests.simulation.sqlite import Database
 from tests.simulation.stores import STORES
 from tests.simulation.world import INFINITE, Here, World
 
@@ -277,6 +278,10 @@ class History:
             self._put_to_sleep(self.network.hosts[fault.whom], fault.value)
         elif kind == "wrong":
             self.network.hosts[fault.whom].clock.wall_base += fault.value
+        elif kind == "replaced":
+            database = self.servers[0]
+            assert isinstance(database, Database)
+            database.replace()
         elif kind == "power":
             self._lose_power(fault)
         elif kind == "threads":

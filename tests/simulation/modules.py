@@ -359,7 +359,7 @@ def _install_for_mysql() -> None:
 def _install_for_sqlite() -> None:
     """Replace its connections, and the sockets of the host."""
     put(sqlite_cell, "Connection", sqlite.Connection)
-    put(sqlite_cell, "identity", lambda _: (1, 1))
+    put(sqlite_cell, "identity", sqlite.identity)
     put(sqlite_cell, "_boot_id", lambda: sqlite.BOOT)
     put(sqlite_wait, "_socket", sqlite.SOCKET)
 

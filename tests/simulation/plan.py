@@ -90,6 +90,7 @@ class Fault(NamedTuple):
     revoke   number of a host    time                           seconds between looking and asking, 1: free it now
     other    -                   time                           seconds for which another program has the lock, or
                                                                 all rows of its table, 1: it takes it by force
+    replaced -                   time                           -, a new database of SQLite is in the place of the old one
     table    -                   time                           seconds for which another program locks the tables
     forget   number of a host    time                           for how long it was not used, -
     look     number of a host    time                           0: an operator looks at the lock, 1: at all locks,

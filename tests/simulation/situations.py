@@ -30,7 +30,7 @@ LONGEST_GRACE = 0.28  # part of a ttl that --kill-after may be with every store
 RARE = 0.25  # part of the histories
 LOOKED_AT = 0.03  # of the rest
 FENCED = 0.1  # of a mess
-POWER_FAILS = 0.05  # of those with files
+HARMED = 0.05  # of those on one host: what is kept there
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
 ON_ONE_HOST = ("file", "sqlite")
 WITHOUT_LISTS = ("file", "seconds", "s3", "azblob", "gcs")  # of directories, and by threads
@@ -47,8 +47,9 @@ def drawn(seed: int, store: str) -> Plan:
         return _rare(chance, _quiet(seed, store))
     if chance.random() < LOOKED_AT:
         return _looked_at(chance, _quiet(seed, store))
-    if store == "file" and chance.random() < POWER_FAILS:
-        return _on_one_host(_without_power(chance, _quiet(seed, store)))
+    if store in ON_ONE_HOST and chance.random() < HARMED:
+        harm = _without_power if store == "file" else _replaced
+        return _on_one_host(harm(chance, _quiet(seed, store)))
     if store in ON_ONE_HOST:
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations.append(_out_of_reach)
@@ -113,6 +114,12 @@ def _without_power(chance: random.Random, plan: Plan) -> Plan:
     elif chance.random() < 0.4:
         faults.append(Fault("forget", 0, at * chance.random(), 0.0))
     return plan._replace(runs=(*before, *after), faults=tuple(faults))
+
+
+def _replaced(chance: random.Random, plan: Plan) -> Plan:
+    """A database that is removed while a job runs, and another one waits, or comes."""
+    runs = _one_after_another(chance)
+    return plan._replace(runs=tuple(runs), faults=(Fault("replaced", 0, chance.uniform(0.2, runs[0].length)),))
 
 
 def _looked_at(chance: random.Random, plan: Plan) -> Plan:
@@ -859,7 +866,21 @@ SIGNALS = (15, 15, 15, 2, 1, 3, 10)  # TERM, INT, HUP, QUIT, and USR1, which end
 KINDS = ("stop", "stop", "kill", "pause", "both", "lose", "lose", "late", "late", "twice", "cut", "cut")
 KINDS_TOO = ("slow", "down", "jump", "wrong", "signal", "revoke", "revoke", "forget")
 KINDS_OF_A_HOST = (
-    *("sleep", "stop", "pause", "signal", "threads", "marks", "power", "look", "wrong", "revoke", "other", "forget"),
+    *(
+        "replaced",
+        "sleep",
+        "stop",
+        "pause",
+        "signal",
+        "threads",
+        "marks",
+        "power",
+        "look",
+        "wrong",
+        "revoke",
+        "other",
+        "forget",
+    ),
 )
 SITUATIONS_OF_A_HOST = (
     *(_mess, _mess, _mess, _stuck, _early_signal, _forgotten, _slot_of_the_dead, _asked_in_turn, _freed_in_turn),

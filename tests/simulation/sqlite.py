@@ -34,6 +34,7 @@ class Database(Server):
         super().__init__(0, rate)
         Here.world.files = self
         self.sqlite = sqlite3.connect(":memory:", isolation_level=None)
+        self.file = 1  # what tells it from others that had its path
         self.listening: dict[bytes, Socket] = {}
         self.host: Clock = self.clock  # that of its host, as soon as somebody has asked
 
@@ -44,6 +45,12 @@ class Database(Server):
         except sqlite3.OperationalError:
             return None  # there is no table yet
         return rows[0][0] if rows else None
+
+    def replace(self) -> None:
+        """Have another file at the path, in which nothing is: who has this one open goes on with it."""
+        Here.world.tell("the database", "is removed")
+        self.ever_forgot.append(Here.world.now)
+        self.sqlite, self.file = sqlite3.connect(":memory:", isolation_level=None), self.file + 1
 
     def now(self) -> float:
         """The clock of the store."""
@@ -56,6 +63,7 @@ class Connection:
 
     def __init__(self, path: str, mode: str, advice: str = "") -> None:
         call()
+        self._sqlite: sqlite3.Connection = Here.world.files.sqlite
 
     def execute(self, statement: str, deadline: Deadline, *values: Any) -> tuple[list[tuple[Any, ...]], int]:
         """See the real one."""
@@ -67,7 +75,7 @@ class Connection:
             return [("wal",)], -1
         if world.chance() < BUSY:
             world.block(world.now + LONGEST_BUSY * world.chance())
-        cursor = database.sqlite.execute(statement, values)
+        cursor = self._sqlite.execute(statement, values)
         found = cursor.fetchall(), cursor.rowcount
         if found[1] > 0:
             world.block(world.now + SLOWEST_COMMIT * world.chance())
@@ -75,6 +83,11 @@ class Connection:
 
     def close(self) -> None:
         """See the real one."""
+
+
+def identity(_: str) -> tuple[int, int]:
+    """Stands for ``stores.sqlite.protocol.identity``."""
+    return 1, Here.world.files.file
 
 
 class Socket(Descriptor):
