@@ -68,11 +68,7 @@ def _fenced(history: History) -> Iterator[str]:
 
 def _floors(history: History) -> Iterator[str]:
     """Operators who are told another token than the smallest that may come: a resource is advanced to it."""
-    if (
-        excuses.forgot(history)
-        or excuses.went_back(history)
-        or any(each.kind == "forget" for each in history.plan.faults)
-    ):
+    if excuses.forgot(history) or any(each.kind == "forget" for each in history.plan.faults):
         return
     for asked in history.revoked:
         if not asked.done:

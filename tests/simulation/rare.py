@@ -87,7 +87,10 @@ def worse(chance: random.Random, plan: Plan) -> Plan:
     run = RunPlan(0, 0.0, ttl, 30.0, 4 * ttl, INFINITE, kills_on_loss=chance.random() < 0.7)
     freed = Fault("revoke", 1, at + run.grace * chance.uniform(-0.5, 0.9), 0.0, 1)
     if chance.random() < 0.5:
-        return plan._replace(runs=(run._replace(max_runtime=at),), faults=(freed,))
+        # and its guard may stand still, when it has said why it stops the job
+        stuck = Fault("pause", 0, at + 0.3 + run.grace * chance.random(), 2 * ttl, GUARD)
+        faults = chance.choice(((freed,), (freed,), (freed, stuck)))
+        return plan._replace(runs=(run._replace(max_runtime=at),), faults=faults)
     freed = freed._replace(at=at + ttl / 6 + run.grace * chance.uniform(-0.5, 0.9))
     return plan._replace(runs=(run,), faults=(Fault("revoke", 1, at), freed))
 
@@ -232,10 +235,11 @@ def asked_of_one_of_several(chance: random.Random, plan: Plan) -> Plan:
 
 
 def clock_back(chance: random.Random, plan: Plan) -> Plan:
-    """A clock of a host that goes back, and a lock, or a hold, that is taken away after that."""
+    """A clock of a host, or of a server, that goes back, and a lock, or a hold, that is taken away after that."""
     first = RunPlan(0, 0.0, 6.0, 30.0, chance.choice((0.3, 6.0)), min_hold=chance.choice((0.0, 20.0)))
     second = first._replace(start=chance.choice((0.5, 3.5)), wait=60.0, length=0.5, min_hold=0.0)
-    back = Fault("wrong", 0, chance.uniform(0.5, 2.0), -chance.uniform(1.0, 60.0))
+    kind = "wrong" if plan.store in ("file", "sqlite") else chance.choice(("wrong", "jump"))
+    back = Fault(kind, 0, chance.uniform(0.5, 2.0), -chance.uniform(1.0, 60.0))
     return plan._replace(runs=(first, second), faults=(back, Fault("revoke", 0, 2.0 + chance.random(), 0.0, 1)))
 
 
@@ -405,6 +409,15 @@ def left_alone(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=tuple(runs), faults=chance.choice(((), (), (still,))))
 
 
+def freed_beside_a_late_one(chance: random.Random, plan: Plan) -> Plan:
+    """Of two locks one is taken away, while answers about the other one come late."""
+    ttl = chance.choice((10.0, 20.0))
+    run = RunPlan(0, 0.0, ttl, 30.0, 2 * ttl, INFINITE, locks=("hourly", "nightly"))
+    number = chance.randrange(8, 30)
+    late = [Fault("late", 0, number + 2 * each, chance.uniform(1.5, 4.0), ANSWER) for each in range(4)]
+    return plan._replace(runs=(run,), faults=(Fault("revoke", 1, chance.uniform(1.0, ttl), 0.0, 1), *late))
+
+
 OF_A_HOST = (
     *(stopped_in_turn, worse, taken_back, signalled_in_line, signalled, hard_to_kill, not_executable, no_threads),
     *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period, forgotten_while_kept),
@@ -413,7 +426,7 @@ OF_A_HOST = (
 )
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
-    *(asked_of_a_long_lease, killed_in_line, away_at_first, taken_as_it_is_forgotten),
+    *(asked_of_a_long_lease, freed_beside_a_late_one, killed_in_line, away_at_first, taken_as_it_is_forgotten),
 )
 OF_STREAMS = (
     refused_then_silent,

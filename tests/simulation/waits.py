@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 HANDED_OVER = 0.5  # seconds more than the requests take until a waiter has the lock
 CLOSED = 3.0  # seconds more than was asked for that a lock may be kept closed after its job: some count whole ones
+LOOKED_AT = 1.0  # seconds between two looks at a hold by who sleeps until it is over
 STEPPED_OVER = 4.0  # seconds until somebody who waits for a file goes before others who are stopped
 NOTICED = 2.0  # seconds more than it must take until a job has ended
 
@@ -107,6 +108,8 @@ def _unused(history: History) -> Iterator[str]:
     )
     taken = [(grant.known, _freed(history, record, grant)) for record in history.records for grant in record.granted]
     bound += sum(_kept_in_line(history, history.records[number], taken) for number in stopped)
+    if any(each.now for each in history.revoked) and any(each.holds for each in history.records):
+        bound += LOOKED_AT  # it was ended by an operator, of which nobody is told
     if history.capabilities.kernel_held:
         bound += sum(_stopped_in_the_way(history.records[number]) for number in stopped)
     for free_since, free_until in _times_with_room(taken, runs[0].slots):
