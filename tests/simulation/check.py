@@ -13,6 +13,7 @@ from lockctl.lease.schedule import FIRST_TIMEOUT
 from tests.simulation import endings, excuses, marks, mysql_waits, order, reports, stops, waits
 from tests.simulation.others import Other
 from tests.simulation.plan import GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
+from tests.simulation.rare import LATEST, LONG
 from tests.simulation.waits import HANDED_OVER, NOTICED
 from tests.simulation.world import INFINITE
 
@@ -46,6 +47,7 @@ def violations(history: History) -> list[str]:
         *found,
         *_late_starts(history),
         *_unhealthy(history),
+        *_impatient(history),
         *_left(history),
         *_unleft(history),
         *_too_soon(history),
@@ -202,6 +204,16 @@ def _unhealthy(history: History) -> Iterator[str]:
             and any(signum != SIGCONT for _, signum in record.signalled)
         ):
             yield f"healthy: what outlives the command of {record.name} is sent {record.signalled}"
+
+
+def _impatient(history: History) -> Iterator[str]:
+    """Jobs with a long lease that were ended although all answers came, each of them late."""
+    late = all(each.kind == "slow" and each.value <= LATEST for each in history.plan.faults)
+    if not (history.plan.faults and late and history.plan.store in ("exact", "seconds")):
+        return
+    for record in history.records:
+        if record.plan.ttl >= LONG and record.lived and record.command_status not in (0, 256):
+            yield f"healthy: the job of {record.name} was ended, and its answers were late"
 
 
 def _is_out_of_time(record: RunRecord) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.network import SLOW
 from tests.simulation.plan import ANSWER, BOTH, GUARD, INFINITE, KEEPER, KEPT, REQUEST, Fault, Plan, RunPlan
 
 if TYPE_CHECKING:
     import random
 
+LONG, LATEST = 60.0, 7.5  # seconds of a lease that is renewed although answers take so long
 TTLS = (6.0, 10.0, 20.0)
 SLOW_CLOCK = (0.99905, 1.0, 1.00085)  # that of the first host, and that of the servers is fast
 
@@ -418,6 +420,14 @@ def freed_beside_a_late_one(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(run,), faults=(Fault("revoke", 1, chance.uniform(1.0, ttl), 0.0, 1), *late))
 
 
+def slow_for_long(chance: random.Random, plan: Plan) -> Plan:
+    """Answers that take longer than a request may take at first, for so long that one of them must be waited for."""
+    run = RunPlan(0, 0.0, LONG, 30.0, 1.5 * LONG)
+    way, longest = chance.choice((REQUEST, ANSWER)), chance.uniform(5.5, LATEST)
+    faults = [Fault("slow", 0, 2.0 + SLOW * number, longest) for number in range(int(run.length / SLOW))]
+    return plan._replace(runs=(run,), faults=tuple([each._replace(more=way) for each in faults]))
+
+
 OF_A_HOST = (
     *(stopped_in_turn, worse, taken_back, signalled_in_line, signalled, hard_to_kill, not_executable, no_threads),
     *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period, forgotten_while_kept),
@@ -428,6 +438,7 @@ OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
     *(asked_of_a_long_lease, freed_beside_a_late_one, killed_in_line, away_at_first, taken_as_it_is_forgotten),
 )
+OF_CELLS = (slow_for_long,)  # where a renewal takes as many messages as the last one
 OF_STREAMS = (
     refused_then_silent,
     refused_then_silent,

@@ -95,7 +95,8 @@ def _rare(chance: random.Random, plan: Plan) -> Plan:
     """One of those that need no other kind of store than most are."""
     if plan.store in ON_ONE_HOST:
         return _on_one_host(chance.choice(rare.OF_A_HOST)(chance, plan))
-    more = () if plan.store in ("exact", "seconds", "redlock") else rare.OF_STREAMS
+    others = () if plan.store == "redlock" else rare.OF_STREAMS
+    more = rare.OF_CELLS if plan.store in ("exact", "seconds") else others
     plan = chance.choice((*rare.OF_ALL, *more))(chance, plan)
     return _with_a_leader(plan) if plan.store == "etcd-cluster" else plan
 
