@@ -103,6 +103,8 @@ def _discontinued(history: History) -> Iterator[str]:
 def _beside(history: History) -> Iterator[str]:
     """Signals that were passed on to more of a job than its command, which is what they are for while it lives."""
     for record in history.records:
+        if _is_stopped_at_a_step(history, record):
+            continue  # maybe between the two signals of a stop
         conts = [at for at, signum in record.signalled if signum == SIGCONT]
         for at, signum in record.signalled_beside:
             is_alive = record.command_status is None or at < record.command_ended
