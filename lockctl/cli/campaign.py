@@ -65,8 +65,10 @@ def _over(outcome: Outcome) -> bool:
         return True
     if outcome.kind == "not_executed" and outcome.error in EXHAUSTED:
         return False  # there were no more processes; there may be again
-    if outcome.kind == "held" and outcome.seen is not None and outcome.seen.state == "free":
-        return False  # before it were places in the queue that earlier campaigns could not ask the store to end
+    if outcome.kind == "held" and outcome.seen is not None:
+        # what kept it out may be the place in the queue that an earlier campaign of its own could not take back
+        own = (outcome.host, os.getpid())
+        return any((each.host, each.pid) != own for each in outcome.seen.holders)
     return outcome.kind not in AGAIN and outcome.fence not in FENCED_OFF
 
 

@@ -16,6 +16,7 @@ from tests.faults.backends import on_backends, on_kinds
 from tests.fleet.hosts import history, inspect
 from tests.jobs import LIMIT, alive, eventually
 from tests.servers import resp
+from tests.servers.etcd import Etcd
 from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
@@ -208,6 +209,28 @@ def test_what_a_person_must_change_while_it_waits_does_not_end_a_standby(
         standby.send_signal(signal.SIGTERM)
         standby.communicate(timeout=LIMIT)
         assert standby.returncode == 143
+
+
+@pytest.mark.parametrize("backend_name", on_backends("etcd"))
+def test_a_standby_is_not_ended_by_its_own_old_place_in_the_queue(
+    lockctl: Lockctl, start_server: Callable[..., Any]
+) -> None:
+    """It is shown as the holder, since it comes first; it ends with the lease that it was made for."""
+    server = start_server(Etcd)
+    lockctl.url = f"etcd://{server.address}/"
+    holder = lockctl.start_holding("a", "-t", "30s")
+    words = ("run", "-v", "-l", "a", "--restart", "-t", "30s", "-w", "3s", "--", "sleep", "60")
+    standby = lockctl.start(*words, stderr=-1)
+    assert standby.stderr is not None
+    eventually(lambda: inspect(lockctl, "a")["waiters"])
+    server.kill()
+    assert any("waiting for the lock again" in line for line in iter(standby.stderr.readline, ""))
+    server.start()
+    holder.send_signal(signal.SIGTERM)
+    assert any("ended with status 75" in line for line in iter(standby.stderr.readline, ""))
+    standby.send_signal(signal.SIGTERM)
+    standby.communicate(timeout=LIMIT)
+    assert standby.returncode == 143
 
 
 @on_files
