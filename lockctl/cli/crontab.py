@@ -26,7 +26,7 @@ NAME = "lockctl"
 FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # minute, hour, day of the month, month, day of the week
 WORDS = ("jan feb mar apr may jun jul aug sep oct nov dec", "sun mon tue wed thu fri sat")
 NICKNAMES = ("@reboot", "@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
-PART = re.compile(r"(?:\*|([0-9a-z]+)(?:-([0-9a-z]+))?)(?:/([1-9]\d?))?")
+PART = re.compile(r"(?:\*|([0-9a-z]+)-([0-9a-z]+))(?:/[1-9]\d?)?|([0-9a-z]+)")  # a step needs a range
 STABLE = ("/usr/local/bin", "/usr/bin")  # where a link to an environment is: it outlives the environment's next one
 
 
@@ -107,7 +107,7 @@ def _is_field(text: str, bounds: tuple[int, int]) -> bool:
         found = PART.fullmatch(part)
         if not found:
             return False
-        ends = [names.index(end) + low if end in names else end for end in found.groups()[:2] if end]
+        ends = [names.index(end) + low if end in names else end for end in found.groups() if end]
         if not all(str(end).isdecimal() and low <= int(end) <= high for end in ends):
             return False
     return True

@@ -60,6 +60,7 @@ def test_a_link_for_all_users_is_better_than_the_environment_that_it_leads_to(
     [
         (["60 * * * *", "true"], "not a time of crontab"),
         (["* * * *", "true"], "not a time of crontab"),
+        (["5/10 * * * *", "true"], "not a time of crontab"),
         (["* * * * fri-sol", "true"], "not a time of crontab"),
         (["@often", "true"], "not a time of crontab"),
         (["@daily"], "no command"),
