@@ -61,6 +61,13 @@ def of_error(error: errors.LockctlError) -> int:
     return next(OF_ERROR[kind] for kind in type(error).__mro__ if kind in OF_ERROR)
 
 
+def of_failure(failure: Exception) -> int:
+    """The status for whatever kept everything from running."""
+    if isinstance(failure, errors.LockctlError):
+        return of_error(failure)
+    return NOT_EXECUTABLE if isinstance(failure, OSError) and failure.errno in errors.EXHAUSTED else BUG
+
+
 def of_outcome(outcome: Outcome, *, conflict: int) -> int:
     """The status of a run; *conflict* is what "held by another" exits with."""
     if outcome.interrupted is not None:

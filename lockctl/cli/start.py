@@ -139,8 +139,10 @@ def _tell_failure(
     said = f"a bug in lockctl: {type(failure).__name__}: {failure}"
     if isinstance(failure, OSError) and used_up:
         said = exhausted(failure)
-        talk("error", said)
+    # it may fail for the same reason, which others tell then
     report_refusal(given, words, environ, said, talk, "lost" if begun else "not_executed")
+    if used_up:
+        talk("error", said)
     return used_up
 
 

@@ -20,7 +20,7 @@ from lockctl.cli import exit_status
 from lockctl.cli.daemon.daemonize import Wanted, become_daemon
 from lockctl.cli.daemon.remains import Remains, reason
 from lockctl.cli.writing import write_at_once
-from lockctl.errors import ConfigError, Interrupted, LockctlError
+from lockctl.errors import EXHAUSTED, ConfigError, Interrupted, LockctlError
 from lockctl.names import printable
 from lockctl.supervise import tree
 from lockctl.supervise.signals import Signals, keep_statuses
@@ -41,14 +41,17 @@ def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], envi
     try:
         log = os.open(remains.path(".log"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as failure:
+        if failure.errno in EXHAUSTED:
+            raise
         raise ConfigError(f"cannot write {printable(remains.path('.log'))}: {failure.strerror}") from None
     fcntl.flock(log, fcntl.LOCK_EX)  # for as long as the daemon, its guard or its command lives
     acquirer = os.getpid()
     keep_statuses()
     try:
         pid = os.fork()
-    except OSError as failure:
-        raise ConfigError(f"cannot start the daemon: {failure.strerror}: raise the limit (ulimit -u)") from None
+    except OSError:
+        remains.remove()
+        raise
     if pid == 0:
         own.close()
         become_daemon(acquirer, order, remains, (log, other.fileno()), given, environ)

@@ -19,7 +19,7 @@ from lockctl.cli.options import with_settings, written
 from lockctl.cli.output import data_stream
 from lockctl.cli.parameters import LockWord, positive_duration
 from lockctl.cli.start import hold_standard_descriptors
-from lockctl.errors import ConfigError, LockctlError, UsageError
+from lockctl.errors import ConfigError, UsageError
 from lockctl.names import check_name, printable
 from lockctl.url import whole_path
 
@@ -64,9 +64,9 @@ def command(name: str, *, span: str, bind_pid: str | None, file: str | None, exp
     for_shell = export is not None
     try:
         status = _acquire(_wanted(name, span, bind_pid, file, for_shell=for_shell), settings, os.environ)
-    except LockctlError as error:
+    except Exception as failure:
         if for_shell:
-            _fail_shell(exit_status.of_error(error))
+            _fail_shell(exit_status.of_failure(failure))
         raise
     if for_shell and status:
         _fail_shell(status)
