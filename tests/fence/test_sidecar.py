@@ -161,6 +161,18 @@ def test_the_slot_that_has_the_mark_is_written_last(damaged: int | None) -> None
         assert slots.read(number).newest == slots.State(3 if first_was_spare else 2, mark(12))
 
 
+def test_a_mark_that_the_limit_of_a_file_cuts_short_is_not_made(directory: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (slots.SLOT, limits[1]))
+    try:
+        with pytest.raises(BackendUnavailable, match="File too large"):
+            advance(directory / "stock", 33)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(directory) == []
+    assert advance(directory / "stock", 33) == mark(33)
+
+
 def test_a_step_that_was_cut_off_is_finished_before_it_is_acknowledged(directory: Path) -> None:
     advance(directory / "stock", 33)
     path = directory / "stock.fence"

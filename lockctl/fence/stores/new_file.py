@@ -121,9 +121,7 @@ def make_mark(directory: int, mark: str, data: str, path: str) -> None:
     new = NewFile(directory, mark)
     try:
         _be_like(directory, data, path, new.descriptor)
-        content = slots.empty()
-        if os.pwrite(new.descriptor, content, 0) != len(content):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        slots.put(new.descriptor, slots.empty(), 0)
         os.fsync(new.descriptor)
         try:
             new.link()

@@ -69,11 +69,12 @@ def write(descriptor: int, before: Slots, mark: Mark | None) -> None:
     data = _encode(State(0 if newest is None else newest.sequence + 1, mark))
     spare = 1 if newest is not None and before.first == newest else 0  # the slot whose loss loses nothing
     for number in (spare, 1 - spare):
-        _put(descriptor, data, number * SLOT)
+        put(descriptor, data, number * SLOT)
         os.fdatasync(descriptor)
 
 
-def _put(descriptor: int, data: bytes, offset: int) -> None:
+def put(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all of *data*. Raises ``OSError``: of a write that was cut short, only the next one says why."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, offset)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from errno import ENOSPC, ENXIO
+from errno import ENXIO
 
 from lockctl import clock, documents, history
 from lockctl.errors import ConfigError
@@ -145,8 +145,9 @@ def _cut(descriptor: int, size: int) -> int:
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
-    if os.pwrite(descriptor, data, offset) < len(data):
-        raise OSError(ENOSPC, os.strerror(ENOSPC))
+    while data:  # of a write that was cut short, only the next one says why
+        written = os.pwrite(descriptor, data, offset)
+        data, offset = data[written:], offset + written
 
 
 def _newest(lines: list[bytes]) -> Iterator[tuple[bytes, Run]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from errno import EISDIR, ENOSPC, EPERM
+from errno import EISDIR, EPERM
 
 from lockctl import documents
 from lockctl.errors import ConfigError, LockctlError, another_program, only_a_hold
@@ -180,8 +180,9 @@ def _put(directory: int, file: str, content: bytes, user: int | None) -> None:
     """Put a request there that its holder, who runs as *user* if that is known, can read and remove."""
 
     def write(descriptor: int) -> None:
-        if os.write(descriptor, content) < len(content):
-            raise OSError(ENOSPC, os.strerror(ENOSPC))
+        left = content
+        while left:
+            left = left[os.write(descriptor, left) :]
         os.fchmod(descriptor, 0o644)
         if user is not None and os.geteuid() == 0:
             os.fchown(descriptor, user, -1)  # so that it can remove it in a sticky directory

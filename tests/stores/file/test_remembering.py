@@ -116,7 +116,7 @@ def test_a_revocation_for_which_the_disk_has_no_room_leaves_nothing_and_changes_
     client = harness.client()
     grant = take(client, harness.claim())
     before = sorted(os.listdir(harness.directory))
-    with at_most(room), pytest.raises(BackendUnavailable, match="cannot use"):
+    with at_most(room), pytest.raises(BackendUnavailable, match="File too large"):
         revoke(harness.client(), holder_of(client), now=now)
     assert sorted(os.listdir(harness.directory)) == before
     assert client.renew(grant, timeout=LIMIT).token == grant.token
@@ -281,7 +281,7 @@ def test_a_run_that_does_not_fit_is_said_and_the_others_stay(harness: FileHarnes
     client.remember("nightly", a_run(1), timeout=LIMIT)
     size = past(harness).stat().st_size
     for room in (size, size + 20):
-        with at_most(room), pytest.raises(BackendUnavailable):
+        with at_most(room), pytest.raises(BackendUnavailable, match="File too large"):
             client.remember("nightly", a_run(2), timeout=LIMIT)
         assert past(harness).stat().st_size == size
     client.remember("nightly", a_run(3), timeout=LIMIT)
