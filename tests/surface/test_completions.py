@@ -132,6 +132,13 @@ def test_the_command_to_run_is_completed_from_the_path(complete: Complete) -> No
     assert "lockctl" in complete("run", "--wait", "5s", "--", "lockc")
 
 
+def test_behind_its_time_a_crontab_completes_what_a_run_does(complete: Complete) -> None:
+    assert complete("config", "crontab", "TIME", "--tt") == {"--ttl"}
+    assert complete("config", "crontab", "TIME", "-l", "a", "--leftover", "") == {"kill", "wait", "leave"}
+    assert "lockctl" in complete("config", "crontab", "TIME", "-l", "a", "--", "lockc")
+    assert complete("config", "crontab", "--") == {"--help"}
+
+
 def test_a_wrong_configuration_offers_nothing_and_says_nothing(complete: Complete, lockctl: Lockctl) -> None:
     config = lockctl.directory / ".no-config/lockctl/config.toml"
     config.parent.mkdir(parents=True)
@@ -145,6 +152,7 @@ def test_a_wrong_configuration_offers_nothing_and_says_nothing(complete: Complet
         ("run --leftover=k", "--leftover=kill"),
         ("run --leftover k", "kill"),
         ("run --signal=US", "--signal=USR"),
+        ("config crontab @daily --leftover k", "kill"),
         ("inspect deploy:p", "deploy:prod"),
         ("inspect dep", "deploy:prod"),
         ("run -l ops@", "ops@web"),

@@ -15,7 +15,7 @@ from lockctl.cli.group import CONTEXT, Command, Group
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data, without_secrets
-from lockctl.cli.parameters import LockName
+from lockctl.cli.parameters import LockName, TextType
 from lockctl.config_file import ConfigFile, at, mistakes, parse, readable_secrets
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.names import printable
@@ -27,6 +27,8 @@ from lockctl.url import parse_url
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from click.shell_completion import CompletionItem
 
 
 @click.group(
@@ -167,9 +169,34 @@ def path(*, as_json: bool, config: str | None) -> int:
     return exit_status.OK
 
 
+class RunWord(TextType):
+    """A word of the command line of `run`."""
+
+    name = "word"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """What `run` completes there."""
+        from click.shell_completion import ShellComplete
+
+        from lockctl.cli.verbs import run
+
+        before = list(ctx.params[str(param.name)] or ())
+        return ShellComplete(run.command, {}, "lockctl run", "").get_completions(before, incomplete)
+
+
+class Crontab(Command):
+    """`crontab`, whose options after the schedule are those of `run`."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Those that begin so."""
+        if ctx.params["schedule"] is None:
+            return super().shell_complete(ctx, incomplete)
+        return self.params[1].shell_complete(ctx, incomplete)
+
+
 @command.command(
     "crontab",
-    cls=Command,
+    cls=Crontab,
     examples={
         "lockctl config crontab '*/5 * * * *' -l sync --skip-ok -- sync-all": "Every five minutes, never two at once.",
         "lockctl config crontab @hourly -b etcd://etcd1/ -l report --once-per 1h -- report": "On each of many hosts.",
@@ -177,7 +204,7 @@ def path(*, as_json: bool, config: str | None) -> int:
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("schedule")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[RUN OPTIONS] [--] COMMAND [ARG]...")
+@click.argument("words", nargs=-1, type=RunWord(), metavar="[RUN OPTIONS] [--] COMMAND [ARG]...")
 def crontab(schedule: str, words: tuple[str, ...]) -> int:
     """Print a checked line for a crontab, with absolute paths.
 
