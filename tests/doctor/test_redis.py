@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from lockctl.stores.redis import rights, scripts, share_scripts
 from tests.servers.process import free_port
+from tests.servers.proxy import Proxy
 from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
@@ -27,6 +31,18 @@ def test_a_good_server_has_no_findings(diagnose: Diagnose, start_server: Start) 
     assert found.troubles("redis.", "backend.") == {}
     assert {"redis.eviction", "redis.acl", "backend.reachable", "backend.round_trip", "backend.clock"} <= set(found)
     assert server.ask("DBSIZE") == before == 0
+
+
+@pytest.mark.slow
+def test_a_server_that_is_far_away_is_looked_at_in_time(diagnose: Diagnose, redis_server: Redis) -> None:
+    with contextlib.closing(Proxy(redis_server, "delay=0.4")) as far:
+        found = diagnose(f"redis://{far.address}/0")
+    assert found.levels("backend.") | found.levels("redis.acl") == {
+        "backend.reachable": "ok",
+        "backend.round_trip": "warn",
+        "backend.clock": "ok",
+        "redis.acl": "ok",
+    }
 
 
 def test_what_loses_locks_in_redis_is_found(diagnose: Diagnose, start_server: Start) -> None:

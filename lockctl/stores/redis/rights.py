@@ -55,9 +55,12 @@ def check(client: Any, prefix: str, found: Examination) -> None:
     try:
         if ask("MULTI") != b"OK":
             raise exceptions.NoPermissionError
-        for command in commands(prefix):
+        asked = list(commands(prefix))
+        for command in asked:  # all at once: one after another would take too long where the server is far away
+            connection.send_command(*command)
+        for command in asked:
             try:
-                ask(*command)
+                connection.read_response()
             except exceptions.OutOfMemoryError as failure:
                 full = printable(str(failure))
             except exceptions.ResponseError as failure:  # others are forbidden in a transaction: no matter of rights
