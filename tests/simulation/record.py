@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
 from tests.simulation.world import INFINITE, Here
 
 if TYPE_CHECKING:
@@ -66,8 +66,10 @@ class RunRecord:
         self.lost_at: float | None = None  # when a renewal said first that what was granted last is not its any more
         self.revoked_at: float | None = None  # when a renewal said first that somebody asks for it
         self.silences: list[tuple[float, float]] = []  # when the store failed first, and last, before it answered again
-        self._is_silent = False
+        self.is_silent = False  # whether it has failed, and not answered since
+        self.asked_again = 0.0  # when the last request for the lock was sent after one that had failed
         self.attempts = 0  # to take a lock, and waits for one
+        self.refused_at_first = False  # whether the first of them was, for what a person must change
         self.said: list[str] = []  # by its keeper
         self.outcome: Outcome | None = None
         self.failure = ""
@@ -77,13 +79,13 @@ class RunRecord:
 
     def failed(self, now: float) -> None:
         """The store has failed while the lock was to be taken."""
-        since = self.silences.pop()[0] if self._is_silent else now
+        since = self.silences.pop()[0] if self.is_silent else now
         self.silences.append((since, now))
-        self._is_silent = True
+        self.is_silent = True
 
     def answered(self) -> None:
         """The store has answered such a request."""
-        self._is_silent = False
+        self.is_silent = False
 
     def living(self) -> bool:
         """Whether a process of the job lives."""
@@ -129,7 +131,11 @@ class Recording:
         try:
             grant: Grant | None = super().try_acquire(claim, **more)  # type: ignore[misc]
         except BackendUnavailable:
+            record.asked_again = sent if record.is_silent else record.asked_again
             self._fails(claim)
+            raise
+        except ConfigError:
+            record.refused_at_first = record.refused_at_first or record.attempts == 1
             raise
         record.answered()
         if grant is not None:

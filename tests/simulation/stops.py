@@ -235,8 +235,14 @@ def _is_undisturbed(record: RunRecord) -> bool:
 
 
 def _insistent(history: History) -> Iterator[str]:
-    """Runs that asked a store for longer than it may fail."""
+    """Runs that asked a store for longer than it may fail, or again, although a person must change something first."""
     for record in history.records:
+        if record.refused_at_first and record.attempts > 1:
+            yield f"insistent: {record.name} was refused at first, and asks {record.attempts} times"
+        over, again = record.plan.start + record.plan.wait * (1 + CLOCKS), record.asked_again
+        is_late = again > over + FAILS + 4 * history.plan.slowest and len(record.plan.locks) == 1
+        if is_late and not _unable(record.keeper, 0.0, again):
+            yield f"insistent: {record.name} asks a store at {again:.3f} that fails, and its wait is over at {over:.3f}"
         for first, last in record.silences:
             longest = ACQUIRE_TIMEOUT + FAILS + 4 * history.plan.slowest
             if last > first + longest and not _unable(record.keeper, first, last):
