@@ -130,6 +130,8 @@ def _looked_at(chance: random.Random, plan: Plan) -> Plan:
     if mode in WITHOUT.get(plan.store, ()):
         mode, slots = "exclusive", 1
     runs = [_run(chance, number % 2, 10.0, None, mode, slots) for number in range(3)]
+    if mode == "exclusive" and chance.random() < 0.3:
+        runs = [runs[0]._replace(length=0.5, min_hold=3.0)]  # a hold that ends by itself
     at_all = (0.0, 0.0, 1.0) if plan.store not in WITHOUT_LISTS else (0.0,)
     faults = [Fault("look", number % 2, 12.0 * chance.random(), chance.choice(at_all)) for number in range(3)]
     plan = plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs), faults=tuple(faults))
