@@ -277,7 +277,7 @@ def asked_before_it_is_known(chance: random.Random, plan: Plan) -> Plan:
 
 def killed_in_line(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who is killed while another one has the lock, and a third one waits behind."""
-    ttl = chance.choice((10.0, 20.0))
+    ttl = chance.choice(TTLS)
     first = RunPlan(0, 0.0, ttl, 120.0, chance.uniform(2.0, 4.0))
     runs = [first._replace(host=number % 2, start=0.6 * number) for number in range(3)]
     return plan._replace(runs=tuple(runs), faults=(Fault("pause", 1, chance.uniform(1.5, 1.9), INFINITE, KEEPER),))
