@@ -133,6 +133,15 @@ def signalled_far_away(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=0.8 * slowest, slowest=slowest, runs=(run,), faults=(signal,))
 
 
+def signalled_as_it_is_renewed(chance: random.Random, plan: Plan) -> Plan:
+    """A run that is told to end when it has its lock late, and renews it before its job starts, and nobody answers."""
+    run = RunPlan(0, 0.0, 30.0, 60.0, 1.0)
+    late = Fault("late", 0, chance.randrange(1, 12), chance.uniform(5.5, 9.0), ANSWER)
+    cut = Fault("cut", 0, 1.0, 60.0, REQUEST)
+    signal = Fault("signal", 0, late.value + 1.0 * chance.random(), 15)
+    return plan._replace(runs=(run,), faults=(late, cut, signal))
+
+
 def signalled(chance: random.Random, plan: Plan) -> Plan:
     """A run that is sent a signal while its job has another process beside the command."""
     ttl = chance.choice(TTLS)
@@ -437,6 +446,7 @@ OF_A_HOST = (
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
     *(asked_of_a_long_lease, freed_beside_a_late_one, killed_in_line, away_at_first, taken_as_it_is_forgotten),
+    *(signalled_as_it_is_renewed,),
 )
 OF_CELLS = (slow_for_long,)  # where a renewal takes as many messages as the last one
 OF_STREAMS = (

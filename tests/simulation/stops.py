@@ -10,6 +10,7 @@ from signal import SIGCONT, SIGKILL, SIGTERM
 from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from lockctl.lease.schedule import FIRST_TIMEOUT
 from tests.simulation import excuses
 from tests.simulation.plan import GUARD
 from tests.simulation.world import INFINITE
@@ -224,6 +225,8 @@ def _told_to_end(history: History) -> Iterator[str]:
                 yield f"signal: {record.name} was told to end at {at:.3f}, and its job starts at {record.span[0]:.3f}"
             early = record.granted[0].known if record.granted else INFINITE
             bound = WAIT_ENDS + 16 * history.plan.slowest * len(record.plan.locks)
+            if at >= known and _is_undisturbed(record) and record.span is None:
+                early, bound = INFINITE, bound + FIRST_TIMEOUT  # a renewal before the job starts is not broken off
             if at < early and record.ended > at + bound and not _unable(record.keeper, at, at + bound):
                 yield f"signal: {record.name} was told to end at {at:.3f}, and waits until {record.ended:.3f}"
 
