@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import combinations
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Any
 
@@ -173,6 +174,10 @@ def _shown(history: History) -> Iterator[str]:
     apart = [server.clock.wall_base - host.clock.wall_base for server in servers for host in history.network.hosts]
     over = CLOSED + max([0.0, *apart])
     for asked, _, info in (*history.looks, *history.listed):
+        inside = [owners[each.owner] for each in info.holders if each.owner in owners]
+        too_many = any(each.plan.mode == "slot" and len(inside) > each.plan.slots for each in inside)
+        if too_many or any(one.excludes(other) for one, other in combinations(inside, 2)):
+            yield f"shown: {', '.join(each.name for each in inside)} are shown inside together at {asked:.3f}"
         for holder in info.holders:
             if holder.owner is None:
                 continue
