@@ -53,6 +53,7 @@ def violations(history: History) -> list[str]:
         *_too_soon(history),
         *_forgotten_in_use(history),
         *_revoked(history),
+        *_unrevoked(history),
         *_overtime(history),
         *_untold(history),
         *_orphaned(history),
@@ -307,6 +308,21 @@ def _revoked(history: History) -> Iterator[str]:
         revoked = record.outcome is not None and record.outcome.kind == "revoked"
         if revoked and asked.isdisjoint(each.owner for each in record.last_grants.values()):
             yield f"revoked: {record.name}, but nobody has asked for its lock"
+
+
+def _unrevoked(history: History) -> Iterator[str]:
+    """Locks that are said to have changed hands when somebody asks for them, or takes them away, and have not."""
+    if not {each.kind for each in history.plan.faults} <= {"revoke", "look", "twice", "wrong", "signal"}:
+        return
+    taken_away: set[str | None] = set()
+    for asked in history.revoked:
+        for record in () if asked.done or asked.owner in taken_away else history.records:
+            grant, span = record.last_grants.get(LOCK), record.span
+            if grant is None or span is None or grant.owner != asked.owner:
+                continue
+            if max(grant.known, span[0]) < asked.asked <= asked.answered < span[1]:
+                yield f"revoked: {record.name} has its lock at {asked.asked:.3f}, and it is not taken from it"
+        taken_away |= {asked.owner} if asked.now else set()
 
 
 def _untold(history: History) -> Iterator[str]:
