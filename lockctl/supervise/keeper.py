@@ -297,6 +297,9 @@ class Keeper:
             tree.signal_all(os.getpid(), (int(SIGKILL),), self._strangers)
             poll.poll(SWEEP_PAUSE * 1000)
             self._take_signals()
+        had_ended = self._status is not None and os.WIFEXITED(self._status)  # by itself, and the guard did not say it
+        if self._cause == events.GUARD_GONE and had_ended and self._guard.waits_for_rest:
+            self._cause = events.LOST
         self._finished = True
 
     def _only_strangers(self) -> bool:
