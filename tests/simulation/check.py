@@ -318,7 +318,7 @@ def _unrevoked(history: History) -> Iterator[str]:
     for asked in history.revoked:
         for record in () if asked.done or asked.owner in taken_away else history.records:
             grant, span = record.last_grants.get(LOCK), record.span
-            if grant is None or span is None or grant.owner != asked.owner:
+            if grant is None or span is None or (grant.owner, grant.token) != (asked.owner, asked.token):
                 continue
             if max(grant.known, span[0]) < asked.asked <= asked.answered < span[1]:
                 yield f"revoked: {record.name} has its lock at {asked.asked:.3f}, and it is not taken from it"
