@@ -14,6 +14,7 @@ from _signal import SIGCHLD, SIGCONT, SIGKILL
 from lockctl import events, kernel
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
+from lockctl.supervise.signals import JOB_CONTROL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -153,8 +154,10 @@ class Guard:
         self._feed(events.StopJob(events.LOST, self._job.kill_on_loss))
 
     def _pass(self, signum: int, halts: int) -> None:
-        if signum == SIGCONT and self._on_terminal and not (self._halted and halts == self._halts):
-            return  # the shell's `fg` reached the command directly, and Ctrl-Z may have stopped it again since
+        seen = halts == self._halts  # whether the keeper knew of the last stop
+        late = (signum in JOB_CONTROL and not seen) or (signum == SIGCONT and not (seen and self._halted))
+        if self._on_terminal and late:
+            return  # the shell's `fg`, or Ctrl-Z, has reached the command directly, and the other one perhaps since
         self._feed(events.PassSignal(signum))
 
     def _reap(self) -> None:
@@ -195,7 +198,8 @@ class Guard:
                 self._feed(events.CommandEnded(status))
 
     def _feed(self, event: WatchEvent) -> None:
-        self._act(self._decide(event))
+        for action in self._decide(event):
+            self._do(action)
 
     def _decide(self, event: WatchEvent) -> list[Action]:
         if self._job.watch is None:
@@ -206,10 +210,6 @@ class Guard:
             self._cause = cause
             self._link.send(wire.CAUSE, cause)
         return actions
-
-    def _act(self, actions: list[Action]) -> None:
-        for action in actions:
-            self._do(action)
 
     def _do(self, action: Action) -> None:
         if isinstance(action, events.SignalTree):

@@ -136,6 +136,47 @@ def test_ctrl_z_and_fg_work_more_than_once(terminal, locks):
     terminal.expect("went-on-again")
 
 
+# what the keeper passes on in the first moment of a command, as a guard that has hardly any processor gets it: after `fg`
+LATE = """
+import os, select, signal
+from lockctl import clock
+from lockctl.lease.schedule import Schedule
+from lockctl.supervise import channel, tree
+from lockctl.supervise.fork import fork_guard
+from lockctl.supervise.orders import Orders
+from lockctl.supervise.signals import Signals
+guard = fork_guard(("sleep", "60"), dict(os.environ), Signals(), print, lambda: None)
+orders = Orders(15, "kill", None, kernel_held=False, on_terminal=True, kill_on_loss=True, contain="no")
+guard.tell_deadline(clock.boottime() + 60)
+guard.start(orders, Schedule(ttl=60.0, grace=1.0, margin=1.0, interval=20.0, request_timeout=5.0, rate_error=0.0), [], ())
+said = []
+def until(*kinds):
+    poll = select.poll()
+    poll.register(guard.link.fileno, select.POLLIN)
+    while not said or said[-1] not in kinds:
+        poll.poll()
+        said.extend(kind for kind, _, _ in guard.link.receive())
+until(channel.STARTED)
+(command,) = tree.children(guard.pid)
+os.kill(command, signal.SIGSTOP)
+until(channel.HALTED)
+os.kill(command, signal.SIGCONT)
+guard.link.send(channel.SIGNAL, int(signal.SIGTSTP), 0)
+guard.link.send(channel.SIGNAL, int(signal.SIGTERM), 1)
+said.clear()
+until(channel.FINISHED, channel.HALTED)
+print("stopped again" if channel.HALTED in said else "went on", flush=True)
+os.kill(command, signal.SIGKILL)
+"""
+
+
+def test_a_ctrl_z_that_is_passed_on_late_does_not_stop_the_command_again(terminal, tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(LATE)
+    terminal.line(f"PYTHONPATH={HERE.parent.parent} {sys.executable} {script}")
+    terminal.expect("went on")
+
+
 def test_an_interactive_shell_under_lockctl_has_job_control_of_its_own(terminal, attempt):
     terminal.line("PS1='inner> ' lockctl run -l t -- bash --norc --noprofile -i")
     terminal.expect("inner> ")
