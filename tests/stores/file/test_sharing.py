@@ -366,8 +366,8 @@ def test_who_waits_for_a_slot_or_for_writers_is_shown(harness: FileHarness) -> N
     assert [waiter.pid for waiter in lock.waiters or ()] == [os.getpid()] * 2
     assert [holder.token for holder in lock.holders] == [grant.token]
     holder.release(grant, timeout=LIMIT)
-    first.result()
-    assert second.running
+    # on a busy machine the second may be the one that finds the lock free
+    assert len(eventually(lambda: [each for each in (first, second) if not each.running])) == 1
 
 
 def test_who_is_stopped_while_it_changes_the_record_holds_nobody_up_for_ever(harness: FileHarness) -> None:
