@@ -39,20 +39,27 @@ def list_locks(majority: Majority, pattern: str, deadline: Deadline) -> Iterator
 
 
 def read_locks(
-    majority: Majority, names: list[str], deadline: Deadline, *, with_run: bool = False
+    majority: Majority, names: list[str], deadline: Deadline, *, with_run: bool = False, wait_for_all: bool = False
 ) -> list[list[Seen] | LockctlError | None]:
-    """What each node says about some locks, with their last runs if asked. Raises when less than a majority answers."""
+    """What each node says about some locks, with their last runs if asked; see ``Majority.answers``."""
 
     def ask(node: Node, until: Deadline) -> list[Seen]:
         return one.read_locks(node.session, names, until, with_run=with_run, with_waiters=False)
 
-    return majority.answers(ask, deadline)
+    return majority.answers(ask, deadline, wait_for_all=wait_for_all)
 
 
 def _shown(majority: Majority, names: list[str], deadline: Deadline, *, with_run: bool = False) -> Iterator[LockInfo]:
     answers = read_locks(majority, names, deadline, with_run=with_run)
-    for number, name in enumerate(names):
-        each_says = [answer[number] if isinstance(answer, list) else None for answer in answers]
+    if any(map(tally.is_undecided, _of_each(answers, len(names)))):
+        answers = read_locks(majority, names, deadline, with_run=with_run, wait_for_all=True)
+    for name, each_says in zip(names, _of_each(answers, len(names)), strict=True):
         shown = one.shown("redlock", majority.prefix + name, name, tally.combine(each_says, majority.size))
         runs = filter(None, (history.read(each.last_run) for each in each_says if each is not None))
         yield replace(shown, waiters=None, last_run=max(runs, key=newness, default=None))
+
+
+def _of_each(answers: list[list[Seen] | LockctlError | None], names: int) -> Iterator[list[Seen | None]]:
+    """The answers by the number of the lock."""
+    for number in range(names):
+        yield [answer[number] if isinstance(answer, list) else None for answer in answers]

@@ -118,25 +118,40 @@ def check_same_nodes(answers: Sequence[Attempt | LockctlError | None], claim: Cl
 def combine(answers: Sequence[Seen | None], quorum: int) -> Seen:
     """One lock as a majority sees it; a node that was silent (``None``) may be on the holder's side."""
     silent = sum(answer is None for answer in answers)
-    said = [answer for answer in answers if answer is not None and answer.value is not None]
-    records: dict[bytes | None, Record | None] = {}  # the nodes mostly say the same, which is read once
-    holders: dict[str | None, list[Seen]] = {}
-    for answer in said:
-        if answer.value not in records:
-            records[answer.value] = answer.record
-        found = records[answer.value]
-        holders.setdefault(found.owner if found else None, []).append(answer)
-    most = max(holders.values(), key=len, default=[])
+    most, tokens = _of_one_holder(answers)
     if not most or len(most) + silent < quorum:
         return Seen(None, None, ())
-    # a node that answered late has its own token, until it joins the others; among equals the one whose hold has
-    # begun: the others did not hear of it yet
-    tokens = [found.token if (found := records[each.value]) else 0 for each in most]
+    # among equals the one whose hold has begun: the others did not hear of it yet
     ranks = [(tokens.count(token), token, _is_kept(each)) for token, each in zip(tokens, most, strict=True)]
     newest = most[ranks.index(max(ranks))]
     lives = sorted((FOR_EVER if each.left is None else each.left for each in most), reverse=True)
     left = lives[min(quorum, len(lives)) - 1]
     return Seen(newest.value, None if left == FOR_EVER else left, ())
+
+
+def is_undecided(answers: Sequence[Seen | None]) -> bool:
+    """Whether nodes name a holder, and as many of them one token as another: more have to be asked."""
+    _, tokens = _of_one_holder(answers)
+    counts = sorted(map(tokens.count, set(tokens)))
+    return len(counts) > 1 and counts[-1] == counts[-2]
+
+
+def _of_one_holder(answers: Sequence[Seen | None]) -> tuple[list[Seen], list[int]]:
+    """What those nodes say that name the same holder as most do, and the token that each has.
+
+    A node that answered late to a claim has its own token, until it joins the others.
+    """
+    records: dict[bytes | None, Record | None] = {}  # the nodes mostly say the same, which is read once
+    holders: dict[str | None, list[Seen]] = {}
+    for answer in answers:
+        if answer is None or answer.value is None:
+            continue
+        if answer.value not in records:
+            records[answer.value] = answer.record
+        found = records[answer.value]
+        holders.setdefault(found.owner if found else None, []).append(answer)
+    most = max(holders.values(), key=len, default=[])
+    return most, [found.token if (found := records[each.value]) else 0 for each in most]
 
 
 def _is_kept(each: Seen) -> bool:
