@@ -86,10 +86,11 @@ def _pairs(processes: list[tuple[int, socket.socket]], signals: Signals) -> Iter
     unready = len(processes)
     try:
         while rest:
-            ending = signals.ending()
+            ready = poller.poll()
+            ending = signals.ending()  # before it is looked at who else ended by a signal to all of the group
             if ending is not None:
                 raise Interrupted(ending)
-            for number, _ in poller.poll():
+            for number, _ in ready:
                 if number == signals.descriptor:
                     continue
                 data = by_number[number].recv(READ_SIZE)
