@@ -47,7 +47,9 @@ def list_locks(session: Session, pattern: str, deadline: Deadline) -> Iterator[L
     for start in range(0, len(names), AT_ONCE):
         some = names[start : start + AT_ONCE]
         sights, _ = see(session, some, deadline)
-        found += [sight.lock(name, session.place) for name, sight in zip(some, sights, strict=True)]
+        for name, sight in zip(some, sights, strict=True):
+            seen = look(session, name, deadline)[0] if sight.changed else sight
+            found.append(seen.lock(name, session.place))
     return iter(found)
 
 
