@@ -86,7 +86,9 @@ def _is_mild(record: RunRecord, killed: float) -> bool:
 def _is_disconnected(history: History, record: RunRecord) -> bool:
     """Whether a lock was lost that was a connection's, of which the kernel tells, and no renewal."""
     held = history.capabilities.connection_held
-    return held and record.outcome is not None and record.outcome.kind == "lost"
+    # what outlives the command is no part of the outcome
+    freed = record.command_status is not None and any(each.now for each in history.revoked)
+    return held and (freed or (record.outcome is not None and record.outcome.kind == "lost"))
 
 
 def _discontinued(history: History) -> Iterator[str]:
