@@ -131,6 +131,8 @@ def combine(answers: Sequence[Seen | None], quorum: int) -> Seen:
 
 def is_undecided(answers: Sequence[Seen | None]) -> bool:
     """Whether nodes name a holder, and as many of them one token as another: more have to be asked."""
+    if len({answer.value for answer in answers if answer is not None}) < 2:
+        return False  # as nearly always, and a list has thousands: nothing has to be read for that
     _, tokens = _of_one_holder(answers)
     counts = sorted(map(tokens.count, set(tokens)))
     return len(counts) > 1 and counts[-1] == counts[-2]
