@@ -1,6 +1,6 @@
 _lockctl_completion() {
     local IFS=$'\n'
-    local words=() rest=$COMP_LINE piece after number
+    local words=() places=() rest=$COMP_LINE piece after number
     for ((number = 0; number <= COMP_CWORD; number++)); do
         piece=${COMP_WORDS[number]}
         after=${rest#"${rest%%[![:blank:]]*}"}
@@ -8,6 +8,7 @@ _lockctl_completion() {
             words[${#words[@]} - 1]+=$piece
         else
             words+=("$piece")
+            places+=("$number")
         fi
         rest=${after#"$piece"}
     done
@@ -36,6 +37,14 @@ _lockctl_completion() {
             compopt -o dirnames
         elif [[ $type == 'file' ]]; then
             COMPREPLY=()
+            compopt -o default
+        elif [[ $type == 'command' ]]; then
+            COMPREPLY=()
+            if declare -F _command_offset > /dev/null; then
+                IFS=$' \t\n'
+                _command_offset "${places[last - value]}"
+                return
+            fi
             compopt -o default
         elif [[ $type == 'plain' ]]; then
             COMPREPLY+=("$before${value#"$there"}")

@@ -24,6 +24,11 @@ _lockctl_completion() {
         elif [[ "$type" == "file" ]]; then
             compset -P "${(b)before}"
             _path_files -f
+        elif [[ "$type" == "command" ]]; then
+            shift $((CURRENT - 1 - key)) words
+            CURRENT=$((key + 1))
+            _normal
+            return
         fi
     done
 

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lockctl.cli.parameters import CommandWord
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from click.shell_completion import CompletionItem
 
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 LINE = 60  # characters of the sentence beside a verb
@@ -66,8 +70,31 @@ class Examples(click.Command):
                     formatter.write_text(purpose)
 
 
+class WrappedCommand(click.Command):
+    """What another command completes: words of the command that is to run, options included."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """How many words before the cursor are that command's: the scripts of the shells ask for the rest."""
+        from click.shell_completion import CompletionItem
+
+        words = ctx.params[str(self.name)]
+        return [CompletionItem(str(len(words) - (words[0] == "--")), type="command")]
+
+
 class Command(Examples):
     """A verb."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As ever. While a word is completed, what comes after a command is not ours."""
+        rest = super().parse_args(ctx, args)
+        for parameter in self.params if ctx.resilient_parsing else ():
+            if isinstance(parameter.type, CommandWord) and ctx.params.get(str(parameter.name)) not in (
+                None,
+                (),
+                ("--",),
+            ):
+                ctx.command = WrappedCommand(parameter.name, add_help_option=False)
+        return rest
 
     def groups(self, ctx: click.Context) -> dict[str, list[click.Parameter]]:
         """Heading -> options: the verb's own options first, --help last; in one list if they are few."""

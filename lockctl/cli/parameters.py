@@ -118,15 +118,15 @@ class BackendWord(TextType):
 
 
 class CommandWord(TextType):
-    """The command of ``run``: completed from the PATH, and from files."""
+    """A command to run, which is completed from the PATH, and its words (see ``group.WrappedCommand``)."""
 
     name = "command"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Executables for the first word, files after it."""
+        """Executables, or files."""
         from click.shell_completion import CompletionItem
 
-        if "/" in incomplete or ctx.params.get(param.name or ""):
+        if "/" in incomplete:
             return [CompletionItem(incomplete, type="file")]
         found: set[str] = set()
         for directory in os.environ.get("PATH", "").split(":"):

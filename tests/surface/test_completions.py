@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.jobs import Lockctl
 
     Complete = Callable[..., set[str]]
-    Press = Callable[[str], list[str]]
+    Press = Callable[..., list[str]]
 
 NAMES = ("nightly", "deploy:prod", "ops@web", "a+b")
 BEGINNING_OF_LINE, TAB = "\x01", "\t"
@@ -82,7 +82,10 @@ def press(
     terminal.line(f"source '{script}'; echo re''ady")
     terminal.expect("ready")
 
-    def in_shell(line: str) -> list[str]:
+    def in_shell(line: str, prepared: dict[str, str] | None = None) -> list[str]:
+        if prepared:
+            terminal.line(f"{prepared[request.param]}; echo prep''ared")
+            terminal.expect("prepared")
         terminal.type(line + TAB)
         # the keys wait until the completion is there; then the shell itself says what it has as words
         terminal.line(BEGINNING_OF_LINE + "printf '[%s]' ")
@@ -183,6 +186,41 @@ def test_values_are_completed_in_fish_behind_an_equals_sign(
     assert offered("lockctl run --leftover=k") == {"--leftover=kill"}
     assert offered("lockctl run --lock=deploy:p") == {"--lock=deploy:prod"}
     assert offered("lockctl run --report=/etc/hostn") == {"--report=/etc/hostname"}
+
+
+PREPARED = {
+    "bash": "source /usr/share/bash-completion/bash_completion; complete -W '--alpha beta=one' stock-job",
+    "zsh": "_stock_job() { compadd -- --alpha beta=one }; compdef _stock_job stock-job",
+}
+OF_THE_COMMAND = [
+    ("run -l x stock-job --", "--alpha"),
+    ("run -l x -- stock-job --lock -- be", "beta=one"),
+    ("run -l ops@web --wait=5s -- stock-job --al", "--alpha"),
+    ("run -l x -- lockctl run --tt", "--ttl"),
+    ("run -l x -- lockctl run -l y stock-job --al", "--alpha"),
+    ("config crontab @daily -l x -- stock-job --al", "--alpha"),
+    ("fence exec /srv/stock -- stock-job --al", "--alpha"),
+]
+
+
+@pytest.mark.parametrize(("line", "completed"), OF_THE_COMMAND)
+def test_words_of_the_command_are_completed_as_without_lockctl(press: Press, line: str, completed: str) -> None:
+    assert press(f"lockctl {line}", PREPARED) == ["lockctl", *line.split()[:-1], completed]
+
+
+def test_without_a_completion_of_its_own_a_command_gets_files(press: Press) -> None:
+    assert press("lockctl run -l x -- stock-job /etc/hostn") == [
+        *("lockctl", "run", "-l", "x", "--", "stock-job", "/etc/hostname")
+    ]
+
+
+@pytest.mark.parametrize(("line", "completed"), OF_THE_COMMAND)
+def test_words_of_the_command_are_completed_in_fish(
+    lockctl: Lockctl, root: Path, need_tool: Callable[[str], str], line: str, completed: str
+) -> None:
+    job = 'complete -c stock-job -f -a "--alpha beta=one"'
+    source = f"source '{root}/completions/lockctl.fish'; {job}; complete -C 'lockctl {line}'"
+    assert _output(lockctl, [need_tool("fish"), "--no-config", "-c", source]) == {completed}
 
 
 def test_names_of_signals_are_completed(complete: Complete) -> None:

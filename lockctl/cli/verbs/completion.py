@@ -17,7 +17,7 @@ from lockctl.cli.output import print_data
 BASH = r"""
 _lockctl_completion() {
     local IFS=$'\n'
-    local words=() rest=$COMP_LINE piece after number
+    local words=() places=() rest=$COMP_LINE piece after number
     for ((number = 0; number <= COMP_CWORD; number++)); do
         piece=${COMP_WORDS[number]}
         after=${rest#"${rest%%[![:blank:]]*}"}
@@ -25,6 +25,7 @@ _lockctl_completion() {
             words[${#words[@]} - 1]+=$piece
         else
             words+=("$piece")
+            places+=("$number")
         fi
         rest=${after#"$piece"}
     done
@@ -53,6 +54,14 @@ _lockctl_completion() {
             compopt -o dirnames
         elif [[ $type == 'file' ]]; then
             COMPREPLY=()
+            compopt -o default
+        elif [[ $type == 'command' ]]; then
+            COMPREPLY=()
+            if declare -F _command_offset > /dev/null; then
+                IFS=$' \t\n'
+                _command_offset "${places[last - value]}"
+                return
+            fi
             compopt -o default
         elif [[ $type == 'plain' ]]; then
             COMPREPLY+=("$before${value#"$there"}")
@@ -91,6 +100,11 @@ _lockctl_completion() {
         elif [[ "$type" == "file" ]]; then
             compset -P "${(b)before}"
             _path_files -f
+        elif [[ "$type" == "command" ]]; then
+            shift $((CURRENT - 1 - key)) words
+            CURRENT=$((key + 1))
+            _normal
+            return
         fi
     done
 
@@ -130,6 +144,10 @@ function _lockctl_completion;
             for found in (__fish_complete_path "$metadata[2]");
                 echo "$before$found";
             end;
+        else if test $metadata[1] = "command";
+            set -l words (commandline -opc);
+            set -l first (math (count $words) - $metadata[2] + 1);
+            complete -C (string join -- " " (string escape -- $words[$first..-1]) "$token");
         else if test $metadata[1] = "plain";
             echo "$before$metadata[2]";
         end;
