@@ -82,6 +82,14 @@ def test_a_node_of_a_cluster_and_a_user_with_few_rights_are_found(diagnose: Diag
     assert "zadd" in found["redis.acl"]["seen"]
 
 
+def test_a_user_who_may_not_ask_for_the_time_lacks_a_right(diagnose: Diagnose, start_server: Start) -> None:
+    server = start_server(Redis, password=SECRET, extra=[f"user narrow on >{SECRET} ~* &* +@all -time"])
+    found = diagnose(f"redis://narrow:{SECRET}@{server.address}/0")
+    assert found.troubles("redis.acl", "backend.") == {"redis.acl": "fail"}
+    assert found["redis.acl"]["seen"].startswith("TIME: ")
+    assert "backend.round_trip" in found
+
+
 def test_a_server_that_is_slow_or_silent_or_gone_is_found(
     diagnose: Diagnose, redis_server: Redis, start_proxy: Start
 ) -> None:

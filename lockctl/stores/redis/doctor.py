@@ -128,8 +128,13 @@ def _client(server: Endpoint, login: Login, deadline: Deadline) -> Any:
     return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=kind, **options))
 
 
-def _time(client: Any) -> float:
-    seconds, microseconds = client.time()
+def _time(client: Any) -> float | None:
+    from redis import exceptions
+
+    try:
+        seconds, microseconds = client.time()
+    except exceptions.ResponseError:  # forbidden or renamed, which the check of the rights says
+        return None
     return float(seconds) + float(microseconds) / 1e6
 
 
