@@ -48,7 +48,7 @@ class Response(Value):
         """The beginning of the body on one printable line, for a message; not that of a page for browsers."""
         if self.body[:200].lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
             return "a page in HTML"
-        return printable(" ".join(self.body[:300].decode("utf-8", "replace").split()))
+        return printable(" ".join(self.body[:300].decode("utf-8", "replace").split())) or "an empty body"
 
 
 def seconds(date: str) -> float | None:

@@ -146,7 +146,7 @@ class _Server:
         return ConfigError(f"{where}: status {status}{self._said(answer)}")
 
     def _said(self, answer: Response) -> str:
-        said = "" if answer.body.lstrip()[:1] == b"<" else answer.excerpt()[:120]
+        said = "" if answer.body.lstrip()[:1] in (b"", b"<") else answer.excerpt()[:120]
         for secret in self._secrets:
             said = said.replace(secret, "***")
         return f": {said}" if said else ""

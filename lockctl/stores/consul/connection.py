@@ -144,7 +144,7 @@ class Connection:
         return ConfigError(f"{self.where}: {said}")
 
     def _said(self, answer: Response) -> str:
-        said = answer.excerpt() or "no reason given"
+        said = answer.excerpt()
         return said.replace(self._token, "***") if self._token else said
 
 

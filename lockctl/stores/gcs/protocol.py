@@ -200,7 +200,7 @@ class Bucket:
 
     def _refused(self, answer: Response) -> BackendUnavailable | ConfigError:
         status = answer.status
-        said = f"{self.where}: {_said(answer) or 'no reason given'} ({status})"
+        said = f"{self.where}: {_said(answer)} ({status})"
         if status >= 500 or status == 408:
             return BackendUnavailable(f"{said}: it is busy or out of order")
         if status == 401:

@@ -351,6 +351,7 @@ def test_a_body_that_is_not_json_is_said_so() -> None:
     with pytest.raises(Malformed, match="not JSON"):
         Response(200, {}, b"<html>").json()
     assert Response(500, {}, b"\x1b[2J no\r\nleader \xff").excerpt().isprintable()
+    assert Response(502, {}, b" \r\n").excerpt() == "an empty body"
 
 
 @given(st.integers(0, 253402300799))
