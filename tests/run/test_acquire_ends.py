@@ -206,6 +206,16 @@ def test_a_lock_is_not_called_free_when_a_logout_has_removed_its_socket(acquirer
     eventually(acquirer.free)
 
 
+def test_a_release_without_the_socket_alone_does_not_wait_for_the_end_of_the_time(acquirer: Acquirer) -> None:
+    path = acquirer.acquire()
+    Path(read(path)["socket"]).unlink()
+    for verb in ("renew", "release"):
+        code, text = word(acquirer(verb, "--handle", path))
+        assert (code, "still held" in text, acquirer.state()) == (69, True, "held")
+    os.kill(int(re.findall(r"kill (\d+)", text)[0]), signal.SIGTERM)
+    eventually(acquirer.free)
+
+
 def test_of_several_who_release_at_a_time_one_does_and_no_other_is_told_of_a_loss(acquirer: Acquirer) -> None:
     for _ in range(3):
         path = acquirer.acquire()

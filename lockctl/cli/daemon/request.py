@@ -84,11 +84,12 @@ def ended(handle: Handle, remains: Remains) -> int:
 
     Raises ``BackendUnavailable`` if it has not.
     """
+    if not os.path.lexists(remains.path(".sock")):
+        remains.check_gone(handle.name)
     if not remains.await_end(handle.ttl + GIVE_BACK):
         raise BackendUnavailable(f"{handle.name}: the daemon (pid {handle.pid}) is ending, but has not ended yet")
     report = remains.report()
     if not remains.known():  # asked last: another release may take all of it away at any moment
-        remains.check_gone(handle.name)
         Talk()("error", f"{handle.name} {NOT_HELD}")
         return exit_status.HELD
     if report is not None and report.get("outcome") == "exited" and report.get("exit_code") == RELEASED:
