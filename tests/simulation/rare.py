@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.network import SLOW
-from tests.simulation.plan import ANSWER, BOTH, GUARD, INFINITE, KEEPER, KEPT, REQUEST, Fault, Plan, RunPlan
+from tests.simulation.plan import ANSWER, BOTH, GUARD, INFINITE, KEEPER, KEPT, LOCK, REQUEST, Fault, Plan, RunPlan
 
 if TYPE_CHECKING:
     import random
@@ -245,6 +245,16 @@ def asked_of_one_of_several(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=tuple(runs), faults=(Fault("revoke", 0, chance.uniform(0.5, ttl)),))
 
 
+def asked_while_kept(chance: random.Random, plan: Plan) -> Plan:
+    """The first of two locks, which is asked for, or taken away, while its holder waits for the second one."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 120.0, chance.uniform(2.0, 2 * ttl), locks=("weekly",))
+    second = first._replace(host=1, start=0.1, length=chance.uniform(0.5, ttl), locks=("weekly", LOCK))
+    third = first._replace(start=chance.uniform(0.3, first.length), length=1.0, locks=(LOCK,))
+    asked = Fault("revoke", 0, chance.uniform(0.5, first.length), 0.0, chance.choice((0, 0, 1)))
+    return plan._replace(runs=(first, second, third)[: chance.choice((2, 3))], faults=(asked,))
+
+
 def clock_back(chance: random.Random, plan: Plan) -> Plan:
     """A clock of a host, or of a server, that goes back, and a lock, or a hold, that is taken away after that."""
     first = RunPlan(0, 0.0, 6.0, 30.0, chance.choice((0.3, 6.0)), min_hold=chance.choice((0.0, 20.0)))
@@ -439,7 +449,15 @@ def slow_for_long(chance: random.Random, plan: Plan) -> Plan:
 
 OF_A_HOST = (
     *(stopped_in_turn, worse, taken_back, signalled_in_line, signalled, hard_to_kill, not_executable, no_threads),
-    *(asked_while_stopped, asked_of_one_of_several, clock_back, next_hold, around_a_period, forgotten_while_kept),
+    *(
+        asked_while_stopped,
+        asked_of_one_of_several,
+        asked_while_kept,
+        clock_back,
+        next_hold,
+        around_a_period,
+        forgotten_while_kept,
+    ),
     *(stopped_at_the_end, in_other_modes, freed_as_it_is_kept, asked_too_late, sleeping_host, asleep_now_and_then),
     *(clock_ahead, fenced, left_alone),
 )

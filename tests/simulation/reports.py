@@ -29,6 +29,7 @@ CONFLICT = 75  # the status of a run whose lock another has
 OF_KIND = {"held": (CONFLICT,), "unavailable": (69,), "lost": (76,), "revoked": (76,), "timed_out": (124,)}
 OF_FENCE = {"unavailable": (69,), "stale": (77,)}
 SHOWN = 2.0  # seconds: a look begins so long after a release, or the end of a lease, if that is to be seen
+OF_A_LEASE = ("LeaseLost", "LeaseRevoked", "RequestInterrupted", "Interrupted")  # which a run never ends with
 
 
 def violations(history: History) -> list[str]:
@@ -45,6 +46,8 @@ def _exits(history: History) -> Iterator[str]:
     """Runs with another exit status than the manual has for what became of them."""
     for record in history.records:
         outcome, status = record.outcome, record.command_status
+        if record.failure.startswith(OF_A_LEASE):
+            yield f"failure: {record.name} ends with {record.failure}"
         if outcome is None:
             continue
         wanted: tuple[int, ...] = OF_KIND.get(outcome.kind, (126, 127))

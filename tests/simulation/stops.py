@@ -223,20 +223,19 @@ def _told_to_end(history: History) -> Iterator[str]:
         for at in record.asked_to_end:
             if record.span is not None and at < known:
                 yield f"signal: {record.name} was told to end at {at:.3f}, has its lock at {known:.3f}, and its job starts"
-            elif record.span is not None and at < record.span[0] - STARTED and _is_undisturbed(record):
+            elif record.span is not None and at < record.span[0] - STARTED and _is_undisturbed(record, record.span[0]):
                 yield f"signal: {record.name} was told to end at {at:.3f}, and its job starts at {record.span[0]:.3f}"
             early = record.granted[0].known if record.granted else INFINITE
             bound = WAIT_ENDS + 16 * history.plan.slowest * len(record.plan.locks)
-            if at >= known and _is_undisturbed(record) and record.span is None:
+            if at >= known and record.span is None and _is_undisturbed(record, at + bound):
                 early, bound = INFINITE, bound + FIRST_TIMEOUT  # a renewal before the job starts is not broken off
             if at < early and record.ended > at + bound and not _unable(record.keeper, at, at + bound):
                 yield f"signal: {record.name} was told to end at {at:.3f}, and waits until {record.ended:.3f}"
 
 
-def _is_undisturbed(record: RunRecord) -> bool:
-    """Whether nothing comes between the lock of a run and the order to start."""
-    start = record.span[0] if record.span is not None else 0.0
-    return not (record.plan.once_per or _unable(record.keeper, 0.0, start) or _unable(record.guard, 0.0, start))
+def _is_undisturbed(record: RunRecord, until: float) -> bool:
+    """Whether nothing comes between the lock of a run and the order to start, which is given by then."""
+    return not (record.plan.once_per or _unable(record.keeper, 0.0, until) or _unable(record.guard, 0.0, until))
 
 
 def _insistent(history: History) -> Iterator[str]:
