@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.simulation import modules
 from tests.simulation.check import violations
 from tests.simulation.history import History
-from tests.simulation.plan import INFINITE, Fault, Plan, RunPlan
+from tests.simulation.kept import read
 from tests.simulation.shrink import happens, kinds_of, shrunk
 from tests.simulation.situations import drawn
 from tests.simulation.stores import STORES
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+    from tests.simulation.plan import Plan
 
 
 # of each store so many of all: a history of the last five takes four to six times as long as one of the first
@@ -128,8 +130,7 @@ def try_plans(files: list[str], most: int) -> int:
     for name in files:
         for line in Path(name).read_text().splitlines():
             if line.startswith("Plan("):
-                known = {"Plan": Plan, "RunPlan": RunPlan, "Fault": Fault, "inf": INFINITE, "__builtins__": {}}
-                plan: Plan = eval(line, known)
+                plan = read(line)
                 # any change of the code can shift the small chances of a history
                 chances = (plan._replace(seed=plan.seed + number) for number in range(min(CHANCES, most)))
                 found = next(filter(None, map(happens, chances)), [])

@@ -123,6 +123,7 @@ def _busy(history: History) -> Iterator[str]:
             yield f"busy: {record.name} asks {record.attempts} times for its lock, until {until:.3f}"
         last = max(last, record.ended if record.ended < INFINITE else history.world.now)
     sent = sum(host.sent[0] for host in history.network.hosts)
-    most = MESSAGES_PER_SECOND[history.plan.store] * (last + BEGINNING) * len(history.records)
+    locks = sum(len(record.plan.locks) for record in history.records)
+    most = MESSAGES_PER_SECOND[history.plan.store] * (last + BEGINNING) * locks
     if sent > most:
         yield f"busy: {sent} messages are sent until {last:.3f}, and {most:.0f} are many"

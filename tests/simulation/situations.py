@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.simulation import rare
+from tests.simulation import kept, rare
 from tests.simulation.plan import (
     ANSWER,
     BOTH,
@@ -27,7 +27,8 @@ from tests.simulation.plan import (
 
 NAMES = ("hourly", LOCK, "weekly")
 LONGEST_GRACE = 0.28  # part of a ttl that --kill-after may be with every store
-RARE = 0.25  # part of the histories
+KNOWN = 0.2  # part of the histories
+RARE = 0.25  # of the rest
 LOOKED_AT = 0.03  # of the rest
 FENCED = 0.1  # of a mess
 HARMED = 0.05  # of those on one host: what is kept there
@@ -40,18 +41,17 @@ WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes th
 def drawn(seed: int, store: str) -> Plan:
     """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     chance = random.Random(seed)
-    situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
-    situations += [_asleep, _forgotten_as_it_begins, _asked_from_afar, _kept_closed, _out_of_time, _asked_in_the_wait]
-    situations.append(_lingering)
-    if chance.random() < RARE:
-        return _rare(chance, _quiet(seed, store))
-    if chance.random() < LOOKED_AT:
-        return _looked_at(chance, _quiet(seed, store))
+    for part, situation in ((KNOWN, _known), (RARE, _rare), (LOOKED_AT, _looked_at)):
+        if chance.random() < part:
+            return situation(chance, _quiet(seed, store))
     if store in ON_ONE_HOST and chance.random() < HARMED:
         harm = _without_power if store == "file" else _replaced
         return _on_one_host(harm(chance, _quiet(seed, store)))
     if store in ON_ONE_HOST:
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
+    situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
+    situations += [_asleep, _forgotten_as_it_begins, _asked_from_afar, _kept_closed, _out_of_time, _asked_in_the_wait]
+    situations.append(_lingering)
     situations.append(_out_of_reach)
     situations += (
         [_few_left, _one_at_a_time]
@@ -89,6 +89,14 @@ def drawn(seed: int, store: str) -> Plan:
             _winter,
         ]
     return chance.choice(situations)(chance, _quiet(seed, store))
+
+
+def _known(chance: random.Random, plan: Plan) -> Plan:
+    """One like those in which a fault was found before."""
+    plan = kept.near(chance, plan, WITHOUT.get(plan.store, ()))
+    if plan.store in ON_ONE_HOST:
+        return _on_one_host(plan)
+    return _with_a_leader(plan) if plan.store == "etcd-cluster" else plan
 
 
 def _rare(chance: random.Random, plan: Plan) -> Plan:

@@ -253,6 +253,10 @@ def _kept_out(history: History) -> Iterator[str]:
         return
     if not all(each.is_outage for each in faults) or slowest > 0.1:
         return
+    downs = [each.at for each in faults if each.kind == "down"]
+    cuts = [(each.at, each.at + each.value) for each in faults if each.kind == "cut"]
+    if len(history.servers) == 1 and any(since - slowest <= at <= until for at in downs for since, until in cuts):
+        return  # nor is it told
     record = history.records[0]
     known = record.granted[0].known if record.granted else record.ended
     if known > max(each.at + each.value for each in faults) + 30 * slowest + LONGEST_PAUSE + HANDED_OVER:

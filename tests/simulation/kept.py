@@ -1,0 +1,72 @@
+"""Plans near those in which a fault was found before, as fuzzers begin from a corpus: the same, at other times.
+
+What is hard to come by once is hard to come by again: another mistake in the same code needs much of the same plan.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.simulation.plan import INFINITE, Fault, Plan, RunPlan
+
+if TYPE_CHECKING:
+    import random
+
+FAULTS = sorted((Path(__file__).parent / "faults").glob("*.patch"))
+# with these, plans for the store of which nothing but a cell is known go for any other one, too
+OF_ANY_STORE = (
+    *("stop", "pause", "sleep", "lose", "late", "twice", "cut", "slow", "down", "jump", "wrong", "signal"),
+    *("revoke", "forget"),
+)
+BY_NUMBER = ("stop", "lose", "late", "twice")  # faults whose time is the number of a step, or of a message
+IN_SECONDS = ("stop", "pause", "sleep", "late", "twice", "cut", "slow", "deposed", "down", "jump", "wrong", "table")
+LONGEST = 60.0  # seconds of a lease: histories with longer ones take too much time
+AS_LONG = 0.2  # part of a time by which it may be changed
+NEXT = 2  # steps, or messages, by which a number may be changed
+
+
+def read(line: str) -> Plan:
+    """The plan that a line of a file has."""
+    plan: Plan = eval(line, {"Plan": Plan, "RunPlan": RunPlan, "Fault": Fault, "inf": INFINITE, "__builtins__": {}})
+    return plan
+
+
+@cache
+def plans(store: str) -> tuple[Plan, ...]:
+    """The plans in which faults were found with a store, or which may be tried with it."""
+    found = []
+    for path in FAULTS:
+        with path.open() as file:
+            plan = read(next(file))
+        is_for_any = plan.store == "exact" and all(each.kind in OF_ANY_STORE for each in plan.faults)
+        if not (plan.store == store or is_for_any) or any(run.ttl > LONGEST for run in plan.runs):
+            continue
+        if not any(each.kind == "power" for each in plan.faults):  # what the disk has by then is planned exactly
+            found.append(plan._replace(store=store))
+    return tuple(found)
+
+
+def near(chance: random.Random, plan: Plan, without: tuple[str, ...]) -> Plan:
+    """One of the plans for the store of *plan*, changed in some of its times; *without*: modes that it does not have."""
+    known = chance.choice([each for each in plans(plan.store) if not {run.mode for run in each.runs} & set(without)])
+    fastest, slowest = chance.choice(((known.fastest, known.slowest), (0.0003, 0.002), (0.01, 0.05)))
+    runs = [run._replace(start=_changed(chance, run.start), length=_changed(chance, run.length)) for run in known.runs]
+    faults = [_moved(chance, fault) for fault in known.faults if chance.random() > 0.1]
+    return known._replace(seed=plan.seed, fastest=fastest, slowest=slowest, runs=tuple(runs), faults=tuple(faults))
+
+
+def _moved(chance: random.Random, fault: Fault) -> Fault:
+    """The same fault at another time, or for another time."""
+    if fault.kind in BY_NUMBER:
+        fault = fault._replace(at=max(1, fault.at + chance.randint(-NEXT, NEXT)))
+    else:
+        fault = fault._replace(at=_changed(chance, fault.at))
+    return fault._replace(value=_changed(chance, fault.value)) if fault.kind in IN_SECONDS else fault
+
+
+def _changed(chance: random.Random, seconds: float) -> float:
+    if seconds == INFINITE or chance.random() < 0.5:
+        return seconds
+    return seconds * chance.uniform(1 - AS_LONG, 1 + AS_LONG)
