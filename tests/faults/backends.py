@@ -89,6 +89,7 @@ PLACES: dict[str, Place] = {
 }
 # the same lock as on NATS, over other drivers
 TWINS = ("mysql", "s3", "gcs", "azblob", "dynamodb", "kubernetes")
+HTTP = ("azblob", "consul", "dynamodb", "etcd", "gcs", "kubernetes", "s3")  # speak HTTP, to one server
 LEASED = [name for name, place in PLACES.items() if place.is_leased]
 SERVED = [name for name, place in PLACES.items() if place.servers]
 

@@ -14,22 +14,13 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim, take
-from tests.servers import azurite, dynamodb
+from tests.faults.backends import HTTP, PLACES
 from tests.servers.http_proxy import HttpProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from pathlib import Path
 
-PLACES: dict[str, Callable[[Any, HttpProxy, str], str]] = {  # of stores that speak HTTP
-    "azblob": lambda _, proxy, word: azurite.place(proxy.address, word),
-    "consul": lambda _, proxy, word: f"consul://{proxy.address}/?prefix={word}/",
-    "dynamodb": lambda _, proxy, word: dynamodb.place(proxy.address, word),
-    "etcd": lambda _, proxy, word: f"etcd://{proxy.address}/?prefix={word}/",
-    "gcs": lambda _, proxy, word: f"gcs://locks/{word}?anonymous=yes&endpoint={proxy.url}",
-    "kubernetes": lambda server, proxy, word: server.behind(proxy.address, word),
-    "s3": lambda _, proxy, word: f"s3://test:s3cret@locks/{word}?endpoint={proxy.url}",
-}
 STATUSES = (200, 301, 403, 404, 409, 410, 412)
 TEXTS = {
     "a text": b"404 page not found",
@@ -39,12 +30,12 @@ TEXTS = {
 }
 
 
-@pytest.fixture(params=sorted(PLACES))
-def between(request: pytest.FixtureRequest) -> Iterator[tuple[HttpProxy, str]]:
+@pytest.fixture(params=HTTP)
+def between(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[HttpProxy, str]]:
     """A proxy before a server, and the URL of locks behind it."""
-    server = request.getfixturevalue(f"{request.param}_server")
-    with HttpProxy(server.address) as proxy:
-        yield proxy, PLACES[request.param](server, proxy, f"proxies-{os.urandom(6).hex()}")
+    place = PLACES[request.param]
+    with HttpProxy(request.getfixturevalue(place.servers).address) as proxy:
+        yield proxy, place.url([proxy.address], f"proxies-{os.urandom(6).hex()}", tmp_path)
 
 
 def test_a_lock_is_not_gone_because_a_proxy_says_so(between: tuple[HttpProxy, str]) -> None:

@@ -82,7 +82,11 @@ class HttpProxy:
                 finally:
                     connection.close()
 
-            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on  # noqa: N815 - the names of http.server
+            def __getattr__(self, name: str) -> Callable[[], None]:
+                """Any method, also one of WebDAV: http.server looks for it under ``do_`` and its name."""
+                if not name.startswith("do_"):
+                    raise AttributeError(name)
+                return self.pass_on
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

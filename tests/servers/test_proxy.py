@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.servers import web
+from tests.servers.http_proxy import HttpProxy, Request
 from tests.servers.process import free_port
 from tests.servers.proxy import Proxy
 
@@ -149,3 +151,16 @@ def test_a_proxy_with_nothing_to_do_uses_no_processor(proxy: Proxy, client: sock
     before = time.process_time()
     time.sleep(QUIET)
     assert time.process_time() - before < QUIET / 4
+
+
+@pytest.mark.parametrize("method", ["GET", "MKCOL", "PROPFIND"])
+def test_an_http_proxy_passes_on_any_method(method: str) -> None:
+    seen: list[str] = []
+
+    def look(request: Request) -> tuple[int, list[tuple[str, str]], bytes]:
+        seen.append(request.method)
+        return 200, [], b""
+
+    with HttpProxy("127.0.0.1:1", look) as proxy:
+        assert web.request(proxy.address, method, "/")[0] == 200
+    assert seen == [method]

@@ -10,11 +10,12 @@ import pytest
 
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
-from tests.promises.test_proxies import PLACES
+from tests.faults.backends import PLACES
 from tests.servers.http_proxy import HttpProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def opened() -> Iterator[Callable[[str], Any]]:
 @pytest.fixture
 def between(store: str, request: pytest.FixtureRequest) -> Iterator[HttpProxy]:
     """A proxy before the server of the store that the test names."""
-    with HttpProxy(request.getfixturevalue(f"{store}_server").address) as proxy:
+    with HttpProxy(request.getfixturevalue(PLACES[store].servers).address) as proxy:
         yield proxy
 
 
@@ -45,8 +46,8 @@ def word() -> str:
 
 @pytest.fixture
 def connect(
-    store: str, between: HttpProxy, word: str, opened: Callable[[str], Any], request: pytest.FixtureRequest
+    store: str, between: HttpProxy, word: str, opened: Callable[[str], Any], tmp_path: Path
 ) -> Callable[[], Any]:
     """A call that makes a client behind the proxy."""
-    place = PLACES[store](request.getfixturevalue(f"{store}_server"), between, word)
+    place = PLACES[store].url([between.address], word, tmp_path)
     return lambda: opened(place)
