@@ -71,7 +71,7 @@ class Backend(Protocol):
         """One lock as it is now; a lock that nobody ever took is ``free``. Reads only."""
 
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
-        """All locks whose name matches a glob, in the order of their names. Reads only."""
+        """All locks whose name matches a glob, in the order of their names, without their last runs. Reads only."""
 
     def revoke(self, name: str, seen: Holder, wanted: Revocation, *, timeout: float) -> int | None:
         """Ask the holder that was *seen* to give the lock back; if it is *wanted* now, free it at once.
