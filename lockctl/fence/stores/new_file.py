@@ -6,6 +6,7 @@ import errno
 import os
 
 from lockctl.fence.stores import slots
+from lockctl.stores.file.layout import write_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def make_mark(directory: int, mark: str, data: str, path: str) -> None:
     new = NewFile(directory, mark)
     try:
         _be_like(directory, data, path, new.descriptor)
-        slots.put(new.descriptor, slots.empty(), 0)
+        write_at(new.descriptor, slots.empty(), 0)
         os.fsync(new.descriptor)
         try:
             new.link()

@@ -17,6 +17,7 @@ import os
 from lockctl.errors import UsageError
 from lockctl.fence.mark import Mark, parse_mark
 from lockctl.names import remainder
+from lockctl.stores.file.layout import write_at
 from lockctl.value import Value
 
 MAGIC = b"lockctl-fence1 "
@@ -69,16 +70,8 @@ def write(descriptor: int, before: Slots, mark: Mark | None) -> None:
     data = _encode(State(0 if newest is None else newest.sequence + 1, mark))
     spare = 1 if newest is not None and before.first == newest else 0  # the slot whose loss loses nothing
     for number in (spare, 1 - spare):
-        put(descriptor, data, number * SLOT)
+        write_at(descriptor, data, number * SLOT)
         os.fdatasync(descriptor)
-
-
-def put(descriptor: int, data: bytes, offset: int) -> None:
-    """Write all of *data*. Raises ``OSError``: of a write that was cut short, only the next one says why."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
 
 
 def _encode(state: State) -> bytes:

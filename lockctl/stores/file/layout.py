@@ -162,7 +162,12 @@ def _put(descriptor: int, record: Record, offset: int, word: bytes = RESERVED) -
     line = MAGIC + head + b"%08x\n" % remainder(head + record.document)
     tail = b"%s %020d %s " % (word, record.reserved, boot_id().encode()) if record.reserved else b""
     tail += b"%08x\n" % remainder(tail) if tail else b"\n"
-    view = memoryview((line + record.document).ljust(PAGE - len(tail)) + tail)
+    write_at(descriptor, (line + record.document).ljust(PAGE - len(tail)) + tail, offset)
+
+
+def write_at(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all of *data*. Raises ``OSError``: of a write that was cut short, only the next one says why."""
+    view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, offset)
         view, offset = view[written:], offset + written

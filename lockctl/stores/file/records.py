@@ -15,7 +15,7 @@ from errno import ENXIO
 from lockctl import clock, documents, history
 from lockctl.errors import ConfigError
 from lockctl.stores.file import address, layout
-from lockctl.stores.file.layout import Record
+from lockctl.stores.file.layout import Record, write_at
 from lockctl.value import replace
 
 TYPE_CHECKING = False
@@ -73,7 +73,7 @@ def remember(directory: int, path: str, file: str, run: Run, timeout: float) -> 
         if size > LONGEST:
             size = _cut(descriptor, size)
         try:
-            _write(descriptor, data, size)
+            write_at(descriptor, data, size)
         except OSError:
             os.ftruncate(descriptor, size)
             raise
@@ -139,15 +139,9 @@ def _cut(descriptor: int, size: int) -> int:
     """
     kept = [line for line, _ in _newest(_tail(descriptor, size))]
     data = b"".join(b"\n" + line + b"\n" for line in reversed(kept))
-    _write(descriptor, data, 0)
+    write_at(descriptor, data, 0)
     os.ftruncate(descriptor, len(data))
     return len(data)
-
-
-def _write(descriptor: int, data: bytes, offset: int) -> None:
-    while data:  # of a write that was cut short, only the next one says why
-        written = os.pwrite(descriptor, data, offset)
-        data, offset = data[written:], offset + written
 
 
 def _newest(lines: list[bytes]) -> Iterator[tuple[bytes, Run]]:

@@ -180,9 +180,7 @@ def _put(directory: int, file: str, content: bytes, user: int | None) -> None:
     """Put a request there that its holder, who runs as *user* if that is known, can read and remove."""
 
     def write(descriptor: int) -> None:
-        left = content
-        while left:
-            left = left[os.write(descriptor, left) :]
+        layout.write_at(descriptor, content, 0)
         os.fchmod(descriptor, 0o644)
         if user is not None and os.geteuid() == 0:
             os.fchown(descriptor, user, -1)  # so that it can remove it in a sticky directory
