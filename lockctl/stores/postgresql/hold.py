@@ -48,12 +48,7 @@ def end(fence: Fence, session: Session, key: Key, seen: Holder, deadline: Deadli
         f"{WRITES}UPDATE {fence.quoted} SET rests_until = NULL, token = token + 1 WHERE key = %s AND owner = %s"
         " AND token = %s AND rests_until > pg_catalog.clock_timestamp() RETURNING token"
     )
-    try:
-        rows = session.ask(sql, deadline, (key.text, seen.owner, seen.token))
-    except SqlError as error:
-        if error.code in (NO_TABLE, NO_COLUMN):
-            return None
-        raise fence.explained(error, session, sql) from None
+    rows = fence.select(session, sql, (key.text, seen.owner, seen.token), deadline, (NO_COLUMN,))
     return int(rows[0][0]) if rows else None
 
 

@@ -28,17 +28,10 @@ def last_success(observer: Observer, name: str, deadline: Deadline) -> float | N
     """When the run began that was noted last, if any was. Raises as ``Session.ask``."""
     fence, key = observer.fence, observer.address.key_of(name)
     sql = f"SELECT success FROM {fence.quoted} WHERE key = %s"
-
-    def ask(session: Session) -> float | None:
-        try:
-            rows = session.ask(sql, deadline, (key.text,))
-        except SqlError as error:
-            if error.code in (NO_TABLE, NO_COLUMN):
-                return None
-            raise fence.explained(error, session, sql) from None
-        return documents.seconds(rows[0][0]) if rows else None
-
-    return observer.with_session(ask, deadline)
+    rows = observer.with_session(
+        lambda session: fence.select(session, sql, (key.text,), deadline, (NO_COLUMN,)), deadline
+    )
+    return documents.seconds(rows[0][0]) if rows else None
 
 
 def note_success(observer: Observer, grant: Grant, deadline: Deadline) -> None:

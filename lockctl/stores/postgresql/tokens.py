@@ -198,12 +198,17 @@ class Fence(Names):
 
         return schema.explained(self, error, session, sql)
 
-    def select(self, session: Session, sql: str, values: tuple[Any, ...], deadline: Deadline) -> list[Row]:
-        """The answer to a statement that reads; none where there is no such table. Raises as :meth:`ask`."""
+    def select(
+        self, session: Session, sql: str, values: tuple[Any, ...], deadline: Deadline, lacking: tuple[str, ...] = ()
+    ) -> list[Row]:
+        """The answer to a statement that makes no table; none where there is none. Raises as :meth:`ask`.
+
+        *lacking*: other codes of refusals that say that nobody ever wrote there what is asked for.
+        """
         try:
             return session.ask(sql, deadline, values)
         except SqlError as error:
-            if error.code == NO_TABLE:
+            if error.code in (NO_TABLE, *lacking):
                 return []  # nobody ever wrote anything here
             raise self.explained(error, session, sql) from None
 
