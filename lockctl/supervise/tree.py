@@ -169,6 +169,14 @@ def named(pids: list[int]) -> str:
     return ", ".join(words) + (", ..." if len(pids) > MOST_NAMED else "")
 
 
+def pid_namespace() -> str:
+    """Which pid namespace this process is in; pids mean nothing in another one."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def start_time(pid: int) -> int | None:
     """When a process started, in clock ticks since boot: with the pid, its identity."""
     fields = stat_fields(pid)

@@ -228,6 +228,7 @@ TREE = SimpleNamespace(
     named=lambda pids: ", ".join(map(str, pids)),
     stat_fields=_stat_fields,
     start_time=_start_time,
+    pid_namespace=lambda: file_inspect.INITIAL_PID_NAMESPACE,
     parent_of=nothing,
 )
 
@@ -379,10 +380,10 @@ def _install_for_files() -> None:
     put(wait, "_forked", _forked)
     put(queue, "_lines", files.lines)
     put(tree, "start_time", _start_time)
+    put(tree, "pid_namespace", TREE.pid_namespace)
     put(file_address, "filesystem", lambda *_: "ext4")
     for module in (layout, file_inspect):
         put(module, "boot_id", lambda: f"00000000-0000-0000-0000-{Here.world.files.boots:012}")
-        put(module, "pid_namespace", lambda: file_inspect.INITIAL_PID_NAMESPACE)
     for name in ("_user_of", "_command_of"):
         put(file_inspect, name, nothing)
     put(file_inspect, "_name_of", lambda _: b"")

@@ -14,7 +14,7 @@ from lockctl import documents
 from lockctl.locks.inspect import is_match
 from lockctl.model import SHARED, Claim, Holder, LockInfo, Waiter
 from lockctl.stores.file import address, layout, protocol
-from lockctl.stores.file.layout import Record, boot_id, pid_namespace
+from lockctl.stores.file.layout import Record, boot_id
 from lockctl.stores.file.queue import KernelLocks, Locks
 from lockctl.supervise import tree
 from lockctl.value import replace
@@ -105,7 +105,7 @@ def _beside(name: str, key: str, descriptor: int, record: Record, there: Locks) 
         holders = [replace(documents.foreign_holder(), mode=state.mode)]
     elif len(holders) == len(inside) and not protocol.is_taken(descriptor, protocol.MUTEX, protocol.MUTEX + 1):
         written = [document for _, _, document in pages if document]
-        if all(document.get("pid_ns") == pid_namespace() for document in written):
+        if all(document.get("pid_ns") == tree.pid_namespace() for document in written):
             holders += _strangers(there, [document.get("taken_by") for document in written])
     return _info(name, key, "held", tuple(holders), there.waiting, state.slots)
 
@@ -162,7 +162,7 @@ def _hidden_holder(record: Record | None) -> bool:
     In a container the kernel hides locks whose taker has died (the helper that waited for us) or is in
     another pid namespace. Outside of one it shows them all.
     """
-    if pid_namespace() == INITIAL_PID_NAMESPACE:
+    if tree.pid_namespace() == INITIAL_PID_NAMESPACE:
         return False
     written = record.holder if record else None
     if not written:
@@ -170,14 +170,14 @@ def _hidden_holder(record: Record | None) -> bool:
     pid, started = written.get("pid"), written.get("pid_started")
     if written.get("boot_id") != boot_id() or not isinstance(pid, int) or started is None:
         return False
-    return written.get("pid_ns") == pid_namespace() and tree.start_time(pid) == started
+    return written.get("pid_ns") == tree.pid_namespace() and tree.start_time(pid) == started
 
 
 def _own_holder(record: Record | None, holding: list[int]) -> Holder | None:
     written = record.holder if record else None
     if not written or record is None or "ended_at" in written:
         return None
-    same_namespace = written.get("pid_ns") == pid_namespace()
+    same_namespace = written.get("pid_ns") == tree.pid_namespace()
     if holding and same_namespace and written.get("taken_by") not in holding and written.get("helper") not in holding:
         return None  # a record that a crash left behind, and another program's lock
     return documents.holder(written, token=record.written, expires_in=None)

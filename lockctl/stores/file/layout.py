@@ -195,7 +195,7 @@ def describe(claim: Claim, extra: Identity) -> bytes:
 
 def identity(pid: int) -> Identity:
     """What tells this process from any other."""
-    from lockctl.supervise.tree import start_time
+    from lockctl.supervise.tree import pid_namespace, start_time
 
     started = start_time(pid)
     return {"uid": os.geteuid(), "pid_started": started, "pid_ns": pid_namespace(), "boot_id": boot_id()}
@@ -204,14 +204,6 @@ def identity(pid: int) -> Identity:
 def taken(helper: int | None, acquired_at: float) -> Identity:
     """What tells the process that took the lock from other programs'."""
     return {"taken_by": os.getpid(), "helper": helper, "acquired_at": acquired_at}
-
-
-def pid_namespace() -> str:
-    """Which pid namespace this process is in; pids mean nothing in another one."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
 
 
 def boot_id() -> str:
