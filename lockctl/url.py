@@ -6,7 +6,7 @@ import os
 
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.names import printable
-from lockctl.value import Value
+from lockctl.value import Discreet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Password(str):
     name: str
 
 
-class Url(Value):
+class Url(Discreet):
     """The parts of a backend URL, percent-decoded. Never print *password*; ``str`` hides it."""
 
     scheme: str
@@ -88,10 +88,6 @@ class Url(Value):
     hosts: tuple[str, ...]
     path: str
     params: tuple[tuple[str, str], ...]
-
-    def __repr__(self) -> str:
-        """As ``str``: a URL in an error report shows no secret."""
-        return f"Url({self})"
 
     def __str__(self) -> str:
         """The URL without secrets: neither userinfo nor parameters."""

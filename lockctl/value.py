@@ -72,6 +72,13 @@ class Value(metaclass=_Fields):
         return f"{type(self).__name__}({inside})"
 
 
+class Discreet(Value):
+    """A value with a secret, which its ``str`` leaves out: so does its repr, which may be in an error report."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
+
+
 def _fields(item: Value) -> tuple[str, ...]:
     fields: tuple[str, ...] = type(item).__slots__  # type: ignore[attr-defined]
     return fields

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockctl.value import Value
+from lockctl.value import Discreet, Value
 
 
 def install() -> None:
     """Do so for all classes that are there now."""
-    for cls in Value.__subclasses__():
-        if cls.__init__ is Value.__init__:
+    for cls in (*Value.__subclasses__(), *Discreet.__subclasses__()):
+        if cls.__slots__ and cls.__init__ is Value.__init__:  # type: ignore[attr-defined]
             cls.__init__ = _initializer(cls)  # type: ignore[method-assign]
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.url import Url, absolute, endpoint, take_params
-from lockctl.value import Value
+from lockctl.value import Discreet
 from lockctl.wire.stream import Endpoint
 from lockctl.wire.tls_settings import TlsSettings
 
 PARAMETERS = {"account": "", "endpoint": "", "ca": ""}
 
 
-class Address(Value):
+class Address(Discreet):
     """One container. What is empty is found in the environment. Never print *secret*: a key or a SAS token."""
 
     container: str
@@ -25,10 +25,6 @@ class Address(Value):
     def __str__(self) -> str:
         """As messages name it."""
         return f"azblob://{self.container}"
-
-    def __repr__(self) -> str:
-        """Without the secret."""
-        return f"Address({self})"
 
 
 def from_url(url: Url, parameters: dict[str, str]) -> Address:

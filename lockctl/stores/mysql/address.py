@@ -7,7 +7,7 @@ import socket
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.url import Url, endpoint, take_params
-from lockctl.value import Value
+from lockctl.value import Discreet
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import resolve
 
@@ -24,7 +24,7 @@ PARAMETERS = {
 }
 
 
-class Address(Value):
+class Address(Discreet):
     """One database. ``str`` shows no secret."""
 
     host: str  # one that starts with "/" is a Unix socket
@@ -34,10 +34,6 @@ class Address(Value):
     password: str | None
     use_tls: bool | None  # None: if the server is not on this machine
     tls: tls_settings.TlsSettings
-
-    def __repr__(self) -> str:
-        """Where, without the password."""
-        return f"Address({self})"
 
     def __str__(self) -> str:
         """As messages name it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.url import Url, absolute, endpoint, take_params
-from lockctl.value import Value
+from lockctl.value import Discreet
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
 
@@ -14,7 +14,7 @@ PARAMETERS = {"tls": "", "creds": "", "nkey": "", **tls_settings.PARAMETERS}
 LONGEST_PREFIX = 300  # bytes
 
 
-class Address(Value):
+class Address(Discreet):
     """One bucket. ``str`` shows no secret."""
 
     endpoints: tuple[Endpoint, ...]
@@ -26,10 +26,6 @@ class Address(Value):
     nkey: str  # path of a file with a seed
     wants_tls: bool
     tls: tls_settings.TlsSettings
-
-    def __repr__(self) -> str:
-        """Where, without the password."""
-        return f"Address({self})"
 
     def __str__(self) -> str:
         """As messages name it."""

@@ -6,7 +6,7 @@ from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.stores.postgresql import layout
 from lockctl.url import Url, endpoint, take_params
-from lockctl.value import Value, replace
+from lockctl.value import Discreet, replace
 from lockctl.wire import tls_settings
 
 PORT = 5432
@@ -24,7 +24,7 @@ PARAMETERS = {
 }
 
 
-class Address(Value):
+class Address(Discreet):
     """One database, and the locks in it. ``str`` shows no secret."""
 
     hosts: tuple[tuple[str, int], ...]  # a host that starts with "/" is the directory of a Unix socket
@@ -37,10 +37,6 @@ class Address(Value):
     scope: str
     use_tls: bool | None  # None: if the server is not on this machine
     tls: tls_settings.TlsSettings
-
-    def __repr__(self) -> str:
-        """Where, without the password."""
-        return f"Address({self})"
 
     def __str__(self) -> str:
         """As messages name it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.names import domain_name, read_domain_name
 from lockctl.url import Url, endpoint, hostport, take_params
-from lockctl.value import Value
+from lockctl.value import Discreet
 from lockctl.wire.tls_settings import PARAMETERS, TlsSettings, of_scheme
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ LAYOUTS = ("kazoo", "curator", "curator-rw")
 USUAL = {"layout": LAYOUTS[0], **PARAMETERS}  # the parameters of a URL
 
 
-class Place(Value):
+class Place(Discreet):
     """What a URL says. Never print *password*; ``str`` hides it."""
 
     hosts: tuple[tuple[str, int], ...]
@@ -32,10 +32,6 @@ class Place(Value):
     user: str | None
     password: str | None
     tls: TlsSettings | None
-
-    def __repr__(self) -> str:
-        """As ``str``: an error report shows no secret."""
-        return f"Place({self})"
 
     def __str__(self) -> str:
         """For messages."""
