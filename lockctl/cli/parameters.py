@@ -18,17 +18,10 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from lockctl.backend import Backend
-
     TextType = click.ParamType[str]
     AnyType = click.ParamType[Any]
 else:
     TextType = AnyType = click.ParamType  # before click 8.4 it takes no argument
-
-
-def open_backend(word: str | None, config_file: str | None, lock: str | None = None) -> Backend:
-    """The backend that the options, variables and configuration mean."""
-    return place(word, config_file, lock).open()
 
 
 class Parsed(AnyType):
@@ -82,7 +75,7 @@ class LockWord(TextType):
         from click.shell_completion import CompletionItem
 
         try:
-            backend = open_backend(ctx.params.get("backend"), ctx.params.get("config"))
+            backend = place(ctx.params.get("backend"), ctx.params.get("config")).open()
             found = backend.list("*", timeout=2.0)
             return [CompletionItem(lock.name) for lock in found if lock.name.startswith(incomplete)]
         except LockctlError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.fence.stores import consul, etcd, objects, redis, zookeeper
+from lockctl.fence.stores import cells, objects, redis, zookeeper
 from lockctl.settings import SETTINGS
 from tests.surface.command_lines import calls, check_call, commands, flags
 from tests.surface.conftest import ROOT
@@ -129,8 +129,7 @@ def test_the_page_of_fence_says_where_each_store_has_its_marks(root: Path) -> No
     text = plain(root / "man/man1/lockctl-fence.1").partition(".SH STORES")[2].partition("\n.SH ")[0]
     for place in (
         redis.PREFIX + "{",
-        etcd.PREFIX,
-        consul.PREFIX,
+        cells.PREFIX,
         f"/{zookeeper.FENCE}/",
         objects.SUFFIX,
         "lockctl_mark",

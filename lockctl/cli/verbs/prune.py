@@ -11,7 +11,8 @@ from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import data_stream, json_array, print_data
-from lockctl.cli.parameters import LockWord, Parsed, open_backend
+from lockctl.cli.parameters import LockWord, Parsed
+from lockctl.cli.places import place
 from lockctl.clock import utc
 from lockctl.durations import parse_duration
 from lockctl.names import printable
@@ -43,7 +44,7 @@ def command(
     Their history, successes and counters. Tokens still only rise.
     """
     data_stream()  # what is forgotten is said
-    opened = open_backend(backend, config)
+    opened = place(backend, config).open()
     found = list(opened.unused(pattern, older_than=older_than, timeout=REQUEST_TIMEOUT))
     outcomes: list[tuple[str, float, bool]] = []
     try:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import ClassVar
 
+PREFIX = "lockctl-fence/"  # of marks, where a URL names no other
+
 
 class CellMarks:
     """See ``Store``. Subclasses make the cells from a URL."""

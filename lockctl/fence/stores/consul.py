@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.fence.stores.cells import CellMarks
+from lockctl.fence.stores.cells import PREFIX, CellMarks
 from lockctl.stores.consul import address
 from lockctl.stores.consul.cell import ConsulCells
 from lockctl.url import Url, take_params
@@ -12,9 +12,6 @@ from lockctl.wire import tls_settings
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar
-
-
-PREFIX = "lockctl-fence/"
 
 
 class ConsulStore(CellMarks):

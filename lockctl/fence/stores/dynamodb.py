@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.fence.stores.cells import CellMarks
+from lockctl.fence.stores.cells import PREFIX, CellMarks
 from lockctl.stores.dynamodb.cell import DynamoDbCells, prefix
 from lockctl.stores.dynamodb.protocol import PARAMETERS, Table
 
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.url import Url
-
-PREFIX = "lockctl-fence/"
 
 
 class DynamoDbStore(CellMarks):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.fence.stores.cells import CellMarks
+from lockctl.fence.stores.cells import PREFIX, CellMarks
 from lockctl.stores.etcd import address
 from lockctl.stores.etcd.cell import EtcdCells
 from lockctl.url import Url, take_params
@@ -10,9 +10,6 @@ from lockctl.url import Url, take_params
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar
-
-
-PREFIX = "lockctl-fence/"
 
 
 class EtcdStore(CellMarks):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.fence.stores.cells import CellMarks
+from lockctl.fence.stores.cells import PREFIX, CellMarks
 from lockctl.stores.kubernetes.cell import KubernetesCells
 from lockctl.stores.kubernetes.layout import prefix
 from lockctl.stores.kubernetes.protocol import PARAMETERS, Leases
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.url import Url
-
-PREFIX = "lockctl-fence/"
 
 
 class KubernetesStore(CellMarks):

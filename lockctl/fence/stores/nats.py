@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockctl.fence.stores.cells import CellMarks
+from lockctl.fence.stores.cells import PREFIX, CellMarks
 from lockctl.stores.nats.address import PARAMETERS, read_url
 from lockctl.stores.nats.cell import NatsCells
 from lockctl.stores.nats.protocol import Bucket
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.url import Url
-
-PREFIX = "lockctl-fence/"
 
 
 class NatsStore(CellMarks):
