@@ -294,6 +294,18 @@ def test_paths_in_settings_count_from_where_acquire_was_started(acquirer: Acquir
     assert (acquirer.runtime / "metrics/lockctl-deploy.prom").exists()
 
 
+def test_a_resource_of_the_configuration_that_refuses_the_token_leaves_no_handle_and_no_lock(
+    acquirer: Acquirer,
+) -> None:
+    resource = str(acquirer.runtime / "data")
+    newest = ("--token", "9223372036854775807", "--domain", "another", "--yes")
+    assert acquirer("fence", "reset", resource, *newest).returncode == 0
+    refused = acquirer("acquire", "deploy", "--for", "5s", env={"LOCKCTL_FENCE": resource})
+    assert (refused.returncode, refused.stdout) == (77, "")
+    assert f"{resource} refuses token" in refused.stderr
+    assert acquirer("run", "-l", "deploy", "--", "true").returncode == 0
+
+
 @pytest.mark.parametrize("limit", range(4, 20))
 def test_too_few_descriptors_for_a_daemon_are_told_in_lines_without_a_traceback(acquirer: Acquirer, limit: int) -> None:
     line = f"ulimit -n {limit}; exec {shlex.quote(acquirer.lockctl.command)} acquire deploy --for 60s --export sh"

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockctl.cli.daemon.daemonize import FIXED
+from lockctl.cli.verbs.acquire import HOLDING, SAYING
 from lockctl.names import printable
 from lockctl.settings import BY_NAME, CHOICE, FLAG, SETTINGS, Setting
 from lockctl.settings_values import check, shown
@@ -16,6 +18,13 @@ def test_no_two_settings_share_a_name_or_a_flag() -> None:
     flags = [flag for setting in SETTINGS for flag in setting.flags]
     assert len(set(flags)) == len(flags)
     assert len(BY_NAME) == len(SETTINGS)
+
+
+def test_each_setting_is_an_option_of_acquire_or_fixed_there_or_counts_from_the_configuration() -> None:
+    """Else a new one in a configuration would change what the daemon does, and nobody had thought of it."""
+    of_its_own, from_configuration = ("lock", "report", "shell"), ("fence", "metrics_dir", "redact")
+    known = [*HOLDING, *SAYING, *FIXED, *of_its_own, *from_configuration]
+    assert sorted(known) == sorted(BY_NAME)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
