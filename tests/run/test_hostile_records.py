@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from lockctl.stores.file import layout, protocol
+from lockctl.stores.file import layout, ranges
 from lockctl.stores.file.layout import Record
 from lockctl.stores.file.share import Sharing
 from tests.jobs import eventually
@@ -154,7 +154,7 @@ def share(locks):
     """Hold lock "a" beside others, with a record and a page of our own making."""
     descriptor = os.open(locks / "a", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
-    assert protocol.take(descriptor, protocol.SEATS)
+    assert ranges.take(descriptor, ranges.SEATS)
 
     def write(page, token=7):
         sharing = Sharing("slot", 3, 1).document()

@@ -11,7 +11,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
-from lockctl.stores.file.protocol import FLOCK
+from lockctl.stores.file.ranges import FLOCK
 from tests.simulation.files import END, OpenFile, call, opened
 from tests.simulation.processes import me
 from tests.simulation.world import Here

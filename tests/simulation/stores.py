@@ -17,7 +17,7 @@ from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.stores.etcd.protocol import Cluster
 from lockctl.stores.file.layout import MAGIC, PAGE, SIZE
 from lockctl.stores.file.lock import FileBackend
-from lockctl.stores.file.protocol import SEATS
+from lockctl.stores.file.ranges import SEATS
 from lockctl.stores.gcs.cell import GcsBackend, GcsCells
 from lockctl.stores.kubernetes import layout as leases
 from lockctl.stores.kubernetes.access import Access

@@ -100,7 +100,7 @@ FILES_OF_A_STORE |= {
     "doctor",
 }
 FILES_OF_ITS_OWN = {
-    "file": {"lease"},
+    "file": {"lease", "ranges"},
     "redis": {"scripts", "share_scripts", "sentinel", "rights"},
     "redlock": {"nodes", "rounds", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler"},

@@ -13,7 +13,7 @@ import time
 from lockctl import documents
 from lockctl.locks.inspect import is_match
 from lockctl.model import SHARED, Claim, Holder, LockInfo, Waiter
-from lockctl.stores.file import address, layout, protocol
+from lockctl.stores.file import address, layout, ranges
 from lockctl.stores.file.layout import Record, boot_id
 from lockctl.stores.file.queue import KernelLocks, Locks
 from lockctl.supervise import tree
@@ -103,7 +103,7 @@ def _beside(name: str, key: str, descriptor: int, record: Record, there: Locks) 
     if not holders:
         # the first of them has not written yet who it is, or another program has taken the pages away
         holders = [replace(documents.foreign_holder(), mode=state.mode)]
-    elif len(holders) == len(inside) and not protocol.is_taken(descriptor, protocol.MUTEX, protocol.MUTEX + 1):
+    elif len(holders) == len(inside) and not ranges.is_taken(descriptor, ranges.MUTEX, ranges.MUTEX + 1):
         written = [document for _, _, document in pages if document]
         if all(document.get("pid_ns") == tree.pid_namespace() for document in written):
             holders += _strangers(there, [document.get("taken_by") for document in written])

@@ -165,9 +165,9 @@ class FileBackend:
     def _take_beside(
         self, claim: Claim, key: str, descriptor: int, timeout: float, interrupt: int | None
     ) -> Grant | None:
-        from lockctl.stores.file import protocol, share
+        from lockctl.stores.file import ranges, share
 
-        protocol.check_ranges(self._path, self._open_directory(), key)
+        ranges.check_ranges(self._path, self._open_directory(), key)
         given = self._slots.get(claim.owner)
         if given is not None and not share.still_held(descriptor, given, claim.owner):
             return None  # who waited was stopped for so long that its helper gave the slot up
@@ -274,9 +274,9 @@ class FileBackend:
         self._waited[claim.owner] = descriptor
         self._identity_of(claim)
         try:
-            from lockctl.stores.file import protocol, wait
+            from lockctl.stores.file import ranges, wait
 
-            queued = protocol.has_ranges(self._path, self._open_directory())
+            queued = ranges.has_ranges(self._path, self._open_directory())
             self._helper, given = wait.wait_for(
                 descriptor, key, claim, self._wall_us, queued=queued, timeout=timeout, interrupt=interrupt
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from lockctl.stores.file import protocol
+from lockctl.stores.file import ranges
 from lockctl.supervise import tree
 
 FIT = 40  # lines that the kernel gives at once, in a page
@@ -66,8 +66,8 @@ class KernelLocks:
 def _by_inode(lines: list[list[str]]) -> dict[tuple[int, int, int], Locks]:
     """(major, minor, inode) -> who holds a flock, and who waits for one or is a waiting lockctl."""
     found: dict[tuple[int, int, int], Locks] = {}
-    registered = str(protocol.WAITERS)
-    in_line = (str(protocol.TURN), str(protocol.GATE))
+    registered = str(ranges.WAITERS)
+    in_line = (str(ranges.TURN), str(ranges.GATE))
     for fields in lines:
         waiting = fields[:1] == ["->"]
         if waiting:

@@ -118,10 +118,10 @@ def change(directory: int, file: str, key: str, timeout: float, write: Callable[
             descriptor = address.open_file(directory, file)
             try:
                 if not address.try_flock(descriptor):
-                    from lockctl.stores.file import protocol
+                    from lockctl.stores.file import ranges
                     from lockctl.wire.deadline import Deadline
 
-                    protocol.tried_until(lambda: address.try_flock(descriptor), key, Deadline(timeout))  # noqa: B023
+                    ranges.tried_until(lambda: address.try_flock(descriptor), key, Deadline(timeout))  # noqa: B023
                 if address.same_file(file, descriptor, directory):  # else it was forgotten meanwhile
                     write(descriptor)
                     return

@@ -15,7 +15,7 @@ from errno import EISDIR, EPERM
 from lockctl import documents
 from lockctl.errors import ConfigError, LockctlError, another_program, only_a_hold
 from lockctl.names import printable
-from lockctl.stores.file import address, layout, protocol
+from lockctl.stores.file import address, layout, ranges
 from lockctl.stores.file.layout import Record
 
 TYPE_CHECKING = False
@@ -106,7 +106,7 @@ def end_hold(directory: int, file: str, key: str, holder: Holder, floor: int, de
     """
     descriptor = address.open_file(directory, file)
     try:
-        protocol.tried_until(lambda: address.try_flock(descriptor), key, deadline)
+        ranges.tried_until(lambda: address.try_flock(descriptor), key, deadline)
         before = layout.read_ours(descriptor, key)
         present = before.holder or {}
         if (present.get("owner"), before.written) != (holder.owner, holder.token) or "ended_at" not in present:
@@ -131,10 +131,8 @@ def replace_file(
     """
     descriptor = address.open_file(directory, file)
     try:
-        if protocol.has_ranges(
-            key, directory
-        ):  # else nobody can be kept out for this moment, and it is only a short one
-            protocol.tried_until(lambda: protocol.take(descriptor, address.REVOKING), key, deadline)
+        if ranges.has_ranges(key, directory):  # else nobody can be kept out for this moment, and it is only a short one
+            ranges.tried_until(lambda: ranges.take(descriptor, address.REVOKING), key, deadline)
         present = look().holders if address.same_file(key, descriptor) else ()
         if not any(_same(holder, each) for each in present):
             return None
@@ -170,9 +168,9 @@ def await_decision(path: str, directory: int, key: str, descriptor: int, deadlin
     then looks at what is written. So one of the two sees the other.
     Raises ``BackendUnavailable``, ``RequestInterrupted``, ``OSError``.
     """
-    if protocol.has_ranges(path, directory):
-        protocol.tried_until(
-            lambda: not protocol.is_taken(descriptor, address.REVOKING, address.REVOKING + 1), key, deadline
+    if ranges.has_ranges(path, directory):
+        ranges.tried_until(
+            lambda: not ranges.is_taken(descriptor, address.REVOKING, address.REVOKING + 1), key, deadline
         )
 
 

@@ -1,7 +1,7 @@
 """Several holders of one lock file: readers, or so many at once. Loaded when a lock is not for one alone.
 
 Each has a shared flock(2), which keeps exclusive holders and ``flock(1)`` out and lets ``flock -s`` in, and one
-of the slots: a byte range that the same open file owns (see ``protocol``), and a page of the lock file that says who
+of the slots: a byte range that the same open file owns (see ``ranges``), and a page of the lock file that says who
 it is. The record says what the slots are good for, and has the counter of tokens; it is changed under a mutex.
 Only the kernel's locks decide whether a slot is held; what is written on the page of a free one means nothing.
 """
@@ -15,7 +15,7 @@ from lockctl.errors import ConfigError
 from lockctl.kernel import unlock
 from lockctl.model import SHARED, SLOT, Claim
 from lockctl.names import printable
-from lockctl.stores.file import address, hold, layout, protocol, queue
+from lockctl.stores.file import address, hold, layout, queue, ranges
 from lockctl.stores.file.layout import NotARecord, Record
 from lockctl.value import Value
 
@@ -63,7 +63,7 @@ def state(record: Record | None) -> Sharing | None:
 
 def slots_taken(descriptor: int) -> list[int]:
     """The numbers of the slots that others hold. Takes nothing, and a descriptor for reading is enough."""
-    return [start - protocol.SEATS for start in protocol.taken(descriptor, protocol.SEATS, protocol.SEATS + MOST)]
+    return [start - ranges.SEATS for start in ranges.taken(descriptor, ranges.SEATS, ranges.SEATS + MOST)]
 
 
 def find(descriptor: int, owner: str | None, token: int | None) -> int | None:
@@ -80,7 +80,7 @@ def turned_away(descriptor: int) -> bool:
 
     Those who are stopped do not count: they would keep everybody out for as long as they are.
     """
-    if not protocol.is_taken(descriptor, protocol.TURN, protocol.GATE + 1):
+    if not ranges.is_taken(descriptor, ranges.TURN, ranges.GATE + 1):
         return False
     pids = queue.in_line(descriptor)
     return not pids or not all(map(queue.is_stopped, pids))
@@ -131,7 +131,7 @@ def enter(
         raise ConfigError(f"file: a lock file has at most {MOST} slots, not {claim.slots}")
     slot = None
     try:
-        protocol.tried_until(lambda: protocol.take(descriptor, protocol.MUTEX), key, deadline)
+        ranges.tried_until(lambda: ranges.take(descriptor, ranges.MUTEX), key, deadline)
         # under the mutex: a crowd that waits for it does not keep out who wants the lock alone
         if address.try_flock(descriptor, fcntl.LOCK_SH):
             slot = _enter(descriptor, key, claim, wall_us, helper)
@@ -140,7 +140,7 @@ def enter(
         if slot is None:
             unlock(descriptor)
         else:
-            protocol.free(descriptor, protocol.MUTEX)
+            ranges.free(descriptor, ranges.MUTEX)
 
 
 def _enter(descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], helper: int | None) -> Slot | None:
@@ -171,7 +171,7 @@ def _enter(descriptor: int, key: str, claim: Claim, wall_us: Callable[[], int], 
 
 
 def _take(descriptor: int, number: int) -> bool:
-    return protocol.take(descriptor, protocol.SEATS + number)
+    return ranges.take(descriptor, ranges.SEATS + number)
 
 
 def still_held(descriptor: int, slot: Slot, owner: str) -> bool:

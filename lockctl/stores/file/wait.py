@@ -20,7 +20,7 @@ import time
 
 from lockctl import kernel
 from lockctl.model import EXCLUSIVE, Claim
-from lockctl.stores.file import address, hold, layout, protocol
+from lockctl.stores.file import address, hold, layout, ranges
 from lockctl.stores.file.layout import NotARecord
 
 TYPE_CHECKING = False
@@ -129,7 +129,7 @@ def _block(descriptor: int, path: str, claim: Claim, wall_us: Callable[[], int],
             return
         kernel.set_process_name("lockctl-wait")
         if queued:
-            fcntl.lockf(descriptor, fcntl.LOCK_SH, 1, protocol.WAITERS)
+            fcntl.lockf(descriptor, fcntl.LOCK_SH, 1, ranges.WAITERS)
         _sleep_through_hold(descriptor)
         told = b""
         if claim.mode != EXCLUSIVE:
@@ -139,7 +139,7 @@ def _block(descriptor: int, path: str, claim: Claim, wall_us: Callable[[], int],
         else:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if queued:
-            fcntl.lockf(descriptor, fcntl.LOCK_UN, protocol.MUTEX - protocol.WAITERS, protocol.WAITERS)
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, ranges.MUTEX - ranges.WAITERS, ranges.WAITERS)
         _step_back()
         os.write(writable, b"%d " % time.monotonic_ns() + told)
         time.sleep(claim.ttl)
@@ -173,9 +173,9 @@ def _step_back() -> None:
 
 
 def _wait_alone(descriptor: int) -> None:
-    fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, protocol.TURN)
-    fcntl.lockf(descriptor, fcntl.LOCK_SH, 1, protocol.GATE)
-    fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, protocol.TURN)
+    fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, ranges.TURN)
+    fcntl.lockf(descriptor, fcntl.LOCK_SH, 1, ranges.GATE)
+    fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, ranges.TURN)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
@@ -183,10 +183,10 @@ def _wait_beside(descriptor: int, path: str, claim: Claim, wall_us: Callable[[],
     from lockctl.stores.file import share
     from lockctl.wire.deadline import Deadline
 
-    fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, protocol.TURN)
+    fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, ranges.TURN)
     while True:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, protocol.GATE)
-        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, protocol.GATE)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, ranges.GATE)
+        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, ranges.GATE)
         if share.looks_open(descriptor, claim):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             deadline = Deadline(float("inf"))

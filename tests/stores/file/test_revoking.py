@@ -15,7 +15,7 @@ import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.model import EXCLUSIVE, Claim, Revocation
-from lockctl.stores.file import address, protocol
+from lockctl.stores.file import address, ranges
 from lockctl.stores.file.lock import FileBackend
 from tests.contract.harness import LIMIT, Background, take
 from tests.contract.keeping import holder_of, revoke
@@ -59,7 +59,7 @@ def test_nobody_is_granted_a_lock_while_it_is_being_taken_away(harness: FileHarn
     client.release(take(client, harness.claim()), timeout=LIMIT)
     descriptor = os.open(harness.directory / "nightly", os.O_RDWR)
     try:
-        assert protocol.take(descriptor, address.REVOKING)
+        assert ranges.take(descriptor, address.REVOKING)
         claim = harness.claim() if kind == "alone" else reader(harness)
         with pytest.raises(BackendUnavailable):
             client.try_acquire(claim, timeout=0.3)
@@ -72,7 +72,7 @@ def test_nobody_is_granted_a_lock_while_it_is_being_taken_away(harness: FileHarn
         attempt = Background(lambda: client.try_acquire(claim, timeout=LIMIT))
         (harness.directory / "new").touch(mode=0o600)
         os.rename(harness.directory / "new", harness.directory / "nightly")
-        protocol.free(descriptor, address.REVOKING)
+        ranges.free(descriptor, address.REVOKING)
         grant = attempt.result()
     finally:
         os.close(descriptor)

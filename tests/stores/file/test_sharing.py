@@ -18,7 +18,7 @@ import pytest
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.kernel import unlock
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Revocation
-from lockctl.stores.file import address, layout, protocol, share
+from lockctl.stores.file import address, layout, ranges, share
 from lockctl.stores.file.layout import Record
 from lockctl.stores.file.lock import FileBackend
 from lockctl.stores.file.queue import KernelLocks, is_stopped
@@ -374,7 +374,7 @@ def test_who_is_stopped_while_it_changes_the_record_holds_nobody_up_for_ever(har
     client = harness.client()
     take(client, reader(harness))
     with opened(harness) as stopped:
-        assert protocol.take(stopped, protocol.MUTEX)
+        assert ranges.take(stopped, ranges.MUTEX)
         begun = time.monotonic()
         with pytest.raises(BackendUnavailable):
             harness.client().try_acquire(reader(harness), timeout=0.5)
@@ -393,7 +393,7 @@ def test_who_is_stopped_while_it_changes_the_record_holds_nobody_up_for_ever(har
 def test_an_exclusive_claim_is_not_held_up_by_a_crowd_that_has_no_seat_yet(harness: FileHarness) -> None:
     client = harness.client()
     with opened(harness) as stopped:
-        assert protocol.take(stopped, protocol.MUTEX)
+        assert ranges.take(stopped, ranges.MUTEX)
         late = Background(lambda: harness.client().try_acquire(reader(harness), timeout=1.0))
         client.release(take(client, harness.claim()), timeout=LIMIT)
         with pytest.raises(BackendUnavailable):
@@ -437,7 +437,7 @@ def test_there_is_room_for_so_many_readers_and_slots_and_the_next_is_told(harnes
     take(client, reader(harness))
     with opened(harness) as crowd:
         for number in range(1, share.MOST):
-            assert protocol.take(crowd, protocol.SEATS + number)
+            assert ranges.take(crowd, ranges.SEATS + number)
         with pytest.raises(ConfigError, match="1000 readers"):
             harness.client().try_acquire(reader(harness), timeout=LIMIT)
         assert client.inspect("nightly", timeout=LIMIT).state == "held"
@@ -570,7 +570,7 @@ def test_waiting_for_a_slot_leaves_no_process_and_no_lock_behind(harness: FileHa
     client.wait(one_of(harness, 1), timeout=0.1, interrupt=None)
     assert set(tree.children(os.getpid())) <= before
     with opened(harness) as hand:
-        assert not protocol.is_taken(hand, protocol.START, protocol.SEATS)
+        assert not ranges.is_taken(hand, ranges.START, ranges.SEATS)
     holder.release(grant, timeout=LIMIT)
     take(client, harness.claim())
 
