@@ -12,7 +12,7 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost
 from lockctl.registry import open_backend
 from lockctl.stores.mysql.address import from_url
 from lockctl.stores.mysql.cell import CREATE, PRESENT, MysqlBackend, MysqlCells
-from lockctl.stores.mysql.protocol import Session, SqlError
+from lockctl.stores.mysql.session import Session, SqlError
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.cells import ServedHarness

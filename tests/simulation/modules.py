@@ -34,7 +34,7 @@ from lockctl.stores.file import layout, queue, share, wait
 from lockctl.stores.file import lease as file_lease
 from lockctl.stores.mysql import address as mysql_address
 from lockctl.stores.mysql import cell as mysql_cell  # noqa: F401
-from lockctl.stores.mysql import protocol as mysql_protocol
+from lockctl.stores.mysql import session as mysql_session
 from lockctl.stores.postgresql import session
 from lockctl.stores.sqlite import cell as sqlite_cell
 from lockctl.stores.sqlite import wait as sqlite_wait
@@ -351,8 +351,8 @@ def put(module: Any, name: str, content: Any) -> None:
 
 def _install_for_mysql() -> None:
     """Replace what PyMySQL is given, and its class of connections."""
-    put(mysql_protocol, "_bounded", lambda _: mysql.Connection)
-    for module in (mysql_protocol, mysql_address):
+    put(mysql_session, "_bounded", lambda _: mysql.Connection)
+    for module in (mysql_session, mysql_address):
         put(module, "socket", mysql.SOCKET)
     put(deadline, "os", _virtual(OS, pipe2=_pipe_of_two, close=_close_one))
 

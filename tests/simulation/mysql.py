@@ -1,4 +1,4 @@
-"""What stands for PyMySQL's connection, and for the sockets that it is given. See ``stores.mysql.protocol``.
+"""What stands for PyMySQL's connection, and for the sockets that it is given. See ``stores.mysql.session``.
 
 Messages are statements with their values, and their answers: how they are written as bytes is left out.
 """

@@ -17,9 +17,9 @@ from lockctl.fence.sql import TABLE
 from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark, only
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
-from lockctl.stores.mysql import protocol as mysql
-from lockctl.stores.mysql.protocol import Session, SqlError
-from lockctl.stores.mysql.session import KeptSession
+from lockctl.stores.mysql import session as mysql
+from lockctl.stores.mysql.connection import KeptSession
+from lockctl.stores.mysql.session import Session, SqlError
 from lockctl.wire.deadline import Deadline, bounded
 
 TYPE_CHECKING = False

@@ -25,9 +25,9 @@ from lockctl.locks.driver import Cells, Seen, TimedMutex
 from lockctl.model import Capabilities
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
-from lockctl.stores.mysql import protocol as mysql
-from lockctl.stores.mysql.protocol import Session, SqlError
-from lockctl.stores.mysql.session import KeptSession
+from lockctl.stores.mysql import session as mysql
+from lockctl.stores.mysql.connection import KeptSession
+from lockctl.stores.mysql.session import Session, SqlError
 from lockctl.url import Url, take_params
 
 TYPE_CHECKING = False

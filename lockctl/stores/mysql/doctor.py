@@ -6,7 +6,7 @@ from lockctl.finding import Check, Examination
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
 from lockctl.stores.mysql.cell import NOW, TABLE, MysqlBackend
-from lockctl.stores.mysql.protocol import NO_TABLE, Session, SqlError
+from lockctl.stores.mysql.session import NO_TABLE, Session, SqlError
 from lockctl.url import Url, take_params
 
 TYPE_CHECKING = False
