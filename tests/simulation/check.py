@@ -9,6 +9,7 @@ import os
 from signal import SIGCONT
 from typing import TYPE_CHECKING, NamedTuple
 
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import FIRST_TIMEOUT
 from tests.simulation import endings, excuses, marks, mysql_waits, order, reports, stops, waits
 from tests.simulation.others import Other
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Fault
     from tests.simulation.record import RunRecord
 
+REFUSED = 0.8 * ACQUIRE_TIMEOUT  # seconds for which a server may refuse without harm to a run that came to wait
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
 ASKED_AGAIN = 0.15  # part of a ttl that is left for that when a server answers again
 APART = 0.4  # part of a ttl in which a renewal comes through after an outage
@@ -48,6 +50,7 @@ def violations(history: History) -> list[str]:
         *_late_starts(history),
         *_unhealthy(history),
         *_impatient(history),
+        *_refused(history),
         *_left(history),
         *_unleft(history),
         *_too_soon(history),
@@ -215,6 +218,18 @@ def _impatient(history: History) -> Iterator[str]:
     for record in history.records:
         if record.plan.ttl >= LONG and record.lived and record.command_status not in (0, 256):
             yield f"healthy: the job of {record.name} was ended, and its answers were late"
+
+
+def _refused(history: History) -> Iterator[str]:
+    """Runs that came to nothing because a server had too much to do, for a shorter time than they ask again."""
+    faults = history.plan.faults
+    if not faults or any(each.kind != "busy" for each in faults) or history.plan.slowest > 0.05:
+        return
+    if sum(each.value for each in faults) > REFUSED:
+        return
+    for record in history.records:
+        if record.failure and record.plan.wait >= ACQUIRE_TIMEOUT:
+            yield f"refused: {record.name} fails: {record.failure}"
 
 
 def _is_out_of_time(record: RunRecord) -> bool:

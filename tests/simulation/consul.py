@@ -122,6 +122,10 @@ class ConsulServer(HttpServer):
             return self.whole(200, render(found), f"X-Consul-Index: {self.data.index}")
         raise AssertionError(target)
 
+    def busy(self) -> bytes:
+        """See ``HttpServer``: who leads is not known."""
+        return self.whole(500, "rpc error making call: No cluster leader")
+
     # Sessions
 
     def deregister(self, host: str) -> None:

@@ -66,6 +66,11 @@ class DynamoServer(HttpServer):
             self.put(key, _updated(there or {"key": {"S": key}}, asked["UpdateExpression"], values))
         return self.whole(200, "{}", JSON)
 
+    def busy(self) -> bytes:
+        """See ``HttpServer``."""
+        status, kind = Here.world.random.choice(((400, "ThrottlingException"), (500, "InternalServerError")))
+        return self.whole(status, json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{kind}"}), JSON)
+
     def put(self, key: str, item: Item | None) -> None:
         """Have an item, or none."""
         self._before[key] = self.items.pop(key, None), Here.world.now

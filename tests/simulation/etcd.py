@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SHORTEST_LEASE = 2  # seconds
 LOOK = 0.5  # seconds between two looks for leases that have ended
-NOT_FOUND, EXISTS = 5, 9  # codes of gRPC
+NOT_FOUND, EXISTS, UNAVAILABLE = 5, 9, 14  # codes of gRPC
 KEEP_ALIVE = "/v3/lease/keepalive"
 TARGETS = {"CREATE": ("created", "create_revision"), "MOD": ("modified", "mod_revision"), "VALUE": ("value", "value")}
 
@@ -160,6 +160,15 @@ class EtcdServer(HttpServer):
             status = 404 if refusal.code == NOT_FOUND else 400
             answer = {"error": str(refusal), "message": str(refusal), "code": refusal.code}
         return self.whole(status, render(answer))
+
+    def changes(self, method: str, target: str, link: Link) -> bool:
+        """See ``HttpServer``."""
+        return target != "/v3/watch" and link.host not in self._apart
+
+    def busy(self) -> bytes:
+        """See ``HttpServer``."""
+        said = "etcdserver: request timed out"
+        return self.whole(503, render({"error": said, "message": said, "code": UNAVAILABLE}))
 
     def _header(self) -> dict[str, str]:
         return {"cluster_id": "1", "member_id": "1", "revision": str(self.data.revision), "raft_term": str(self._term)}

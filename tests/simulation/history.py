@@ -272,7 +272,7 @@ class History:
             self._stop(fault)
         elif kind in ("down", "jump"):
             self._apply_to_server(fault, self.servers[fault.whom % len(self.servers)])
-        elif kind in ("deposed", "removed", "ended", "winter"):
+        elif kind in ("deposed", "removed", "ended", "winter", "busy"):
             self._apply_to_server(fault, self.servers[0])
         elif kind == "sleep":
             self._put_to_sleep(self.network.hosts[fault.whom], fault.value)
@@ -313,6 +313,9 @@ class History:
         elif kind == "jump":
             world.tell("server", f"its wall clock jumps by {fault.value:.3f} s")
             server.clock.wall_base += fault.value
+        elif kind == "busy":
+            world.tell(server.name, f"is busy for {fault.value:.3f} s")
+            server.busy_until = world.now + fault.value
         elif isinstance(server, (EtcdServer, NatsServer)):
             server.depose(self.network.hosts[fault.whom], fault.value)
         elif isinstance(server, ConsulServer):

@@ -6,7 +6,9 @@ from functools import lru_cache
 from time import gmtime, strftime
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.network import DOING
 from tests.simulation.streams import StreamServer
+from tests.simulation.world import Here
 
 if TYPE_CHECKING:
     from tests.simulation.streams import Link
@@ -21,6 +23,10 @@ STATUSES = {
     409: "Conflict",
     412: "Precondition Failed",
     422: "Unprocessable Entity",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
 }
 
 
@@ -55,13 +61,26 @@ class HttpServer(StreamServer):
             body, come = rest[:length], rest[length:]
             self._head = head
             method, target, _ = head.partition(b"\r\n")[0].decode().split()
-            said += self.respond(method, target, body.decode(), link)
+            if not self.refuses_now():
+                said += self.respond(method, target, body.decode(), link)
+                continue
+            if self.changes(method, target, link) and Here.world.chance() < DOING:
+                self.respond(method, target, body.decode(), link)
+            said += self.busy()
         if come:
             self._come[link] = come
         return said
 
     def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
         """The answer to one request; empty: it comes later."""
+        raise NotImplementedError
+
+    def changes(self, method: str, target: str, link: Link) -> bool:
+        """Whether a request may be done and refused all the same, as nothing of it is answered later."""
+        return method != "GET"
+
+    def busy(self) -> bytes:
+        """An answer that tells nothing of what was asked: it may have been done or not."""
         raise NotImplementedError
 
     def field(self, name: str) -> str:

@@ -97,6 +97,11 @@ class KubernetesServer(HttpServer):
         self._tell(name, "DELETED", {**there, "metadata": {**metadata, "resourceVersion": str(self._version)}})
         return self.whole(200, json.dumps({"kind": "Status", "status": "Success"}))
 
+    def busy(self) -> bytes:
+        """See ``HttpServer``."""
+        reasons = ((429, "TooManyRequests"), (500, "InternalError"), (504, "Timeout"))
+        return self._refused(*Here.world.random.choice(reasons))
+
     def _listed(self, selector: str) -> bytes:
         """Those with a label, or with ``!`` those without it."""
         label, _, wanted = selector.removeprefix("!").partition("=")

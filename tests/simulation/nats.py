@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl.stores.nats.protocol import escaped
+from tests.simulation.network import DOING
 from tests.simulation.objects import APART
 from tests.simulation.streams import StreamServer
 from tests.simulation.world import Here
@@ -122,11 +123,12 @@ class NatsServer(StreamServer):
     def _answer(self, starts: int, link: Link, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         if not self.up or starts != self.starts:
             return
-        shown = self._shown(link.host)
+        shown, is_busy = self._shown(link.host), self.refuses_now()
         if subject.startswith(KEYS):
             if shown is not None:
                 return
-            said = self._store(subject, headers, payload)
+            is_done = not is_busy or Here.world.chance() < DOING
+            said = self._store(subject, headers, payload) if is_done else {}
         elif ".MSG.GET." in subject:
             said = _last(self.messages if shown is None else shown, json.loads(payload)["last_by_subj"])
         else:
@@ -140,6 +142,8 @@ class NatsServer(StreamServer):
                 "state": state,
                 "total": len(subjects),
             }
+        if is_busy:
+            said = _error(503, 10008, "JetStream system temporarily unavailable")
         link.say(_message(reply, "1", b"", json.dumps(said).encode()))
 
     def _store(self, subject: str, headers: bytes, payload: bytes) -> dict[str, Any]:

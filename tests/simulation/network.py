@@ -81,6 +81,9 @@ class Network:
         return True
 
 
+REFUSING = 0.8  # part of what is asked that a busy server refuses
+DOING = 0.3  # part of that which it has done, or does all the same
+
 # seconds by which the wall clocks of the servers of one store differ
 WRONG_BY = (0.0, 20.0, -20.0, 5.0, -5.0)
 
@@ -98,6 +101,11 @@ class Server:
         self.tells = False  # its clients, when it goes down
         self.refuses = False  # who connects while it is down
         self.ever_forgot: list[float] = []  # when it came back without all that it had
+        self.busy_until = 0.0  # true time: before, it refuses most of what it is asked, if it can say so
+
+    def refuses_now(self) -> bool:
+        """Whether it is too busy for a request that has come."""
+        return Here.world.now < self.busy_until and Here.world.chance() < REFUSING
 
     def answer(self, request: Any) -> Any:
         """What it answers."""

@@ -91,6 +91,10 @@ class S3Server(ObjectServer):
         self.put(name, body, tag, link)
         return self.whole(200, "", f"ETag: {tag}")
 
+    def busy(self) -> bytes:
+        """See ``HttpServer``."""
+        return self._said(*Here.world.random.choice(((503, "SlowDown"), (500, "InternalError"))))
+
     def _said(self, status: int, code: str) -> bytes:
         return self.whole(status, f"<Error><Code>{code}</Code></Error>")
 
@@ -123,6 +127,10 @@ class AzureServer(ObjectServer):
         self.put(name, body, tag, link)
         return self.whole(201, "", f"ETag: {tag}")
 
+    def busy(self) -> bytes:
+        """See ``HttpServer``."""
+        return self._said(*Here.world.random.choice(((503, "ServerBusy"), (500, "OperationTimedOut"))))
+
     def _said(self, status: int, code: str) -> bytes:
         return self.whole(status, "", f"x-ms-error-code: {code}")
 
@@ -154,3 +162,7 @@ class GoogleServer(ObjectServer):
         tag = str(self.next_number())
         self.put(name, body, tag, link)
         return self.whole(200, json.dumps({"generation": tag}))
+
+    def busy(self) -> bytes:
+        """See ``HttpServer``."""
+        return self.whole(503, json.dumps({"error": {"code": 503, "message": "Backend Error"}}))

@@ -18,7 +18,7 @@ OBJECT = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
 LEASE = 5  # seconds
 RETRY = 1.0  # seconds between two looks, or renewals
 LONGEST = 60.0  # seconds in which it wants the lock
-VANISHES = 0.5  # of those who have had it: they give nothing back
+VANISHES = 0.5  # of those who have it: they give nothing back, and have it for as long as their last lease
 
 
 class Other:
@@ -34,6 +34,7 @@ class Other:
         self._seconds = seconds
         self._record: Any = None  # as it was seen last, and since when it is so
         self._since = 0.0
+        self._renewed: float | None = None  # when its lease began
         self._until = Here.world.now + LONGEST
 
     def start(self) -> None:
@@ -56,11 +57,15 @@ class Other:
             Here.world.tell(self._me, f"has the lock for {self._seconds:.3f} s")
             self.span = now, INFINITE
         is_over = now >= self.span[0] + self._seconds
+        if is_over and self._renewed is not None and Here.world.chance() < VANISHES:
+            Here.world.tell(self._me, "is not heard of any more, and goes on to the end of its lease")
+            self.span = self.span[0], self._renewed + LEASE
+            return
         if is_over:
             Here.world.tell(self._me, "ends")
             self.span = self.span[0], now
-        if not is_over or Here.world.chance() > VANISHES:
-            self.write(now, has_it=not is_over)
+        self._renewed = now
+        self.write(now, has_it=not is_over)
 
     def look(self) -> tuple[Any, str | None, float]:
         """The record, who has it, and for how many seconds it may stand still."""

@@ -79,6 +79,8 @@ class Fault(NamedTuple):
     cut      number of a host    time                           seconds, REQUEST, ANSWER or BOTH
     slow     number of a host    time                           seconds more for all of 3 s, REQUEST or ANSWER
     deposed  number of a host    time                           seconds for which it talks to a leader that is none
+    busy     -                   time                           seconds for which the first server refuses most of what
+                                                                it is asked, and may have done it, -
     removed  number of a host    time                           -, its server is deregistered in its cluster
     ended    number of a host    time                           -, an administrator ends its sessions
     down     number of a server  time                           seconds, KEPT, LOST or OLD
@@ -112,7 +114,7 @@ class Fault(NamedTuple):
     @property
     def is_outage(self) -> bool:
         """Whether something is only out of reach, from ``at`` on for ``value`` seconds."""
-        return self.kind == "cut" or (self.kind, self.more) == ("down", KEPT)
+        return self.kind in ("cut", "busy") or (self.kind, self.more) == ("down", KEPT)
 
 
 class Plan(NamedTuple):

@@ -64,30 +64,9 @@ def drawn(seed: int, store: str) -> Plan:
         situations += [_apart, _apart, _asked_in_turn, _asked_from_afar, _asked_from_afar]
     else:
         situations += [_unanswered, _granted_twice, _kept_late, _late_in_line]
-    if store in ("etcd", "etcd-cluster", "nats"):
-        situations += [_deposed, _deposed]
+    situations += OF_STORES.get(store, ())
     if store == "etcd-cluster":
-        return _with_a_leader(chance.choice([*situations, _far, _far, _one_at_a_time])(chance, _quiet(seed, store)))
-    if store == "redis":
-        situations.append(_far_behind)
-    if store == "consul":
-        situations += [_removed, _removed]
-    if store in ("postgresql", "transaction"):
-        situations += [_beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends, _table_locked]
-    if store in ("kubernetes", "dynamodb"):
-        situations.append(_another_program)
-    if store == "mysql":
-        situations += [
-            _beside_others,
-            _ended,
-            _ended,
-            _rows_locked,
-            _asked_in_turn,
-            _freed_as_it_ends,
-            _stopped_in_line,
-            _left_behind,
-            _winter,
-        ]
+        return _with_a_leader(chance.choice(situations)(chance, _quiet(seed, store)))
     return chance.choice(situations)(chance, _quiet(seed, store))
 
 
@@ -412,6 +391,25 @@ def _rows_locked(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(first, *later[: chance.choice((1, 2, 2))]), faults=tuple(faults))
 
 
+def _busy(chance: random.Random, plan: Plan) -> Plan:
+    """A server that refuses most of what it is asked, and may have done it, as a lock is taken, kept or given back."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.002, 0.02))
+    once_per, hold = chance.choice((None, None, 60.0)), chance.choice((0.0, 0.0, 3.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.1, 1.5 * ttl), once_per=once_per, min_hold=hold)
+    times = {
+        0.0: (0.5, 2.0, 8.0),
+        first.length - 0.2: (0.5, 2.0),
+        chance.uniform(0.1, ttl): (0.5, 0.2 * ttl, 0.4 * ttl),
+    }
+    faults, at = [], 0.0
+    for time in sorted(chance.sample([*times], chance.choice((1, 1, 1, 2, 3)))):
+        at = max(at, time + 0.2 * chance.random())
+        faults.append(Fault("busy", 0, at, chance.choice(times[time]) * chance.random()))
+        at += faults[-1].value
+    runs = (first, first._replace(host=1, start=chance.uniform(0.0, 3.0), length=0.5))
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
+
+
 def _winter(chance: random.Random, plan: Plan) -> Plan:
     """Summer time ended an hour ago, while a lock is held and another waits for it."""
     ttl = chance.choice(TTLS)
@@ -490,7 +488,8 @@ def _another_program(chance: random.Random, plan: Plan) -> Plan:
     faults = [Fault("other", 0, time, chance.choice((2.0, ttl)) * chance.random()) for time in times]
     if chance.random() < 0.2:
         faults = [Fault("other", 0, chance.uniform(0.3, ttl), 2 * ttl, 1)]
-    elif chance.random() < 0.3:
+    elif chance.random() < 0.4:  # until its lease is over, and those who wait write to the record that tells how long
+        runs = [runs[0]._replace(length=4 * ttl, stubborn=INFINITE), *[runs[1]._replace(start=ttl / 2)] * 2]
         faults.append(Fault("cut", 0, chance.uniform(0.3, ttl), 4 * ttl, BOTH))
     runs = [each._replace(start=each.start + chance.choice((0.0, 2.0))) for each in runs]
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
@@ -898,3 +897,24 @@ SITUATIONS_OF_A_HOST = (
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
     *(_impatient, _forgotten_as_it_begins, _asleep, _kept_closed, _out_of_time, _asked_in_the_wait, _lingering),
 )
+ANY_SCOPE = (_beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends, _table_locked)
+OF_OTHERS = (_busy, _busy, *(_another_program,) * 6)  # all else is said of other cells, too
+# of stores: what only they have
+OF_STORES = {
+    "etcd": (_deposed, _deposed, _busy, _busy),
+    "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time),
+    "nats": (_deposed, _deposed, _busy, _busy),
+    "redis": (_far_behind,),
+    "consul": (_removed, _removed, _busy, _busy),
+    "s3": (_busy, _busy),
+    "azblob": (_busy, _busy),
+    "gcs": (_busy, _busy),
+    "postgresql": ANY_SCOPE,
+    "transaction": ANY_SCOPE,
+    "kubernetes": OF_OTHERS,
+    "dynamodb": OF_OTHERS,
+    "mysql": (
+        *(_beside_others, _ended, _ended, _rows_locked, _asked_in_turn, _freed_as_it_ends, _stopped_in_line),
+        *(_left_behind, _winter),
+    ),
+}
