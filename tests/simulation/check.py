@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Fault
     from tests.simulation.record import RunRecord
 
+SET_BACK = 30.0  # seconds that a clock may be, and a lease seems to last for as long, which those who come wait for
 REFUSED = 0.8 * ACQUIRE_TIMEOUT  # seconds for which a server may refuse without harm to a run that came to wait
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
 ASKED_AGAIN = 0.15  # part of a ttl that is left for that when a server answers again
@@ -44,7 +45,7 @@ def violations(history: History) -> list[str]:
         *_domains(history),
     ]
     if any(each.kind == "power" for each in history.plan.faults):
-        return found  # of runs that end with their host nothing else is promised
+        return [*found, *_locked_out(history)]  # of runs that end with their host nothing else is promised
     return [
         *found,
         *_late_starts(history),
@@ -218,6 +219,17 @@ def _impatient(history: History) -> Iterator[str]:
     for record in history.records:
         if record.plan.ttl >= LONG and record.lived and record.command_status not in (0, 256):
             yield f"healthy: the job of {record.name} was ended, and its answers were late"
+
+
+def _locked_out(history: History) -> Iterator[str]:
+    """Runs that come after their host has started again, and wait in vain for what those before it had."""
+    moved = [each for each in history.plan.faults if each.kind in ("power", "wrong")]
+    if min(each.value for each in moved) < -SET_BACK or any(each.min_hold for each in history.plan.runs):
+        return
+    for record in history.records:
+        after = record.plan.start > max(each.at for each in moved)
+        if after and not record.granted:
+            yield f"locked out: {record.name} is not granted the lock, and all others are gone"
 
 
 def _refused(history: History) -> Iterator[str]:

@@ -330,7 +330,7 @@ class History:
     def _lose_power(self, fault: Fault) -> None:
         """The only host starts again, or its disk alone does."""
         world, clock, files = self.world, self.network.hosts[0].clock, self.servers[0]
-        assert isinstance(files, Files)
+        assert isinstance(files, (Files, Database))
         world.tell("the host", f"loses its power, and its wall clock moves by {fault.value:.3f} s")
         for process in list(self.system.processes.values()):
             process.end(SIGKILL)

@@ -92,6 +92,10 @@ def _pause(seconds: float, interrupt: int | None = None) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
+def _boot_id() -> str:
+    return f"00000000-0000-0000-0000-{Here.world.files.boots:012}"
+
+
 def _urandom(size: int) -> bytes:
     return Here.world.random.randbytes(size)
 
@@ -361,7 +365,7 @@ def _install_for_sqlite() -> None:
     """Replace its connections, and the sockets of the host."""
     put(sqlite_cell, "Connection", sqlite.Connection)
     put(sqlite_cell, "identity", sqlite.identity)
-    put(sqlite_cell, "_boot_id", lambda: sqlite.BOOT)
+    put(sqlite_cell, "_boot_id", _boot_id)
     put(sqlite_wait, "_socket", sqlite.SOCKET)
 
 
@@ -383,7 +387,7 @@ def _install_for_files() -> None:
     put(tree, "pid_namespace", TREE.pid_namespace)
     put(file_address, "filesystem", lambda *_: "ext4")
     for module in (layout, file_inspect):
-        put(module, "boot_id", lambda: f"00000000-0000-0000-0000-{Here.world.files.boots:012}")
+        put(module, "boot_id", _boot_id)
     for name in ("_user_of", "_command_of"):
         put(file_inspect, name, nothing)
     put(file_inspect, "_name_of", lambda _: b"")

@@ -42,12 +42,35 @@ MESSAGES_PER_SECOND = {
     "redlock": 40,
     "file": 1,
 }
+CLOCKS_MOVED = ("jump", "wrong", "winter", "power", "replaced")
+EXACT = 0.001  # seconds that numbers with fractions may be wrong
+# seconds by which a time may be before that of a server: whole seconds, and how far apart the servers of a name are
+BEHIND = {
+    **dict.fromkeys(("exact", "redis", "postgresql", "transaction", "mysql", "sqlite"), EXACT),
+    **dict.fromkeys(("etcd", "etcd-cluster", "consul"), 1.0),
+    **dict.fromkeys(("s3", "azblob", "gcs", "dynamodb", "kubernetes", "seconds"), 1.9),
+    "nats": 0.9 + EXACT,
+}
 BEGINNING = 5.0  # seconds: at first, a run sends more
 
 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
-    return [*_fenced(history), *_floors(history), *_twice(history), *_busy(history)]
+    return [*_fenced(history), *_floors(history), *_twice(history), *_busy(history), *_dated(history)]
+
+
+def _dated(history: History) -> Iterator[str]:
+    """Grants with a time at which it was not, by the clock that says when a period begins."""
+    behind = BEHIND.get(history.plan.store)
+    if behind is None or any(each.kind in CLOCKS_MOVED for each in history.plan.faults):
+        return
+    for record in history.records:
+        host = history.network.hosts[record.plan.host].clock
+        clock = host if history.capabilities.period_clock == "the host's" else history.servers[0].clock
+        for grant in record.granted:
+            asked, known = (clock.wall_base + clock.rate * at for at in (grant.asked, grant.known))
+            if not asked - behind <= grant.at <= known + EXACT:
+                yield f"dated: {record.name} is granted the lock between {asked:.3f} and {known:.3f}, as of {grant.at:.3f}"
 
 
 def _fenced(history: History) -> Iterator[str]:

@@ -45,7 +45,7 @@ def drawn(seed: int, store: str) -> Plan:
         if chance.random() < part:
             return situation(chance, _quiet(seed, store))
     if store in ON_ONE_HOST and chance.random() < HARMED:
-        harm = _without_power if store == "file" else _replaced
+        harm = _without_power if store == "file" or chance.random() < 0.5 else _replaced
         return _on_one_host(harm(chance, _quiet(seed, store)))
     if store in ON_ONE_HOST:
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))

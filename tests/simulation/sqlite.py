@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
     from tests.simulation.world import Clock
 
-BOOT = "00000000-0000-0000-0000-000000000001"
 PATH, TABLE, CLOCK = "/locks.db", "lockctl_lock", "clock:"
 BUSY = 0.1  # part of the statements that have to wait for others, or for the disk
 LONGEST_BUSY = 0.05  # seconds
@@ -35,6 +34,10 @@ class Database(Server):
         Here.world.files = self
         self.sqlite = sqlite3.connect(":memory:", isolation_level=None)
         self.file = 1  # what tells it from others that had its path
+        self.boots = 1  # of its host
+        self._on_disk: sqlite3.Connection | None = (
+            None  # what is there of commits that were not waited for; None: there are none
+        )
         self.listening: dict[bytes, Socket] = {}
         self.host: Clock = self.clock  # that of its host, as soon as somebody has asked
 
@@ -52,6 +55,20 @@ class Database(Server):
         self.ever_forgot.append(Here.world.now)
         self.sqlite, self.file = sqlite3.connect(":memory:", isolation_level=None), self.file + 1
 
+    def commit(self, *, waits: bool) -> None:
+        """Somebody is about to write, and *waits* until that has reached the disk, and with it all before."""
+        if waits:
+            self._on_disk = None
+        elif self._on_disk is None:
+            self._on_disk = sqlite3.connect(":memory:", isolation_level=None)
+            self.sqlite.backup(self._on_disk)
+
+    def lose_power(self, boots: int) -> None:
+        """The host starts again, so often, with what has reached the disk; all its processes are gone already."""
+        self.boots += boots
+        if self._on_disk is not None:
+            self.sqlite, self._on_disk = self._on_disk, None
+
     def now(self) -> float:
         """The clock of the store."""
         _, _, epoch = (self.cell(CLOCK) or b"- 0").partition(b" ")
@@ -64,6 +81,7 @@ class Connection:
     def __init__(self, path: str, mode: str, advice: str = "") -> None:
         call()
         self._sqlite: sqlite3.Connection = Here.world.files.sqlite
+        self._waits = False  # for the disk
 
     def execute(self, statement: str, deadline: Deadline, *values: Any) -> tuple[list[tuple[Any, ...]], int]:
         """See the real one."""
@@ -72,9 +90,12 @@ class Connection:
         database.host = me().clock
         call()
         if statement.startswith("PRAGMA"):
+            self._waits = self._waits or statement == "PRAGMA synchronous = FULL"
             return [("wal",)], -1
         if world.chance() < BUSY:
             world.block(world.now + LONGEST_BUSY * world.chance())
+        if not statement.startswith("SELECT"):
+            database.commit(waits=self._waits)
         cursor = self._sqlite.execute(statement, values)
         found = cursor.fetchall(), cursor.rowcount
         if found[1] > 0:
