@@ -78,8 +78,10 @@ def _needless_holds(history: History) -> Iterator[str]:
     for record in history.records:
         if record.outcome is None or not record.holds:
             continue
+        longest = max(each.seconds for each in record.holds.values())
+        if not record.plan.min_hold:
+            yield f"hold: {record.name} keeps the lock for {longest:.3f} s, and nobody has asked for that"
         if record.outcome.kind in ("lost", "revoked", "not_executed"):
-            longest = max(each.seconds for each in record.holds.values())
             yield f"hold: {record.name} is {record.outcome.kind}, and keeps the lock for {longest:.3f} s"
         if any(each.kind not in ("twice", "wrong") for each in history.plan.faults):
             continue  # the time in which nobody answers is added
@@ -123,6 +125,11 @@ def _unremembered(history: History) -> Iterator[str]:
         )
         if found != wanted:
             yield f"history: that of {name} is {found}, but it was {wanted}"
+        others = sorted(each.outcome for each in runs if not each.started)
+        unstarted = [each for each in history.records if name in each.last_grants and not each.span]
+        came_to = sorted(each.outcome.kind for each in unstarted if each.outcome is not None)
+        if others != came_to:
+            yield f"history: that of {name} has {others} of runs that did not start, but they came to {came_to}"
         ends = {each.last_grants[name].token: each.ended for each in history.records if name in each.last_grants}
         ended = [ends.get(each.token or 0, 0.0) for each in runs if each.started]
         apart = ENDED + 20 * history.plan.slowest

@@ -107,7 +107,7 @@ class History:
             world.at(fault.at, self._apply, fault)
         self.drained = world.run(self.horizon())
         self.left_at_end = self._owners()
-        if not self.plan.faults and self.plan.slowest <= NEAR:
+        if all(each.kind == "marks" for each in self.plan.faults) and self.plan.slowest <= NEAR:
             reader = Process(self.system, "reader", self.network.hosts[0].clock, None)
             reader.start(self._read_histories)
             world.run(world.now + 2 * ASK_TIMEOUT)

@@ -68,7 +68,7 @@ def _dated(history: History) -> Iterator[str]:
         host = history.network.hosts[record.plan.host].clock
         clock = host if history.capabilities.period_clock == "the host's" else history.servers[0].clock
         for grant in record.granted:
-            asked, known = (clock.wall_base + clock.rate * at for at in (grant.asked, grant.known))
+            asked, known = (clock.wall_base + clock.rate * at for at in (grant.sent, grant.known))
             if not asked - behind <= grant.at <= known + EXACT:
                 yield f"dated: {record.name} is granted the lock between {asked:.3f} and {known:.3f}, as of {grant.at:.3f}"
 
