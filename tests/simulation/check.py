@@ -13,7 +13,7 @@ from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import FIRST_TIMEOUT
 from tests.simulation import endings, excuses, marks, mysql_waits, order, reports, stops, waits
 from tests.simulation.others import Other
-from tests.simulation.plan import GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
+from tests.simulation.plan import DENIED, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
 from tests.simulation.rare import LATEST, LONG
 from tests.simulation.waits import HANDED_OVER, NOTICED
 from tests.simulation.world import INFINITE
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Fault
     from tests.simulation.record import RunRecord
 
+ANSWERED = 1.0  # seconds after which a run has had an answer
 SET_BACK = 30.0  # seconds that a clock may be, and a lease seems to last for as long, which those who come wait for
 REFUSED = 0.8 * ACQUIRE_TIMEOUT  # seconds for which a server may refuse without harm to a run that came to wait
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
@@ -239,7 +240,10 @@ def _refused(history: History) -> Iterator[str]:
         return
     if sum(each.value for each in faults) > REFUSED:
         return
+    denied = [each.at for each in faults if each.more == DENIED]
     for record in history.records:
+        if denied and min(denied) < record.plan.start + ANSWERED:
+            continue  # whoever was never answered does not ask again, as a person must do something
         if record.failure and record.plan.wait >= ACQUIRE_TIMEOUT:
             yield f"refused: {record.name} fails: {record.failure}"
 

@@ -126,6 +126,10 @@ class ConsulServer(HttpServer):
         """See ``HttpServer``: who leads is not known."""
         return self.whole(500, "rpc error making call: No cluster leader")
 
+    def denied(self) -> bytes:
+        """See ``HttpServer``."""
+        return self.whole(403, "Permission denied")
+
     # Sessions
 
     def deregister(self, host: str) -> None:

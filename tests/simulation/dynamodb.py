@@ -71,6 +71,10 @@ class DynamoServer(HttpServer):
         status, kind = Here.world.random.choice(((400, "ThrottlingException"), (500, "InternalServerError")))
         return self.whole(status, json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{kind}"}), JSON)
 
+    def denied(self) -> bytes:
+        """See ``HttpServer``."""
+        return self.whole(400, json.dumps({"__type": "com.amazon.coral.service#AccessDeniedException"}), JSON)
+
     def put(self, key: str, item: Item | None) -> None:
         """Have an item, or none."""
         self._before[key] = self.items.pop(key, None), Here.world.now

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SHORTEST_LEASE = 2  # seconds
 LOOK = 0.5  # seconds between two looks for leases that have ended
-NOT_FOUND, EXISTS, UNAVAILABLE = 5, 9, 14  # codes of gRPC
+NOT_FOUND, FORBIDDEN, EXISTS, UNAVAILABLE = 5, 7, 9, 14  # codes of gRPC
 KEEP_ALIVE = "/v3/lease/keepalive"
 TARGETS = {"CREATE": ("created", "create_revision"), "MOD": ("modified", "mod_revision"), "VALUE": ("value", "value")}
 
@@ -169,6 +169,11 @@ class EtcdServer(HttpServer):
         """See ``HttpServer``."""
         said = "etcdserver: request timed out"
         return self.whole(503, render({"error": said, "message": said, "code": UNAVAILABLE}))
+
+    def denied(self) -> bytes:
+        """See ``HttpServer``."""
+        said = "etcdserver: permission denied"
+        return self.whole(403, render({"error": said, "message": said, "code": FORBIDDEN}))
 
     def _header(self) -> dict[str, str]:
         return {"cluster_id": "1", "member_id": "1", "revision": str(self.data.revision), "raft_term": str(self._term)}

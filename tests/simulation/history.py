@@ -31,7 +31,7 @@ from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.nats import NatsServer
 from tests.simulation.network import Host, Network
 from tests.simulation.others import Elector, LockClient, Other
-from tests.simulation.plan import DISK, ENDS_A_PROGRAM, ENDS_A_WAIT, GUARD, HELPER, KEPT, LOCK, NEAR, OLD, OLDER
+from tests.simulation.plan import DENIED, DISK, ENDS_A_PROGRAM, ENDS_A_WAIT, GUARD, HELPER, KEPT, LOCK, NEAR, OLD, OLDER
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import Process, System
@@ -315,7 +315,7 @@ class History:
             server.clock.wall_base += fault.value
         elif kind == "busy":
             world.tell(server.name, f"is busy for {fault.value:.3f} s")
-            server.busy_until = world.now + fault.value
+            server.busy_until, server.denies = world.now + fault.value, fault.more == DENIED
         elif isinstance(server, (EtcdServer, NatsServer)):
             server.depose(self.network.hosts[fault.whom], fault.value)
         elif isinstance(server, ConsulServer):

@@ -19,6 +19,7 @@ STATUSES = {
     202: "Accepted",
     204: "No Content",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     409: "Conflict",
     412: "Precondition Failed",
@@ -64,9 +65,9 @@ class HttpServer(StreamServer):
             if not self.refuses_now():
                 said += self.respond(method, target, body.decode(), link)
                 continue
-            if self.changes(method, target, link) and Here.world.chance() < DOING:
+            if self.changes(method, target, link) and not self.denies and Here.world.chance() < DOING:
                 self.respond(method, target, body.decode(), link)
-            said += self.busy()
+            said += self.denied() if self.denies else self.busy()
         if come:
             self._come[link] = come
         return said
@@ -81,6 +82,10 @@ class HttpServer(StreamServer):
 
     def busy(self) -> bytes:
         """An answer that tells nothing of what was asked: it may have been done or not."""
+        raise NotImplementedError
+
+    def denied(self) -> bytes:
+        """An answer that says that whoever asks may not."""
         raise NotImplementedError
 
     def field(self, name: str) -> str:

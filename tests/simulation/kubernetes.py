@@ -102,6 +102,10 @@ class KubernetesServer(HttpServer):
         reasons = ((429, "TooManyRequests"), (500, "InternalError"), (504, "Timeout"))
         return self._refused(*Here.world.random.choice(reasons))
 
+    def denied(self) -> bytes:
+        """See ``HttpServer``."""
+        return self._refused(403, "Forbidden")
+
     def _listed(self, selector: str) -> bytes:
         """Those with a label, or with ``!`` those without it."""
         label, _, wanted = selector.removeprefix("!").partition("=")

@@ -127,7 +127,7 @@ class NatsServer(StreamServer):
         if subject.startswith(KEYS):
             if shown is not None:
                 return
-            is_done = not is_busy or Here.world.chance() < DOING
+            is_done = not is_busy or (not self.denies and Here.world.chance() < DOING)
             said = self._store(subject, headers, payload) if is_done else {}
         elif ".MSG.GET." in subject:
             said = _last(self.messages if shown is None else shown, json.loads(payload)["last_by_subj"])
@@ -144,6 +144,8 @@ class NatsServer(StreamServer):
             }
         if is_busy:
             said = _error(503, 10008, "JetStream system temporarily unavailable")
+        if is_busy and self.denies:
+            said = _error(404, 10059, "stream not found")
         link.say(_message(reply, "1", b"", json.dumps(said).encode()))
 
     def _store(self, subject: str, headers: bytes, payload: bytes) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class Server:
         self.refuses = False  # who connects while it is down
         self.ever_forgot: list[float] = []  # when it came back without all that it had
         self.busy_until = 0.0  # true time: before, it refuses most of what it is asked, if it can say so
+        self.denies = False  # because we may not ask, and not because it has too much to do
 
     def refuses_now(self) -> bool:
         """Whether it is too busy for a request that has come."""

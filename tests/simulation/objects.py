@@ -95,6 +95,10 @@ class S3Server(ObjectServer):
         """See ``HttpServer``."""
         return self._said(*Here.world.random.choice(((503, "SlowDown"), (500, "InternalError"))))
 
+    def denied(self) -> bytes:
+        """See ``HttpServer``."""
+        return self._said(403, "AccessDenied")
+
     def _said(self, status: int, code: str) -> bytes:
         return self.whole(status, f"<Error><Code>{code}</Code></Error>")
 
@@ -131,6 +135,10 @@ class AzureServer(ObjectServer):
         """See ``HttpServer``."""
         return self._said(*Here.world.random.choice(((503, "ServerBusy"), (500, "OperationTimedOut"))))
 
+    def denied(self) -> bytes:
+        """See ``HttpServer``."""
+        return self._said(403, "AuthorizationPermissionMismatch")
+
     def _said(self, status: int, code: str) -> bytes:
         return self.whole(status, "", f"x-ms-error-code: {code}")
 
@@ -166,3 +174,7 @@ class GoogleServer(ObjectServer):
     def busy(self) -> bytes:
         """See ``HttpServer``."""
         return self.whole(503, json.dumps({"error": {"code": 503, "message": "Backend Error"}}))
+
+    def denied(self) -> bytes:
+        """See ``HttpServer``."""
+        return self.whole(403, json.dumps({"error": {"code": 403, "message": "Access denied."}}))

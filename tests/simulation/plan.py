@@ -15,6 +15,7 @@ LOCK = "nightly"
 KEEPER, GUARD, HELPER = 0, 1, 2  # a helper waits for a file
 REQUEST, ANSWER, BOTH = 0, 1, 2
 DISK = 1
+DENIED = 1
 KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
 NEAR = 0.05  # seconds: with slower messages a run gives up adding itself to a history
 OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
@@ -80,7 +81,8 @@ class Fault(NamedTuple):
     slow     number of a host    time                           seconds more for all of 3 s, REQUEST or ANSWER
     deposed  number of a host    time                           seconds for which it talks to a leader that is none
     busy     -                   time                           seconds for which the first server refuses most of what
-                                                                it is asked, and may have done it, -
+                                                                it is asked, and may have done it; DENIED: it does not
+                                                                do it, as a right is missing
     removed  number of a host    time                           -, its server is deregistered in its cluster
     ended    number of a host    time                           -, an administrator ends its sessions
     down     number of a server  time                           seconds, KEPT, LOST or OLD

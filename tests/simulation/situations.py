@@ -8,6 +8,7 @@ from tests.simulation import kept, rare
 from tests.simulation.plan import (
     ANSWER,
     BOTH,
+    DENIED,
     DISK,
     GUARD,
     HELPER,
@@ -401,10 +402,10 @@ def _busy(chance: random.Random, plan: Plan) -> Plan:
         first.length - 0.2: (0.5, 2.0),
         chance.uniform(0.1, ttl): (0.5, 0.2 * ttl, 0.4 * ttl),
     }
-    faults, at = [], 0.0
+    faults, at, why = [], 0.0, chance.choice((0, 0, DENIED))
     for time in sorted(chance.sample([*times], chance.choice((1, 1, 1, 2, 3)))):
         at = max(at, time + 0.2 * chance.random())
-        faults.append(Fault("busy", 0, at, chance.choice(times[time]) * chance.random()))
+        faults.append(Fault("busy", 0, at, chance.choice(times[time]) * chance.random(), why))
         at += faults[-1].value
     runs = (first, first._replace(host=1, start=chance.uniform(0.0, 3.0), length=0.5))
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
