@@ -126,7 +126,8 @@ def _unremembered(history: History) -> Iterator[str]:
         if found != wanted:
             yield f"history: that of {name} is {found}, but it was {wanted}"
         others = sorted(each.outcome for each in runs if not each.started)
-        unstarted = [each for each in history.records if name in each.last_grants and not each.span]
+        had_all = [each for each in history.records if each.last_grants.keys() >= set(each.plan.locks)]
+        unstarted = [each for each in had_all if name in each.plan.locks and not each.span]
         came_to = sorted(each.outcome.kind for each in unstarted if each.outcome is not None)
         if others != came_to:
             yield f"history: that of {name} has {others} of runs that did not start, but they came to {came_to}"
