@@ -18,6 +18,7 @@ from tests.simulation.world import Here
 
 if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
+    from tests.simulation.processes import Process
     from tests.simulation.world import Clock
 
 PATH, TABLE, CLOCK = "/locks.db", "lockctl_lock", "clock:"
@@ -34,6 +35,7 @@ class Database(Server):
         Here.world.files = self
         self.sqlite = sqlite3.connect(":memory:", isolation_level=None)
         self.file = 1  # what tells it from others that had its path
+        self.asked: list[tuple[Process, float]] = []  # who has executed a statement, and when
         self.boots = 1  # of its host
         self._on_disk: sqlite3.Connection | None = (
             None  # what is there of commits that were not waited for; None: there are none
@@ -94,6 +96,7 @@ class Connection:
             return [("wal",)], -1
         if world.chance() < BUSY:
             world.block(world.now + LONGEST_BUSY * world.chance())
+        database.asked.append((me(), world.now))
         if not statement.startswith("SELECT"):
             database.commit(waits=self._waits)
         cursor = self._sqlite.execute(statement, values)

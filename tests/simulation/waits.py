@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.attempts import LONGEST_PAUSE
+from tests.simulation.sqlite import Database
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ CLOSED = 3.0  # seconds more than was asked for that a lock may be kept closed a
 LOOKED_AT = 1.0  # seconds between two looks at a hold by who sleeps until it is over
 STEPPED_OVER = 4.0  # seconds until somebody who waits for a file goes before others who are stopped
 NOTICED = 2.0  # seconds more than it must take until a job has ended
+FIRST_LOOKS = 2.0  # seconds of a wait in which who comes may look often
+LOOKS, FEW = 2.8, 12  # statements per second of who is told of an end, and so many as it is handed over
 
 
 def violations(history: History) -> list[str]:
@@ -31,6 +34,7 @@ def violations(history: History) -> list[str]:
         *_kept_out(history),
         *_overtaken(history),
         *_own_remains(history),
+        *_restless(history),
     ]
 
 
@@ -39,6 +43,20 @@ def _is_quiet(history: History, *others: str, holds: bool = False) -> bool:
     if any(each.kind not in ("twice", "wrong", *others) for each in history.plan.faults):
         return False
     return holds or not any(each.min_hold for each in history.plan.runs)
+
+
+def _restless(history: History) -> Iterator[str]:
+    """Runs that look into a database again and again, and do not wait for the end of who is before them."""
+    database, runs = history.servers[0], history.plan.runs
+    alone = all(each.mode == "exclusive" and len(each.locks) == 1 for each in runs)
+    if not (isinstance(database, Database) and alone and _is_quiet(history)):
+        return
+    for record in history.records:
+        since = record.plan.start + FIRST_LOOKS
+        until = record.granted[0].known if record.granted else record.ended
+        asked = sum(who is record.keeper and since < at < until for who, at in database.asked)
+        if asked > LOOKS * (until - since) + FEW:
+            yield f"restless: {record.name} executes {asked} statements from {since:.3f} until {until:.3f}"
 
 
 def _own_remains(history: History) -> Iterator[str]:
