@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)  # of an OSError: a limit was reached
+
+
+def limit_reached(failure: BaseException) -> OSError | None:
+    """The error of a call that a limit of this host refused; ``None`` if *failure* is anything else."""
+    if isinstance(failure, MemoryError):
+        return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    return failure if isinstance(failure, OSError) and failure.errno in EXHAUSTED else None
 
 
 class LockctlError(Exception):

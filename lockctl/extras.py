@@ -36,6 +36,9 @@ class Needed:
         """Only the end matters."""
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError):
+            # it is installed, and to install it again does not help: a library of the system, or memory, is missing
+            raise ConfigError(f"{self._what} cannot load {_named(self._extra)}: {error}") from None
         if isinstance(error, ImportError):
             raise ConfigError(f"{self._what} needs {_named(self._extra)}: {remedy(self._extra)}") from None
 

@@ -65,7 +65,7 @@ def of_failure(failure: Exception) -> int:
     """The status for whatever kept everything from running."""
     if isinstance(failure, errors.LockctlError):
         return of_error(failure)
-    return NOT_EXECUTABLE if isinstance(failure, OSError) and failure.errno in errors.EXHAUSTED else BUG
+    return BUG if errors.limit_reached(failure) is None else NOT_EXECUTABLE
 
 
 def of_outcome(outcome: Outcome, *, conflict: int) -> int:

@@ -7,7 +7,7 @@ import os
 import sys
 
 from lockctl.cli.messages import NOT_EXECUTABLE, Talk, exhausted
-from lockctl.errors import EXHAUSTED, LockctlError
+from lockctl.errors import LockctlError, limit_reached
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     talk = Talk()
     try:
+        hold_standard_descriptors()
         _hide_credentials()
         if words[:1] == ["run"]:
             status = _run(words[1:])
@@ -50,6 +51,16 @@ def _hide_credentials() -> None:
         from lockctl import kernel
 
         kernel.erase_variables(names)
+
+
+def hold_standard_descriptors() -> None:
+    """If 0, 1 or 2 is closed, keep the number busy: a file or connection there would get what stderr is to say."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            while os.open("/", os.O_PATH | os.O_CLOEXEC) < number:  # to read or write there fails, as before
+                pass
 
 
 def _run(words: list[str]) -> int | None:
@@ -101,8 +112,9 @@ def tell_failure(failure: BaseException, talk: Talk) -> int:
 
         talk("error", str(failure))
         return of_error(failure)
-    if isinstance(failure, OSError) and failure.errno in EXHAUSTED:
-        talk("error", exhausted(failure))
+    limit = limit_reached(failure)
+    if limit is not None:
+        talk("error", exhausted(limit))
         return NOT_EXECUTABLE
     import traceback
 

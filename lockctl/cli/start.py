@@ -10,7 +10,7 @@ import os
 
 from lockctl import loading, names
 from lockctl.cli.messages import NOT_EXECUTABLE, Talk, exhausted
-from lockctl.errors import EXHAUSTED, BackendUnavailable, ConfigError, LockctlError, UsageError
+from lockctl.errors import BackendUnavailable, ConfigError, LockctlError, UsageError, limit_reached
 from lockctl.settings import PASSWORD
 from lockctl.supervise.fork import fork_guard
 
@@ -62,7 +62,6 @@ def _execute(
         words = _command(words, shell=given.get("shell") is True, environ=environ)
         talk.lock = _lock_name(given, words)
         locks = _lock_names(talk.lock, more_locks)
-        hold_standard_descriptors()
         guard = fork_guard(words, job_environment(environ), signals, talk, talk.finish, _manner_of(talk))
         loading.load(loading.TAKE)
         from lockctl.cli import run  # while the guard gets ready, on another processor
@@ -135,15 +134,13 @@ def _tell_failure(
     """Write the report; whether a limit was reached, and was told of. If not, it is a bug, which others tell."""
     from lockctl.cli.report import report_refusal
 
-    used_up = isinstance(failure, OSError) and failure.errno in EXHAUSTED
-    said = f"a bug in lockctl: {type(failure).__name__}: {failure}"
-    if isinstance(failure, OSError) and used_up:
-        said = exhausted(failure)
+    limit = limit_reached(failure)
+    said = f"a bug in lockctl: {type(failure).__name__}: {failure}" if limit is None else exhausted(limit)
     # it may fail for the same reason, which others tell then
     report_refusal(given, words, environ, said, talk, "lost" if begun else "not_executed")
-    if used_up:
+    if limit is not None:
         talk("error", said)
-    return used_up
+    return limit is not None
 
 
 def _command(words: tuple[str, ...], *, shell: bool, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -208,13 +205,3 @@ def given_environment(environ: Mapping[str, str]) -> dict[str, str]:
         else:
             del environment["LC_CTYPE"]
     return environment
-
-
-def hold_standard_descriptors() -> None:
-    """If 0, 1 or 2 is closed, keep the number busy: a lock file there would be written to as stderr."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            while os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) < number:
-                pass

@@ -317,3 +317,15 @@ def test_too_few_descriptors_for_a_daemon_are_told_in_lines_without_a_traceback(
     assert done.stderr.count("cannot start: ") <= 1
     if done.stderr.startswith("lockctl: "):
         assert (done.returncode == 78, done.stdout) == (False, f"(exit {done.returncode})\n")
+
+
+def test_a_refusal_that_cannot_be_passed_on_is_told_nevertheless(acquirer: Acquirer) -> None:
+    """The daemon says why in a file, for which there may be no room."""
+    acquirer.acquire()
+    program = shlex.quote(acquirer.lockctl.command)
+    environment = acquirer.lockctl.environment(acquirer.env)
+    for blocks, quiet, told in ((0, "", 1), (1, "-q", 0)):
+        line = f"trap '' XFSZ; ulimit -f {blocks}; exec {program} acquire deploy --for 60s {quiet}"
+        done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, check=False)
+        said = (done.stderr.count("\n"), done.stderr.count(".log: File too large\n"))
+        assert (done.returncode, said) == (75, (told, told))

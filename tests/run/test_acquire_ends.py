@@ -132,6 +132,19 @@ def test_closed_standard_descriptors_cost_no_handle(acquirer: Acquirer, closed: 
     assert acquirer("release", "--handle", str(path)).returncode == 0
 
 
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&-", ">&- 2>&-"])
+def test_closed_standard_descriptors_do_not_fail_a_renewal(acquirer: Acquirer, closed: str) -> None:
+    """The handle, or a connection, would be opened with the number of a stream, and be taken for it."""
+    path = str(acquirer.runtime / "handle")
+    assert acquirer("acquire", "deploy", "--for", "60s", "--handle", path).returncode == 0
+    before = read(path)["expires_at"]
+    line = f"{shlex.quote(acquirer.lockctl.command)} renew --for 1h --handle {path} {closed}"
+    environment = acquirer.lockctl.environment(acquirer.env)
+    assert subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=False).returncode == 0
+    assert read(path)["expires_at"] > before
+    assert acquirer("release", "--handle", path).returncode == 0
+
+
 def test_it_outlives_the_shell_session_and_terminal_of_the_step_and_leaves_no_stream_open(acquirer: Acquirer) -> None:
     """`run` ends when nobody has the pipes any more: a daemon that kept one would hold the step up for ever."""
     path = str(acquirer.runtime / "handle")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockctl import extras, toml
+from lockctl.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,16 @@ def test_the_remedy_is_that_of_the_installer(there: str, command: str, tmp_path:
     (tmp_path / there).write_text("uv = 0.9.2\n" if there.startswith("uv/") else "")
     prefix = tmp_path / "uv" if there.startswith("uv/") else tmp_path
     assert extras.remedy("zookeeper", str(prefix)) == command.format(prefix=prefix)
+
+
+def test_a_library_that_is_there_and_cannot_be_loaded_is_not_to_be_installed_again() -> None:
+    why = "libpq.so.5: cannot open shared object file: No such file or directory"
+    with pytest.raises(ConfigError) as loaded, extras.Needed("the postgresql backend", "postgresql"):
+        raise ImportError(why)
+    assert str(loaded.value) == f"the postgresql backend cannot load psycopg2: {why}"
+    with pytest.raises(ConfigError) as missing, extras.Needed("the postgresql backend", "postgresql"):
+        raise ModuleNotFoundError("No module named 'psycopg2'")
+    assert str(missing.value).startswith("the postgresql backend needs psycopg2: ")
 
 
 def test_a_package_of_the_distribution_gets_another_package_of_it() -> None:

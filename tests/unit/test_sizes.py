@@ -28,7 +28,6 @@ LONG_FILES = {
     "supervise/keeper.py": "one process with one loop, whose steps share what it knows",
 }
 LONG_FUNCTIONS = {
-    "cli/start.py: _execute": "the order of the steps, and what each failure of one means",
     "lease/acquire.py: acquire": "the only loop that waits for a lock: nothing may come between its steps",
     "stores/etcd/lock.py: EtcdBackend._take": "one transaction and its outcomes",
     "stores/etcd/share.py: enter": "one transaction and its outcomes",

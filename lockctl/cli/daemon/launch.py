@@ -19,6 +19,7 @@ from lockctl import kernel
 from lockctl.cli import exit_status
 from lockctl.cli.daemon.daemonize import Wanted, become_daemon
 from lockctl.cli.daemon.remains import Remains, reason
+from lockctl.cli.messages import Talk
 from lockctl.cli.writing import write_at_once
 from lockctl.errors import EXHAUSTED, ConfigError, Interrupted, LockctlError
 from lockctl.names import printable
@@ -169,7 +170,19 @@ class Daemon:
         """The exit status of a daemon that has ended without a grant; never 0, which means a lock that is held."""
         status = exit_status.of_wait_status(os.waitpid(self.pid, 0)[1])
         self._pass_on_what_was_said()
+        if not self._said:
+            self._say_what_is_unsaid()
         return status or exit_status.HELD
+
+    def _say_what_is_unsaid(self) -> None:
+        """The daemon may be silent on purpose (``-q``), or have had no room for its words."""
+        path = self._remains.path(".log")
+        try:
+            with open(path, "ab", buffering=0) as log:
+                log.write(b"\n")
+        except OSError as failure:
+            why = f"the reason could not be written to {printable(path)}: {failure.strerror}"
+            Talk()("error", f"the lock was not acquired, and {why}")
 
     def restore_signals(self) -> None:
         """There is nothing to give back any more: a signal ends this process."""

@@ -14,7 +14,7 @@ from lockctl.cli.group import verb
 from lockctl.cli.main import own_signals
 from lockctl.cli.messages import Talk, exhausted
 from lockctl.cli.parameters import CommandWord
-from lockctl.cli.start import hold_standard_descriptors, job_environment
+from lockctl.cli.start import job_environment
 from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
 from lockctl.fence.registration import interruptible
 from lockctl.lease.schedule import Schedule
@@ -67,7 +67,6 @@ def command(words: tuple[str, ...], **given: Any) -> NoReturn:
         message = f"{order.scheme}: this store cannot hold a mark while a command runs: use fence check in the command"
         raise ConfigError(message)
     talk = Talk()
-    hold_standard_descriptors()
     # from here on each signal is a value that waits to be read: so this process ends here, whatever is
     signals = own_signals()
     try:

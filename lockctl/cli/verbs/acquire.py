@@ -18,7 +18,6 @@ from lockctl.cli.group import verb
 from lockctl.cli.options import with_settings, written
 from lockctl.cli.output import data_stream
 from lockctl.cli.parameters import LockWord, positive_duration
-from lockctl.cli.start import hold_standard_descriptors
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import check_name, printable
 from lockctl.url import whole_path
@@ -75,7 +74,6 @@ def command(name: str, *, span: str, bind_pid: str | None, file: str | None, exp
 
 def _wanted(name: str, span: str, bind_pid: str | None, file: str | None, *, for_shell: bool) -> Wanted:
     """The words of the command line, checked; raises ``UsageError``."""
-    hold_standard_descriptors()
     try:
         check_name(name)
     except ValueError as wrong:

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from lockctl import errors
-from lockctl.cli import exit_status, messages
+from lockctl.cli import exit_status, main, messages
 from lockctl.fence import Stale
 from lockctl.model import Outcome
 from lockctl.settings import BY_NAME
@@ -31,6 +31,15 @@ OUTCOME = Outcome("exited", "a", "file", ("true",), "host", 0.0)
 )
 def test_each_error_has_a_status(error: errors.LockctlError, status: int) -> None:
     assert exit_status.of_error(error) == status
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"), [(MemoryError(), 126), (OSError(errno.EMFILE, "full"), 126), (OSError(errno.EIO, "a"), 70)]
+)
+def test_a_limit_of_this_host_is_no_bug(failure: Exception, status: int, capfd: pytest.CaptureFixture[str]) -> None:
+    assert exit_status.of_failure(failure) == status
+    assert main.tell_failure(failure, messages.Talk()) == status
+    assert ("a bug" in capfd.readouterr().err) == (status == 70)
 
 
 def test_an_error_has_the_status_of_what_it_is_a_kind_of() -> None:
