@@ -26,6 +26,12 @@ class Place(Value):
     store: Store
     resource: str
 
+    @property
+    def shown(self) -> str:
+        """What people are told: of an object, its URL without credentials; *resource* is only the path of that."""
+        shown = getattr(self.store, "shown", None)
+        return self.resource if shown is None else str(shown(self.resource))
+
     def __enter__(self) -> Self:
         return self
 

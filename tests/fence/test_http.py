@@ -256,6 +256,14 @@ def test_the_command_line_writes_an_object_under_a_current_token_only(harness: H
     assert (harness.directory / "stock").read_text() == "second"
 
 
+def test_the_command_line_calls_an_object_by_its_url(harness: HttpHarness, lockctl: Lockctl) -> None:
+    """Its path alone looks like that of a file of this host."""
+    resource, _ = harness.words("stock")
+    for words in (("show",), ("reset", "--token", "33", "--domain", DOMAIN, "--yes"), ("reset", "--yes")):
+        done = lockctl("fence", *words, resource)
+        assert (done.returncode, done.stderr.startswith(f"lockctl: {resource} has ")) == (0, True)
+
+
 def test_the_command_line_never_takes_the_beginning_of_an_input_for_all_of_it(
     harness: HttpHarness, lockctl: Lockctl
 ) -> None:

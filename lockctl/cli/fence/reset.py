@@ -76,11 +76,11 @@ def _tell(order: Order, place: Place, mark: Mark | None, text: str) -> None:
     if order.as_json:
         print_data(document(order, place, None, mark, accepted=None))
     else:
-        Talk(verbose=True)("info", f"{place.resource} {text}")
+        Talk(verbose=True)("info", f"{place.shown} {text}")
 
 
 def _confirm(place: Place, has: str, mark: Mark | None) -> None:
-    shown = printable(place.resource)
+    shown = printable(place.shown)
     wish = "Remove the mark? Then any token is accepted." if mark is None else f"Set it to {printable(str(mark))}?"
     if not ask_person(f"{shown} {has}", f"{shown} {printable(has)}", wish):
         raise UsageError("the mark was not reset")

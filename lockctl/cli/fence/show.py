@@ -34,7 +34,7 @@ def command(**given: Any) -> int:
     if order.as_json:
         print_data(document(order, place, None, seen, accepted=None))
     elif seen is None:
-        Talk(verbose=True)("info", f"{place.resource} has not seen a token yet")
+        Talk(verbose=True)("info", f"{place.shown} has not seen a token yet")
     else:
         print_data(str(seen))
     return exit_status.OK

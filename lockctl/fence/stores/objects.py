@@ -52,6 +52,10 @@ class ObjectStore:
         self._matches = False  # whether it was seen that the server honours If-Match
         self._creates = False  # the same for If-None-Match, and that ETags change with the content
 
+    def shown(self, resource: str) -> str:
+        """The URL of the object, without credentials, for messages."""
+        return self._space.shown(self._key(resource))
+
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
         return self._advance(self._key(resource), mark, Deadline(timeout))
 
@@ -79,8 +83,8 @@ class ObjectStore:
 
     def holding(self, resource: str, mark: Mark, *, timeout: float) -> AbstractContextManager[None]:
         """See ``Store``: raises ``ConfigError``, there is nothing to lock in such a store."""
-        shown = self._space.shown(self._key(resource))
-        raise ConfigError(f"{shown}: the mark of an object cannot be held: use `lockctl fence write`, or fence.put()")
+        why = "the mark of an object cannot be held: use `lockctl fence write`, or fence.put()"
+        raise ConfigError(f"{self.shown(resource)}: {why}")
 
     def put(self, resource: str, body: bytes, mark: Mark, *, timeout: float) -> None:
         """Replace the data of *resource*, or make it, under the token of *mark*.
