@@ -343,7 +343,9 @@ class FileBackend:
                 return revoke.end_hold(directory, file, key, seen, self._wall_us(), deadline)
 
             def look() -> LockInfo:
-                return self.inspect(name, timeout=timeout)
+                found = self.inspect(name, timeout=timeout)
+                revoke.admit(directory, key, found)
+                return found
 
             return revoke.replace_file(directory, file, key, seen, look, self._wall_us(), deadline)
         except PermissionError:

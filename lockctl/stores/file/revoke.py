@@ -1,8 +1,9 @@
 """Asking a holder for its lock, and taking it away.
 
 Who may replace files of the directory may take its locks back: in a sticky directory root, the owner of the
-directory and the user whose job it is, elsewhere everybody who may write to it. The kernel sees to that when a lock
-is taken away at once; a holder sees to it when it finds a request.
+directory and the user whose job it is, elsewhere everybody who may write to it. Who takes a lock away at once looks
+at who holds it: the kernel lets the user replace its file who made it, which may have been long ago. A holder sees
+to it when it finds a request.
 """
 
 from __future__ import annotations
@@ -40,13 +41,7 @@ def ask(directory: int, file: str, key: str, name: str, holder: Holder, wanted: 
         raise another_program(name, f" (pid {holder.pid})" if holder.pid else " (its process is not known)")
     if holder.ended_at is not None:
         raise only_a_hold(name)
-    number, written = _written(key, holder)
-    user = documents.whole(written.get("uid"))
-    if user is not None and not _obeys(directory, user, os.geteuid()):
-        raise LockctlError(
-            f"{name} is held by user {user}: in a sticky directory only that user, root and the owner of the"
-            " directory may take it back"
-        )
+    number, user = _admitted(directory, key, name, holder)
     document = documents.describe_revocation(holder.owner, wanted.by, wanted.reason)
     _put(directory, address.request_file(file, number), document, user)
 
@@ -80,6 +75,25 @@ def _obeys(directory: int, user: int, asking: int) -> bool:
     """Whether a holder that runs as *user* gives its lock back when the user *asking* wants it."""
     found = os.fstat(directory)
     return asking in (0, user, found.st_uid) or not found.st_mode & stat.S_ISVTX
+
+
+def admit(directory: int, key: str, seen: LockInfo) -> None:
+    """Raise ``LockctlError`` if one of those who hold the lock would not obey us, as far as they are known."""
+    for holder in seen.holders:
+        if holder.owner is not None:
+            _admitted(directory, key, seen.name, holder)
+
+
+def _admitted(directory: int, key: str, name: str, holder: Holder) -> tuple[int | None, int | None]:
+    """Slot and user of a holder, as far as they are known. Raises ``LockctlError`` if it does not obey us."""
+    number, written = _written(key, holder)
+    user = documents.whole(written.get("uid"))
+    if user is not None and not _obeys(directory, user, os.geteuid()):
+        raise LockctlError(
+            f"{name} is held by user {user}: in a sticky directory only that user, root and the owner of the"
+            " directory may take it back"
+        )
+    return number, user
 
 
 def _written(key: str, holder: Holder) -> tuple[int | None, dict[str, Any]]:

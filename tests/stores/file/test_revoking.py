@@ -189,12 +189,32 @@ def test_in_a_sticky_directory_a_stranger_takes_nobodys_lock(harness: FileHarnes
         (shared / ".revoked.nightly").write_text(f'{{"owner":"{grant.claim.owner}","by":"x","reason":""}}')
 
     assert as_user(STRANGER, lambda: revoke(FileBackend(str(shared)), seen)) == "LockctlError"
-    assert as_user(STRANGER, lambda: revoke(FileBackend(str(shared)), seen, now=True)) == "ConfigError"
+    assert as_user(STRANGER, lambda: revoke(FileBackend(str(shared)), seen, now=True)) == "LockctlError"
     assert os.listdir(shared) == ["nightly"]
     assert not as_user(STRANGER, by_hand)
     assert client.renew(grant, timeout=LIMIT) == grant
     client.release(grant, timeout=LIMIT)
     assert sorted(os.listdir(shared)) == [".revoked.nightly", "nightly"]
+
+
+@as_root
+def test_in_a_sticky_directory_who_made_the_file_of_a_lock_takes_it_from_nobody_else(
+    harness: FileHarness, shared: Path
+) -> None:
+    """The kernel would let it: in such a directory a file may be replaced by the user whose it is."""
+
+    def use_it_once() -> None:
+        own = FileBackend(str(shared))
+        own.release(take(own, harness.claim()), timeout=LIMIT)
+
+    assert not as_user(STRANGER, use_it_once)
+    assert (shared / "nightly").stat().st_uid == STRANGER
+    client = harness.client()
+    grant = take(client, harness.claim())
+    seen = holder_of(client)
+    assert as_user(STRANGER, lambda: revoke(FileBackend(str(shared)), seen, now=True)) == "LockctlError"
+    assert client.renew(grant, timeout=LIMIT) == grant
+    assert not as_user(0, lambda: revoke(FileBackend(str(shared)), seen, now=True))
 
 
 @as_root
