@@ -232,3 +232,21 @@ def test_many_who_make_a_database_at_the_same_moment_all_get_it(tmp_path: Path) 
         look.stdin.close()
         look.stdin = None
     assert [look.communicate(timeout=60)[0].split() for look in looks] == [["free"] * 20] * 6
+
+
+@pytest.mark.parametrize(("directory", "file"), [(0o755, 0o644), (0o2775, 0o664), (0o777, 0o666), (0o1777, 0o644)])
+def test_whoever_may_replace_a_database_may_write_it(tmp_path: Path, directory: int, file: int) -> None:
+    """As the message to who may not says: SQLite itself lets nobody but the owner write to what it makes."""
+    tmp_path.chmod(directory)
+    before = os.umask(0o022)
+    try:
+        backend = open_backend(parse_url(f"sqlite://{tmp_path}/locks.db"))
+        assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+        assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {
+            "locks.db": file,
+            "locks.db-shm": file,
+            "locks.db-wal": file,
+        }
+        backend.close()
+    finally:
+        os.umask(before)

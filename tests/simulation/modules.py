@@ -365,6 +365,7 @@ def _install_for_sqlite() -> None:
     """Replace its connections, and the sockets of the host."""
     put(sqlite_cell, "Connection", sqlite.Connection)
     put(sqlite_cell, "identity", sqlite.identity)
+    put(sqlite_cell, "make_file", lambda _path: None)  # its connections make it
     put(sqlite_cell, "_boot_id", _boot_id)
     put(sqlite_wait, "_socket", sqlite.SOCKET)
 

@@ -18,7 +18,7 @@ from lockctl import clock
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, TimedMutex, sleep
 from lockctl.model import Capabilities
-from lockctl.stores.sqlite.protocol import Busy, Connection, identity, read_url, where
+from lockctl.stores.sqlite.protocol import Busy, Connection, identity, make_file, read_url, where
 from lockctl.stores.sqlite.wait import Presence
 
 TYPE_CHECKING = False
@@ -125,6 +125,7 @@ class SqliteCells(Cells):
 
     def _opened(self, deadline: Deadline) -> Connection:
         """A connection, with the table and the clock that are needed before any other statement."""
+        make_file(self._path)
         made = Connection(self._path, "rwc")
         try:
             self._execute(made, "PRAGMA synchronous = FULL", deadline)

@@ -120,6 +120,22 @@ def _whose(path: str) -> str:
     return ""
 
 
+def make_file(path: str) -> None:
+    """Make an empty database, unless one is there, that whoever may replace it may write: SQLite's is its owner's."""
+    try:
+        directory = os.stat(os.path.dirname(path)).st_mode
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return  # it is there, or SQLite says what is wrong
+    try:
+        if not directory & STICKY:
+            for bits in (0o020, 0o002):
+                writers = bits * 3 if directory & bits else 0  # to read, too
+                os.fchmod(descriptor, os.fstat(descriptor).st_mode & 0o777 | writers)
+    finally:
+        os.close(descriptor)
+
+
 def identity(path: str) -> tuple[int, int] | None:
     """The file that is there now; ``None``: none is."""
     try:
