@@ -59,9 +59,18 @@ def _said(outcome: Outcome, settings: Mapping[str, Effective], where: Mapping[st
 
 
 def _not_executed(outcome: Outcome) -> str:
-    if outcome.detail:
-        return outcome.detail
-    text = f"cannot run {command_line(outcome.words[:1])}: {os.strerror(outcome.error)}"
-    if outcome.error == errno.ENOENT and len(outcome.words) == 1 and " " in outcome.words[0]:
+    return outcome.detail or cannot_run(outcome.words, outcome.error)
+
+
+def cannot_run(words: tuple[str, ...], error: int) -> str:
+    """Why a command was not executed, by its errno."""
+    text = f"cannot run {command_line(words[:1])}: {os.strerror(error)}"
+    if error != errno.ENOENT:
+        return text
+    import shutil  # few need it
+
+    if shutil.which(words[0]):
+        return f"{text}: not the file, but the interpreter that it names: its first line (#!) may end in CR LF"
+    if len(words) == 1 and " " in words[0]:
         text += "; to run a line of shell, give -c (--shell) before it"
     return text

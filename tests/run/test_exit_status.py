@@ -83,7 +83,12 @@ def test_a_line_of_shell_in_the_place_of_a_command_gets_the_option_for_it(lockct
 
 
 def test_a_script_whose_interpreter_is_missing_gives_127(lockctl, locks, free):
-    assert lockctl("run", "-l", "a", "--", script(locks / ".job", "#!/no/such/shell\n")).returncode == 127
+    hint = ": not the file, but the interpreter that it names: its first line (#!) may end in CR LF\n"
+    for text in ("#!/no/such/shell\n", "#!/bin/sh\r\nexit 0\r\n"):
+        done = lockctl("run", "-l", "a", "--", script(locks / ".job", text))
+        assert (done.returncode, done.stderr.endswith(f": No such file or directory{hint}")) == (127, True)
+        words = ("fence", "exec", "--token", "3", "--domain", "d", str(locks / ".data"), "--", str(locks / ".job"))
+        assert lockctl(*words).stderr == done.stderr.replace("lockctl: a: ", "lockctl: ")
     free("a")
 
 

@@ -13,12 +13,12 @@ from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, own_token
 from lockctl.cli.group import verb
 from lockctl.cli.main import own_signals
 from lockctl.cli.messages import Talk, exhausted
+from lockctl.cli.outcome_messages import cannot_run
 from lockctl.cli.parameters import CommandWord
 from lockctl.cli.start import job_environment
 from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
 from lockctl.fence.registration import interruptible
 from lockctl.lease.schedule import Schedule
-from lockctl.names import command_line
 from lockctl.supervise.fork import GuardProcess, fork_guard
 from lockctl.supervise.orders import JOB_VARIABLES, Orders
 from lockctl.supervise.signals import NAMES, Signals
@@ -141,7 +141,7 @@ def _watch(guard: GuardProcess, signals: Signals, talk: Talk, variables: list[st
 
 def _status(ending: Ending, words: tuple[str, ...], talk: Talk) -> int:
     if ending.error:
-        talk("error", f"cannot run {command_line(words[:1])}: {os.strerror(ending.error)}")
+        talk("error", cannot_run(words, ending.error))
         return exit_status.of_exec(ending.error)
     if ending.status is None:
         return exit_status.SIGNALED + NAMES["KILL"]
