@@ -7,6 +7,7 @@ day from now, it cannot be believed, and the hold is over.
 
 from __future__ import annotations
 
+import os
 import time
 
 from lockctl import documents
@@ -27,6 +28,7 @@ def describe(grant: Grant, hold: float) -> bytes:
     ended = time.time()
     hold = min(hold, LONGEST)
     extra: dict[str, int | float | str | None] = {
+        "uid": os.geteuid(),
         "acquired_at": grant.at,
         "ended_at": ended,
         "until": ended + hold,

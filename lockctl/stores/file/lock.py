@@ -340,6 +340,7 @@ class FileBackend:
                 return (seen.token or 0) + 1
             deadline = _deadline(timeout)
             if present.holders[0].ended_at is not None:
+                revoke.admit(directory, key, present)
                 return revoke.end_hold(directory, file, key, seen, self._wall_us(), deadline)
 
             def look() -> LockInfo:

@@ -218,6 +218,18 @@ def test_in_a_sticky_directory_who_made_the_file_of_a_lock_takes_it_from_nobody_
 
 
 @as_root
+def test_in_a_sticky_directory_a_hold_is_ended_by_who_may_take_the_lock(harness: FileHarness, shared: Path) -> None:
+    client = harness.client()
+    client.release(take(client, harness.claim()), timeout=LIMIT, hold=60.0)
+    seen = holder_of(client)
+    assert seen.ended_at is not None
+    assert as_user(STRANGER, lambda: revoke(FileBackend(str(shared)), seen, now=True)) == "LockctlError"
+    assert holder_of(client).ended_at == seen.ended_at
+    assert not as_user(0, lambda: revoke(FileBackend(str(shared)), seen, now=True))
+    assert client.inspect("nightly", timeout=LIMIT).state == "free"
+
+
+@as_root
 @pytest.mark.parametrize("asking", [0, STRANGER])
 def test_in_a_sticky_directory_root_and_the_holders_own_user_are_obeyed(
     harness: FileHarness, shared: Path, asking: int
