@@ -1,6 +1,6 @@
 """Histories by the thousand, until one is wrong or the time is over.
 
-python -m tests.simulation --seconds 180            as many as there is time for, from a new seed on
+python -m tests.simulation --seconds 180            those in which faults were found before, and new ones from a new seed on
 python -m tests.simulation --seed 7 --histories 500  these, and no others
 python -m tests.simulation --tell exact:7            what happens in one
 """
@@ -16,15 +16,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation import modules
+from tests.simulation import kept, modules
 from tests.simulation.check import violations
 from tests.simulation.history import History
-from tests.simulation.kept import read
 from tests.simulation.shrink import happens, kinds_of, shrunk
 from tests.simulation.situations import drawn
 from tests.simulation.stores import STORES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from multiprocessing.connection import Connection
 
     from tests.simulation.plan import Plan
@@ -66,14 +66,15 @@ class Task(NamedTuple):
     until: float  # of the monotonic clock
     stores: tuple[str, ...]
     stop: Any  # an event: another one has found something
+    known: tuple[tuple[str, Plan], ...]  # the plans to begin with, and of what they are
 
 
 class Found(NamedTuple):
     """What it has found: after how many histories which one was wrong, if any."""
 
     histories: int
-    seed: int | None = None
-    store: str = ""
+    name: str = ""  # STORE:SEED, or the fault that was found in it before
+    plan: Plan | None = None
 
 
 def prepare() -> None:
@@ -86,15 +87,24 @@ def prepare() -> None:
 
 def search(task: Task) -> Found:
     """Try seeds until a history is wrong, or to the end."""
-    seed, tried = task.first, 0
-    while tried < task.histories and time.monotonic() < task.until and not task.stop.is_set():
-        store = task.stores[seed // task.step % len(task.stores)]
-        if happens(drawn(seed, store)):
-            task.stop.set()
-            return Found(tried + 1, seed, store)
-        seed += task.step
+    tried = 0
+    for name, plan in _plans_of(task):
+        if tried >= task.histories or time.monotonic() >= task.until or task.stop.is_set():
+            break
         tried += 1
+        if happens(plan):
+            task.stop.set()
+            return Found(tried, name, plan)
     return Found(tried)
+
+
+def _plans_of(task: Task) -> Iterator[tuple[str, Plan]]:
+    yield from task.known
+    seed = task.first
+    while True:
+        store = task.stores[seed // task.step % len(task.stores)]
+        yield f"{store}:{seed}", drawn(seed, store)
+        seed += task.step
 
 
 def tell(plan: Plan) -> list[str]:
@@ -114,14 +124,14 @@ def tell(plan: Plan) -> list[str]:
     return found
 
 
-def show(seed: int, store: str) -> None:
+def show(name: str, plan: Plan) -> None:
     """A wrong history, made as small as it gets."""
-    plan = drawn(seed, store)
     kinds = sorted(kinds_of(happens(plan)))
-    print(f"\n{store}:{seed} is wrong ({', '.join(kinds)}). The smallest history of this kind that was found:\n")
+    print(f"\n{name} is wrong ({', '.join(kinds)}). The smallest history of this kind that was found:\n")
     smallest = shrunk(plan, kinds[0])
     tell(smallest)
-    print(f"\n{smallest}\nto see all of it: python -m tests.simulation --tell {store}:{seed}", flush=True)
+    whole = f"--tell {name}" if ":" in name else f"--plans tests/simulation/faults/{name}.patch"
+    print(f"\n{smallest}\nto see all of it: python -m tests.simulation {whole}", flush=True)
 
 
 def try_plans(files: list[str], most: int) -> int:
@@ -130,7 +140,7 @@ def try_plans(files: list[str], most: int) -> int:
     for name in files:
         for line in Path(name).read_text().splitlines():
             if line.startswith("Plan("):
-                plan = read(line)
+                plan = kept.read(line)
                 # any change of the code can shift the small chances of a history
                 chances = (plan._replace(seed=plan.seed + number) for number in range(min(CHANCES, most)))
                 found = next(filter(None, map(happens, chances)), [])
@@ -143,12 +153,17 @@ def run_all(options: argparse.Namespace) -> int:
     """Search with all processors; 1 if a history is wrong."""
     workers = options.jobs
     stores = tuple(name for name in options.store.split(",") for _ in range(SHARES[name]))
-    first = options.seed if options.seed is not None else time.time_ns() // 1_000_000 % 10**9 * 1000
+    first, known = options.seed, []
+    if first is None:
+        first, known = time.time_ns() // 1_000_000 % 10**9 * 1000, kept.of_stores(stores)
     each = -(-options.histories // workers)
     began = time.monotonic()
     context = multiprocessing.get_context("fork")
     stop, until = context.Event(), began + options.seconds
-    tasks = [Task(first + number, workers, each, until, stores, stop) for number in range(workers)]
+    tasks = [
+        Task(first + number, workers, each, until, stores, stop, tuple(known[number::workers]))
+        for number in range(workers)
+    ]
     links: list[Connection] = []
     for task in tasks:
         ours, its = context.Pipe(duplex=False)
@@ -158,12 +173,12 @@ def run_all(options: argparse.Namespace) -> int:
     found = [link.recv() for link in links]
     tried = sum(each.histories for each in found)
     print(f"{tried} histories from seed {first} in {time.monotonic() - began:.1f} s: {options.store}", flush=True)
-    wrong = [each for each in found if each.seed is not None]
-    for one in wrong[:1] if options.quiet else wrong:
+    wrong = [(each.name, each.plan) for each in found if each.plan is not None]
+    for name, plan in wrong[:1] if options.quiet else wrong:
         if options.quiet:
-            print("wrong:", ", ".join(sorted(kinds_of(happens(drawn(one.seed, one.store))))), f"{one.store}:{one.seed}")
+            print("wrong:", ", ".join(sorted(kinds_of(happens(plan)))), name)
         else:
-            show(one.seed, one.store)
+            show(name, plan)
     return 1 if wrong else 0
 
 
@@ -177,9 +192,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
     parser.add_argument("--quiet", action="store_true", help="only say which history is wrong")
     parser.add_argument("--tell", metavar="STORE:SEED", nargs="+", help="print what happens in histories")
+    parser.add_argument("--without", default="", metavar="FAULT", help="leave out the plan of a fault that is known")
     parser.add_argument("--plans", nargs="+", metavar="FILE", help="try the plans in files")
     options = parser.parse_args()
     prepare()
+    kept.left_out = options.without
     if options.plans:
         return try_plans(options.plans, options.histories)
     if options.tell:

@@ -24,6 +24,7 @@ BY_NUMBER = ("stop", "lose", "late", "twice")  # faults whose time is the number
 IN_SECONDS = ("stop", "pause", "sleep", "late", "twice", "cut", "slow", "deposed", "down", "jump", "wrong", "table")
 LONGEST = 60.0  # seconds of a lease: histories with longer ones take too much time
 AS_LONG = 0.2  # part of a time by which it may be changed
+left_out = ""  # a fault whose plan is not known: whether others find it
 NEXT = 2  # steps, or messages, by which a number may be changed
 
 
@@ -34,12 +35,26 @@ def read(line: str) -> Plan:
 
 
 @cache
+def _plans() -> dict[str, Plan]:
+    """Fault -> the plan in which it was found."""
+    found = {}
+    for path in FAULTS:
+        with path.open() as file:
+            found[path.stem] = read(next(file))
+    found.pop(left_out, None)
+    return found
+
+
+def of_stores(stores: tuple[str, ...]) -> list[tuple[str, Plan]]:
+    """The plans in which faults were found with these stores, each with the name of its fault."""
+    return [(name, plan) for name, plan in _plans().items() if plan.store in stores]
+
+
+@cache
 def plans(store: str) -> tuple[Plan, ...]:
     """The plans in which faults were found with a store, or which may be tried with it."""
     found = []
-    for path in FAULTS:
-        with path.open() as file:
-            plan = read(next(file))
+    for plan in _plans().values():
         is_for_any = plan.store == "exact" and all(each.kind in OF_ANY_STORE for each in plan.faults)
         if not (plan.store == store or is_for_any) or any(run.ttl > LONGEST for run in plan.runs):
             continue

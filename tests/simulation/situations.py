@@ -52,8 +52,7 @@ def drawn(seed: int, store: str) -> Plan:
         return _on_one_host(chance.choice(SITUATIONS_OF_A_HOST)(chance, _quiet(seed, store)))
     situations = [_mess, _mess, _mess, _silence, _silence, _stuck, _far, _early_signal, _forgotten, _given_up, _several]
     situations += [_asleep, _forgotten_as_it_begins, _asked_from_afar, _kept_closed, _out_of_time, _asked_in_the_wait]
-    situations.append(_lingering)
-    situations.append(_out_of_reach)
+    situations += [_lingering, _out_of_reach]
     situations += (
         [_few_left, _one_at_a_time]
         if store == "redlock"

@@ -113,8 +113,8 @@ def in_their_histories(groups: Iterable[Iterable[Path]]) -> subprocess.Completed
 
 
 def bite(patch: Path, seconds: float) -> Bite:
-    """Search with one fault."""
-    done = with_faults([patch], "--quiet", "--seed", str(SEED), "--seconds", str(seconds))
+    """Search with one fault, as if its plan were not known."""
+    done = with_faults([patch], "--quiet", "--without", patch.stem, "--seed", str(SEED), "--seconds", str(seconds))
     ended, wrong = ENDED.search(done.stdout), WRONG.search(done.stdout)
     if ended is None:
         raise RuntimeError(f"{patch.stem}: {done.stdout}{done.stderr}")
