@@ -146,7 +146,7 @@ class Guard:
         if not (self._link.open or self._orphaned):
             self._orphaned = True
             self._feed(events.KeeperGone())
-            self._note("warning", "the process that renews the lease has ended: stopping the command", "stopping")
+            self._note("warning", "the keeper process has ended: stopping the command", "stopping")
 
     def _lose(self) -> None:
         """A connection that held the lock has ended, so the server frees it; the keeper may be stopped just now."""
