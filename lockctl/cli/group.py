@@ -88,11 +88,8 @@ class Command(Examples):
         """As ever. While a word is completed, what comes after a command is not ours."""
         rest = super().parse_args(ctx, args)
         for parameter in self.params if ctx.resilient_parsing else ():
-            if isinstance(parameter.type, CommandWord) and ctx.params.get(str(parameter.name)) not in (
-                None,
-                (),
-                ("--",),
-            ):
+            words = ctx.params.get(str(parameter.name))
+            if isinstance(parameter.type, CommandWord) and words and words != ("--",):
                 ctx.command = WrappedCommand(parameter.name, add_help_option=False)
         return rest
 
