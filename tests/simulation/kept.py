@@ -24,8 +24,9 @@ BY_NUMBER = ("stop", "lose", "late", "twice")  # faults whose time is the number
 IN_SECONDS = ("stop", "pause", "sleep", "late", "twice", "cut", "slow", "deposed", "down", "jump", "wrong", "table")
 LONGEST = 60.0  # seconds of a lease: histories with longer ones take too much time
 AS_LONG = 0.2  # part of a time by which it may be changed
-left_out = ""  # a fault whose plan is not known: whether others find it
 NEXT = 2  # steps, or messages, by which a number may be changed
+
+left_out = ""  # a fault whose plan is not known: whether others find it
 
 
 def read(line: str) -> Plan:
@@ -51,12 +52,14 @@ def of_stores(stores: tuple[str, ...]) -> list[tuple[str, Plan]]:
 
 
 @cache
-def plans(store: str) -> tuple[Plan, ...]:
-    """The plans in which faults were found with a store, or which may be tried with it."""
+def plans(store: str, without: tuple[str, ...]) -> tuple[Plan, ...]:
+    """The plans in which faults were found with a store, or which may be tried with it; *without*: modes it lacks."""
     found = []
     for plan in _plans().values():
         is_for_any = plan.store == "exact" and all(each.kind in OF_ANY_STORE for each in plan.faults)
         if not (plan.store == store or is_for_any) or any(run.ttl > LONGEST for run in plan.runs):
+            continue
+        if any(run.mode in without for run in plan.runs):
             continue
         if not any(each.kind == "power" for each in plan.faults):  # what the disk has by then is planned exactly
             found.append(plan._replace(store=store))
@@ -64,8 +67,8 @@ def plans(store: str) -> tuple[Plan, ...]:
 
 
 def near(chance: random.Random, plan: Plan, without: tuple[str, ...]) -> Plan:
-    """One of the plans for the store of *plan*, changed in some of its times; *without*: modes that it does not have."""
-    known = chance.choice([each for each in plans(plan.store) if not {run.mode for run in each.runs} & set(without)])
+    """One of the plans for the store of *plan*, changed in some of its times; *without*: see :func:`plans`."""
+    known = chance.choice(plans(plan.store, without))
     fastest, slowest = chance.choice(((known.fastest, known.slowest), (0.0003, 0.002), (0.01, 0.05)))
     runs = [run._replace(start=_changed(chance, run.start), length=_changed(chance, run.length)) for run in known.runs]
     faults = [_moved(chance, fault) for fault in known.faults if chance.random() > 0.1]

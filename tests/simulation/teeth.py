@@ -20,11 +20,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.simulation.kept import FAULTS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parent.parent.parent
-FAULTS = sorted((Path(__file__).parent / "faults").glob("*.patch"))
 SEED = 1_000_000
 SECONDS = float(os.environ.get("SECONDS", "180"))
 ENDED = re.compile(r"(\d+) histories from seed")

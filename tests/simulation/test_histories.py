@@ -7,13 +7,14 @@ import sys
 
 import pytest
 
-from tests.simulation.teeth import FAULTS, ROOT, apart, in_their_histories, with_faults
+from tests.simulation.kept import FAULTS
+from tests.simulation.teeth import ROOT, apart, in_their_histories, with_faults
 
 HISTORIES = 300
 LONGEST = 90  # seconds
 LIMIT = 280  # seconds: each is quick, but a machine can be slow
 PARTS = 20  # of the faults, each for one worker
-CHANCES = "2"  # seeds of small chances with each plan: the search tries more
+CHANCES = "3"  # seeds of small chances with each plan: the search tries more
 
 
 def simulation(*words: str) -> subprocess.CompletedProcess[str]:
