@@ -269,6 +269,8 @@ class EtcdServer(HttpServer):
         if asked.get("sort_target") == "CREATE":
             found.sort(key=lambda each: each[1].created, reverse=asked["sort_order"] == "DESCEND")
         limit = int(asked.get("limit", 0)) or len(found)
+        if asked.get("count_only"):
+            return {"count": str(len(found))}
         bare = bool(asked.get("keys_only"))
         return {"kvs": [_shown(key, entry, bare=bare) for key, entry in found[:limit]], "count": str(len(found))}
 

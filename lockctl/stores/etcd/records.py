@@ -69,7 +69,7 @@ def remember(backend: Client, name: str, run: Run, deadline: Deadline) -> None:
     """See ``Backend``: a key for each run. The order is that of their writing, whatever the clocks of hosts say."""
     key = os.urandom(8).hex()
     answer = _write(backend, name, lambda attached, now: _added(backend, name, run, key, attached, now), deadline)
-    _drop_surplus(backend, answer, deadline)
+    _drop_surplus(backend, backend.layout.history(name, started=run.started), answer, deadline)
 
 
 def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadline) -> bool:
@@ -100,18 +100,19 @@ def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadlin
     except (BackendUnavailable, ConfigError):
         return False
     try:
-        _drop_surplus(backend, written, deadline)
+        _drop_surplus(backend, backend.layout.history(grant.claim.name, started=run.started), written, deadline)
     except (BackendUnavailable, ConfigError):
         pass  # the next one does
     return True
 
 
 def _added(backend: Client, name: str, run: Run, key: str, attached: int, now: float) -> dict[str, Any]:
-    """The transaction that adds a run, and reads which there are; the counter ends with them."""
+    """The transaction that adds a run, and counts those that are there; the counter ends with them."""
     directory = backend.layout.history(name, started=run.started)
     value = history.describe(run, now)  # our clock, and that of the run, do not count
-    most = history.KEPT + SPARE + AT_ONCE
-    steps = [layout.put(directory + key.encode(), value, attached), layout.oldest(layout.below(directory), most)]
+    # their keys, in every answer, would take longer than all the rest
+    count = {"request_range": {**layout.below(directory), "count_only": True}}
+    steps = [layout.put(directory + key.encode(), value, attached), count]
     counter = backend.layout.counter(name)
     latest = int((now + history.AGE / 2) * MICROSECONDS)
     return {
@@ -121,11 +122,23 @@ def _added(backend: Client, name: str, run: Run, key: str, attached: int, now: f
     }
 
 
-def _drop_surplus(backend: Client, answer: dict[str, Any], deadline: Deadline) -> None:
-    _, kept, *_ = layout.steps(answer, 3 if answer.get("succeeded") is True else 2)
-    if len(kept) >= history.KEPT + SPARE:
-        surplus = [layout.delete(entry.key) for entry in kept[: len(kept) - history.KEPT]]
+def _drop_surplus(backend: Client, directory: bytes, answer: dict[str, Any], deadline: Deadline) -> None:
+    if _counted(answer) < history.KEPT + SPARE:
+        return
+    # another client may have deleted some meanwhile
+    look = layout.oldest(layout.below(directory), history.KEPT + SPARE + AT_ONCE)
+    (kept,) = layout.steps(backend.cluster.call("/v3/kv/txn", {"success": [look]}, deadline), 1)
+    surplus = [layout.delete(entry.key) for entry in kept[: max(len(kept) - history.KEPT, 0)]]
+    if surplus:
         backend.cluster.call("/v3/kv/txn", {"success": surplus[:AT_ONCE]}, deadline)
+
+
+def _counted(answer: dict[str, Any]) -> int:
+    """How many runs there were when one was added. Raises ``BackendUnavailable``."""
+    layout.steps(answer, 3 if answer.get("succeeded") is True else 2)
+    counted = answer["responses"][1]
+    found = counted.get("response_range") if isinstance(counted, dict) else None
+    return layout.whole(found.get("count")) if isinstance(found, dict) else 0
 
 
 def read_history(backend: Client, name: str, deadline: Deadline) -> tuple[Run, ...]:

@@ -72,6 +72,17 @@ class TestHistory:
         newest = 41 + history.KEPT + 2 * records.SPARE
         assert set(range(newest, newest - history.KEPT, -1)) <= tokens, "by the order of writing, not by hosts' clocks"
 
+    def test_the_answer_to_a_release_does_not_grow_with_the_history(
+        self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        answers: list[dict[str, Any]] = []
+        for number in range(history.KEPT):
+            backend.remember("nightly", a_run(number), timeout=LIMIT)
+        monkeypatch.setattr(records, "_drop_surplus", lambda *given: answers.append(given[-2]))
+        assert backend.release_with_run(take(backend, claim()), a_run(1, duration=0.1), timeout=LIMIT)
+        (answer,) = answers
+        assert len(json.dumps(answer["responses"])) < history.ROOM
+
     def test_a_heap_that_another_hand_left_is_worked_off(
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
     ) -> None:
