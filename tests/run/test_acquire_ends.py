@@ -229,6 +229,16 @@ def test_a_release_without_the_socket_alone_does_not_wait_for_the_end_of_the_tim
     eventually(acquirer.free)
 
 
+def test_a_daemon_leaves_its_socket_so_that_one_that_is_missing_was_removed(acquirer: Acquirer) -> None:
+    """Without it, a release in the moment before the end of the daemon said that it must be killed."""
+    path = acquirer.acquire(span="0.1s")
+    eventually(acquirer.free)
+    assert Path(read(path)["socket"]).is_socket()
+    code, text = word(acquirer("release", "--handle", path))
+    assert (code, "its time (--for) was over" in text) == (76, True)
+    assert acquirer.remains() == []
+
+
 def test_of_several_who_release_at_a_time_one_does_and_no_other_is_told_of_a_loss(acquirer: Acquirer) -> None:
     for _ in range(3):
         path = acquirer.acquire()

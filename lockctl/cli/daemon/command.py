@@ -79,19 +79,13 @@ class DaemonCommand:
         self._path = task.stem + ".sock"
 
     def run(self) -> int:
-        """Hold; the exit status says why it ended."""
+        """Hold; the exit status says why it ended. The socket stays: if it is missing, somebody has removed it."""
         try:
             listener = self._listen()
         except OSError as failure:
             self._tell(f'{{"error":{json_string(f"cannot listen on {self._path}: {failure.strerror}")}}}')
             return NOT_TAKEN
-        try:
-            return self._hold(listener)
-        finally:
-            try:
-                os.unlink(self._path)
-            except FileNotFoundError:
-                pass  # its directory was removed, as at the end of a login
+        return self._hold(listener)
 
     def _hold(self, listener: socket) -> int:
         self._poll.register(listener.fileno(), select.POLLIN)
