@@ -80,8 +80,10 @@ def test_an_editor_takes_the_terminal_raw_and_gives_it_back(terminal):
 
 def test_ctrl_c_reaches_the_job_exactly_once(terminal, locks):
     file = locks / ".signals"
-    terminal.line(f"lockctl run -l t -- {PYTHON} {HERE}/recorder.py {file} & echo $! > {locks}/.keeper; fg")
+    terminal.line(f"lockctl run -v -l t -- {PYTHON} {HERE}/recorder.py {file} & echo $! > {locks}/.keeper; fg")
     eventually(lambda: file.exists() and "ready" in file.read_text())
+    terminal.expect("started as pid")  # before lockctl knows it, a signal is passed on that the command may have
+    eventually(lambda: terminal.foreground() == pid_in(locks / ".keeper"))
     terminal.type(INTERRUPT)
     eventually(lambda: file.read_text().split() == ["ready", "2"])
     os.kill(pid_in(locks / ".keeper"), signal.SIGUSR1)  # behind it, the way a second one would take
