@@ -108,6 +108,12 @@ def _undone(history: History) -> Iterator[str]:
                 yield f"success: {record.name} has noted none of {name}"
 
 
+def _ended(record: RunRecord) -> tuple[float, float]:
+    """When a run was over, which may end its session after another one has the lock: from when on, and at the latest."""
+    command = record.span[1] if record.span else record.ended
+    return min(command, record.ended), record.ended
+
+
 def _unremembered(history: History) -> Iterator[str]:
     """Runs that are not in the history of each of their locks, or not as they were."""
     hosts = history.network.hosts
@@ -131,10 +137,11 @@ def _unremembered(history: History) -> Iterator[str]:
         came_to = sorted(each.outcome.kind for each in unstarted if each.outcome is not None)
         if others != came_to:
             yield f"history: that of {name} has {others} of runs that did not start, but they came to {came_to}"
-        ends = {each.last_grants[name].token: each.ended for each in history.records if name in each.last_grants}
-        ended = [ends.get(each.token or 0, 0.0) for each in runs if each.started]
+        had_it = [each for each in history.records if name in each.last_grants]
+        ends = {each.last_grants[name].token: _ended(each) for each in had_it}
+        ended = [ends.get(each.token or 0, (0.0, 0.0)) for each in runs if each.started]
         apart = ENDED + 20 * history.plan.slowest
-        if any(after > before + apart for before, after in pairwise(ended)):
+        if any(after[0] > before[1] + apart for before, after in pairwise(ended)):
             yield f"history: that of {name} has runs that ended in another order: {ended}"
         yield from _misremembered(history, name, [each for each in runs if each.started])
 

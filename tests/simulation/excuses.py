@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from lockctl.lease.schedule import HELD_UP, RENEWALS_PER_TTL
 from tests.simulation.plan import GUARD, JOINED, KEEPER, KEPT, LOST, NODES, OLD
 from tests.simulation.world import INFINITE
 
@@ -150,8 +151,19 @@ def _asleep(history: History, record: RunRecord, fault: Fault) -> bool:
     """Whether a pause is one of both processes of a run, with which its host slept."""
     pauses = [each for each in history.plan.faults if each.kind == "pause" and each.whom == record.number]
     near = [each for each in pauses if abs(each.at - fault.at) < TOGETHER]
+    if _wakes_in_time(record, fault):
+        return False
     both = {each.more for each in near if abs(each.value - fault.value) < LATER * record.plan.ttl}
     return fault.value < INFINITE and both == {KEEPER, GUARD} and len(pauses) == len(both)
+
+
+def _wakes_in_time(record: RunRecord, fault: Fault) -> bool:
+    """Whether the guard was frozen, and goes on as its time is over: then it cannot know that the keeper was, too."""
+    plan, guard = record.plan, record.guard
+    signal = plan.ttl - plan.margin - plan.grace
+    # of the deadlines that it is told, not each is new
+    is_near = signal - plan.ttl / RENEWALS_PER_TTL - HELD_UP < fault.value < signal + HELD_UP
+    return is_near and guard is not None and any(abs(at - fault.at - fault.value) < TOGETHER for at in guard.untold)
 
 
 def _touches(fault: Fault, record: RunRecord, history: History) -> bool:

@@ -46,6 +46,7 @@ class Process:
         self.signals: list[Signalled] = []
         self.owned: list[Descriptor | Held] = []
         self.unable: list[tuple[float, float]] = []  # when it was stopped, or dead
+        self.untold: list[float] = []  # when it went on without SIGCONT, as who was frozen does
 
     def forked(self, name: str) -> Process:
         """A child with the same descriptors, that does nothing yet."""
@@ -115,6 +116,8 @@ class Process:
         self.stopped = False
         if world.chance() < TOLD:
             self.take(int(SIGCONT))
+        else:
+            self.untold.append(world.now)
         pending, self.pending = self.pending, []
         world.resume_all(pending)
 
