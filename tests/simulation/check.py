@@ -236,11 +236,11 @@ def _locked_out(history: History) -> Iterator[str]:
 def _refused(history: History) -> Iterator[str]:
     """Runs that came to nothing because a server had too much to do, for a shorter time than they ask again."""
     faults = history.plan.faults
-    if not faults or any(each.kind != "busy" for each in faults) or history.plan.slowest > 0.05:
+    if not faults or any(each.kind not in ("busy", "expired") for each in faults) or history.plan.slowest > 0.05:
         return
     if sum(each.value for each in faults) > REFUSED:
         return
-    denied = [each.at for each in faults if each.more == DENIED]
+    denied = [each.at for each in faults if each.more == DENIED or (each.kind == "expired" and each.value)]
     for record in history.records:
         if denied and min(denied) < record.plan.start + ANSWERED:
             continue  # whoever was never answered does not ask again, as a person must do something

@@ -75,6 +75,14 @@ class DynamoServer(HttpServer):
         """See ``HttpServer``."""
         return self.whole(400, json.dumps({"__type": "com.amazon.coral.service#AccessDeniedException"}), JSON)
 
+    def is_let_in(self, target: str) -> bool:
+        """See ``HttpServer``."""
+        return self.field("x-amz-security-token") == str(self.login)
+
+    def expired(self) -> bytes:
+        """See ``HttpServer``."""
+        return self.whole(400, json.dumps({"__type": "com.amazon.coral.service#ExpiredTokenException"}), JSON)
+
     def put(self, key: str, item: Item | None) -> None:
         """Have an item, or none."""
         self._before[key] = self.items.pop(key, None), Here.world.now

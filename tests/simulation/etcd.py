@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SHORTEST_LEASE = 2  # seconds
 LOOK = 0.5  # seconds between two looks for leases that have ended
-NOT_FOUND, FORBIDDEN, EXISTS, UNAVAILABLE = 5, 7, 9, 14  # codes of gRPC
-KEEP_ALIVE = "/v3/lease/keepalive"
+NOT_FOUND, FORBIDDEN, EXISTS, UNAVAILABLE, UNAUTHENTICATED = 5, 7, 9, 14, 16  # codes of gRPC
+KEEP_ALIVE, LOGIN = "/v3/lease/keepalive", "/v3/auth/authenticate"
 TARGETS = {"CREATE": ("created", "create_revision"), "MOD": ("modified", "mod_revision"), "VALUE": ("value", "value")}
 
 
@@ -175,12 +175,23 @@ class EtcdServer(HttpServer):
         said = "etcdserver: permission denied"
         return self.whole(403, render({"error": said, "message": said, "code": FORBIDDEN}))
 
+    def is_let_in(self, target: str) -> bool:
+        """See ``HttpServer``: who knows the password has a token, which ends."""
+        return target == LOGIN or self.field("authorization") == str(self.login)
+
+    def expired(self) -> bytes:
+        """See ``HttpServer``."""
+        said = "etcdserver: invalid auth token"
+        return self.whole(401, render({"error": said, "message": said, "code": UNAUTHENTICATED}))
+
     def _header(self) -> dict[str, str]:
         return {"cluster_id": "1", "member_id": "1", "revision": str(self.data.revision), "raft_term": str(self._term)}
 
     def _do(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
         self._end_leases()
         lease = int(asked.get("ID", 0))
+        if path == LOGIN:
+            return {"token": str(self.login)}
         if path == "/v3/kv/range":
             return self._range(asked)
         if path == "/v3/kv/txn":

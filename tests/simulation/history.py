@@ -76,6 +76,9 @@ class History:
         self.wrong: list[str] = self.world.bugs
         self.store = STORES[plan.store]
         self.servers: list[Server] = self.store.servers(plan.rates[-1])
+        if any(each.kind == "expired" for each in plan.faults):
+            for server in self.servers:
+                server.login = 0
         self.marks = MarkServer(self.network, plan)
         self.world.connect, self.world.open_socket = self._connect, self._open_socket
         self.capabilities = self.store.backend.capabilities
@@ -272,7 +275,7 @@ class History:
             self._stop(fault)
         elif kind in ("down", "jump"):
             self._apply_to_server(fault, self.servers[fault.whom % len(self.servers)])
-        elif kind in ("deposed", "removed", "ended", "winter", "busy"):
+        elif kind in ("deposed", "removed", "ended", "winter", "busy", "expired"):
             self._apply_to_server(fault, self.servers[0])
         elif kind == "sleep":
             self._put_to_sleep(self.network.hosts[fault.whom], fault.value)
@@ -318,6 +321,10 @@ class History:
             server.busy_until, server.denies = world.now + fault.value, fault.more == DENIED
         elif isinstance(server, (EtcdServer, NatsServer)):
             server.depose(self.network.hosts[fault.whom], fault.value)
+        elif kind == "expired":
+            world.tell(server.name, f"accepts the credentials no more; others are to be had in {fault.value:.3f} s")
+            server.expire()
+            world.at(world.now + fault.value, world.renew_login, server.login)
         elif isinstance(server, ConsulServer):
             server.deregister(self.network.hosts[fault.whom].name)
         else:

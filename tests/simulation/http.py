@@ -19,6 +19,7 @@ STATUSES = {
     202: "Accepted",
     204: "No Content",
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     409: "Conflict",
@@ -62,6 +63,9 @@ class HttpServer(StreamServer):
             body, come = rest[:length], rest[length:]
             self._head = head
             method, target, _ = head.partition(b"\r\n")[0].decode().split()
+            if self.login is not None and not self.is_let_in(target):
+                said += self.expired()
+                continue
             if not self.refuses_now():
                 said += self.respond(method, target, body.decode(), link)
                 continue
@@ -87,6 +91,14 @@ class HttpServer(StreamServer):
     def denied(self) -> bytes:
         """An answer that says that whoever asks may not."""
         raise NotImplementedError
+
+    def is_let_in(self, target: str) -> bool:
+        """Whether the request has the credentials that are accepted."""
+        return self.field("authorization") == f"Bearer {self.login}"
+
+    def expired(self) -> bytes:
+        """An answer that says that the credentials are not accepted."""
+        return self.whole(401, "")
 
     def field(self, name: str) -> str:
         """What a header field of the request has whose name is in lower case; empty: there is none."""

@@ -106,6 +106,10 @@ class KubernetesServer(HttpServer):
         """See ``HttpServer``."""
         return self._refused(403, "Forbidden")
 
+    def expired(self) -> bytes:
+        """See ``HttpServer``."""
+        return self._refused(401, "Unauthorized")
+
     def _listed(self, selector: str) -> bytes:
         """Those with a label, or with ``!`` those without it."""
         label, _, wanted = selector.removeprefix("!").partition("=")

@@ -40,7 +40,7 @@ from lockctl.stores.sqlite import cell as sqlite_cell
 from lockctl.stores.sqlite import wait as sqlite_wait
 from lockctl.supervise import fork, guard, keeper, preload, rehearsal, signals, starting, tree  # noqa: F401
 from lockctl.wire import answer, deadline, stream
-from tests.simulation import files, flock, mysql, postgresql, sqlite, values
+from tests.simulation import files, flock, logins, mysql, postgresql, sqlite, values
 from tests.simulation.files import nothing
 from tests.simulation.processes import me
 from tests.simulation.system import End, Pipe, Poll, Signalled, Timer
@@ -439,6 +439,7 @@ def install() -> None:
     _install_for_mysql()
     _install_for_files()
     _install_for_sqlite()
+    logins.install(put)
     put(clock.Clock, "__call__", lambda self: _clock(self.clock_id))
     put(clock, "wall", _wall)
     put(clock, "pause", _pause)

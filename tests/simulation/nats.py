@@ -85,6 +85,14 @@ class NatsServer(StreamServer):
         super()._come_back(kept, old)
         self._behind = APART * Here.world.chance()
 
+    def expire(self) -> None:
+        """See ``Server``: who was let in has to log in again."""
+        super().expire()
+        for link in self._subscribed:
+            link.say(b"-ERR 'User Authentication Expired'\r\n")
+            link.hang_up()
+        self._subscribed = {}
+
     def greet(self, link: Link) -> None:
         """See ``StreamServer``."""
         link.say(INFO)

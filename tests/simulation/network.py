@@ -103,6 +103,11 @@ class Server:
         self.ever_forgot: list[float] = []  # when it came back without all that it had
         self.busy_until = 0.0  # true time: before, it refuses most of what it is asked, if it can say so
         self.denies = False  # because we may not ask, and not because it has too much to do
+        self.login: int | None = None  # number of the credentials that it accepts; None: any, or none
+
+    def expire(self) -> None:
+        """Accept the credentials of before no more."""
+        self.login = (self.login or 0) + 1
 
     def refuses_now(self) -> bool:
         """Whether it is too busy for a request that has come."""

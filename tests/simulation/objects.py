@@ -101,6 +101,14 @@ class S3Server(ObjectServer):
 
     def _said(self, status: int, code: str) -> bytes:
         return self.whole(status, f"<Error><Code>{code}</Code></Error>")
+    def is_let_in(self, target: str) -> bool:
+        """See ``HttpServer``."""
+        return self.field("x-amz-security-token") == str(self.login)
+
+    def expired(self) -> bytes:
+        """See ``HttpServer``."""
+        return self._said(400, "ExpiredToken")
+
 
 
 class AzureServer(ObjectServer):

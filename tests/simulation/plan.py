@@ -83,6 +83,8 @@ class Fault(NamedTuple):
     busy     -                   time                           seconds for which the first server refuses most of what
                                                                 it is asked, and may have done it; DENIED: it does not
                                                                 do it, as a right is missing
+    expired  -                   time                           seconds until there are other credentials than those that
+                                                                the first server does not accept any more, -
     removed  number of a host    time                           -, its server is deregistered in its cluster
     ended    number of a host    time                           -, an administrator ends its sessions
     down     number of a server  time                           seconds, KEPT, LOST or OLD
@@ -116,7 +118,7 @@ class Fault(NamedTuple):
     @property
     def is_outage(self) -> bool:
         """Whether something is only out of reach, from ``at`` on for ``value`` seconds."""
-        return self.kind in ("cut", "busy") or (self.kind, self.more) == ("down", KEPT)
+        return self.kind in ("cut", "busy", "expired") or (self.kind, self.more) == ("down", KEPT)
 
 
 class Plan(NamedTuple):

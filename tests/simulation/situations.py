@@ -414,6 +414,20 @@ def _winter(chance: random.Random, plan: Plan) -> Plan:
     """Summer time ended an hour ago, while a lock is held and another waits for it."""
     ttl = chance.choice(TTLS)
     first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 2 * ttl))
+def _expired(chance: random.Random, plan: Plan) -> Plan:
+    """Credentials that end while a lock is taken, held, waited for, kept or given back; others are there, or soon."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.002, 0.02))
+    hold = chance.choice((0.0, 0.0, 3.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 1.5 * ttl), min_hold=hold)
+    first = first._replace(once_per=chance.choice((None, None, 60.0)))
+    times = [chance.uniform(0.0, 0.3), first.length * chance.random(), first.length + 0.2 * chance.uniform(-1.0, 1.0)]
+    times = sorted(chance.sample(times, chance.choice((1, 1, 2, 3))))
+    soon = (0.0, 0.0, 0.0, 0.5 * chance.random(), 0.2 * ttl * chance.random())
+    faults = [Fault("expired", 0, at, chance.choice(soon)) for at in times]
+    runs = (first, first._replace(host=1, start=chance.uniform(0.0, 3.0), length=0.5))
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
+
+
     later = first._replace(host=1, start=first.length * chance.random(), length=1.0)
     return plan._replace(runs=(first, later), faults=(Fault("winter", 0, first.length * chance.random()),))
 
@@ -898,17 +912,17 @@ SITUATIONS_OF_A_HOST = (
     *(_impatient, _forgotten_as_it_begins, _asleep, _kept_closed, _out_of_time, _asked_in_the_wait, _lingering),
 )
 ANY_SCOPE = (_beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends, _table_locked)
-OF_OTHERS = (_busy, _busy, *(_another_program,) * 6)  # all else is said of other cells, too
+OF_OTHERS = (_busy, _busy, _expired, _expired, *(_another_program,) * 6)  # all else is said of other cells, too
 # of stores: what only they have
 OF_STORES = {
-    "etcd": (_deposed, _deposed, _busy, _busy),
+    "etcd": (_deposed, _deposed, _busy, _busy, _expired),
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time),
-    "nats": (_deposed, _deposed, _busy, _busy),
+    "nats": (_deposed, _deposed, _busy, _busy, _expired, _expired),
     "redis": (_far_behind,),
     "consul": (_removed, _removed, _busy, _busy),
-    "s3": (_busy, _busy),
-    "azblob": (_busy, _busy),
-    "gcs": (_busy, _busy),
+    "s3": (_busy, _busy, _expired, _expired),
+    "azblob": (_busy, _busy, _expired, _expired),
+    "gcs": (_busy, _busy, _expired, _expired),
     "postgresql": ANY_SCOPE,
     "transaction": ANY_SCOPE,
     "kubernetes": OF_OTHERS,

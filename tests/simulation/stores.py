@@ -47,6 +47,7 @@ from tests.simulation.consul import ConsulServer
 from tests.simulation.dynamodb import DynamoServer
 from tests.simulation.etcd import EtcdServer, Member
 from tests.simulation.files import DIRECTORY, Files
+from tests.simulation.http import HttpServer
 from tests.simulation.kubernetes import KubernetesServer
 from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.nats import NatsServer
@@ -68,12 +69,14 @@ if TYPE_CHECKING:
 
 A_DAY = 86400
 MYSQL = mysql.from_url(parse_url("mysql://ops@10.0.0.1/jobs?tls=no"))
-S3 = s3.from_url(parse_url("s3://us:secret@bucket?endpoint=http://server"), S3Backend.parameters)
-AZURE = azblob.from_url(
-    parse_url("azblob://:c2VjcmV0@container?account=us&endpoint=http://server"), AzureBlobBackend.parameters
+# of those that want credentials, the second is for a history in which these end
+S3 = ("s3://us:secret@bucket?endpoint=http://server", "s3://bucket?endpoint=http://server&region=x")
+AZURE = (
+    "azblob://:c2VjcmV0@container?account=us&endpoint=http://server",
+    "azblob://container?account=us&endpoint=http://server",
 )
-GOOGLE = parse_url("gcs://bucket?endpoint=http://server&anonymous=yes")
-DYNAMO = parse_url("dynamodb://us:secret@locks?endpoint=http://server")
+GOOGLE = ("gcs://bucket?endpoint=http://server&anonymous=yes", "gcs://bucket?endpoint=http://server")
+DYNAMO = ("dynamodb://us:secret@locks?endpoint=http://server", "dynamodb://locks?endpoint=http://server&region=x")
 KUBERNETES = parse_url("kubernetes://jobs")
 NATS = read_url(parse_url("nats://server/jobs"))
 
@@ -145,12 +148,14 @@ def _cells(backend: type[Any], cells: type[Any], *, whole_seconds: bool, looks: 
     )
 
 
-def _served(backend: type[Any], server: type[Any], cells: Callable[[], Any], looks: float, tick: float = 1.0) -> Store:
-    """Cells with a driver of the product, which speaks to a server."""
+def _served(
+    backend: type[Any], server: type[Any], cells: Callable[[bool], Any], looks: float, tick: float = 1.0
+) -> Store:
+    """Cells with a driver of the product, which speaks to a server: *cells* is told whether credentials end."""
     return Store(
         backend,
         lambda rate: [server(0, rate)],
-        lambda made, *_: made(cells()),
+        lambda made, _, __, servers: made(cells(_wants_login(servers))),
         _owners_in_cells,
         _success_in_cells,
         looks,
@@ -159,9 +164,29 @@ def _served(backend: type[Any], server: type[Any], cells: Callable[[], Any], loo
     )
 
 
-def _kubernetes_cells() -> KubernetesCells:
+def _wants_login(servers: list[Server]) -> bool:
+    return isinstance(servers[0], HttpServer) and servers[0].login is not None
+
+
+def _s3_cells(ends: bool) -> S3Cells:  # noqa: FBT001 - as all of these are called
+    return S3Cells(s3.from_url(parse_url(S3[ends]), S3Backend.parameters))
+
+
+def _azure_cells(ends: bool) -> AzureBlobCells:  # noqa: FBT001
+    return AzureBlobCells(azblob.from_url(parse_url(AZURE[ends]), AzureBlobBackend.parameters))
+
+
+def _google_cells(ends: bool) -> GcsCells:  # noqa: FBT001
+    return GcsCells(parse_url(GOOGLE[ends]), GcsBackend.parameters)
+
+
+def _dynamo_cells(ends: bool) -> DynamoDbCells:  # noqa: FBT001
+    return DynamoDbCells(Table(parse_url(DYNAMO[ends])))
+
+
+def _kubernetes_cells(ends: bool) -> KubernetesCells:  # noqa: FBT001
     found = Leases(KUBERNETES)
-    found._access = Access({"server": "http://server"}, {}, "")
+    found._access = Access({"server": "http://server"}, {"exec": {"command": "login"}} if ends else {}, "")
     return KubernetesCells(found)
 
 
@@ -240,7 +265,9 @@ def _etcd(members: int) -> Store:
         EtcdBackend,
         servers,
         # the leader is asked last
-        lambda made, _, __, servers: made(Cluster(tuple(map(_place, reversed(servers))))),
+        lambda made, _, __, servers: made(
+            Cluster(tuple(map(_place, reversed(servers))), *(("us", "secret") if _wants_login(servers) else ()))
+        ),
         _owners_in_etcd,
         _success_in_etcd,
         0.0,
@@ -474,12 +501,12 @@ STORES = {
         seen=_seen_in_mysql,
         messages=44,  # a connection takes fourteen
     ),
-    "s3": _served(S3Backend, S3Server, lambda: S3Cells(S3), 14.5),
-    "azblob": _served(AzureBlobBackend, AzureServer, lambda: AzureBlobCells(AZURE), 14.5),
-    "gcs": _served(GcsBackend, GoogleServer, lambda: GcsCells(GOOGLE, GcsBackend.parameters), 14.5),
-    "dynamodb": _served(DynamoDbBackend, DynamoServer, lambda: DynamoDbCells(Table(DYNAMO)), 2.5),
+    "s3": _served(S3Backend, S3Server, _s3_cells, 14.5),
+    "azblob": _served(AzureBlobBackend, AzureServer, _azure_cells, 14.5),
+    "gcs": _served(GcsBackend, GoogleServer, _google_cells, 14.5),
+    "dynamodb": _served(DynamoDbBackend, DynamoServer, _dynamo_cells, 2.5),
     "kubernetes": _served(KubernetesBackend, KubernetesServer, _kubernetes_cells, 2.0),
-    "nats": _served(NatsBackend, NatsServer, lambda: NatsCells(Bucket(NATS)), 2.0, tick=0.0),
+    "nats": _served(NatsBackend, NatsServer, lambda _: NatsCells(Bucket(NATS)), 2.0, tick=0.0),
     "sqlite": Store(
         SqliteBackend,
         lambda rate: [Database(rate)],

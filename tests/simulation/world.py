@@ -92,6 +92,7 @@ class World:
         self.descriptors: dict[int, Any] = {}
         self.connect: Callable[..., Any]  # from the clock of a host to a server of that name
         self.files: Any  # of the host, where they are the store
+        self.login = 0  # number of the credentials that are to be had now
         self.open_socket: Callable[..., Any]  # the same for a process, which has the descriptor then
         self._queue: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0
@@ -101,6 +102,10 @@ class World:
         """Have something happen at a true time."""
         self._count += 1
         heappush(self._queue, (when, self._count, call, arguments))
+
+    def renew_login(self, number: int) -> None:
+        """Have these credentials be had, or newer ones."""
+        self.login = max(self.login, number)
 
     def run(self, until: float) -> bool:
         """Let time pass; whether nothing is left to happen."""
