@@ -13,9 +13,9 @@ from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import FIRST_TIMEOUT
 from tests.simulation import endings, excuses, marks, mysql_waits, order, reports, stops, waits
 from tests.simulation.others import Other
-from tests.simulation.plan import DENIED, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
+from tests.simulation.plan import DENIED, DISK, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
 from tests.simulation.rare import LATEST, LONG
-from tests.simulation.waits import HANDED_OVER, NOTICED
+from tests.simulation.waits import CLOSED, HANDED_OVER, LOOKED_AT, NOTICED
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ REFUSED = 0.8 * ACQUIRE_TIMEOUT  # seconds for which a server may refuse without
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
 ASKED_AGAIN = 0.15  # part of a ttl that is left for that when a server answers again
 APART = 0.4  # part of a ttl in which a renewal comes through after an outage
+SETTLE = 0.2  # seconds in which what outlives its command may end by itself
+DAY = 86400.0  # seconds: a hold from so far ahead of the clock of the host is not believed
+NOTICED_LATE = 0.3  # seconds until the command lives, and by which clocks may differ until then
 TOO_EARLY = 0.05  # seconds from the order to start until the command lives
 
 
@@ -46,7 +49,8 @@ def violations(history: History) -> list[str]:
         *_domains(history),
     ]
     if any(each.kind == "power" for each in history.plan.faults):
-        return [*found, *_locked_out(history)]  # of runs that end with their host nothing else is promised
+        # of runs that end with their host nothing else is promised
+        return [*found, *_locked_out(history), *_kept_over(history)]
     return [
         *found,
         *_late_starts(history),
@@ -62,6 +66,7 @@ def violations(history: History) -> list[str]:
         *_overtime(history),
         *_untold(history),
         *_orphaned(history),
+        *_lingering(history),
         *_disconnected(history),
         *_overwritten(history),
         *_unheard(history),
@@ -110,6 +115,10 @@ def _late_starts(history: History) -> Iterator[str]:
         if record.span is None or record.number in stopped:
             continue
         ended = max(record.kept.values()) + 1.01 * record.plan.ttl
+        # of the time until it is told to end, the guard knows what came before the order to start
+        told = min(record.kept_at_first.values(), default=INFINITE) + _promised(history, record).signal + NOTICED_LATE
+        if record.span[0] > told:
+            yield f"late: the job of {record.name} begins at {record.span[0]:.3f}, and is told to end from {told:.3f} on"
         if record.span[0] > ended:
             yield f"late: the job of {record.name} begins at {record.span[0]:.3f}, its lease was over at {ended:.3f}"
 
@@ -233,6 +242,28 @@ def _locked_out(history: History) -> Iterator[str]:
             yield f"locked out: {record.name} is not granted the lock, and all others are gone"
 
 
+def _kept_over(history: History) -> Iterator[str]:
+    """Holds of files that a loss of power ended, or that lasted longer after it than the clock of the host explains."""
+    moved = [each for each in history.plan.faults if each.kind in ("power", "wrong")]
+    power, kept = moved[0], list[float]()
+    if history.plan.store != "file" or len(moved) > 1 or power.more == DISK:
+        return
+    after = [each for each in history.records if each.plan.start > power.at]
+    for record in history.records:
+        for name, hold in record.holds.items():
+            owner = record.last_grants[name].owner
+            if record.given_back.get(owner, INFINITE) < power.at:
+                kept.append(hold.sent + hold.seconds - power.value if power.value > -DAY else power.at)
+    if not (kept and after) or max(kept) < power.at:
+        return
+    first = min(each.granted[0].known if each.granted else each.ended for each in after)
+    free = max(*kept, min(each.plan.start for each in after))
+    if first < max(kept) - LOOKED_AT and any(each.granted and each.granted[0].known == first for each in after):
+        yield f"hold: the lock is granted at {first:.3f}, and it is kept until {max(kept):.3f}"
+    if first > free + CLOSED + NOTICED:
+        yield f"locked out: nobody is granted the lock before {first:.3f}, and it is kept until {max(kept):.3f}"
+
+
 def _refused(history: History) -> Iterator[str]:
     """Runs that came to nothing because a server had too much to do, for a shorter time than they ask again."""
     faults = history.plan.faults
@@ -314,10 +345,13 @@ def _too_soon(history: History) -> Iterator[str]:
     if any(each.kind in ("jump", "wrong") for each in history.plan.faults) or excuses.forgot(history):
         return
     for asked, answered, older_than in history.forgets:
+        since = answered - MILD * older_than + order.BEHIND.get(history.plan.store, order.EXACT)
         for record in history.records:
             for grant in record.granted:
-                if grant.name == LOCK and answered - MILD * older_than < grant.known < asked:
-                    yield f"too soon: {record.name} had the lock at {grant.known:.3f}, it is forgotten by {answered:.3f}"
+                was_given_back = record.given_back.get(grant.owner, INFINITE) < asked
+                used = record.let_go[grant.owner] if was_given_back else grant.known
+                if grant.name == LOCK and since < used < asked:
+                    yield f"too soon: {record.name} has used the lock at {used:.3f}, it is forgotten by {answered:.3f}"
 
 
 def _forgotten_in_use(history: History) -> Iterator[str]:
@@ -388,6 +422,19 @@ def _orphaned(history: History) -> Iterator[str]:
             continue
         if span[1] > max(span[0], killed[0]) + _promised(history, record).grace + NOTICED:
             yield f"orphaned: the job of {record.name} lives until {span[1]:.3f}, its keeper until {killed[0]:.3f}"
+
+
+def _lingering(history: History) -> Iterator[str]:
+    """Processes that outlived their command for too long, and were not to be waited for."""
+    for record in history.records:
+        plan, guard, span = record.plan, record.guard, record.span
+        if span is None or guard is None or record.command_status is None or plan.waits_for_rest or plan.leaves_rest:
+            continue
+        stood_still = any(since < span[1] for since, _ in guard.unable)
+        if stood_still or any(each.kind == "sleep" for each in history.plan.faults):
+            continue
+        if span[1] > record.command_ended + SETTLE + _promised(history, record).grace + HANDED_OVER:
+            yield f"lingering: the job of {record.name} lives until {span[1]:.3f}, its command until {record.command_ended:.3f}"
 
 
 def _disconnected(history: History) -> Iterator[str]:

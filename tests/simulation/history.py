@@ -172,6 +172,8 @@ class History:
 
         def note(_: str, text: str, *__: object, **___: object) -> None:
             record.said.append(text)
+            if text.startswith("acquired"):
+                record.ordered, record.kept_at_first = world.now, dict(record.kept)
             world.tell(f"{record.name}, keeper", text)
 
         signals = modules.Signals()
@@ -319,12 +321,12 @@ class History:
         elif kind == "busy":
             world.tell(server.name, f"is busy for {fault.value:.3f} s")
             server.busy_until, server.denies = world.now + fault.value, fault.more == DENIED
-        elif isinstance(server, (EtcdServer, NatsServer)):
-            server.depose(self.network.hosts[fault.whom], fault.value)
         elif kind == "expired":
             world.tell(server.name, f"accepts the credentials no more; others are to be had in {fault.value:.3f} s")
             server.expire()
             world.at(world.now + fault.value, world.renew_login, server.login)
+        elif isinstance(server, (EtcdServer, NatsServer)):
+            server.depose(self.network.hosts[fault.whom], fault.value)
         elif isinstance(server, ConsulServer):
             server.deregister(self.network.hosts[fault.whom].name)
         else:
@@ -378,8 +380,7 @@ class History:
             return
         self.world.tell(keeper.name, f"gets signal {signum}")
         # until then, one that ends no wait is not heeded
-        is_started = any(each.startswith("acquired") for each in record.said)
-        if is_started and record.outcome is None and (record.command_status is None or record.living()):
+        if record.ordered < INFINITE and record.outcome is None and (record.command_status is None or record.living()):
             record.passed_on = self.world.now
         if record.outcome is None and keeper.signals and not keeper.stopped:
             if signum in ENDS_A_WAIT:

@@ -52,6 +52,7 @@ class RunRecord:
         self.kept: dict[str, float] = {}  # by lock: when the last request was sent that prolonged the lease
         self.owners: dict[str, float] = {}  # and when each was asked for first
         self.asked_back: set[str] = set()  # owners that were given back, whether or not an answer came
+        self.let_go: dict[str, float] = {}  # when that was first asked for
         self.given_back: dict[str, float] = {}  # when it was answered
         self.seen_after: set[str] = set()  # owners that others could see at the server when that was answered
         self.stopped_waiting: set[float] = set()  # when its keeper was stopped while a helper waited for it
@@ -60,6 +61,8 @@ class RunRecord:
         self.signalled_beside: list[tuple[float, int]] = []  # the same of its processes that are not the command
         self.command_status: int | None = None
         self.command_ended = 0.0  # a command that never was ended before all
+        self.ordered = INFINITE  # when it had ordered the start of its job
+        self.kept_at_first: dict[str, float] = {}  # what was ``kept`` then
         self.passed_on: float | None = None  # when its keeper was sent a signal and had ordered the start of the job
         self.asked_to_end: list[float] = []  # when its keeper was sent a signal that ends a wait
         self.told_to_end: list[float] = []  # the same of one that ends programs
@@ -205,6 +208,7 @@ class Recording:
     def _gives_back(self, claim: Claim, what: str) -> None:
         record = self.record
         record.asked_back.add(claim.owner)
+        record.let_go.setdefault(claim.owner, Here.world.now)
         Here.world.tell(record.name, f"gives back {what}")
         if record.living():
             self.wrong.append(f"{record.name} gave the lock back at {Here.world.now:.3f} while its job lived")

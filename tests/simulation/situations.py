@@ -26,6 +26,7 @@ from tests.simulation.plan import (
     RunPlan,
 )
 
+DAY = 86400.0  # seconds
 NAMES = ("hourly", LOCK, "weekly")
 LONGEST_GRACE = 0.28  # part of a ttl that --kill-after may be with every store
 KNOWN = 0.2  # part of the histories
@@ -90,7 +91,10 @@ def _rare(chance: random.Random, plan: Plan) -> Plan:
 
 def _without_power(chance: random.Random, plan: Plan) -> Plan:
     """Runs that come one after the other, or wait, on a host that starts again in between, maybe with a wrong clock."""
-    at, wrong = chance.choice((0.05, 3.0, 200.0)) * chance.random(), chance.choice((0.0, 20.0, -1.0, -30.0, -3600.0))
+    at, wrong = (
+        chance.choice((0.05, 3.0, 200.0)) * chance.random(),
+        chance.choice((0.0, 20.0, -1.0, -30.0, -3600.0, -3 * DAY)),
+    )
     first = RunPlan(0, 0.0, 10.0, 60.0, chance.choice((0.0, 0.01, 1.0)), min_hold=chance.choice((0.0, 0.0, 60.0)))
     before = [first._replace(start=at * chance.random()) for _ in range(chance.choice((1, 2, 3)))]
     after = [first._replace(start=at + 1.0 + chance.choice((0.1, 70.0)) * chance.random()) for _ in range(2)]
@@ -410,10 +414,6 @@ def _busy(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
 
 
-def _winter(chance: random.Random, plan: Plan) -> Plan:
-    """Summer time ended an hour ago, while a lock is held and another waits for it."""
-    ttl = chance.choice(TTLS)
-    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 2 * ttl))
 def _expired(chance: random.Random, plan: Plan) -> Plan:
     """Credentials that end while a lock is taken, held, waited for, kept or given back; others are there, or soon."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.002, 0.02))
@@ -428,6 +428,10 @@ def _expired(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
 
 
+def _winter(chance: random.Random, plan: Plan) -> Plan:
+    """Summer time ended an hour ago, while a lock is held and another waits for it."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 2 * ttl))
     later = first._replace(host=1, start=first.length * chance.random(), length=1.0)
     return plan._replace(runs=(first, later), faults=(Fault("winter", 0, first.length * chance.random()),))
 
@@ -769,6 +773,8 @@ def _far(chance: random.Random, plan: Plan) -> Plan:
     ttl = chance.choice((10.0, 20.0, 30.0))
     slowest = ttl / chance.uniform(26, 50)
     run = RunPlan(0, 0.0, ttl, 60.0, 1.3 * ttl)
+    if chance.random() < 0.3:
+        run = run._replace(locks=NAMES[:2])
     return plan._replace(fastest=0.8 * slowest, slowest=slowest, runs=(run,))
 
 
@@ -881,7 +887,7 @@ def _fault(chance: random.Random, runs: list[RunPlan], hosts: int, ttl: float) -
         return [Fault(kind, number, time, chance.choice(SIGNALS))]
     if kind == "revoke":
         return [Fault(kind, host, time, chance.choice((0.0, span)), chance.choice((0, 0, 1)))]
-    forget = Fault("forget", host, time + ttl, chance.choice((0.0, 0.5, 2.0)))
+    forget = Fault("forget", host, time + ttl, chance.choice((0.0, 0.5, 2.0, 8.0)))
     return [forget, Fault("jump", 0, max(0.0, time + ttl - 1), -span)] if chance.random() < 0.7 else [forget]
 
 

@@ -10,7 +10,7 @@ from signal import SIGCONT, SIGKILL, SIGTERM
 from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
-from lockctl.lease.schedule import FIRST_TIMEOUT
+from lockctl.lease.schedule import FIRST_TIMEOUT, RENEWALS_PER_TTL
 from tests.simulation import excuses
 from tests.simulation.plan import GUARD
 from tests.simulation.world import INFINITE
@@ -73,8 +73,15 @@ def _graces(history: History) -> Iterator[str]:
         asked = [at for at in terms if at <= killed and any(abs(at - each) < TOGETHER for each in conts)]
         if asked and killed < asked[0] + record.plan.grace * (1 - CLOCKS) - STARTED:
             yield f"grace: {record.name} is asked to end at {asked[0]:.3f} and killed at {killed:.3f}"
-        elif record.plan.grace and not (asked or terms or _unable(record.keeper, 0.0, killed)):
+        elif record.plan.grace and not (asked or terms or _was_silent(record, killed)):
             yield f"grace: {record.name} is killed at {killed:.3f} without having been asked to end"
+
+
+def _was_silent(record: RunRecord, killed: float) -> bool:
+    """Whether a keeper stood still, or was dead for so long that the lease was nearly over."""
+    assert record.keeper is not None
+    nearly_over = min(record.kept.values()) + 0.95 * record.plan.ttl * (1 - 1 / RENEWALS_PER_TTL) - record.plan.margin
+    return any(begin <= killed and (end < INFINITE or killed > nearly_over) for begin, end in record.keeper.unable)
 
 
 def _is_mild(record: RunRecord, killed: float) -> bool:
@@ -198,6 +205,8 @@ def _started(history: History) -> Iterator[str]:
     for record in history.records:
         if record.span is None or record.keeper is None or _is_stopped_at_a_step(history, record):
             continue
+        if record.lost_at is not None and record.lost_at <= record.ordered < INFINITE:
+            yield f"started: {record.name} has lost its lock at {record.lost_at:.3f}, and orders the start after that"
         killed = [since for since, until in record.keeper.unable if until == INFINITE]
         for at in (record.lost_at, record.revoked_at, *killed[:1]):
             # that it was asked for before the order to start is told again later

@@ -20,6 +20,7 @@ CLOSED = 3.0  # seconds more than was asked for that a lock may be kept closed a
 LOOKED_AT = 1.0  # seconds between two looks at a hold by who sleeps until it is over
 STEPPED_OVER = 4.0  # seconds until somebody who waits for a file goes before others who are stopped
 NOTICED = 2.0  # seconds more than it must take until a job has ended
+NETWORK = 0.3  # seconds of a message: over a slower network a run may not come to its locks in time
 FIRST_LOOKS = 2.0  # seconds of a wait in which who comes may look often
 LOOKS, FEW = 2.8, 12  # statements per second of who is told of an end, and so many as it is handed over
 
@@ -34,6 +35,7 @@ def violations(history: History) -> list[str]:
         *_kept_out(history),
         *_overtaken(history),
         *_own_remains(history),
+        *_taken_again(history),
         *_restless(history),
     ]
 
@@ -77,6 +79,25 @@ def _own_remains(history: History) -> Iterator[str]:
         for free_since, free_until in _times_with_room(taken, 1):
             since = max(record.plan.start, free_since, over)
             if min(free_until, until) - since > bound:
+                yield f"unused: {record.name} waits for its own remains from {since:.3f} until {until:.3f}"
+
+
+def _taken_again(history: History) -> Iterator[str]:
+    """Time in which somebody who wants several locks had not the first one, which only its own attempts may have."""
+    faults, runs, slowest = history.plan.faults, history.plan.runs, history.plan.slowest
+    is_over = [each.at + each.value for each in faults if each.is_outage]
+    others = [each for each in faults if not each.is_outage]
+    if not is_over or any(each.kind != "revoke" or each.more for each in others) or slowest > NETWORK:
+        return
+    bound = ACQUIRE_TIMEOUT + LONGEST_PAUSE + HANDED_OVER + history.store.looks + 30 * slowest
+    for record in history.records:
+        first = min(record.plan.locks)
+        if len(record.plan.locks) == 1 or sum(first in each.locks for each in runs) > 1:
+            continue
+        mine = [each for each in record.granted if each.name == first]
+        gaps = [record.plan.start, *[record.let_go.get(each.owner, INFINITE) for each in mine]]
+        for since, until in zip(gaps, [*[each.known for each in mine], record.ended], strict=True):
+            if until - max(since, *is_over) > bound:
                 yield f"unused: {record.name} waits for its own remains from {since:.3f} until {until:.3f}"
 
 
