@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 APART = 0.9  # seconds between the clocks of the servers behind one name
 UNDER_WAY = 0.02  # seconds that a write of S3 takes, in which another one of the same object may be refused
 CONFLICTING = 0.5  # part of those that are
+CARELESS = 0.5  # part of the servers of S3's protocol
 
 
 class Object(NamedTuple):
@@ -68,7 +69,14 @@ class ObjectServer(HttpServer):
 
 
 class S3Server(ObjectServer):
-    """Its tags are hashes of the contents. Who writes while another one does is refused."""
+    """Its tags are hashes of the contents. Who writes while another one does is refused.
+
+    Some of those who speak its protocol do not compare before they delete.
+    """
+
+    def __init__(self, number: int, rate: float) -> None:
+        super().__init__(number, rate)
+        self._deletes_any = Here.world.chance() < CARELESS
 
     def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
         """See ``HttpServer``."""
@@ -79,6 +87,8 @@ class S3Server(ObjectServer):
         expected = self.field("if-match")
         if there is None and expected:
             return self._said(404, "NoSuchKey") if method == "PUT" else self.whole(204, "")
+        if method == "DELETE" and self._deletes_any:
+            expected = ""
         if there is not None and (self.field("if-none-match") or expected not in ("", there.tag)):
             return self._said(412, "PreconditionFailed")
         if method == "DELETE":
@@ -91,6 +101,14 @@ class S3Server(ObjectServer):
         self.put(name, body, tag, link)
         return self.whole(200, "", f"ETag: {tag}")
 
+    def is_let_in(self, target: str) -> bool:
+        """See ``HttpServer``."""
+        return self.field("x-amz-security-token") == str(self.login)
+
+    def expired(self) -> bytes:
+        """See ``HttpServer``."""
+        return self._said(400, "ExpiredToken")
+
     def busy(self) -> bytes:
         """See ``HttpServer``."""
         return self._said(*Here.world.random.choice(((503, "SlowDown"), (500, "InternalError"))))
@@ -101,14 +119,6 @@ class S3Server(ObjectServer):
 
     def _said(self, status: int, code: str) -> bytes:
         return self.whole(status, f"<Error><Code>{code}</Code></Error>")
-    def is_let_in(self, target: str) -> bool:
-        """See ``HttpServer``."""
-        return self.field("x-amz-security-token") == str(self.login)
-
-    def expired(self) -> bytes:
-        """See ``HttpServer``."""
-        return self._said(400, "ExpiredToken")
-
 
 
 class AzureServer(ObjectServer):

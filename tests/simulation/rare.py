@@ -255,6 +255,56 @@ def asked_while_kept(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(first, second, third)[: chance.choice((2, 3))], faults=(asked,))
 
 
+def asked_as_it_is_cut(chance: random.Random, plan: Plan) -> Plan:
+    """Who waits for its second lock is asked for the first one, gives it back, and is cut off just then."""
+    ttl, slowest = 60.0, chance.choice((0.05, 0.2, 0.3))
+    first = RunPlan(0, 0.0, ttl, 120.0, chance.uniform(40.0, 50.0), locks=("weekly",))
+    waiting = first._replace(host=1, start=0.3, length=0.5, wait=200.0, locks=(LOCK, "weekly"))
+    asked = Fault("revoke", 0, chance.uniform(1.0, 4.0) + 30 * slowest)
+    later = chance.choice((1.0, 2.0, 10.0)) * chance.random() + 4 * slowest
+    cut = Fault("cut", 1, asked.at + later, chance.uniform(1.5, 5.0), chance.choice((REQUEST, REQUEST, BOTH)))
+    return plan._replace(fastest=slowest / 2, slowest=slowest, runs=(first, waiting), faults=(asked, cut))
+
+
+def freed_before_it_is_known(chance: random.Random, plan: Plan) -> Plan:
+    """A lock that is taken away while the answer that grants it is on its way, until a part of its lease is over."""
+    ttl = chance.choice((10.0, 20.0))
+    run = RunPlan(0, 0.0, ttl, 60.0, ttl)
+    late = Fault("late", 0, chance.randrange(1, 12), chance.uniform(0.2, 0.45) * ttl, ANSWER)
+    freed = Fault("revoke", 1, chance.uniform(0.1, 0.2) * ttl, 0.0, 1)
+    return plan._replace(fastest=0.001, slowest=0.005, runs=(run,), faults=(late, freed))
+
+
+def comes_as_it_is_freed(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody who comes just before the lock is given back, and begins to wait."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(2.0, 4.0))
+    mode, slots = chance.choice((("exclusive", 1), ("exclusive", 1), ("slot", 2)))
+    if plan.store == "redlock":
+        mode, slots = "exclusive", 1
+    runs = [first._replace(mode=mode, slots=slots, start=0.1 * number) for number in range(slots)]
+    runs[1:] = [each._replace(length=20.0) for each in runs[1:]]
+    start = first.length + slowest * chance.uniform(-10.0, 40.0)
+    coming = runs[0]._replace(host=1, start=start, length=1.0)
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(*runs, coming))
+
+
+def ends_as_it_is_renewed(chance: random.Random, plan: Plan) -> Plan:
+    """Jobs that end in the moment of the first renewal."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.choice((0.5, 0.9, ttl / 6)) - chance.uniform(0.0, 0.025))
+    return plan._replace(runs=(first, first._replace(start=first.length + 1.0), first._replace(host=1, start=0.1)))
+
+
+def forgotten_late(chance: random.Random, plan: Plan) -> Plan:
+    """A name that is forgotten by requests of which one is so late that somebody has its lock by then."""
+    first = RunPlan(1, 0.0, 10.0, 60.0, 0.1)
+    second = first._replace(start=2.0 + chance.random(), length=6.0)
+    forget = Fault("forget", 0, 2.0, chance.choice((0.0, 0.2)))
+    late = Fault("late", 0, chance.randrange(1, 30), chance.uniform(0.5, 4.0), REQUEST)
+    return plan._replace(fastest=0.001, slowest=0.005, runs=(first, second), faults=(forget, late))
+
+
 def clock_back(chance: random.Random, plan: Plan) -> Plan:
     """A clock of a host, or of a server, that goes back, and a lock, or a hold, that is taken away after that."""
     first = RunPlan(0, 0.0, 6.0, 30.0, chance.choice((0.3, 6.0)), min_hold=chance.choice((0.0, 20.0)))
@@ -334,6 +384,12 @@ def in_other_modes(chance: random.Random, plan: Plan) -> Plan:
         first._replace(host=number % 2, start=0.4 + 0.5 * number, length=2.0, mode=mode, slots=slots)
         for number, (mode, slots) in enumerate(kinds)
     ]
+    if chance.random() < 0.4:  # who comes when others are inside, and nobody waits
+        runs = [first._replace(mode=mode, slots=slots) for mode, slots in (kinds[0], *kinds[:2])]
+        runs[1:] = [
+            each._replace(host=1, start=number + chance.random(), length=1.0) for number, each in enumerate(runs[1:])
+        ]
+        return plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs))
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, *runs))
 
 
@@ -441,7 +497,7 @@ def freed_beside_a_late_one(chance: random.Random, plan: Plan) -> Plan:
 
 def slow_for_long(chance: random.Random, plan: Plan) -> Plan:
     """Answers that take longer than a request may take at first, for so long that one of them must be waited for."""
-    run = RunPlan(0, 0.0, LONG, 30.0, 1.5 * LONG)
+    run = RunPlan(0, 0.0, LONG, 30.0, 1.5 * LONG, locks=chance.choice(((LOCK,), (LOCK,), (LOCK, "weekly"))))
     way, longest = chance.choice((REQUEST, ANSWER)), chance.uniform(5.5, LATEST)
     faults = [Fault("slow", 0, 2.0 + SLOW * number, longest) for number in range(int(run.length / SLOW))]
     return plan._replace(runs=(run,), faults=tuple([each._replace(more=way) for each in faults]))
@@ -459,7 +515,7 @@ OF_A_HOST = (
         forgotten_while_kept,
     ),
     *(stopped_at_the_end, in_other_modes, freed_as_it_is_kept, asked_too_late, sleeping_host, asleep_now_and_then),
-    *(clock_ahead, fenced, left_alone),
+    *(clock_ahead, fenced, left_alone, comes_as_it_is_freed, ends_as_it_is_renewed),
 )
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
@@ -473,4 +529,7 @@ OF_STREAMS = (
     refused_for_long,
     asked_before_it_is_known,
     granted_again,
+    asked_as_it_is_cut,
+    freed_before_it_is_known,
+    forgotten_late,
 )  # where a server that is down refuses at once
