@@ -54,7 +54,7 @@ def is_over(agent: Agent, key: str, deadline: Deadline) -> bool:
 
 def is_kept(agent: Agent, key: str, span: float, deadline: Deadline) -> bool:
     """Whether the lock is still kept after at most *span* seconds, or shortly before the end of the hold."""
-    entry, index = agent.watch(key, 0, deadline)
+    entry, index = agent.watch(key, 0, deadline, 0.0)  # answered at once: its limit is that of an answer
     keeper = holder(entry, agent.now())
     if keeper is None:
         return False
