@@ -198,12 +198,12 @@ class PostgresServer(SessionServer):
             return None, []
         # what it writes nobody would see before its end, and rows would be locked until then: not in this model
         assert not session.in_block or (word == "SELECT" and not statement.parts), statement
+        if self._locks_of_tables and any(TABLES in text for text in (statement.last, *map(str, statement.parts))):
+            raise TableIsLockedError
         if self.locks.changed and "pg_locks" in statement.looks_at:
             self.tables.show("pg_locks", self.locks.rows())
         if "pg_stat_activity" in statement.looks_at:
             self.tables.show("pg_stat_activity", [each.activity() for each in self.sessions.values()])
-        if self._locks_of_tables and any(TABLES in text for text in (statement.last, *map(str, statement.parts))):
-            raise TableIsLockedError
         values = list(session.values)
         self.problem = None
         try:
