@@ -39,7 +39,7 @@ MESSAGES_PER_SECOND = {
     "postgresql": 30,
     "transaction": 30,
     "mysql": 16,
-    "redlock": 40,
+    "redlock": 44,
     "file": 1,
 }
 CLOCKS_MOVED = ("jump", "wrong", "winter", "power", "replaced")
