@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim
 from tests.contract.remembering import a_run
-from tests.faults.backends import SERVED, addresses_of, on_backends
-from tests.servers.replay import TIMEOUT, changed, each_ends, on_changes, recording, replaying
+from tests.faults.backends import PLACES, SERVED, addresses_of, on_backends
+from tests.servers.replay import CHUNK, TIMEOUT, changed, each_ends, listening, on_changes, recording, replaying
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
     from pathlib import Path
 
@@ -74,3 +77,28 @@ def test_answers_with_changed_bytes_cause_no_bug(place: Place, servers: Any, loc
             each_ends(calls(open_backend(parse_url(place.url(ours, word, locks))), TIMEOUT))
 
     check()
+
+
+def _echo(client: socket.socket) -> None:
+    while data := client.recv(CHUNK):
+        client.sendall(data)
+
+
+def _zeros(client: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            client.sendall(bytes(CHUNK))
+
+
+@pytest.mark.parametrize("says", [_echo, _zeros])
+@pytest.mark.parametrize("name", SERVED)
+def test_what_is_no_server_of_locks_is_neither_held_nor_an_error_of_the_interpreter(
+    name: str, says: Callable[[socket.socket], None], locks: Path
+) -> None:
+    with contextlib.ExitStack() as ends:
+        addresses = [ends.enter_context(listening(says)) for _ in range(5)]
+        backend = open_backend(parse_url(PLACES[name].url(addresses, "w", locks)))
+        ends.callback(backend.close)
+        with pytest.raises((BackendUnavailable, ConfigError)) as refused:
+            backend.try_acquire(claim(), timeout=TIMEOUT)
+    assert not re.search(r"[a-z](Error|Exception)", str(refused.value))

@@ -115,7 +115,7 @@ class Session:
             if "cryptography" in str(error):
                 said = "the server takes this password over TLS only: say tls=yes in the URL"
                 raise ConfigError(f"{self.where}: {said}") from None
-            raise SessionGone(f"{self.where}: {type(error).__name__} in an answer") from None
+            raise SessionGone(f"{self.where}: an answer that cannot be understood: is this MySQL?") from None
 
     def _meaning(self, error: Exception) -> BackendUnavailable | ConfigError:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0

@@ -44,4 +44,4 @@ def keep(
 ) -> bool:
     """Keep the lock of *grant* for *kept* milliseconds; whether it was still that grant's. Safe to repeat."""
     words: Words = [grant.claim.owner, grant.token, kept, document, refuse_for]
-    return bool(layout.answer(session.run(HOLD, keys, words, until), session.where, 1)[0] == 1)
+    return bool(layout.decision(session.run(HOLD, keys, words, until), session.where)[0] == 1)

@@ -94,6 +94,14 @@ def answer(reply: Reply, where: str, length: int) -> list[Reply]:
     return reply[:length]
 
 
+def decision(reply: Reply, where: str, length: int = 1) -> list[Reply]:
+    """As :func:`answer`, of a script whose answer begins with 1 for yes or 0 for no."""
+    elements = answer(reply, where, length)
+    if elements[0] not in (0, 1):
+        raise no_answer(where)
+    return elements
+
+
 def no_answer(where: str) -> BackendUnavailable:
     """The server does not speak as Redis does."""
     return BackendUnavailable(f"{where}: an answer that cannot be understood")

@@ -82,7 +82,7 @@ class RedisBackend(NativeBackend):
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
-        granted, text, more = layout.answer(reply, where, 3)
+        granted, text, more = layout.decision(reply, where, 3)
         if granted != 1:
             if more or claim.mode != EXCLUSIVE:
                 from lockctl.stores.redis import share
@@ -106,7 +106,7 @@ class RedisBackend(NativeBackend):
             reply = self._session.run(script, layout.keys_of(self._prefix, claim.name), words, Deadline(timeout))
         except ConfigError as refused:
             raise BackendUnavailable(str(refused)) from None  # not known: the job lives on until its deadline
-        kept, more = layout.answer(reply, self._session.where, 2)
+        kept, more = layout.decision(reply, self._session.where, 2)
         if kept == 0:
             raise LeaseLost(f"{printable(grant.key)} {'was taken by another' if more else 'ran out or was deleted'}")
         asked = documents.read_revocation(more if isinstance(more, bytes) else None, claim.owner)

@@ -84,7 +84,7 @@ def last_uses(session: Session, pattern: str, deadline: Deadline) -> dict[str, t
 def forget(session: Session, name: str, older_than: float, deadline: Deadline) -> bool:
     """See ``Backend``. Without its counter, the server's clock alone keeps the tokens in their order."""
     reply = session.run(FORGET, _keys(session.prefix, name), [int(older_than * 1000 + 0.999)], deadline)
-    return bool(layout.answer(reply, session.where, 1)[0] == 1)
+    return bool(layout.decision(reply, session.where)[0] == 1)
 
 
 def _keys(prefix: str, name: str) -> tuple[str, ...]:

@@ -61,6 +61,6 @@ def _ask(
     document = documents.describe_revocation(seen.owner or "", wanted.by, wanted.reason)
     words: Words = [expected, int(foreign), int(wanted.now), document, floor]
     reply = session.run(REVOKE, layout.keys_of(session.prefix, name), words, deadline)
-    if layout.answer(reply, session.where, 1)[0] != 1:
+    if layout.decision(reply, session.where)[0] != 1:
         return None
     return layout.token(layout.answer(reply, session.where, 2)[1], session.where) if wanted.now else floor

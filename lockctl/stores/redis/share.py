@@ -58,7 +58,7 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
     owner, token = seen.owner or "", "" if seen.token is None else seen.token
     words: Words = [owner, token, int(wanted.now), documents.describe_revocation(owner, wanted.by, wanted.reason)]
     reply = session.run(share_scripts.REVOKE, layout.keys_of(session.prefix, name), words, deadline)
-    if layout.answer(reply, session.where, 1)[0] != 1:
+    if layout.decision(reply, session.where)[0] != 1:
         return None
     floor = layout.token(layout.answer(reply, session.where, 2)[1], session.where)
     return floor if wanted.now else (seen.token or 0) + 1

@@ -87,7 +87,7 @@ class Node:
         except LockctlError:
             self._doubted.add(claim.owner)
             raise
-        granted, text, at = layout.answer(reply, self.where, 3)
+        granted, text, at = layout.decision(reply, self.where, 3)
         if granted == 1:
             return Attempt(layout.token(text, self.where), layout.seconds(at, self.where), b"")
         return Attempt(None, 0.0, text if isinstance(text, bytes) else b"")
@@ -100,7 +100,7 @@ class Node:
     def renew(self, claim: Claim, token: int, ttl: int, deadline: Deadline) -> Steps[tuple[bool, bytes]]:
         """Whether the lock is still this grant's here, and a revocation of it or empty."""
         reply = yield from self._run(scripts.RENEW, claim, [layout.beginning(claim.owner, token), ttl], deadline)
-        kept, text = layout.answer(reply, self.where, 2)
+        kept, text = layout.decision(reply, self.where, 2)
         text = text if isinstance(text, bytes) else b""
         could = kept != 1 and (not text or text.startswith(f"{claim.owner}|".encode()))
         self.lacks = claim.owner if could else None
@@ -182,7 +182,7 @@ class Node:
         return reply
 
     def _is_yes(self, reply: Reply) -> bool:
-        return bool(layout.answer(reply, self.where, 1)[0] == 1)
+        return bool(layout.decision(reply, self.where)[0] == 1)
 
 
 def join(nodes: list[Node], grant: Grant, wanted: dict[str, bytes], deadline: Deadline) -> None:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LockctlError
-from lockctl.model import Revocation
+from lockctl.model import Grant, Revocation
+from lockctl.registry import open_backend
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, claim, reader, take
 from tests.jobs import eventually
 from tests.servers.process import free_port
 from tests.servers.redis import Redis, RedisSentinel
-from tests.servers.replay import listening
+from tests.servers.replay import CHUNK, listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -246,6 +247,20 @@ def test_whatever_answers_there_no_call_raises_anything_but_our_errors(reply: by
                 assert str(error).isprintable()  # noqa: PT017
             assert grant is None or not hasattr(grant, "token"), "nothing was granted there"
         strange.close()
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redlock"])
+def test_a_lease_is_not_renewed_by_what_only_gives_back_the_request(scheme: str) -> None:
+    def echo(connection: socket.socket) -> None:
+        while data := connection.recv(CHUNK):
+            connection.sendall(data)
+
+    with contextlib.ExitStack() as ends:
+        nodes = [ends.enter_context(listening(echo)) for _ in range(1 if scheme == "redis" else 3)]
+        backend = open_backend(parse_url(f"{scheme}://{','.join(nodes)}/0"))
+        ends.callback(backend.close)
+        with pytest.raises(BackendUnavailable):
+            backend.renew(Grant(claim(), 7, "redis", "nightly", 30.0, 1.0), timeout=LIMIT)
 
 
 @contextlib.contextmanager
