@@ -139,23 +139,21 @@ def printed_by(line: str, name: str, directory: str, variables: dict[str, str] |
     *variables* are added to its environment. *name* is for messages. Raises ``ConfigError``.
     """
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
         pid = os.posix_spawn(
             "/bin/sh",
             ["/bin/sh", "-c", IN_DIRECTORY, "sh", directory, line],
             {**os.environb, **{os.fsencode(name): os.fsencode(text) for name, text in (variables or {}).items()}},
-            file_actions=[(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, writing, 1)],
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, writing, 1)],
             setsigmask=(),
             setsigdef=IGNORED_BY_PYTHON,
             setpgroup=0,
         )
     except OSError as failure:
         os.close(reading)
-        raise ConfigError(f"{name}: cannot start /bin/sh: {failure.strerror}") from None
+        raise ConfigError(f"{name}: cannot start /bin/sh with {os.devnull}: {failure.strerror}") from None
     finally:
         os.close(writing)
-        os.close(null)
     try:
         data = _collect(reading, clock.boottime() + LIMIT)
     finally:

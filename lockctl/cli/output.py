@@ -48,7 +48,7 @@ def data_stream() -> TextIO:
 
 def discard_output() -> None:
     """Nobody reads any more: what is still buffered for stdout goes nowhere, also at the end of the program."""
-    null = os.open(os.devnull, os.O_WRONLY)
+    null = os.memfd_create("lockctl")  # there may be no /dev/null
     os.dup2(null, 1)
     os.close(null)
 

@@ -159,6 +159,14 @@ def closed_pipe():
     os.close(writing)
 
 
+def test_a_reader_that_went_away_is_no_bug_without_dev_null(lockctl, closed_pipe, unshare):
+    words = [*unshare("-m"), "sh", "-c", 'mount -t tmpfs none /dev; exec "$@"', "sh", lockctl.command, "config", "show"]
+    done = subprocess.run(
+        words, env=lockctl.environment(), stdout=closed_pipe, stderr=subprocess.PIPE, timeout=LIMIT, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("variable", [{"PYTHONWARNINGS": "error"}, {"PYTHONDEVMODE": "1"}])
 def test_warnings_that_somebody_asked_python_for_are_the_commands_affair(lockctl, redis_server, variable):
     for words in (["run", "-l", "warned", "--", "printenv", *variable], ["history", "warned"], ["list", "--all"]):

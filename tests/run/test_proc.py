@@ -69,6 +69,14 @@ def test_a_release_without_proc_says_so_and_not_that_the_lock_is_lost(acquirer, 
     assert acquirer.state() == "held"
 
 
+@pytest.mark.parametrize("words", [("acquire", "a", "--for", "20s"), ("list", "-b", "redis://h?password_command=true")])
+def test_a_missing_dev_null_is_said_in_one_line(run, lockctl, words):
+    done = run("-m", "sh", "-c", 'mount -t tmpfs none /dev; exec "$@"', "sh", lockctl.command, *words)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert done.stderr.count("\n") == 1
+    assert "/dev/null: No such file" in done.stderr
+
+
 @ENDS
 def test_a_job_that_covers_proc_is_ended_with_all_its_processes(lockctl, locks, run, end, status):
     job = f"{COVER}; {RUNAWAY}; {AWAIT_RUNAWAY}; {end}; exec sleep 60"

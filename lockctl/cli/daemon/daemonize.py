@@ -13,7 +13,7 @@ from lockctl.cli.main import tell_failure
 from lockctl.cli.messages import Talk
 from lockctl.config import config_path, read_config
 from lockctl.durations import format_duration
-from lockctl.errors import ConfigError, LockctlError
+from lockctl.errors import EXHAUSTED, ConfigError, LockctlError
 from lockctl.supervise.signals import Signals
 from lockctl.value import Value
 
@@ -126,7 +126,12 @@ def _read_configuration(path: str | None) -> None:
 
 def _keep_only(log: int, inherited: list[int]) -> None:
     """Keep *log* as stdout and stderr, what the command inherits, and nothing else of who started us."""
-    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+    except OSError as failure:
+        if failure.errno in EXHAUSTED:
+            raise
+        raise ConfigError(f"cannot open {os.devnull}: {failure.strerror}") from None
     for number, descriptor in enumerate((nothing, nothing, log)):
         os.dup2(descriptor, number)
     for entry in os.listdir("/proc/self/fd"):
