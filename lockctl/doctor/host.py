@@ -93,8 +93,8 @@ CHECKS = (
 )
 
 
-def examine(environ: Mapping[str, str]) -> list[Finding]:
-    """What is found on this host."""
+def examine(environ: Mapping[str, str], program: str) -> list[Finding]:
+    """What is found on this host; *program* is how lockctl was started."""
     found = Examination(f"host {os.uname().nodename}", 0.0)
     keep_statuses()
     _check_kernel(found)
@@ -104,7 +104,7 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
     namespace = _link("/proc/self/ns/pid")
     inside = namespace not in ("", FIRST_PID_NAMESPACE)
     found.judge(CONTAINER, "a pid namespace of its own" if inside else "no container", warns=inside)
-    installation.examine(environ, found)
+    installation.examine(environ, program, found)
     return found.findings
 
 

@@ -37,11 +37,10 @@ COMMAND = Check(
 CHECKS = (BYTECODE, SHIM, COMMAND)
 
 
-def examine(environ: Mapping[str, str], found: Examination) -> None:
-    """Look at the files of lockctl, and at what its name means in a shell and in cron."""
+def examine(environ: Mapping[str, str], program: str, found: Examination) -> None:
+    """Look at the files of lockctl, and at what its name means in a shell and in cron. *program* is the one started."""
     directory = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    real = os.path.join(sys.prefix, "bin", "lockctl")
-    found.words.update(python=sys.executable, directory=directory, real=real)
+    found.words.update(python=sys.executable, directory=directory, real=_own_path(program))
     sources = list(_sources(directory))
     missing = sum(not _is_compiled(source) for source in sources)
     seen = f"{missing} of {len(sources)} modules are not compiled" if missing else f"{len(sources)} modules"
@@ -51,6 +50,14 @@ def examine(environ: Mapping[str, str], found: Examination) -> None:
     found.judge(SHIM, f"{path} is a shim of {shim}" if shim else "none", warns=shim is not None)
     in_cron = shutil.which("lockctl", path=PATH_OF_CRON)
     found.judge(COMMAND, in_cron or f"not in {PATH_OF_CRON}", warns=in_cron is None)
+
+
+def _own_path(program: str) -> str:
+    """Where lockctl is: with ``pip --user`` not beside its interpreter."""
+    started = os.path.abspath(program)
+    if os.path.basename(started) == "lockctl" and os.path.isfile(started):
+        return started
+    return os.path.join(sys.prefix, "bin", "lockctl")
 
 
 def _sources(directory: str) -> Iterator[str]:

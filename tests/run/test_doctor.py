@@ -96,6 +96,27 @@ def test_a_slow_installation_and_few_descriptors_are_found(doctor: Callable[...,
     assert ("command" in found) != in_cron
 
 
+def test_the_program_to_call_is_the_one_that_was_started(lockctl: Lockctl, tmp_path: Path) -> None:
+    """`pip install --user` has the interpreter of the system, and its programs elsewhere."""
+    for folder, text in (
+        ("shims", '#!/bin/sh\nexec pyenv exec lockctl "$@"\n'),
+        ("bin", Path(lockctl.command).read_text()),
+    ):
+        program = tmp_path / folder / "lockctl"
+        program.parent.mkdir()
+        program.write_text(text)
+        program.chmod(0o755)
+    done = subprocess.run(
+        [program, "doctor", "--json", "-b", lockctl.url],
+        env=lockctl.environment({"PATH": f"{tmp_path}/shims:/usr/bin:/bin"}),
+        capture_output=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    (shim,) = [each for each in json.loads(done.stdout)["findings"] if each["id"] == "host.shim"]
+    assert shim["remedy"].startswith(f"call {program}, ")
+
+
 def test_a_user_without_room_for_processes_is_told() -> None:
     reading, writing = os.pipe()
     pid = os.fork()

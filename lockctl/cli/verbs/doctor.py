@@ -41,7 +41,7 @@ def command(*, as_json: bool, backend: str | None, config: str | None, ttl: str 
     For what would break a lock, each with the reason and the command that mends it. Changes nothing.
     """
     url, settings = url_and_settings({"backend": backend, "ttl": ttl}, config)
-    findings = [*host.examine(os.environ), *backends.examine(url, settings["ttl"].content)]
+    findings = [*host.examine(os.environ, sys.argv[0]), *backends.examine(url, settings["ttl"].content)]
     print_data(_document(findings) if as_json else _text(findings))
     counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS}
     Talk(verbose=True)("info", ", ".join(f"{count} {level}" for level, count in counts.items()))
