@@ -170,7 +170,7 @@ def size_of(store: Store) -> Size:
     """Of all its servers together."""
     megabytes, descriptors = 0.0, 0
     for server in servers_of(store):
-        for pid in (server.pid, *tree.descendants(server.pid)):
+        for pid in _processes_of(server):
             with contextlib.suppress(OSError, IndexError):
                 resident = Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]
                 megabytes += int(resident) / 1024
@@ -178,12 +178,18 @@ def size_of(store: Store) -> Size:
     return Size(round(megabytes, 1), descriptors)
 
 
+def _processes_of(server: Any) -> list[int]:
+    return [server.pid, *tree.descendants(server.pid)]
+
+
 def left_behind(store: Store) -> list[str]:
     """What has not gone after :data:`FREED` seconds: processes, connections, locks that are held or waited for."""
-    ports = {f"{server.port:04X}" for server in servers_of(store)}
+    servers = servers_of(store)
     until = time.monotonic() + FREED
     while True:
-        left = [f"process {pid}" for pid in _processes(store)] + [f"connection {line}" for line in _connections(ports)]
+        left = [f"process {pid}" for pid in _processes(store)] + [
+            f"connection {line}" for line in connections_to(servers)
+        ]
         command = (LOCKCTL, "list", "-b", store.url, "-o", "name")
         listed = subprocess.run(command, env=timing.environment({}), capture_output=True, text=True, check=False)
         left += (
@@ -204,10 +210,27 @@ def _processes(store: Store) -> list[int]:
     return found
 
 
-def _connections(ports: set[str]) -> list[str]:
-    """Those of clients to these ports."""
+def connections_to(servers: list[Any]) -> list[str]:
+    """The ends of clients, as the kernel tells them; a server may be a client of itself, as etcd is."""
+    ports = {f"{server.port:04X}" for server in servers}
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:] if ports else []
-    return [line for line in lines if line.split()[2].partition(":")[2] in ports and line.split()[3] == "01"]
+    own = {number for server in servers for pid in _processes_of(server) for number in _sockets_of(pid)}
+    found = [(line, line.split()) for line in lines]
+    return [
+        line
+        for line, words in found
+        if words[2].partition(":")[2] in ports and words[3] == "01" and words[9] not in own
+    ]
+
+
+def _sockets_of(pid: int) -> list[str]:
+    """The inodes of what this process has open."""
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(entry).removeprefix("socket:[").rstrip("]"))
+    return found
 
 
 def soak(name: str, contenders: int, seconds: float, seed: int) -> Soaked:

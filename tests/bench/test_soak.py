@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import socket
 import subprocess
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tests import soak
+from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,3 +32,13 @@ def test_two_at_once_and_tokens_that_do_not_rise_are_seen(tmp_path: Path) -> Non
         fcntl.flock(inside, fcntl.LOCK_EX)
         subprocess.run(job, env={"LOCKCTL_TOKEN": "10", "PATH": "/usr/bin:/bin"}, check=True)
     assert soak.judge(tmp_path)[0] == "two at once: 10"
+
+
+def test_a_connection_that_a_server_has_to_itself_is_none_of_a_client() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, subprocess.Popen(["sleep", "60"]) as another:
+        port = listening.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            assert soak.connections_to([SimpleNamespace(port=port, pid=os.getpid())]) == []
+            assert len(soak.connections_to([SimpleNamespace(port=port, pid=another.pid)])) == 1
+        eventually(lambda: soak.connections_to([SimpleNamespace(port=port, pid=another.pid)]) == [])
+        another.kill()
