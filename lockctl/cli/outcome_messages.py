@@ -38,7 +38,7 @@ def _said(outcome: Outcome, settings: Mapping[str, Effective], where: Mapping[st
     if outcome.interrupted is not None:
         return "info", f"{signal_name(outcome.interrupted)} ended the wait"
     if outcome.fence:
-        return "error", f"the command was not started: {outcome.detail}"
+        return "error", f"nothing was started: {outcome.detail}"
     if outcome.kind == "held":
         if settings["skip_ok"].content:
             return "warning", ""

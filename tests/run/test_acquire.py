@@ -302,7 +302,7 @@ def test_a_resource_of_the_configuration_that_refuses_the_token_leaves_no_handle
     assert acquirer("fence", "reset", resource, *newest).returncode == 0
     refused = acquirer("acquire", "deploy", "--for", "5s", env={"LOCKCTL_FENCE": resource})
     assert (refused.returncode, refused.stdout) == (77, "")
-    assert f"{resource} refuses token" in refused.stderr
+    assert f"nothing was started: {resource} refuses token" in refused.stderr
     assert acquirer("run", "-l", "deploy", "--", "true").returncode == 0
 
 

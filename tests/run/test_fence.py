@@ -84,7 +84,7 @@ def test_a_resource_that_has_seen_a_newer_token_keeps_the_command_from_starting(
     put(stock, Mark(domain, 2**62))
     report = locks / ".report"
     said = refused(77, "-l", "a", "--fence", str(stock), "--report", str(report))
-    assert said.startswith(f"lockctl: a: the command was not started: {stock} refuses token")
+    assert said.startswith(f"lockctl: a: nothing was started: {stock} refuses token")
     document = json.loads(report.read_text())
     assert (document["outcome"], document["exit_code"], document["started_at"]) == ("not_executed", None, None)
     assert document["token"] > 0
@@ -111,7 +111,7 @@ def test_a_mark_that_cannot_be_written_keeps_it_out_and_frees_the_lock(refused, 
         else:
             (stock.parent / ".stock.fence").write_text(content)
         said = refused(78, "-l", "a", "--fence", str(stock))
-        assert "the command was not started" in said
+        assert "nothing was started" in said
         assert free(lockctl)
 
 
