@@ -140,8 +140,8 @@ def _block(descriptor: int, path: str, claim: Claim, wall_us: Callable[[], int],
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if queued:
             fcntl.lockf(descriptor, fcntl.LOCK_UN, ranges.MUTEX - ranges.WAITERS, ranges.WAITERS)
-        _step_back()
         os.write(writable, b"%d " % time.monotonic_ns() + told)
+        _step_back()
         time.sleep(claim.ttl)
         if queued:
             kernel.unlock(descriptor)
