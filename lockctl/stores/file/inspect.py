@@ -85,7 +85,7 @@ def look(name: str, key: str, descriptor: int, locks: KernelLocks, again: int = 
             own = _own_holder(record_in(descriptor), there.holding)
         if own is not None:
             return _info(name, key, "held", (own,), there.waiting)
-    if there.holding and again and locks.may_be_older(os.fstat(descriptor)):
+    if again and (locks.may_be_older(os.fstat(descriptor)) if there.holding else _runs(record)):
         return look(name, key, descriptor, KernelLocks(), again - 1)
     return _info(name, key, "foreign" if there.holding else "free", _strangers(there), there.waiting)
 
@@ -162,8 +162,11 @@ def _hidden_holder(record: Record | None) -> bool:
     In a container the kernel hides locks whose taker has died (the helper that waited for us) or is in
     another pid namespace. Outside of one it shows them all.
     """
-    if tree.pid_namespace() == INITIAL_PID_NAMESPACE:
-        return False
+    return tree.pid_namespace() != INITIAL_PID_NAMESPACE and _runs(record)
+
+
+def _runs(record: Record | None) -> bool:
+    """Whether the recorded holder is a process that lives."""
     written = record.holder if record else None
     if not written:
         return False

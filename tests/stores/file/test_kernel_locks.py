@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.stores.file import wait
 from lockctl.stores.file.inspect import find
 from lockctl.stores.file.queue import KernelLocks
 from tests.contract.harness import LIMIT, take
+from tests.contract.waiting import start_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +64,17 @@ def test_another_program_is_one_holder_beside_hundreds_of_locks_that_come_and_go
     assert max(seen) == 1
 
 
+def test_a_lock_that_a_list_of_the_kernel_lacks_is_held_if_its_holder_lives_and_another_list_has_it(
+    harness: FileHarness,
+) -> None:
+    client = harness.client()
+    before = KernelLocks()
+    grant = take(client, harness.claim())
+    lock = find("nightly", grant.key, before)
+    assert lock is not None
+    assert (lock.state, [holder.token for holder in lock.holders]) == ("held", [grant.token])
+
+
 def test_a_lock_that_is_given_back_while_it_is_looked_at_is_free_and_no_other_programs(harness: FileHarness) -> None:
     client = harness.client()
     grant = take(client, harness.claim())
@@ -69,3 +83,19 @@ def test_a_lock_that_is_given_back_while_it_is_looked_at_is_free_and_no_other_pr
     lock = find("nightly", grant.key, before)
     assert lock is not None
     assert (lock.state, lock.holders) == ("free", ())
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_grant_is_told_before_the_helper_of_a_waiter_gets_no_processor_any_more(
+    harness: FileHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wait, "_step_back", lambda: time.sleep(60))
+    monkeypatch.setattr(wait, "RECHECK", 60.0)  # nor does it look for itself
+    holder, waiter = harness.client(), harness.client()
+    grant, claim = take(holder, harness.claim(ttl=60.0)), harness.claim(ttl=60.0)
+    waiting = start_waiting(waiter, claim, holder)
+    holder.release(grant, timeout=LIMIT)
+    released = time.monotonic()
+    waiting.result()
+    assert waiting.ended_at < released + LIMIT  # a wait that is told nothing ends with its time
+    take(waiter, claim)
