@@ -135,6 +135,14 @@ class Note(Value):
     seconds: float | None = None
 
 
+def told_of_kill(left: str) -> tuple[str, str, str]:
+    """What is noted when KILL was sent; *left*: for people, who lives long after that."""
+    if left:
+        text = f"waiting for what KILL does not end, as another user's or stuck in the kernel: {left}"
+        return "warning", text, "not_ended"
+    return "info", "sent KILL to all processes of the job", "killed"
+
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     WatchEvent = (

@@ -37,7 +37,7 @@ FAILED = "failed"  # errno of the exec that failed, and whether it was a namespa
 ACK = "ack"  # seconds: this deadline is now the guard's
 HALTED = "halted"  # the command was stopped: the signal, and how often it was stopped by now
 LEFTOVERS = "leftovers"  # how many processes outlived the command and are being stopped, and which ones for people
-KILLED = "killed"  # the first KILL was sent to the job
+KILLED = "killed"  # KILL was sent to the job; later on, for people, whom it has not ended
 UNHELD = "unheld"  # the connection that held the lock has ended: the job is being stopped
 CAUSE = "cause"  # why the job is being stopped, said before the first signal; the last one counts
 ENDED = "ended"  # status of the command
@@ -60,7 +60,7 @@ SHAPES: dict[str, tuple[object, ...]] = {
     ACK: (REAL,),
     HALTED: (int, int),
     LEFTOVERS: (int, str),
-    KILLED: (),
+    KILLED: (str,),
     UNHELD: (),
     CAUSE: (str,),
     ENDED: (int,),

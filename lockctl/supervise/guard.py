@@ -23,20 +23,14 @@ if TYPE_CHECKING:
     from lockctl.events import Action, WatchEvent
     from lockctl.supervise.starting import Starting
 
+UNENDED = 7  # rounds of SIGKILL, 2.5 seconds: whoever lives then is spoken of
 AFTERWARDS = 1.0  # seconds past the deadline that a silent keeper gets before its lock is freed for it
 
 
 class Guard:
     """Everything that the guard process knows."""
 
-    def __init__(
-        self,
-        link: wire.Channel,
-        starting: Starting,
-        note: Callable[..., None],
-        *,
-        on_terminal: bool,
-    ) -> None:
+    def __init__(self, link: wire.Channel, starting: Starting, note: Callable[..., None], *, on_terminal: bool) -> None:
         """Become a subreaper with descriptors of its own; nothing runs yet. Raises ``OSError``, ``ConfigError``.
 
         *on_terminal*: the command is in the keeper's process group, where Ctrl-Z and ``fg`` reach it directly.
@@ -58,7 +52,7 @@ class Guard:
         self._orphaned = False  # the keeper is gone
         self._poll = select.poll()
         self._cause: str | None = None  # what the keeper was told
-        self._killed = False
+        self._kills = 0  # rounds of SIGKILL
         self._unlocked = False  # the kernel's locks, by this process
         self._ended: int | None = None  # status of the command, which the keeper was not told yet
 
@@ -82,9 +76,8 @@ class Guard:
     def _watch_job(self) -> None:
         """Return when nothing of the job is left, or the command could not be executed."""
         poll, job = self._poll, self._job
-        if job.child is not None:
-            poll.register(job.child.failed, select.POLLIN)
-        for descriptor in (self._link.fileno, self._changes, job.timer):
+        started = () if job.child is None else (job.child.failed,)
+        for descriptor in (*started, self._link.fileno, self._changes, job.timer):
             poll.register(descriptor, select.POLLIN)
         connections = () if job.kernel_held else job.lock_descriptors
         wire.watch_ends(poll, connections)
@@ -214,16 +207,13 @@ class Guard:
     def _do(self, action: Action) -> None:
         if isinstance(action, events.SignalTree):
             tree.signal_all(os.getpid(), (action.signum,))
-            if action.signum == SIGKILL and not self._killed:
-                self._killed = True
-                self._link.send(wire.KILLED)
-                if self._orphaned:  # else the keeper says it
-                    self._note("info", "sent KILL to all processes of the job", "killed")
+            if action.signum == SIGKILL:
+                self._tell_kill()
         elif isinstance(action, events.SignalCommand):
             if self._job.pid:
                 tree.send(self._job.pid, action.signum)
         elif isinstance(action, events.TellLeftovers):
-            left = [pid for pid in tree.descendants(os.getpid()) if not self._job.init or pid != self._job.init.pid]
+            left = self._job.left()
             self._link.send(wire.LEFTOVERS, len(left), tree.named(left))
         elif isinstance(action, events.Finish):
             if self._job.unlocks and self._cause is None:
@@ -232,6 +222,14 @@ class Guard:
                     kernel.free(descriptor)  # before the keeper is told, which would take as long again
             self._link.send(wire.FINISHED, self._ended)
             os.sched_yield()  # the end of this process takes longer than what the keeper does now
+
+    def _tell_kill(self) -> None:
+        self._kills += 1
+        if self._kills in (1, UNENDED):
+            left = "" if self._kills == 1 else tree.named(self._job.left())
+            self._link.send(wire.KILLED, left)
+            if self._orphaned:  # else the keeper says it
+                self._note(*events.told_of_kill(left))
 
     def _after(self) -> None:
         """The tree is gone. A keeper that is stopped cannot free a lock that lives in a descriptor."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lockctl.clock import Clock
     from lockctl.lease.renew import Renewer
 
+UNENDED = 2.5  # seconds of SIGKILL without a guard: whoever lives then is spoken of
 SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without a guard
 CONTINUED_WITHIN = 0.05  # seconds in which a shell's SIGCONT has reached every process of the group
 LOAD_AFTER = 0.5  # seconds: who runs longer may see this program replaced or removed
@@ -172,7 +173,7 @@ class Keeper:
         if kind == wire.LEFTOVERS:
             self._leftovers, self._left = values
         elif kind == wire.KILLED:
-            self._note("info", "sent KILL to all processes of the job", "killed")
+            self._note(*events.told_of_kill(*values))
         else:
             (self._cause,) = values
             if self._live.ordered is None:  # else it was said when it was ordered
@@ -293,8 +294,12 @@ class Keeper:
         self._note("warning", f"{detail}: killing the command", "killed")
         poll = select.poll()
         poll.register(self._signals.descriptor, select.POLLIN)
+        speak_at = self._clock() + UNENDED
         while self._reap() and not self._only_strangers():
             tree.signal_all(os.getpid(), (int(SIGKILL),), self._strangers)
+            if self._clock() >= speak_at:
+                speak_at = NEVER
+                self._note(*events.told_of_kill(tree.named(tree.descendants(os.getpid(), self._strangers))))
             poll.poll(SWEEP_PAUSE * 1000)
             self._take_signals()
         had_ended = self._status is not None and os.WIFEXITED(self._status)  # by itself, and the guard did not say it

@@ -9,6 +9,7 @@ import select
 from lockctl import clock as clocks
 from lockctl import events, kernel
 from lockctl.supervise import channel as wire
+from lockctl.supervise import tree
 from lockctl.supervise.child import Child, wait_for
 from lockctl.supervise.loop import Watch
 from lockctl.supervise.orders import decode_orders
@@ -39,6 +40,10 @@ class Job:
         self.deadline = 0.0
         self.behind: list[wire.Frame] = []  # frames that came with the order to start
         self.watch: Watch | None = None
+
+    def left(self) -> list[int]:
+        """The pids of all processes of the job that are found, in the guard."""
+        return [pid for pid in tree.descendants(os.getpid()) if self.init is None or pid != self.init.pid]
 
 
 class Starting:

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from lockctl.supervise import tree
-from tests.jobs import LIMIT, alive, eventually
+from tests.jobs import LIMIT, alive, eventually, guard_of
 
 # `sh -c '...' PIDFILE`: each writes its pid once it is as hard to end as it gets
 STUBBORN = 'trap "" TERM HUP INT; echo $$ > "$0"; while :; do sleep 0.05; done'
@@ -186,3 +186,48 @@ def test_fence_exec_leaves_no_zombie_where_nobody_reaps(lockctl, tmp_path):
         command, env=lockctl.environment(), capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.stdout == "[0, 0, 0] []\n", done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes two other users, as root")
+@pytest.mark.parametrize("end", ["its guard", "its keeper", "no process of lockctl"])
+def test_what_may_not_be_killed_is_waited_for_and_spoken_of(lockctl, locks, end):
+    """As with sudo: the job becomes a user to whom this one may send no signal."""
+    locks.chmod(0o1777)
+    who = (
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--inh-caps=+setuid",
+        "--ambient-caps=+setuid",
+    )
+    options = (
+        "-b",
+        f"file://{locks}/own",
+        "-l",
+        "a",
+        "-k",
+        "200ms",
+        *(("--max-runtime", "600ms") if "no" in end else ()),
+    )
+    job = f'trap "" TERM; echo $$ >{locks}/.new; mv {locks}/.new {locks}/.pid; while :; do sleep 0.05; done'
+    another = ("setpriv", "--reuid=65533", "--ambient-caps=-all", "--inh-caps=-all", "sh", "-c", job)
+    said = locks / ".said"
+    with said.open("w") as errors:
+        keeper = subprocess.Popen(
+            [*who, lockctl.command, "run", *options, "--", *another], env=lockctl.environment(), stderr=errors
+        )
+    try:
+        eventually((locks / ".pid").exists)
+        pid = int((locks / ".pid").read_text())
+        if "guard" in end:
+            tree.send(guard_of(keeper.pid), signal.SIGKILL)
+        elif "keeper" in end:
+            keeper.kill()
+        eventually(lambda: "waiting for what KILL does not end" in said.read_text())
+        assert f"sh (pid {pid})" in said.read_text()
+        assert alive(pid)
+    finally:
+        tree.send(int((locks / ".pid").read_text()), signal.SIGKILL)
+    assert keeper.wait(LIMIT) == (124 if "no" in end else -signal.SIGKILL if "keeper" in end else 137)
+    assert said.read_text().count("waiting for what") == 1

@@ -228,7 +228,9 @@ TREE = SimpleNamespace(
     send=_send,
     signal_all=_signal_all,
     children=lambda pid: [each.pid for each in me().system.processes[pid].children],
-    descendants=lambda root: [each.pid for each in _below(root) if not each.dead],
+    descendants=lambda root, spare=frozenset(): [
+        each.pid for each in _below(root) if not each.dead and each.pid not in spare
+    ],
     named=lambda pids: ", ".join(map(str, pids)),
     stat_fields=_stat_fields,
     start_time=_start_time,
