@@ -61,6 +61,7 @@ class _Run:
             self._fence = Registrar(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
         self._clock: clocks.Clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
         self._timer = kernel.timer_descriptor(self._clock.clock_id)  # who cannot have one is refused
+        self._spare = [os.dup(self._timer)]  # for the files of modules that are loaded when the lock is taken
         self._request = request
         self._capabilities = capabilities
         self._guard = guard
@@ -126,6 +127,7 @@ class _Run:
         once_per, fence = self._request.once_per, self._fence
         if once_per is None and fence is None:
             return None
+        self._free_spare()
         from lockctl.lease import admission
 
         outcome, refused = replace(self._outcome, waited=waited), None
@@ -134,6 +136,10 @@ class _Run:
         if refused is None and fence is not None:
             refused = admission.show_token(backend, lease, outcome, fence, self._clock, self._note)
         return refused
+
+    def _free_spare(self) -> None:
+        while self._spare:
+            os.close(self._spare.pop())
 
     def _start(self, schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> Keeper:
         """Have the guard start the command; the keeper that watches over both."""
@@ -149,6 +155,7 @@ class _Run:
             unlocks=kernel_held and request.mode == EXCLUSIVE and not request.min_hold and request.once_per is None,
         )
         self._guard.start(orders, schedule, environment, descriptors)
+        self._free_spare()
         loading.load(loading.WATCH)
         registry.load_records(self._capabilities.scheme)
         from lockctl.supervise.keeper import Keeper  # while the guard starts the command
@@ -212,11 +219,8 @@ def _open(request: Request) -> Backend:
         return registry.open_backend(request.url)
     from lockctl.lease.together import Together
 
-    def client() -> Backend:
-        return registry.open_backend(request.url)
-
     # its capabilities are those of an instance, not of a class
-    together = Together(request.locks, client, request.schedule.interval)
+    together = Together(request.locks, lambda: registry.open_backend(request.url), request.schedule.interval)
     if together.capabilities.one_lock and len(set(request.locks)) > 1:
         message = "all names are the same lock with this URL: give --lock once, or remove key= from the URL"
         raise ConfigError(f"{together.capabilities.scheme}: {message}")

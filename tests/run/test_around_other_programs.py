@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -49,6 +50,19 @@ def test_a_job_runs_on_when_there_is_no_thread_to_renew_in(lockctl, after):
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     assert done.stderr.count("\n") == 1
     assert "cannot renew the lease: no thread" in done.stderr
+
+
+@pytest.mark.parametrize("limit", range(6, 16))
+def test_a_run_with_too_few_descriptors_leaves_no_lock(lockctl, locks, redis_server, limit):
+    url = f"redis://{redis_server.address}/?prefix={os.urandom(4).hex()}:"
+    for more in ((), ("--fence", str(locks / "data"))):
+        line = f'ulimit -n {limit}; exec "$@"'
+        words = (lockctl.command, "run", "-b", url, "-l", "few", *more, "--", "/bin/true")
+        done = subprocess.run(
+            ["sh", "-c", line, "sh", *words], env=lockctl.environment(), capture_output=True, timeout=LIMIT, check=False
+        )
+        assert done.returncode != 70
+        assert json.loads(lockctl("inspect", "-b", url, "few", "--json").stdout)["state"] == "free"
 
 
 def test_timeout_around_run_ends_the_job_and_frees_the_lock(lockctl, locks):

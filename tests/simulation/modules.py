@@ -174,6 +174,7 @@ OS = _virtual(
     set_blocking=nothing,
     urandom=_urandom,
     pipe2=_pipe2,
+    dup=lambda _: Pipe().number,
     read=_read,
     write=_write,
     close=lambda number: me().let_go(Here.world.descriptors[number]),
