@@ -284,6 +284,23 @@ def test_settings_of_run_that_would_do_without_the_lock_do_not_count(acquirer: A
     assert acquirer("acquire", "other", "--for", "5s", "-b", "redis://127.0.0.1:1/0", env=env).returncode == 69
 
 
+def test_a_umask_that_forbids_all_leaves_a_directory_for_sockets_that_can_be_used(acquirer: Acquirer) -> None:
+    taken = acquirer("acquire", "deploy", "--for", "60s", "--export", "sh", umask=0o777)
+    assert (taken.returncode, taken.stderr) == (0, "")
+    assert acquirer.state() == "held"
+
+
+def test_a_directory_for_sockets_that_its_user_may_not_read_is_refused_in_one_line(acquirer: Acquirer) -> None:
+    place = acquirer.runtime / "lockctl"
+    place.mkdir(mode=0o300)
+    refused = acquirer("acquire", "deploy", "--for", "60s")
+    assert (refused.returncode, refused.stdout) == (78, "")
+    assert (
+        refused.stderr
+        == f"lockctl: {place} must be a directory of this user alone (chmod 700): a daemon listens there\n"
+    )
+
+
 def test_paths_in_settings_count_from_where_acquire_was_started(acquirer: Acquirer) -> None:
     (acquirer.runtime / "metrics").mkdir()
     env = {"LOCKCTL_FENCE": f"data-{os.getpid()}", "LOCKCTL_METRICS_DIR": "metrics"}

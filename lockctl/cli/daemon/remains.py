@@ -51,12 +51,13 @@ def directory(environ: Mapping[str, str]) -> str:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         try:
             os.mkdir(path, 0o700)
+            os.chmod(path, 0o700)  # also where the umask says less
         except FileExistsError:
             pass
         found = os.lstat(path)
     except OSError as failure:
         raise ConfigError(f"cannot make {printable(path)}, for the daemon's socket: {failure.strerror}") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o777 != 0o700:
         raise ConfigError(
             f"{printable(path)} must be a directory of this user alone (chmod 700): a daemon listens there"
         )
