@@ -96,21 +96,12 @@ class PostgresqlBackend(NativeBackend):
         return grant
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
-        """See ``Backend``. Where the hold may not be written down, the lock is freed and the reason is raised.
-
-        After a failure that may pass, the lock is still held, so that another call can begin the hold.
-        """
+        """See ``Backend``. Where the hold cannot begin, the lock is still held, so that another call can begin it."""
         deadline = Deadline(timeout)
-        refusal: ConfigError | None = None
         attempt = self._attempts.get(grant.claim.owner)
         if hold > 0 and attempt is not None:
-            try:
-                self._begin_hold(attempt, grant, hold, deadline.sooner(deadline.left() * 0.7))
-            except ConfigError as failure:
-                refusal = failure
+            self._begin_hold(attempt, grant, hold, deadline.sooner(deadline.left() * 0.7))
         self.withdraw(grant.claim, timeout=deadline.left())
-        if refusal is not None:
-            raise refusal
 
     def _begin_hold(self, attempt: Attempt, grant: Grant, hold: float, deadline: Deadline) -> None:
         """From another session if that of the lock has ended: it changes nothing if somebody has had the lock since."""
