@@ -174,7 +174,7 @@ def _fresh(backend: Backend, lease: Lease, now: Callable[[], float], ending_sign
             grant = lease.grant  # it was prolonged; the keeper is told again
         except LeaseLost as lost:
             raise BackendUnavailable(f"the lock was lost before the command could start: {lost}") from None
-        except BackendUnavailable:
+        except (BackendUnavailable, ConfigError):
             _stop_if_asked(ending_signal)
             late += 1
             clock.pause(MINIMUM)

@@ -115,21 +115,25 @@ def test_the_deadline_of_a_lease_that_was_asked_for_before_counts_from_then(serv
 
 
 class FailsOnce(SlowBackend):
-    """Whose first renewal is not answered."""
+    """Whose first renewal fails."""
 
-    failed = False
+    failure: LockctlError | None = BackendUnavailable("no answer")
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         self.now += 1.0
-        if not self.failed:
-            self.failed = True
-            raise BackendUnavailable("no answer")
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
         return super().renew(grant, timeout=timeout)
 
 
-def test_a_lease_that_took_long_to_get_is_renewed_before_the_job_starts(server: MemoryServer) -> None:
+@pytest.mark.parametrize("failure", [BackendUnavailable("no answer"), ConfigError("a right is missing")])
+def test_a_lease_that_took_long_to_get_is_renewed_before_the_job_starts(
+    server: MemoryServer, failure: LockctlError
+) -> None:
     """Else a late answer to the first renewal of the job would end it."""
     backend = FailsOnce(server, 12.0)
+    backend.failure = failure
     lease = lease_of(backend, claim(), now=lambda: backend.now)
     assert lease is not None
     assert lease.deadline == SCHEDULE.deadline(1000.0 + 12.0 + 1.0, 30.0)
