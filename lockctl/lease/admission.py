@@ -6,7 +6,7 @@ from lockctl import clock as clocks
 from lockctl.lease import period
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Lease
 from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, MINIMUM
-from lockctl.lease.conclude import release, remember
+from lockctl.lease.conclude import insist, release, remember
 from lockctl.value import replace
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ def skip(
     grant = lease.grant
     timeout = min(max(lease.schedule.signal_at(lease.deadline) - clock(), MINIMUM), ACQUIRE_TIMEOUT)
     try:
-        last = backend.last_success(outcome.name, timeout=timeout)
+        last = insist(lambda left: backend.last_success(outcome.name, timeout=left), timeout, clock)
     except BaseException:
         release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, clock, note)
         raise

@@ -19,9 +19,12 @@ from lockctl.value import Value, replace
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
     from lockctl.backend import Backend
     from lockctl.clock import Clock
+
+    T = TypeVar("T")
 
 REMEMBER_TIMEOUT = 1.0  # seconds: a history is worth no more
 GONE = ("lost", "revoked")  # outcomes after which the lock is another's, or was asked for by one
@@ -46,7 +49,7 @@ def conclude(
 
     if plan.note_success and outcome.kind == "exited" and outcome.status == 0:
         try:
-            _insist(lambda left: backend.note_success(grant, timeout=left), time_limit(), clock)
+            insist(lambda left: backend.note_success(grant, timeout=left), time_limit(), clock)
         except (BackendUnavailable, ConfigError) as failure:
             note("warning", f"could not record the success; the command may run again in this period: {failure}")
     hold = max(plan.keep_until - clock(), 0.0)
@@ -77,15 +80,15 @@ def release(
 
 def _give_back(request: Callable[[float], None], timeout: float, clock: Clock, note: Callable[[str, str], None]) -> str:
     try:
-        _insist(request, timeout, clock)
+        insist(request, timeout, clock)
     except (BackendUnavailable, ConfigError) as failure:
         note("warning", f"could not release the lock; it becomes free when its lease ends: {failure}")
         return str(failure)
     return ""
 
 
-def _insist(request: Callable[[float], None], timeout: float, clock: Clock) -> None:
-    """Make a request that may be repeated, until it is answered or *timeout* seconds are over; each try has a limit.
+def insist(request: Callable[[float], T], timeout: float, clock: Clock) -> T:
+    """The answer to a request that may be repeated until *timeout* seconds are over; each try has a limit.
 
     A server that restarts, or a connection that is reset, fails at once: without another try the end of a run would
     get lost in a moment for which a running job only waits. So it is where a right or a password is refused that was
