@@ -176,7 +176,7 @@ def _shown(history: History) -> Iterator[str]:
     servers = history.servers if history.plan.store == "zookeeper" else ()
     apart = [server.clock.wall_base - host.clock.wall_base for server in servers for host in history.network.hosts]
     over = CLOSED + max([0.0, *apart])
-    for asked, _, info in (*history.looks, *history.listed):
+    for asked, answered, info in (*history.looks, *history.listed):
         inside = [owners[each.owner] for each in info.holders if each.owner in owners]
         too_many = any(each.plan.mode == "slot" and len(inside) > each.plan.slots for each in inside)
         if too_many or any(one.excludes(other) for one, other in combinations(inside, 2)):
@@ -189,7 +189,10 @@ def _shown(history: History) -> Iterator[str]:
                 yield f"shown: {holder.owner[:6]} is shown at {asked:.3f}, and was nobody"
                 continue
             if holder.command is None and holder.token is None:
-                continue  # it has the lock, and has not said yet who it is
+                # it has the lock, and has not said yet who it is, or does not say so any more
+                if record.span is not None and record.span[0] < asked < answered < record.span[1]:
+                    yield f"shown: {record.name} is shown at {asked:.3f} without a token, and its job runs"
+                continue
             if holder.host != history.network.hosts[record.plan.host].name or holder.command != ("job",):
                 yield f"shown: {record.name} is shown as {holder.command} on {holder.host}"
             # one that it has not got to know may have been replaced at once
