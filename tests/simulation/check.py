@@ -10,6 +10,7 @@ from signal import SIGCONT
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from lockctl.lease.attempts import LONGEST_PAUSE
 from lockctl.lease.schedule import FIRST_TIMEOUT
 from tests.simulation import endings, excuses, marks, mysql_waits, order, reports, stops, waits
 from tests.simulation.others import Other
@@ -271,12 +272,16 @@ def _refused(history: History) -> Iterator[str]:
         return
     if sum(each.value for each in faults) > REFUSED:
         return
+    span = max(each.at + each.value for each in faults) - min(each.at for each in faults)
     denied = [each.at for each in faults if each.more == DENIED or (each.kind == "expired" and each.value)]
     for record in history.records:
         if denied and min(denied) < record.plan.start + ANSWERED:
             continue  # whoever was never answered does not ask again, as a person must do something
-        if record.failure and record.plan.wait >= ACQUIRE_TIMEOUT:
-            yield f"refused: {record.name} fails: {record.failure}"
+        if record.plan.once_per is not None and span > _promised(history, record).signal - LONGEST_PAUSE:
+            continue  # who asks for the last success asks for as long as its lease allows
+        is_unavailable = record.outcome is not None and record.outcome.kind == "unavailable"
+        if (record.failure or is_unavailable) and record.plan.wait >= ACQUIRE_TIMEOUT:
+            yield f"refused: {record.name} fails: {record.failure or record.outcome}"
 
 
 def _is_out_of_time(record: RunRecord) -> bool:

@@ -275,9 +275,9 @@ class History:
         world, kind = self.world, fault.kind
         if kind == "pause":
             self._stop(fault)
-        elif kind in ("down", "jump"):
+        elif kind in ("down", "jump", "busy"):
             self._apply_to_server(fault, self.servers[fault.whom % len(self.servers)])
-        elif kind in ("deposed", "removed", "ended", "winter", "busy", "expired"):
+        elif kind in ("deposed", "removed", "ended", "winter", "expired"):
             self._apply_to_server(fault, self.servers[0])
         elif kind == "sleep":
             self._put_to_sleep(self.network.hosts[fault.whom], fault.value)
@@ -319,8 +319,7 @@ class History:
             world.tell("server", f"its wall clock jumps by {fault.value:.3f} s")
             server.clock.wall_base += fault.value
         elif kind == "busy":
-            world.tell(server.name, f"is busy for {fault.value:.3f} s")
-            server.busy_until, server.denies = world.now + fault.value, fault.more == DENIED
+            server.be_busy(fault.value, denies=fault.more == DENIED)
         elif kind == "expired":
             world.tell(server.name, f"accepts the credentials no more; others are to be had in {fault.value:.3f} s")
             server.expire()

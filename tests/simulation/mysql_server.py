@@ -31,6 +31,12 @@ IMPATIENT = 0.1  # the part of the servers with that one; others have 8 hours
 HOUR = 3600.0
 LONGEST_NAME = 64  # characters of a lock by GET_LOCK
 UNKNOWN, LOCK_WAIT, INTERRUPTED, WRONG_NAME = 1064, 1205, 1317, 3057
+FULL = 1040, "Too many connections"
+NO_RIGHT = 1142, f"UPDATE command denied to user 'ops'@'host' for table `jobs`.`{TABLE}`"
+# what it answers to a write, which is not done
+DEADLOCK = 1213, "Deadlock found when trying to get lock; try restarting transaction"
+READ_ONLY = 1290, "The MySQL server is running with the --read-only option so it cannot execute this statement"
+REFUSALS = (DEADLOCK, DEADLOCK, (LOCK_WAIT, "Lock wait timeout exceeded; try restarting transaction"), READ_ONLY)
 SET = re.compile(r"(\w+) = ('[^']*'|\w+)")
 IGNORED = ("SET SESSION TRANSACTION ISOLATION LEVEL ", "ROLLBACK")
 
@@ -45,6 +51,7 @@ class MysqlServer(SessionServer):
         self._programs = 0  # that have locked them
         self._session: Session
         self._problem: Exception | None = None
+        self._excuse = DEADLOCK  # what it says while it refuses
         self.asked: Counter[tuple[int, int]] = Counter()  # statements, by host and second
         self.looked: list[tuple[Process, float, float]] = []  # who did so by itself, from when until when
         self.twice_until = INFINITE  # by the wall clock: the end of an hour that the zone of the server has twice
@@ -64,6 +71,15 @@ class MysqlServer(SessionServer):
         """What becomes of a time that is written in the zone of the session, and read from that."""
         is_local = self._session.settings.get("time_zone") != "'+00:00'"
         return at + HOUR if is_local and at >= self.twice_until else at  # all before is told as that of the first time
+
+    def be_busy(self, seconds: float, *, denies: bool) -> None:
+        """See ``Server``."""
+        super().be_busy(seconds, denies=denies)
+        self._excuse = NO_RIGHT if denies else REFUSALS[int(Here.world.chance() * len(REFUSALS))]
+
+    def refuses_now(self) -> bool:
+        """See ``Server``: where nobody may write, nobody can."""
+        return super().refuses_now() or (self._excuse == READ_ONLY and Here.world.now < self.busy_until)
 
     def memory(self) -> Any:
         """See ``Server``."""
@@ -91,7 +107,11 @@ class MysqlServer(SessionServer):
         """See ``SocketServer``."""
         kind, *content = message
         known = self.of(socket)
-        if kind == "start":
+        is_full = self._excuse not in (NO_RIGHT, READ_ONLY)
+        if kind == "start" and is_full and self.refuses_now():
+            socket.say(("error", *FULL))
+            socket.hang_up()
+        elif kind == "start":
             self.last_pid += 1
             self.sessions[self.last_pid] = Session(self.last_pid, socket)
             socket.say(("ready",))
@@ -196,6 +216,8 @@ class MysqlServer(SessionServer):
         word = sql.partition(" ")[0]
         if word in ("INSERT", "UPDATE", "DELETE") and session.settings["autocommit"] != "1":
             Here.world.bugs.append(f"nobody commits {sql}")
+        if word in ("INSERT", "UPDATE", "DELETE") and self.refuses_now():
+            raise SqlError(*self._excuse)
         if word in ("INSERT", "UPDATE", "DELETE") and self._programs:
             raise WaitsError(None, float(session.settings.get("innodb_lock_wait_timeout", 50)))
         self._problem = None

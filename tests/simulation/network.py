@@ -109,6 +109,11 @@ class Server:
         """Accept the credentials of before no more."""
         self.login = (self.login or 0) + 1
 
+    def be_busy(self, seconds: float, *, denies: bool) -> None:
+        """Refuse most of what is asked for so long, and tell nothing else but that."""
+        Here.world.tell(self.name, f"is busy for {seconds:.3f} s")
+        self.busy_until, self.denies = Here.world.now + seconds, denies
+
     def refuses_now(self) -> bool:
         """Whether it is too busy for a request that has come."""
         return Here.world.now < self.busy_until and Here.world.chance() < REFUSING

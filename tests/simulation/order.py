@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MOST_ATTEMPTS = 30  # and so many per second of a wait:
 ATTEMPTS_PER_SECOND = 4.0
 # twice what the busiest of a thousand runs sent, per second and run; of some stores that is packets
+REFUSED_PER_SECOND = 10  # messages more while a server refuses: each time a connection is made anew
 MESSAGES_PER_SECOND = {
     "exact": 10,
     "seconds": 12,
@@ -147,6 +148,7 @@ def _busy(history: History) -> Iterator[str]:
         last = max(last, record.ended if record.ended < INFINITE else history.world.now)
     sent = sum(host.sent[0] for host in history.network.hosts)
     locks = sum(len(record.plan.locks) for record in history.records)
-    most = MESSAGES_PER_SECOND[history.plan.store] * (last + BEGINNING) * locks
+    refused = sum(each.value for each in history.plan.faults if each.kind == "busy")
+    most = (MESSAGES_PER_SECOND[history.plan.store] * (last + BEGINNING) + REFUSED_PER_SECOND * refused) * locks
     if sent > most:
         yield f"busy: {sent} messages are sent until {last:.3f}, and {most:.0f} are many"

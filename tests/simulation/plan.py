@@ -80,7 +80,7 @@ class Fault(NamedTuple):
     cut      number of a host    time                           seconds, REQUEST, ANSWER or BOTH
     slow     number of a host    time                           seconds more for all of 3 s, REQUEST or ANSWER
     deposed  number of a host    time                           seconds for which it talks to a leader that is none
-    busy     -                   time                           seconds for which the first server refuses most of what
+    busy     number of a server  time                           seconds for which it refuses most of what
                                                                 it is asked, and may have done it; DENIED: it does not
                                                                 do it, as a right is missing
     expired  -                   time                           seconds until there are other credentials than those that

@@ -53,6 +53,8 @@ class PooledServer(PostgresServer):
         """See ``SocketServer``."""
         kind, *content = message
         if kind == "start":
+            if not self.let_in(socket):
+                return
             self._clients[socket] = content[0]
             socket.say(("ready", FIRST_OF_NOBODY + socket.number, VERSION))
         elif kind == "end":

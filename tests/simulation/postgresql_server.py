@@ -11,6 +11,7 @@ import sqlite3
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.plan import KEPT
 from tests.simulation.postgresql_functions import functions
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_session import Client, Session, TableIsLockedError, WaitsError
@@ -25,9 +26,17 @@ if TYPE_CHECKING:
 VERSION = 150004
 LONGEST_END = 0.02  # seconds until the process of a session is gone
 DEAD_CLIENT = 0.5  # seconds in which a session that waits for a lock sees that its client has gone
+WRITES = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) ")
 COMMENT = re.compile(r"/\*.*?\*/ ")
 TABLES = "lockctl_"  # what their names begin with
 NO_LOCK_IN_TIME, FAILED_BLOCK, ENDED_BY_ADMINISTRATOR, TOO_SILENT = "55P03", "25P02", "57P01", "57P05"
+STARTING, FULL = ("the database system is starting up", "57P03"), ("sorry, too many clients already", "53300")
+REFUSALS = (
+    ("could not extend file: No space left on device", "53100"),
+    ("cannot execute UPDATE in a read-only transaction", "25006"),
+    ("deadlock detected", "40P01"),
+)
+NO_RIGHT = "permission denied for table lockctl_fence", "42501"
 
 
 class PostgresServer(SessionServer):
@@ -38,6 +47,7 @@ class PostgresServer(SessionServer):
         self.locks = Locks()
         self.session: Session
         self.problem: Exception | None = None
+        self._starts_until = 0.0  # true time: before, it recovers what it has written, and lets nobody in
         self._locks_of_tables = 0  # of other programs
         self._for_tables: list[tuple[Session, int]] = []  # who waits for their end, and the number of the pause
         self.tables = Tables(functions(weakref.proxy(self)))  # SQLite keeps them where no rubbish is looked for
@@ -52,7 +62,9 @@ class PostgresServer(SessionServer):
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
-        super().fail(seconds, kept, old)
+        starting = seconds * Here.world.chance() if kept == KEPT else 0.0
+        super().fail(seconds - starting, kept, old)
+        self._starts_until = Here.world.now + seconds
         self.locks = Locks()
 
     def hears(self, session: Session) -> bool:
@@ -63,7 +75,8 @@ class PostgresServer(SessionServer):
         """See ``SocketServer``."""
         kind, *content = message
         if kind == "start":
-            socket.say(("ready", self.new_session(socket, content[0]).pid, VERSION))
+            if self.let_in(socket):
+                socket.say(("ready", self.new_session(socket, content[0]).pid, VERSION))
             return
         known = self.of(socket)
         if known is None:
@@ -72,6 +85,16 @@ class PostgresServer(SessionServer):
             self.end(known)
         else:
             self.begin(known, *content)
+
+    def let_in(self, socket: Socket) -> bool:
+        """Whether a client gets a connection; else it is told why not."""
+        is_starting = Here.world.now < self._starts_until
+        if is_starting or self.refuses_now():
+            text, code = STARTING if is_starting else FULL
+            socket.say(("error", f"FATAL:  {text}", code, True))
+            socket.hang_up()
+            return False
+        return True
 
     def new_session(self, client: Client, application: str) -> Session:
         """A server process for a client."""
@@ -200,6 +223,8 @@ class PostgresServer(SessionServer):
         assert not session.in_block or (word == "SELECT" and not statement.parts), statement
         if self._locks_of_tables and any(TABLES in text for text in (statement.last, *map(str, statement.parts))):
             raise TableIsLockedError
+        if WRITES.search(" ".join((statement.last, *(text for _, text, _ in statement.parts)))) and self.refuses_now():
+            raise SqlError(*(NO_RIGHT if self.denies else REFUSALS[int(Here.world.chance() * len(REFUSALS))]))
         if self.locks.changed and "pg_locks" in statement.looks_at:
             self.tables.show("pg_locks", self.locks.rows())
         if "pg_stat_activity" in statement.looks_at:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lupa import lua51
 
-from tests.simulation.redis_commands import Data, Error, Status, text_of
+from tests.simulation.redis_commands import GROWS, WRITES, Data, Error, Status, text_of
 from tests.simulation.streams import StreamServer
+from tests.simulation.world import Here
 
 if TYPE_CHECKING:
     from tests.simulation.streams import Link
@@ -17,6 +18,23 @@ LUA = lua51.LuaRuntime(encoding=None, unpack_returned_tuples=False)
 TABLE = LUA.eval(b"function(...) return {...} end")  # sooner than LUA.table_from, which looks at what it is given
 COMPILED: dict[bytes, Any] = {}  # scripts by their text, for all histories
 NESTING = 8
+NO_RIGHT = b"NOPERM this user has no permissions to run the 'evalsha' command"
+REFUSES_ALL = (
+    b"LOADING Redis is loading the dataset in memory",
+    b"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+)
+NO_ROOM = b"OOM command not allowed when used memory > 'maxmemory'."
+REPLICA = b"READONLY You can't write against a read only replica."
+REFUSES_WRITES = (
+    b"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    b"NOREPLICAS Not enough good replicas to write.",
+    REPLICA,
+)
+LIFTED = b" script: f1d2d2f924e986ac86fdf7b36c94bcdf32beec15, on @user_script:1."  # what is added inside of a script
+
+
+class RefusedError(Exception):
+    """A command of a script that is not executed, and ends the script."""
 
 
 class RedisServer(StreamServer):
@@ -29,6 +47,14 @@ class RedisServer(StreamServer):
         self.data = Data(self.clock)
         self.scripts: dict[bytes, Any] = {}  # by their sha
         self.listeners: dict[bytes, list[Link]] = {}
+        self._excuse = b""  # what it says while it refuses
+        self._refuses = self._has_written = False  # of the script that runs, or of a command
+
+    def be_busy(self, seconds: float, *, denies: bool) -> None:
+        """See ``Server``: it refuses all, or each write, or each that needs memory."""
+        super().be_busy(seconds, denies=denies)
+        reasons = (*REFUSES_ALL, NO_ROOM, NO_ROOM, *REFUSES_WRITES)
+        self._excuse = NO_RIGHT if denies else reasons[int(Here.world.chance() * len(reasons))]
 
     def memory(self) -> Any:
         """See ``Server``."""
@@ -51,12 +77,21 @@ class RedisServer(StreamServer):
     def _execute(self, words: list[bytes], link: Link) -> Any:
         """One command of a client."""
         name = words[0].upper()
+        self._refuses, self._has_written = self.refuses_now(), False
+        if self._refuses and self._excuse in (*REFUSES_ALL, NO_RIGHT):
+            return Error(self._excuse)
         if name in (b"EVALSHA", b"EVAL"):
             return self._script(name, words[1], words[2:])
         if name == b"SUBSCRIBE":
             self.listeners.setdefault(words[1], []).append(link)
             return [b"subscribe", words[1], 1]
-        return self.data.call(name, words[1:])
+        return Error(self._excuse) if self._is_refused(name) else self.data.call(name, words[1:])
+
+    def _is_refused(self, name: bytes) -> bool:
+        """Whether it is one of those that are refused now; a script that has written gets the memory for the rest."""
+        if not self._refuses or name not in WRITES:
+            return False
+        return self._excuse != NO_ROOM or (name in GROWS and not self._has_written)
 
     def _script(self, name: bytes, script: bytes, words: list[bytes]) -> Any:
         if name == b"EVAL":
@@ -72,8 +107,15 @@ class RedisServer(StreamServer):
             return Error(b"NOSCRIPT No matching script. Please use EVAL.")
         count = int(words[0])
         keys, arguments = words[1 : count + 1], words[count + 1 :]
-        RedisServer.running = self
-        return _from_lua(body(TABLE(*keys), TABLE(*arguments), REDIS), NESTING)
+        RedisServer.running, known = self, self.data.keys
+        if self._refuses and self._excuse == REPLICA:
+            self.data.keys = {}  # it has not heard of anything yet
+        try:
+            return _from_lua(body(TABLE(*keys), TABLE(*arguments), REDIS), NESTING)
+        except RefusedError:
+            return Error(self._excuse + LIFTED)
+        finally:
+            self.data.keys = known
 
     def _call(self, name: bytes, *words: Any) -> Any:
         if name == b"PUBLISH":
@@ -81,6 +123,9 @@ class RedisServer(StreamServer):
             for link in listeners:
                 link.say(encoded([b"message", text_of(words[0]), text_of(words[1])]))
             return len(listeners)
+        if self._is_refused(name):
+            raise RefusedError
+        self._has_written |= name in WRITES
         reply = self.data.call(name, [word if type(word) is bytes else text_of(word) for word in words])
         if isinstance(reply, (bytes, int)):
             return reply
@@ -93,7 +138,14 @@ def _call(*words: Any) -> Any:
     return RedisServer.running._call(*words)
 
 
-REDIS = LUA.table_from({b"call": _call, b"pcall": _call})
+def _pcall(*words: Any) -> Any:
+    try:
+        return _call(*words)
+    except RefusedError:
+        return LUA.table_from({b"err": RedisServer.running._excuse})
+
+
+REDIS = LUA.table_from({b"call": _call, b"pcall": _pcall})
 
 
 def _from_lua(given: Any, nesting: int) -> Any:
@@ -106,6 +158,8 @@ def _from_lua(given: Any, nesting: int) -> Any:
         return int(given)
     if isinstance(given, (bytes, int)):
         return given
+    if given[b"err"]:
+        return Error(given[b"err"])
     return [_from_lua(given[number], nesting - 1) for number in range(1, len(given) + 1 if nesting else 0)]
 
 

@@ -25,6 +25,8 @@ class Error(NamedTuple):
 
 
 OK = Status(b"OK")
+GROWS = (b"SET", b"HSET", b"ZADD", b"LPUSH")  # what needs memory
+WRITES = (*GROWS, b"DEL", b"HDEL", b"ZREM", b"LREM", b"LTRIM", b"EXPIRE", b"PEXPIRE", b"PEXPIREAT")
 TYPES: dict[type, bytes] = {bytes: b"string", dict: b"hash", list: b"list"}
 
 

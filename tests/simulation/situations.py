@@ -398,10 +398,11 @@ def _rows_locked(chance: random.Random, plan: Plan) -> Plan:
 def _busy(chance: random.Random, plan: Plan) -> Plan:
     """A server that refuses most of what it is asked, and may have done it, as a lock is taken, kept or given back."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.002, 0.02))
-    once_per, hold = chance.choice((None, None, 60.0)), chance.choice((0.0, 0.0, 3.0))
+    once_per, hold = chance.choice((None, 60.0)), chance.choice((0.0, 0.0, 3.0))
     first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.1, 1.5 * ttl), once_per=once_per, min_hold=hold)
     times = {
         0.0: (0.5, 2.0, 8.0),
+        8 * slowest: (0.5, 2.0),  # as soon as the lock was granted
         first.length - 0.2: (0.5, 2.0),
         chance.uniform(0.1, ttl): (0.5, 0.2 * ttl, 0.4 * ttl),
     }
@@ -426,6 +427,14 @@ def _expired(chance: random.Random, plan: Plan) -> Plan:
     faults = [Fault("expired", 0, at, chance.choice(soon)) for at in times]
     runs = (first, first._replace(host=1, start=chance.uniform(0.0, 3.0), length=0.5))
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
+
+
+def _few_answer(chance: random.Random, plan: Plan) -> Plan:
+    """Some of several servers that refuse most of what they are asked, as a lock is taken, kept or given back."""
+    plan = _busy(chance, plan)
+    first, others = plan.faults[0], range(1, chance.choice((2, 3, 4, 5)))
+    faults = [first._replace(whom=number, at=first.at + 0.1 * chance.random()) for number in others]
+    return plan._replace(faults=(*plan.faults, *faults))
 
 
 def _winter(chance: random.Random, plan: Plan) -> Plan:
@@ -924,17 +933,18 @@ OF_STORES = {
     "etcd": (_deposed, _deposed, _busy, _busy, _expired),
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time),
     "nats": (_deposed, _deposed, _busy, _busy, _expired, _expired),
-    "redis": (_far_behind,),
+    "redis": (_far_behind, _busy, _busy, _busy, _busy),
+    "redlock": (_few_answer, _few_answer),
     "consul": (_removed, _removed, _busy, _busy),
     "s3": (_busy, _busy, _expired, _expired),
     "azblob": (_busy, _busy, _expired, _expired),
     "gcs": (_busy, _busy, _expired, _expired),
-    "postgresql": ANY_SCOPE,
-    "transaction": ANY_SCOPE,
+    "postgresql": (*ANY_SCOPE, _busy),
+    "transaction": (*ANY_SCOPE, _busy),
     "kubernetes": OF_OTHERS,
     "dynamodb": OF_OTHERS,
     "mysql": (
         *(_beside_others, _ended, _ended, _rows_locked, _asked_in_turn, _freed_as_it_ends, _stopped_in_line),
-        *(_left_behind, _winter),
+        *(_left_behind, _winter, _busy, _busy),
     ),
 }
