@@ -58,6 +58,7 @@ def violations(history: History) -> list[str]:
         *_unhealthy(history),
         *_impatient(history),
         *_refused(history),
+        *_misnamed(history),
         *_left(history),
         *_unleft(history),
         *_too_soon(history),
@@ -169,7 +170,7 @@ def _tokens(history: History) -> Iterator[str]:
 
 def _domains(history: History) -> Iterator[str]:
     """Tokens of one store that are said to come from several, so that a resource would not compare them."""
-    if excuses.forgot(history):
+    if excuses.forgot(history) or any(each.kind == "renamed" for each in history.plan.faults):
         return
     found = {grant.domain: record for record in history.records for grant in record.granted}
     if len(found) > 1:
@@ -282,6 +283,20 @@ def _refused(history: History) -> Iterator[str]:
         is_unavailable = record.outcome is not None and record.outcome.kind == "unavailable"
         if (record.failure or is_unavailable) and record.plan.wait >= ACQUIRE_TIMEOUT:
             yield f"refused: {record.name} fails: {record.failure or record.outcome}"
+
+
+def _misnamed(history: History) -> Iterator[str]:
+    """Runs that come while a client has the lock whose URL names its nodes otherwise, and are not told."""
+    renamed = {each.whom for each in history.plan.faults if each.kind == "renamed"}
+    for record in history.records:
+        for other in history.records if renamed else ():
+            if (record.plan.host in renamed) == (other.plan.host in renamed):
+                continue
+            for grant in other.granted:
+                until = min(other.given_back.get(grant.owner, INFINITE), other.span[1] if other.span else 0.0)
+                came_inside = grant.known < record.plan.start < until - ANSWERED
+                if came_inside and "another set of nodes" not in record.failure:
+                    yield f"misnamed: {record.name} is not told that {other.name} names other nodes: {record.failure}"
 
 
 def _is_out_of_time(record: RunRecord) -> bool:

@@ -83,7 +83,7 @@ def was_cut_off(history: History, record: RunRecord, until: float) -> bool:
 
 def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
     """How many faults a run met and how long they took together; ``None``: they excuse anything."""
-    if len({each.slots for each in history.plan.runs}) > 1:
+    if len({each.slots for each in history.plan.runs}) > 1 or "another set of nodes" in record.failure:
         return None  # who comes second is refused
     met, took, times = 0, 0.0, list[tuple[float, float]]()
     beside = history.capabilities.kernel_held and record.plan.mode != "exclusive"

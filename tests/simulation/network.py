@@ -32,6 +32,7 @@ class Host:
         self.cuts: list[tuple[float, float, int]] = []
         self.slows: list[Fault] = []
         self.faults: dict[tuple[int, int], Fault] = {}  # by way and number of the message
+        self.names_others = False  # whether its URL has other names of the servers
 
 
 class Network:
@@ -43,6 +44,8 @@ class Network:
         for fault in plan.faults:
             if fault.kind in ("lose", "late", "twice"):
                 self.hosts[fault.whom].faults[fault.more, int(fault.at)] = fault
+            elif fault.kind == "renamed":
+                self.hosts[fault.whom].names_others = True
             elif fault.kind == "slow":
                 self.hosts[fault.whom].slows.append(fault)
             elif fault.kind == "cut":

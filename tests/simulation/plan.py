@@ -85,6 +85,7 @@ class Fault(NamedTuple):
                                                                 do it, as a right is missing
     expired  -                   time                           seconds until there are other credentials than those that
                                                                 the first server does not accept any more, -
+    renamed  number of a host    -                              -, its URL names the nodes of Redlock otherwise
     removed  number of a host    time                           -, its server is deregistered in its cluster
     ended    number of a host    time                           -, an administrator ends its sessions
     down     number of a server  time                           seconds, KEPT, LOST or OLD

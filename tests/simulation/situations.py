@@ -437,6 +437,33 @@ def _few_answer(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(faults=(*plan.faults, *faults))
 
 
+def _renamed(chance: random.Random, plan: Plan) -> Plan:
+    """Two hosts whose URLs name the nodes of Redlock otherwise, some of which may be away."""
+    ttl = chance.choice(TTLS)
+    hold = chance.choice((0.0, 0.0, 5.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.5, 1.5 * ttl), min_hold=hold)
+    runs = [first, first._replace(host=1, start=1.3 * first.length * chance.random(), length=0.5)]
+    runs.append(runs[1]._replace(host=0, start=first.length * chance.random()))
+    away = [
+        Fault("down", number, first.length * chance.random(), chance.uniform(0.1, ttl), KEPT)
+        for number in range(chance.choice((0, 0, 1, 2)))
+    ]
+    return plan._replace(runs=tuple(runs), faults=(Fault("renamed", 1, 0.0), *away))
+
+
+def _taken_away(chance: random.Random, plan: Plan) -> Plan:
+    """A lock that is taken away while some of several servers are away, and then granted while others are."""
+    ttl = chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 60.0, ttl)
+    at = chance.uniform(0.5, 3.0)
+    next_one = first._replace(host=1, start=chance.choice((0.3, at + 0.5)), length=0.5)
+    one, other = chance.sample(range(NODES), 2)
+    faults = [Fault("revoke", 1, at, 0.0, 1), Fault("down", one, at + chance.uniform(0.0, 0.4), ttl, KEPT)]
+    if chance.random() < 0.5:
+        faults.append(Fault("down", other, at - 0.3, 0.3 + 0.4 * chance.random(), KEPT))
+    return plan._replace(runs=(first, next_one, next_one._replace(start=at + 1.0)), faults=tuple(faults))
+
+
 def _winter(chance: random.Random, plan: Plan) -> Plan:
     """Summer time ended an hour ago, while a lock is held and another waits for it."""
     ttl = chance.choice(TTLS)
@@ -934,7 +961,7 @@ OF_STORES = {
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time),
     "nats": (_deposed, _deposed, _busy, _busy, _expired, _expired),
     "redis": (_far_behind, _busy, _busy, _busy, _busy),
-    "redlock": (_few_answer, _few_answer),
+    "redlock": (_few_answer, _few_answer, _renamed, _taken_away),
     "consul": (_removed, _removed, _busy, _busy),
     "s3": (_busy, _busy, _expired, _expired),
     "azblob": (_busy, _busy, _expired, _expired),

@@ -224,8 +224,9 @@ def _redis_client(made: type[Any], _: Network, __: Host, servers: list[Server]) 
     return made(Address(_place(servers[0]), Login(None, None, 0), "lockctl:", "redis:server/0"))
 
 
-def _redlock_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
-    return made(Members(tuple(map(_place, servers)), Login(None, None, 0), "lockctl:", "5e7"))
+def _redlock_client(made: type[Any], _: Network, host: Host, servers: list[Server]) -> Any:
+    identity = "07he5" if host.names_others else "5e7"
+    return made(Members(tuple(map(_place, servers)), Login(None, None, 0), "lockctl:", identity))
 
 
 def _owners_in_etcd(servers: list[Server], name: str) -> set[str]:
