@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ANSWERED = 1.0  # seconds after which a run has had an answer
 SET_BACK = 30.0  # seconds that a clock may be, and a lease seems to last for as long, which those who come wait for
 REFUSED = 0.8 * ACQUIRE_TIMEOUT  # seconds for which a server may refuse without harm to a run that came to wait
+HARMLESS = {"table", "slow", "late", "twice", "busy", "revoke", "look", "wrong", "signal"}  # to a connection
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
 ASKED_AGAIN = 0.15  # part of a ttl that is left for that when a server answers again
 APART = 0.4  # part of a ttl in which a renewal comes through after an outage
@@ -59,6 +60,7 @@ def violations(history: History) -> list[str]:
         *_impatient(history),
         *_refused(history),
         *_misnamed(history),
+        *_lost_too_soon(history),
         *_left(history),
         *_unleft(history),
         *_too_soon(history),
@@ -283,6 +285,16 @@ def _refused(history: History) -> Iterator[str]:
         is_unavailable = record.outcome is not None and record.outcome.kind == "unavailable"
         if (record.failure or is_unavailable) and record.plan.wait >= ACQUIRE_TIMEOUT:
             yield f"refused: {record.name} fails: {record.failure or record.outcome}"
+
+
+def _lost_too_soon(history: History) -> Iterator[str]:
+    """Locks that are said to be lost while the server has them, and their connections."""
+    capabilities, kinds = history.capabilities, {each.kind for each in history.plan.faults}
+    if capabilities.kernel_held or (capabilities.connection_held and not kinds <= HARMLESS):
+        return
+    for record in history.records:
+        for at in record.lost_too_soon:
+            yield f"lost: {record.name} is told at {at:.3f} that its lock is lost, and the server has it"
 
 
 def _misnamed(history: History) -> Iterator[str]:

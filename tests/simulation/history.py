@@ -185,7 +185,7 @@ class History:
         def client() -> Any:
             backend = self.backend_at(host)
             backend.record, backend.wrong = record, self.wrong
-            backend.seen = lambda: self.store.seen(self.servers)
+            backend.seen, backend.there = lambda: self.store.seen(self.servers), self._owners
             return backend
 
         try:

@@ -531,7 +531,10 @@ def _table_locked(chance: random.Random, plan: Plan) -> Plan:
     locked = Fault("table", 0, chance.uniform(0.3, ttl), chance.uniform(0.05, 0.8) * ttl)
     asked = Fault("revoke", 1, locked.at + locked.value + chance.uniform(0.4, 0.8) * ttl)
     waiting = first._replace(host=1, start=chance.uniform(0.1, ttl), wait=120.0, length=1.0)
-    return plan._replace(runs=(first, waiting), faults=(locked, asked)[: chance.choice((1, 2, 2))])
+    faults = (locked, asked)[: chance.choice((1, 2, 2))]
+    if chance.random() < 0.3:  # and what the server says of that comes late
+        faults = locked, Fault("slow", 0, locked.at, chance.uniform(0.1, 0.25) * ttl, ANSWER)
+    return plan._replace(runs=(first, waiting), faults=faults)
 
 
 def _another_program(chance: random.Random, plan: Plan) -> Plan:
