@@ -470,18 +470,20 @@ def _lingering(history: History) -> Iterator[str]:
 
 
 def _disconnected(history: History) -> Iterator[str]:
-    """Jobs that went on for too long after a restart of the server, which ends the connection that held their lock."""
-    faults = [each for each in history.plan.faults if each.kind == "down"]
-    others = [each for each in history.plan.faults if each.kind != "down"]
+    """Jobs that went on for too long after the end of the connection that held their lock, as by a restart of the server."""
+    faults = [each for each in history.plan.faults if each.kind in ("down", "ended")]
+    others = [each for each in history.plan.faults if each.kind not in ("down", "ended")]
     # where the keeper is stopped, the guard is there, and the other way round
     alone = all((each.kind, each.more) == ("pause", KEEPER) and each.value < INFINITE for each in others)
     alone = alone or all((each.kind, each.more) == ("pause", GUARD) for each in others)
     if not (history.capabilities.connection_held and alone):
         return
-    told = len(faults) == 1 and all(server.tells for server in history.servers)
+    told = len(faults) == 1 and all(server.tells or server.cut_off for server in history.servers)
     stopped = sum(each.value for each in others)
     for record in history.records:
         for fault in faults:
+            if fault.kind == "ended" and fault.whom != record.plan.host:
+                continue
             at, away = (fault.at, fault.value) if fault.more == KEPT else (fault.at + OLDER, max(fault.value, OLDER))
             if not (record.granted and record.span and record.granted[-1].known < at < record.span[1]):
                 continue

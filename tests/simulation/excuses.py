@@ -74,11 +74,11 @@ def _both_unable(record: RunRecord, until: float) -> bool:
 
 
 def was_cut_off(history: History, record: RunRecord, until: float) -> bool:
-    """Whether the lock was that of a connection, which a restart of the server has ended."""
+    """Whether the lock was that of a connection, which a restart of the server, or an administrator, has ended."""
     if not (history.capabilities.connection_held and record.granted):
         return False
     since = record.granted[-1].sent
-    return any(since <= at <= until for server in history.servers for at in server.went_down)
+    return any(since <= at <= until for server in history.servers for at in (*server.went_down, *server.cut_off))
 
 
 def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
@@ -100,8 +100,8 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
                 return None
         elif (kind == "down" and fault.more in (LOST, OLD)) or (kind == "jump" and value > 0):
             return None
-        elif kind == "down" and history.capabilities.connection_held:
-            return None  # a restart ends the connections, and the jobs whose locks they held
+        elif kind in ("down", "ended") and history.capabilities.connection_held:
+            return None  # with the connections end the jobs whose locks they held
         elif kind == "replaced" or (kind == "other" and fault.more):
             return None
         elif kind == "removed" and fault.whom == record.plan.host:

@@ -329,10 +329,10 @@ class History:
         elif isinstance(server, ConsulServer):
             server.deregister(self.network.hosts[fault.whom].name)
         else:
-            assert isinstance(server, MysqlServer)
+            assert isinstance(server, (MysqlServer, PostgresServer))
             if kind == "ended":
                 server.kill(self.network.hosts[fault.whom])
-            else:
+            elif isinstance(server, MysqlServer):
                 server.twice_until = server.clock.wall()
 
     def _lose_power(self, fault: Fault) -> None:

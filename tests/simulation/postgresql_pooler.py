@@ -8,6 +8,7 @@ from tests.simulation.postgresql_server import LONGEST_END, VERSION, PostgresSer
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
+    from tests.simulation.network import Host
     from tests.simulation.postgresql_session import Session
     from tests.simulation.sockets import Socket
 
@@ -20,6 +21,11 @@ class Seat:
     def __init__(self, client: Socket) -> None:
         self.client: Socket | None = client
         self.session: Session
+
+    @property
+    def host(self) -> Host | None:
+        """That of the client."""
+        return None if self.client is None else self.client.host
 
     def say(self, message: Any) -> None:
         """The server process answers: with the end of its transaction the next client can have it."""

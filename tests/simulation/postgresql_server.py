@@ -21,6 +21,7 @@ from tests.simulation.server_sessions import SessionServer
 from tests.simulation.world import Here
 
 if TYPE_CHECKING:
+    from tests.simulation.network import Host
     from tests.simulation.sockets import Socket
 
 VERSION = 150004
@@ -115,6 +116,12 @@ class PostgresServer(SessionServer):
         text = "terminating connection due to administrator command"
         world.at(world.now + world.chance() * LONGEST_END, self.end, session, text, ENDED_BY_ADMINISTRATOR)
         return True
+
+    def kill(self, host: Host) -> None:
+        """End all sessions of a host by an administrator's hand."""
+        self.cut_off.append(Here.world.now)
+        for session in [each for each in self.sessions.values() if getattr(each.client, "host", None) is host]:
+            self.terminate(session.pid)
 
     def alive(self) -> list[Session]:
         """The sessions that have not ended, nor been silent for too long."""

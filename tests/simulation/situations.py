@@ -969,8 +969,8 @@ OF_STORES = {
     "s3": (_busy, _busy, _expired, _expired),
     "azblob": (_busy, _busy, _expired, _expired),
     "gcs": (_busy, _busy, _expired, _expired),
-    "postgresql": (*ANY_SCOPE, _busy),
-    "transaction": (*ANY_SCOPE, _busy),
+    "postgresql": (*ANY_SCOPE, _busy, _ended),
+    "transaction": (*ANY_SCOPE, _busy, _ended),
     "kubernetes": OF_OTHERS,
     "dynamodb": OF_OTHERS,
     "mysql": (
