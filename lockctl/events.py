@@ -138,7 +138,7 @@ class Note(Value):
 def told_of_kill(left: str) -> tuple[str, str, str]:
     """What is noted when KILL was sent; *left*: for people, who lives long after that."""
     if left:
-        text = f"waiting for what KILL does not end, as another user's or stuck in the kernel: {left}"
+        text = f"waiting for processes that KILL does not end (of another user, or stuck in the kernel): {left}"
         return "warning", text, "not_ended"
     return "info", "sent KILL to all processes of the job", "killed"
 

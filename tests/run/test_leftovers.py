@@ -224,10 +224,10 @@ def test_what_may_not_be_killed_is_waited_for_and_spoken_of(lockctl, locks, end)
             tree.send(guard_of(keeper.pid), signal.SIGKILL)
         elif "keeper" in end:
             keeper.kill()
-        eventually(lambda: "waiting for what KILL does not end" in said.read_text())
+        eventually(lambda: "waiting for processes that KILL does not end" in said.read_text())
         assert f"sh (pid {pid})" in said.read_text()
         assert alive(pid)
     finally:
         tree.send(int((locks / ".pid").read_text()), signal.SIGKILL)
     assert keeper.wait(LIMIT) == (124 if "no" in end else -signal.SIGKILL if "keeper" in end else 137)
-    assert said.read_text().count("waiting for what") == 1
+    assert said.read_text().count("waiting for processes") == 1
