@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import threading
@@ -71,7 +72,8 @@ class HttpProxy:
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 if request.method != "HEAD":
-                    self.wfile.write(content)
+                    with contextlib.suppress(ConnectionError):  # who asked has given up
+                        self.wfile.write(content)
 
             def ask(self, request: Request) -> Answer:
                 connection = http.client.HTTPConnection(target, timeout=LIMIT)
