@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 
+from lockctl import clock
 from lockctl.errors import BackendUnavailable
 from lockctl.stores.mysql.session import DEADLOCK, Session, SessionGone, SqlError
 from lockctl.wire.deadline import Deadline, bounded
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from lockctl.stores.mysql.address import Address
 
     T = TypeVar("T")
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5  # seconds before a step is repeated after a deadlock, doubled each time
 
 
 class KeptSession:
@@ -73,14 +77,7 @@ class KeptSession:
             try:
                 for statement in () if kept else self._settings:
                     session.ask(statement, deadline)
-                while True:
-                    try:
-                        given = step(session)
-                        break
-                    except SqlError as error:
-                        if error.code != DEADLOCK:
-                            raise
-                        session.ask("ROLLBACK", deadline)
+                given = _again_after_deadlocks(step, session, deadline)
                 with mutex:
                     if given_up:
                         raise BackendUnavailable(f"{self.where}: too late")
@@ -100,3 +97,19 @@ class KeptSession:
             for session in used:
                 session.break_off()
             raise
+
+
+def _again_after_deadlocks(step: Callable[[Session], T], session: Session, deadline: Deadline) -> T:
+    """What *step* gives. Each deadlock has it wait longer: a cluster whose members are at odds says so often."""
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            return step(session)
+        except SqlError as error:
+            if error.code != DEADLOCK:
+                raise
+        session.ask("ROLLBACK", deadline)
+        from lockctl.locks.driver import jittered  # deadlocks are few
+
+        clock.pause(max(0.0, min(jittered(pause), deadline.left())))
+        pause = min(2 * pause, LONGEST_PAUSE)
