@@ -546,8 +546,11 @@ def _another_program(chance: random.Random, plan: Plan) -> Plan:
     if chance.random() < 0.2:
         faults = [Fault("other", 0, chance.uniform(0.3, ttl), 2 * ttl, 1)]
     elif chance.random() < 0.4:  # until its lease is over, and those who wait write to the record that tells how long
+        cut = Fault("cut", 0, chance.uniform(0.3, ttl), 4 * ttl, BOTH)
         runs = [runs[0]._replace(length=4 * ttl, stubborn=INFINITE), *[runs[1]._replace(start=ttl / 2)] * 2]
-        faults.append(Fault("cut", 0, chance.uniform(0.3, ttl), 4 * ttl, BOTH))
+        if chance.random() < 0.5:  # or as it ends
+            runs[2] = runs[2]._replace(start=cut.at + ttl * chance.uniform(0.8, 1.1))
+        faults.append(cut)
     runs = [each._replace(start=each.start + chance.choice((0.0, 2.0))) for each in runs]
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
 
