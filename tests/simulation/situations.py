@@ -62,7 +62,7 @@ def drawn(seed: int, store: str) -> Plan:
     if "shared" not in WITHOUT.get(store, ()):
         situations.append(_impatient)
     if store == "zookeeper":
-        situations += [_apart, _apart, _asked_in_turn, _asked_from_afar, _asked_from_afar]
+        situations += [_apart, _apart, _silent_then_apart, _asked_in_turn, _asked_from_afar, _asked_from_afar]
     else:
         situations += [_unanswered, _granted_twice, _kept_late, _late_in_line]
     situations += OF_STORES.get(store, ())
@@ -217,6 +217,20 @@ def _apart(chance: random.Random, plan: Plan) -> Plan:
     down = Fault("down", chance.randrange(NODES), max(0.2, cut - chance.uniform(0.0, 0.5 * ttl)), 4 * ttl, KEPT)
     faults = [Fault("cut", 0, cut, 4 * ttl, chance.choice((REQUEST, ANSWER, BOTH))), down]
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
+
+
+def _silent_then_apart(chance: random.Random, plan: Plan) -> Plan:
+    """A keeper that stands still for nearly a lease, renews it, and is cut off with its server, which others do not hear.
+
+    What that server told the leader is from before the silence.
+    """
+    ttl = 10.0
+    holder = RunPlan(0, 0.0, ttl, 30.0, 6 * ttl, INFINITE, kill_after=0.05)
+    waiter = RunPlan(1, 2.0, ttl, 90.0, 1.0)
+    still = Fault("pause", 0, chance.uniform(0.3, 4.0), ttl * chance.uniform(0.84, 0.92), KEEPER)
+    at = still.at + still.value + chance.uniform(0.5, 2.8)
+    faults = (still, Fault("down", chance.randrange(NODES), at, 4 * ttl, KEPT), Fault("cut", 0, at, 4 * ttl, BOTH))
+    return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=(holder, waiter), faults=faults)
 
 
 def _deposed(chance: random.Random, plan: Plan) -> Plan:
