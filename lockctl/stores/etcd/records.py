@@ -69,7 +69,7 @@ def remember(backend: Client, name: str, run: Run, deadline: Deadline) -> None:
     """See ``Backend``: a key for each run. The order is that of their writing, whatever the clocks of hosts say."""
     key = os.urandom(8).hex()
     answer = _write(backend, name, lambda attached, now: _added(backend, name, run, key, attached, now), deadline)
-    _drop_surplus(backend, backend.layout.history(name, started=run.started), answer, deadline)
+    _drop_surplus(backend, name, run, answer, deadline)
 
 
 def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadline) -> bool:
@@ -100,7 +100,7 @@ def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadlin
     except (BackendUnavailable, ConfigError):
         return False
     try:
-        _drop_surplus(backend, backend.layout.history(grant.claim.name, started=run.started), written, deadline)
+        _drop_surplus(backend, grant.claim.name, run, written, deadline)
     except (BackendUnavailable, ConfigError):
         pass  # the next one does
     return True
@@ -122,13 +122,14 @@ def _added(backend: Client, name: str, run: Run, key: str, attached: int, now: f
     }
 
 
-def _drop_surplus(backend: Client, directory: bytes, answer: dict[str, Any], deadline: Deadline) -> None:
+def _drop_surplus(backend: Client, name: str, run: Run, answer: dict[str, Any], deadline: Deadline) -> None:
     if _counted(answer) < history.KEPT + SPARE:
         return
     # another client may have deleted some meanwhile
+    directory = backend.layout.history(name, started=run.started)
     look = layout.oldest(layout.below(directory), history.KEPT + SPARE + AT_ONCE)
     (kept,) = layout.steps(backend.cluster.call("/v3/kv/txn", {"success": [look]}, deadline), 1)
-    surplus = [layout.delete(entry.key) for entry in kept[: max(len(kept) - history.KEPT, 0)]]
+    surplus = [layout.delete(entry.key) for entry in kept[: -history.KEPT]]
     if surplus:
         backend.cluster.call("/v3/kv/txn", {"success": surplus[:AT_ONCE]}, deadline)
 
