@@ -6,6 +6,7 @@ import _thread
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable
+from lockctl.locks.driver import jittered
 from lockctl.stores.mysql.session import DEADLOCK, Session, SessionGone, SqlError
 from lockctl.wire.deadline import Deadline, bounded
 
@@ -109,7 +110,5 @@ def _again_after_deadlocks(step: Callable[[Session], T], session: Session, deadl
             if error.code != DEADLOCK:
                 raise
         session.ask("ROLLBACK", deadline)
-        from lockctl.locks.driver import jittered  # deadlocks are few
-
         clock.pause(max(0.0, min(jittered(pause), deadline.left())))
         pause = min(2 * pause, LONGEST_PAUSE)
