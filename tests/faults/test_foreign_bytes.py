@@ -18,7 +18,7 @@ from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim
 from tests.contract.remembering import a_run
 from tests.faults.backends import PLACES, SERVED, addresses_of, on_backends
-from tests.servers.replay import CHUNK, TIMEOUT, changed, each_ends, listening, on_changes, recording, replaying
+from tests.servers.replay import CHUNK, TIMEOUT, changed, each_ends, echo, listening, on_changes, recording, replaying
 
 if TYPE_CHECKING:
     import socket
@@ -79,18 +79,13 @@ def test_answers_with_changed_bytes_cause_no_bug(place: Place, servers: Any, loc
     check()
 
 
-def _echo(client: socket.socket) -> None:
-    while data := client.recv(CHUNK):
-        client.sendall(data)
-
-
 def _zeros(client: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while True:
             client.sendall(bytes(CHUNK))
 
 
-@pytest.mark.parametrize("says", [_echo, _zeros])
+@pytest.mark.parametrize("says", [echo, _zeros])
 @pytest.mark.parametrize("name", SERVED)
 def test_what_is_no_server_of_locks_is_neither_held_nor_an_error_of_the_interpreter(
     name: str, says: Callable[[socket.socket], None], locks: Path

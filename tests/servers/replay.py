@@ -55,6 +55,12 @@ def each_ends(calls: Iterable[Callable[[], object]]) -> None:
         assert time.monotonic() - before < LONGEST
 
 
+def echo(client: socket.socket) -> None:
+    """Serve a client that gets back what it sends."""
+    while data := client.recv(CHUNK):
+        client.sendall(data)
+
+
 @contextlib.contextmanager
 def listening(serve: Callable[[socket.socket], None]) -> Iterator[str]:
     """The address of a server that has a thread for each connection. All have ended afterwards."""

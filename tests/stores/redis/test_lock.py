@@ -18,7 +18,7 @@ from tests.contract.harness import LIMIT, Background, claim, reader, take
 from tests.jobs import eventually
 from tests.servers.process import free_port
 from tests.servers.redis import Redis, RedisSentinel
-from tests.servers.replay import CHUNK, listening
+from tests.servers.replay import echo, listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -251,10 +251,6 @@ def test_whatever_answers_there_no_call_raises_anything_but_our_errors(reply: by
 
 @pytest.mark.parametrize("scheme", ["redis", "redlock"])
 def test_a_lease_is_not_renewed_by_what_only_gives_back_the_request(scheme: str) -> None:
-    def echo(connection: socket.socket) -> None:
-        while data := connection.recv(CHUNK):
-            connection.sendall(data)
-
     with contextlib.ExitStack() as ends:
         nodes = [ends.enter_context(listening(echo)) for _ in range(1 if scheme == "redis" else 3)]
         backend = open_backend(parse_url(f"{scheme}://{','.join(nodes)}/0"))
