@@ -193,23 +193,10 @@ def test_fence_exec_leaves_no_zombie_where_nobody_reaps(lockctl, tmp_path):
 def test_what_may_not_be_killed_is_waited_for_and_spoken_of(lockctl, locks, end):
     """As with sudo: the job becomes a user to whom this one may send no signal."""
     locks.chmod(0o1777)
-    who = (
-        "setpriv",
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        "--inh-caps=+setuid",
-        "--ambient-caps=+setuid",
-    )
-    options = (
-        "-b",
-        f"file://{locks}/own",
-        "-l",
-        "a",
-        "-k",
-        "200ms",
-        *(("--max-runtime", "600ms") if "no" in end else ()),
-    )
+    caps = ("--clear-groups", "--inh-caps=+setuid", "--ambient-caps=+setuid")
+    who = ("setpriv", "--reuid=65534", "--regid=65534", *caps)
+    limit = ("--max-runtime", "600ms") if "no" in end else ()
+    options = ("-b", f"file://{locks}/own", "-l", "a", "-k", "200ms", *limit)
     job = f'trap "" TERM; echo $$ >{locks}/.new; mv {locks}/.new {locks}/.pid; while :; do sleep 0.05; done'
     another = ("setpriv", "--reuid=65533", "--ambient-caps=-all", "--inh-caps=-all", "sh", "-c", job)
     said = locks / ".said"

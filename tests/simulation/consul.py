@@ -2,8 +2,9 @@
 
 The requests are those of its HTTP interface. It ends a session once or twice its ttl after its last renewal by its own
 clock: Consul 1.8 after twice, and its manual promises no more than once. Like that it counts anew after a restart, and
-forgets then which keys were closed for a lock delay. A moment after a restart it does not find sessions that are there, except for consistent reads. A server that failed is deregistered, and
-with it the sessions of all who talk to it, long before their ttl.
+forgets then which keys were closed for a lock delay. A moment after a restart it does not find sessions that are
+there, except for consistent reads. A server that failed is deregistered, and with it the sessions of all who talk to
+it, long before their ttl.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 MOST_ATTEMPTS = 30  # and so many per second of a wait:
 ATTEMPTS_PER_SECOND = 4.0
-# twice what the busiest of a thousand runs sent, per second and run; of some stores that is packets
 REFUSED_PER_SECOND = 10  # messages more while a server refuses: each time a connection is made anew
+# twice what the busiest of a thousand runs sent, per second and run; of some stores that is packets
 MESSAGES_PER_SECOND = {
     "exact": 10,
     "seconds": 12,
