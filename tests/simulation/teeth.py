@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,25 +29,7 @@ SEED = 1_000_000
 SECONDS = float(os.environ.get("SECONDS", "180"))
 ENDED = re.compile(r"(\d+) histories from seed")
 WRONG = re.compile(r"wrong: (.*) (\S+:\d+)")
-CHANGED = re.compile(r"^\+\+\+ b/lockctl/(?:stores/(\w+)/)?", re.MULTILINE)
 FILE = re.compile(r"^\+\+\+ b/(\S+)", re.MULTILINE)
-
-
-# a process for each copy, in which all is imported already that is neither lockctl's nor its tests': half of what a start
-# of the simulation takes
-IN_COPIES = """
-import json, os, sys
-import tests.simulation.__main__
-for folder, words in json.loads(sys.argv[1]):
-    if os.fork() == 0:
-        for name in [name for name in sys.modules if name.partition(".")[0] in ("lockctl", "tests")]:
-            del sys.modules[name]
-        os.chdir(folder)
-        sys.argv[1:] = words
-        from tests.simulation.__main__ import main
-        sys.exit(main())
-    os.wait()
-"""
 
 
 class Bite(NamedTuple):
@@ -58,19 +39,6 @@ class Bite(NamedTuple):
     kinds: str  # of what was found to be wrong; empty: nothing
     histories: int
     seed: str
-
-
-def apart(patches: list[Path]) -> list[tuple[Path, ...]]:
-    """Groups of faults of which none can be seen in the history of another: each is in the code of another store."""
-    alone: list[tuple[Path, ...]] = []
-    of_stores: dict[str, list[Path]] = {}
-    for patch in patches:
-        (store, *more) = {"redis" if store == "redlock" else store for store in CHANGED.findall(patch.read_text())}
-        if more or not store:
-            alone.append((patch,))
-        else:
-            of_stores.setdefault(store, []).append(patch)
-    return alone + [tuple(filter(None, group)) for group in zip_longest(*of_stores.values())]
 
 
 def _unfold(folder: Path, name: Path) -> None:
@@ -105,11 +73,11 @@ def with_faults(patches: Iterable[Path], *words: str) -> subprocess.CompletedPro
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def in_their_histories(groups: Iterable[Iterable[Path]]) -> subprocess.CompletedProcess[str]:
-    """Try the plans of some groups of faults, each group in a copy of the package."""
+def in_their_histories(patches: Iterable[Path]) -> subprocess.CompletedProcess[str]:
+    """Try the plan of each of some faults in a copy of the package that has it."""
     with contextlib.ExitStack() as copies:
-        each = [(copies.enter_context(copy_with(group)), ["--plans", *map(str, group)]) for group in groups]
-        command = [sys.executable, "-c", IN_COPIES, json.dumps(each)]
+        pairs = [(copies.enter_context(copy_with([patch])), str(patch)) for patch in patches]
+        command = [sys.executable, "-m", "tests.simulation.in_copies", json.dumps(pairs)]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

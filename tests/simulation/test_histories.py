@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from tests.simulation.kept import FAULTS
-from tests.simulation.teeth import ROOT, apart, in_their_histories, with_faults
+from tests.simulation.teeth import ROOT, in_their_histories, with_faults
 
 HISTORIES = 300
 LONGEST = 90  # seconds
 LIMIT = 280  # seconds: each is quick, but a machine can be slow
-PARTS = 20  # of the faults, each for one worker
+PARTS = 8  # of the faults, each for one worker
 CHANCES = "3"  # seeds of small chances with each plan: the search tries more
 
 
@@ -41,12 +41,10 @@ def test_nothing_is_wrong_in_histories_in_which_a_fault_was_found() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(PARTS))
 def test_each_fault_is_found_in_its_history(number: int) -> None:
-    groups = apart(FAULTS)[number::PARTS]
-    done = in_their_histories(groups)
+    patches = FAULTS[number::PARTS]
+    done = in_their_histories(patches)
     found = [line.partition(": ") for line in done.stdout.splitlines()]
-    assert [name for name, _, _ in found] == [patch.stem for group in groups for patch in group], (
-        done.stdout + done.stderr
-    )
+    assert [name for name, _, _ in found] == [patch.stem for patch in patches], done.stdout + done.stderr
     assert [name for name, _, wrong in found if wrong == "nothing is wrong"] == []
     assert "bug: " not in done.stdout
 
