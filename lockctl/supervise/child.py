@@ -67,7 +67,16 @@ class Child:
         The command inherits *lock_descriptors*: the locks of the file backend then outlive even a guard and
         a keeper that were both killed. From here on signals that are sent to it are for the command.
         """
+        self._use_processors_of_guard()
         return self._link.send(wire.GO, variables, descriptors=lock_descriptors)
+
+    def _use_processors_of_guard(self) -> None:
+        """It may have been forked while its guard was kept off the processor of the keeper, for a moment."""
+        try:
+            if os.sched_getaffinity(self.pid) != (processors := os.sched_getaffinity(0)):
+                os.sched_setaffinity(self.pid, processors)
+        except OSError:
+            pass  # killed: found out when it gets the order
 
     def error(self) -> int | None:
         """0 if it was executed (or killed before that), the errno if it could not be, ``None``: not known yet."""

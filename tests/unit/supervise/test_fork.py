@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from socket import AF_UNIX, SOCK_SEQPACKET, socketpair
 from typing import TYPE_CHECKING
@@ -56,6 +57,25 @@ def test_a_command_may_use_the_processors_that_lockctl_may_use(lockctl: Lockctl,
 
     done = lockctl("run", "-l", "a", "--", *tell, preexec_fn=limit)
     assert (done.returncode, done.stdout) == (0, f"{sorted(given)}\n")
+
+
+FORKED_ELSEWHERE = """
+import os, sys
+from lockctl.supervise.child import Child
+from lockctl.supervise.signals import Signals
+every = os.sched_getaffinity(0)
+os.sched_setaffinity(0, {min(every)})
+child = Child((sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"), dict(os.environ), Signals(), group=0)
+os.sched_setaffinity(0, every)
+assert child.go((), ())
+os.waitpid(child.pid, 0)
+"""
+
+
+def test_a_command_forked_before_the_guard_may_use_all_processors_again_may_use_them_all() -> None:
+    """The keeper is put off its processor between the two calls of :func:`put_beside`, as on a busy machine."""
+    done = subprocess.run([sys.executable, "-c", FORKED_ELSEWHERE], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{os.sched_getaffinity(0)}\n", "")
 
 
 def guard_of(pid: int, link: Channel, job: int) -> GuardProcess:
