@@ -100,8 +100,11 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def recording(address: str, into: list[Conversation]) -> Iterator[str]:
-    """The address of a relay before the server at *address* that notes what the server says on each connection."""
+def recording(address: str, into: list[Conversation], change: Callable[[bytes], bytes] = bytes) -> Iterator[str]:
+    """The address of a relay before the server at *address* that notes what the server says on each connection.
+
+    *change* makes of what the server says what the client gets.
+    """
     host, _, port = address.rpartition(":")
 
     def relay(client: socket.socket) -> None:
@@ -116,7 +119,7 @@ def recording(address: str, into: list[Conversation]) -> Iterator[str]:
                         return
                     if source is server:
                         said[-1] += data
-                        client.sendall(data)
+                        client.sendall(change(data))
                     else:
                         said.append(b"")
                         server.sendall(data)

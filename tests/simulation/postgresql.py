@@ -22,12 +22,8 @@ class Error(Exception):
         self.pgcode = pgcode
 
 
-class OperationalError(Error):
-    """Something about the connection, or about what the server can do now."""
-
-
-class InterfaceError(Error):
-    """Something about the driver."""
+class ProgrammingError(Error):
+    """The driver was used in a wrong way, or a statement is wrong."""
 
 
 types = SimpleNamespace(register_type=lambda _, __: None, BYTES=None)
@@ -84,21 +80,21 @@ class Connection:
     def fileno(self) -> int:
         """The number of its descriptor."""
         if self.closed == 1:
-            raise InterfaceError("connection already closed")
+            raise Error("connection already closed")
         return self._socket.number
 
     def cursor(self) -> Cursor:
         """For one statement."""
         if self.closed:
-            raise InterfaceError("connection already closed")
+            raise Error("connection already closed")
         return Cursor(self)
 
     def send(self, cursor: Cursor, message: tuple[Any, ...]) -> None:
         """Begin a statement."""
         if self.closed:
-            raise InterfaceError("connection already closed")
+            raise Error("connection already closed")
         if self._cursor is not None:
-            raise Error("execute cannot be used while an asynchronous query is underway")
+            raise ProgrammingError("execute cannot be used while an asynchronous query is underway")
         self._cursor = cursor
         if self._socket.over:
             self._break()
@@ -107,7 +103,7 @@ class Connection:
     def poll(self) -> int:
         """Take what has come; whether what was begun is done."""
         if self.closed:
-            raise InterfaceError("connection already closed")
+            raise Error("connection already closed")
         was_busy = self._is_busy()
         for message in self._socket.taken():
             self._take(*message)
@@ -129,7 +125,7 @@ class Connection:
 
     def _break(self) -> None:
         self.closed = BROKEN
-        raise OperationalError("server closed the connection unexpectedly" if self._is_open else "Connection refused")
+        raise Error("server closed the connection unexpectedly" if self._is_open else "Connection refused")
 
     def _take(self, kind: str, *content: Any) -> None:
         if kind == "ready":
@@ -145,4 +141,4 @@ class Connection:
             text, code, is_fatal = content
             self.closed = BROKEN if is_fatal else 0
             self._cursor = None
-            raise (OperationalError if is_fatal or code == "55P03" else Error)(text, code)
+            raise Error(text, code)

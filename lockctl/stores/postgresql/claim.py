@@ -84,10 +84,10 @@ class Attempt:
                 self._drawn_at_once = Drawn(token=int(rows[0][2]), pid=int(rows[0][0]), at=float(rows[0][3]))
             self._leave_no_key(deadline)
         elif not self.locked:
-            rows = self.session.ask(self._ways.take, deadline)
-            self._granted(rows if rows[0][1] else None)
+            row = self.session.row(self._ways.take, deadline)
+            self._granted([row] if row[1] else None)
             self._leave_no_key(deadline)
-            if not self.locked and rows[0][2]:
+            if not self.locked and row[2]:
                 from lockctl.stores.postgresql import share
 
                 share.check_agrees(self._fence, self.connections.for_tables(deadline), self.key, self._claim, deadline)

@@ -140,7 +140,7 @@ class Connections:
         sql = f"SELECT pg_catalog.pg_backend_pid(), {proof.replace('{}', str(slot))}, {more}"
         if values:  # about a table, for which nobody's ALTER or VACUUM FULL may keep us waiting
             sql = f"{bounded(deadline)}{sql}"
-        ((pid, held, found),) = self.session.ask(sql, deadline, values or None)
+        pid, held, found = self.session.row(sql, deadline, values or None)
         if pid != self.session.pid or not held:
             raise SessionGone(f"{self.session.where}: the session does not hold the lock any more")
         self._is_marked = True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 VERBOSE = 2  # PQERRORS_VERBOSE of libpq-fe.h
 COMMAND = "lockctl.loading"  # only the command has loaded it
 IN_C = "psycopg2._psycopg"
-NEEDED = ("_connect", "BYTES", "register_type", "encodings", "Error", "InterfaceError", "OperationalError")
+NEEDED = ("_connect", "BYTES", "register_type", "encodings", "Error", "ProgrammingError")
 
 
 def conninfo(parameters: dict[str, Any]) -> str:
@@ -88,4 +88,4 @@ else:
         import psycopg2
         import psycopg2.extensions
     _driver, connect, types = psycopg2, psycopg2.connect, psycopg2.extensions
-Error, InterfaceError, OperationalError = _driver.Error, _driver.InterfaceError, _driver.OperationalError
+Error, ProgrammingError = _driver.Error, _driver.ProgrammingError

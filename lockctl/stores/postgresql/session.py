@@ -82,6 +82,14 @@ class Session:
         self.send(sql, args)
         return self.finish(deadline)
 
+    def row(self, sql: str, deadline: Deadline, args: tuple[Any, ...] | None = None) -> Row:
+        """The row of a statement in *sql* that always gives one. Raises as :meth:`finish`."""
+        rows = self.ask(sql, deadline, args)
+        if len(rows) != 1:
+            self.close()
+            raise SessionGone(f"{self.where}: {len(rows)} rows in an answer that has one")
+        return rows[0]
+
     def send(self, sql: str, args: tuple[Any, ...] | None = None) -> None:
         """Send statements; :meth:`finish` waits for their answer. Raises ``SessionGone``, ``SqlError``."""
         self._before = None
@@ -171,7 +179,10 @@ class Session:
         return cursor
 
     def _rows(self) -> list[Row]:
-        return list(self._cursor.fetchall()) if self._cursor.description else []
+        rows = list(self._cursor.fetchall()) if self._cursor.description else []
+        if any(value for row in rows for value in row if isinstance(value, str)):
+            raise ValueError("a type that no statement of ours gives: texts are bytes here")
+        return rows
 
     def _translated(self, call: Any, *args: Any) -> Any:
         from lockctl.stores.postgresql import driver
@@ -181,8 +192,10 @@ class Session:
         except driver.Error as error:
             self.pending = False
             text = first_line(error)
-            about_connection = isinstance(error, (driver.OperationalError, driver.InterfaceError))
-            if self._connection.closed or (about_connection and error.pgcode is None):
+            is_misused = isinstance(error, driver.ProgrammingError)
+            if self._connection.closed or (error.pgcode is None and not is_misused):
+                # not what a server says of a statement: what comes next could be taken for the answer to another one
+                self.close()
                 raise SessionGone(f"{self.where}: {text or 'the server closed the connection'}") from None
             raise SqlError(f"{self.where}: {text}", error.pgcode or "") from None
         except (ValueError, OverflowError, UnicodeError) as error:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     from tests.servers.postgres import Postgres
 
-PACKAGE = (
-    "from psycopg2 import _psycopg\nconnect = 'of the package'\nError = InterfaceError = OperationalError = OSError\n"
-)
+PACKAGE = "from psycopg2 import _psycopg\nconnect = 'of the package'\nError = ProgrammingError = OSError\n"
 OTHER_INSIDE = {"another one": "encodings = {}\n", "one that does not load": "import not_to_be_found\n"}
 PROGRAM = """
 import sys

@@ -23,6 +23,7 @@ from tests.contract.harness import LIMIT, Background, claim, refused, take
 from tests.jobs import eventually
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Postgres
+from tests.servers.replay import recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -297,6 +298,25 @@ def test_a_late_answer_to_a_renewal_is_not_taken_for_that_to_a_later_one(
     other.revoke("nightly", holder, Revocation(now=False, by="ops", reason="now"), timeout=LIMIT)
     with pytest.raises(LeaseRevoked):
         client.renew(grant, timeout=LIMIT)
+
+
+@pytest.mark.parametrize("said", [b"}", b"N"], ids=["no message", "no row"])
+def test_an_answer_that_postgresql_does_not_give_ends_the_session_and_its_lock(
+    open_client: Callable[..., PostgresqlBackend], postgres_server: Postgres, said: bytes
+) -> None:
+    """The next one would be taken for the answer to another statement."""
+    kind = b"D"  # of a message with a row, as it comes; then its length
+
+    def change(data: bytes) -> bytes:
+        return data.replace(b"D\0\0\0", kind + b"\0\0\0")
+
+    with recording(postgres_server.address, [], change) as address:
+        client, other = open_client(address), open_client()
+        grant = take(client, claim(ttl=60.0))
+        kind = said
+        with pytest.raises(LeaseLost):
+            client.renew(grant, timeout=LIMIT)
+        eventually(lambda: other.try_acquire(claim(), timeout=LIMIT) is not None)
 
 
 def test_a_claim_whose_answer_got_lost_finds_the_lock_again_instead_of_being_refused_by_itself(
