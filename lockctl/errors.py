@@ -64,6 +64,10 @@ class RequestInterrupted(LockctlError):
     """A request was given up because the caller's interrupt became readable; what it did is *not known*."""
 
 
+# what comes of an answer that has another form than it should
+STRANGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
 def another_program(name: str, which: str = "") -> LockctlError:
     """The error for a lock that another program holds; *which* one, if that is known."""
     return LockctlError(f"{name} is held by another program{which}, which cannot be told: end it, or use --now")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl import registry, secret
 from lockctl.durations import format_duration
-from lockctl.errors import LockctlError
+from lockctl.errors import STRANGE, LockctlError
 from lockctl.finding import LIBRARY, Check, Examination, Finding
 from lockctl.lease.schedule import plan
 from lockctl.names import printable
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 LIMIT = 30.0  # seconds for everything that is asked of one backend
 MOST_OFFSET = 1.0  # seconds between two clocks that are kept by NTP, with much to spare
-
-# what comes of an answer that has another form than it should
-STRANGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 REACHABLE = Check(
     "backend.reachable",

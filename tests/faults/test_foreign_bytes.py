@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.model import Revocation
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, claim
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 def calls(backend: Backend, timeout: float) -> list[Callable[[], Any]]:
     """What is asked of a store, in this order."""
-    mine = claim(ttl=30.0)
+    mine, other = claim(ttl=30.0), claim(ttl=30.0)
     held: list[Any] = []
 
     def take() -> None:
@@ -48,13 +49,24 @@ def calls(backend: Backend, timeout: float) -> list[Callable[[], Any]]:
         with_grant(backend.renew),
         lambda: backend.inspect("nightly", timeout=timeout),
         lambda: list(backend.list("*", timeout=timeout)),
+        lambda: backend.wait(other, timeout=TIMEOUT, interrupt=None),
+        lambda: backend.withdraw(other, timeout=timeout),
         with_grant(backend.note_success),
-        with_grant(backend.release),
+        with_grant(backend.release, hold=5.0),
+        lambda: ask_back(backend, timeout),
+        lambda: list(backend.unused("*", older_than=0.0, timeout=timeout)),
+        lambda: backend.forget("nightly", older_than=0.0, timeout=timeout),
         lambda: backend.remember("nightly", a_run(), timeout=timeout),
         lambda: backend.history("nightly", timeout=timeout),
         lambda: backend.last_success("nightly", timeout=timeout),
         backend.close,
     ]
+
+
+def ask_back(backend: Backend, timeout: float) -> None:
+    """Have who holds the lock, or keeps it, give it up."""
+    for holder in backend.inspect("nightly", timeout=timeout).holders:
+        backend.revoke("nightly", holder, Revocation(now=True, by="ops", reason="now"), timeout=timeout)
 
 
 @pytest.mark.parametrize("backend_name", on_backends(*SERVED))

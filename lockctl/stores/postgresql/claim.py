@@ -84,7 +84,7 @@ class Attempt:
                 self._drawn_at_once = Drawn(token=int(rows[0][2]), pid=int(rows[0][0]), at=float(rows[0][3]))
             self._leave_no_key(deadline)
         elif not self.locked:
-            row = self.session.row(self._ways.take, deadline)
+            row = self.session.row(self._ways.take, 3, deadline)
             self._granted([row] if row[1] else None)
             self._leave_no_key(deadline)
             if not self.locked and row[2]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import _thread
 
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import STRANGE, BackendUnavailable, ConfigError
 from lockctl.names import token_domain
 from lockctl.stores.postgresql import pooler, queue, scope
 from lockctl.stores.postgresql.protocol import Opened, connect
-from lockctl.stores.postgresql.session import SessionGone, SqlError
+from lockctl.stores.postgresql.session import SessionGone, SqlError, misled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Connections:
         sql = f"SELECT pg_catalog.pg_backend_pid(), {proof.replace('{}', str(slot))}, {more}"
         if values:  # about a table, for which nobody's ALTER or VACUUM FULL may keep us waiting
             sql = f"{bounded(deadline)}{sql}"
-        pid, held, found = self.session.row(sql, deadline, values or None)
+        pid, held, found = self.session.row(sql, 3, deadline, values or None)
         if pid != self.session.pid or not held:
             raise SessionGone(f"{self.session.where}: the session does not hold the lock any more")
         self._is_marked = True
@@ -194,6 +194,10 @@ class Observer:
                     self.close()
                     if fresh:
                         raise
+                except STRANGE:
+                    where = self._session.where
+                    self.close()
+                    raise misled(where) from None
                 except BaseException:
                     self.close()  # its late answer would be taken for that to the next request
                     raise

@@ -113,14 +113,14 @@ def _connection(address: Address, deadline: Deadline) -> Opened:
 
 def _clock(session: Session, deadline: Deadline) -> float:
     sql = "SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp())"
-    return float(session.row(sql, deadline.sooner(PATIENCE))[0])
+    return float(session.row(sql, 1, deadline.sooner(PATIENCE))[0])
 
 
 def _facts(session: Session, address: Address, deadline: Deadline) -> Facts:
     import json
 
     settings = ", ".join(f"'{name}', pg_catalog.current_setting('{name}', true)" for name in SETTINGS)
-    (text,) = session.row(FACTS.format(settings=settings), deadline.sooner(PATIENCE), (address.schema,))
+    (text,) = session.row(FACTS.format(settings=settings), 1, deadline.sooner(PATIENCE), (address.schema,))
     facts = json.loads(bytes(text).decode("utf-8", "replace"))
     return {name: "" if content is None else str(content) for name, content in facts.items()}
 
@@ -157,7 +157,7 @@ def _judge_rights(session: Session, facts: Facts, found: Examination, deadline: 
         found.judge(RIGHTS, "no schema of the search_path exists, or may be used", fails=True)
         return
     try:
-        exists, allowed = session.row(RIGHTS_OF, deadline.sooner(PATIENCE), (table,) * 5 + (schema,))
+        exists, allowed = session.row(RIGHTS_OF, 2, deadline.sooner(PATIENCE), (table,) * 5 + (schema,))
     except SqlError as refused:
         found.judge(RIGHTS, str(refused), fails=True)
         return
@@ -166,7 +166,7 @@ def _judge_rights(session: Session, facts: Facts, found: Examination, deadline: 
 
 
 def _judge_pooler(session: Opened, address: Address, found: Examination, deadline: Deadline) -> None:
-    session.pid = int(session.row("SELECT pg_catalog.pg_backend_pid()", deadline.sooner(PATIENCE))[0])
+    session.pid = int(session.row("SELECT pg_catalog.pg_backend_pid()", 1, deadline.sooner(PATIENCE))[0])
     if not is_pooled(session):
         found.judge(POOLER, "none")
         return

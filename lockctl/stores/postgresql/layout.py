@@ -120,6 +120,14 @@ class Names:
         return word if self.schema is None else f"{self.schema}.{word}"
 
 
+def raw(data: Any) -> bytes | None:
+    """A text as the driver gives it. Raises ``TypeError`` for what is none."""
+    if data is None or isinstance(data, bytes):
+        return data
+    raise TypeError(f"{type(data).__name__} for a text")
+
+
 def text(data: Any) -> str | None:
-    """A text as the driver gives it."""
-    return None if data is None else bytes(data).decode("utf-8", "replace")
+    """The same, decoded."""
+    found = raw(data)
+    return None if found is None else found.decode("utf-8", "replace")

@@ -7,13 +7,13 @@ at the next renewal. Only a connection that the server has ended is a lost lock,
 
 from __future__ import annotations
 
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
+from lockctl.errors import STRANGE, BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.locks.native import NativeBackend
 from lockctl.model import Capabilities, Claim, Grant
 from lockctl.stores.postgresql.address import PARAMETERS, Address, from_url
 from lockctl.stores.postgresql.claim import Attempt
 from lockctl.stores.postgresql.connection import Observer
-from lockctl.stores.postgresql.session import SessionGone
+from lockctl.stores.postgresql.session import SessionGone, misled
 from lockctl.stores.postgresql.tokens import Fence
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
@@ -76,6 +76,9 @@ class PostgresqlBackend(NativeBackend):
                 except SessionGone:
                     self._give_up(claim.owner)  # it ended between two calls, and held nothing then: like any claim
             return self._grant(claim, deadline)
+        except STRANGE:
+            self._give_up(claim.owner)
+            raise misled("postgresql") from None
         except (BackendUnavailable, RequestInterrupted, ConfigError):
             self._give_up(claim.owner)
             raise
@@ -124,6 +127,9 @@ class PostgresqlBackend(NativeBackend):
                 attempt = self._open(claim, deadline.sooner(OPENING_LIMIT))
             if not attempt.locked:
                 attempt.wait(deadline)
+        except STRANGE:
+            self._give_up(claim.owner)
+            raise misled("postgresql") from None
         except (BackendUnavailable, ConfigError) as failure:
             attempt = self._attempts.get(claim.owner)
             late = isinstance(failure, BackendUnavailable) and deadline.left() <= 0

@@ -43,7 +43,7 @@ def check_owns_process(session: Session, other: Session, deadline: Deadline) -> 
     try:
         for _ in range(ROUNDS):
             found = _pinned(other, deadline)
-            if found == session.pid or session.row(WHICH, deadline)[0] != session.pid:
+            if found == session.pid or session.row(WHICH, 1, deadline)[0] != session.pid:
                 raise lends(session)
             if found is None:
                 return

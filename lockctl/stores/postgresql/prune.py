@@ -123,7 +123,7 @@ def _last_use(fence: Fence, records: list[str]) -> str:
 def _records(fence: Fence, session: Session, deadline: Deadline) -> list[str]:
     """Those of ``RECORDS`` that there are: they are made when they are first written."""
     sql = "SELECT " + ", ".join(["pg_catalog.to_regclass(%s) IS NOT NULL" for _ in RECORDS])
-    there = session.row(sql, deadline, tuple([fence.named(word) for word in RECORDS]))
+    there = session.row(sql, len(RECORDS), deadline, tuple([fence.named(word) for word in RECORDS]))
     return [word for word, is_there in zip(RECORDS, there, strict=True) if is_there]
 
 

@@ -133,7 +133,7 @@ def _lock_row(row: Row) -> LockRow:
         user=text(user),
         host=text(host),
         silent_for=documents.seconds(silent_for),
-        document=_document(bytes(statement)) if statement is not None else None,
+        document=_document(layout.raw(statement) or b""),
         session=text(session),
     )
 

@@ -8,7 +8,7 @@ Loaded when a run has ended, or somebody asks.
 from __future__ import annotations
 
 from lockctl import documents, history
-from lockctl.stores.postgresql.layout import FRESH, NO_COLUMN, NO_TABLE, WRITES, Key
+from lockctl.stores.postgresql.layout import FRESH, NO_COLUMN, NO_TABLE, WRITES, Key, raw
 from lockctl.stores.postgresql.session import Session, SqlError
 from lockctl.stores.postgresql.tokens import SHORT, SINCE_EPOCH, Fence
 
@@ -103,5 +103,5 @@ def _newest(fence: Fence, session: Session, key: Key, *, started: bool, most: in
         f"SELECT {SHORT.format('document')} FROM {table(fence)} WHERE key = %s AND started = %s"
         f" ORDER BY id DESC LIMIT {most}"
     )
-    found = [history.read(bytes(row[0] or b"")) for row in session.ask(sql, deadline, (key.text, started))]
+    found = [history.read(raw(row[0]) or b"") for row in session.ask(sql, deadline, (key.text, started))]
     return [run for run in found if run is not None]

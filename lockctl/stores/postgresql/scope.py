@@ -162,7 +162,7 @@ def _begin_transaction(session: Session, needed: list[str], wished: list[str], d
 
 def _pid_after(statements: list[str], session: Session, deadline: Deadline) -> int:
     """The server process: a pooler may have given a transaction another one than the statements before it."""
-    return int(session.row("; ".join([*statements, WHICH]), deadline)[0])
+    return int(session.row("; ".join([*statements, WHICH]), 1, deadline)[0])
 
 
 def alone(scope: Scope, key: Key, queue: Key) -> Ways:

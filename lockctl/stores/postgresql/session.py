@@ -82,12 +82,12 @@ class Session:
         self.send(sql, args)
         return self.finish(deadline)
 
-    def row(self, sql: str, deadline: Deadline, args: tuple[Any, ...] | None = None) -> Row:
+    def row(self, sql: str, columns: int, deadline: Deadline, args: tuple[Any, ...] | None = None) -> Row:
         """The row of a statement in *sql* that always gives one. Raises as :meth:`finish`."""
         rows = self.ask(sql, deadline, args)
-        if len(rows) != 1:
+        if len(rows) != 1 or len(rows[0]) != columns:
             self.close()
-            raise SessionGone(f"{self.where}: {len(rows)} rows in an answer that has one")
+            raise misled(self.where)
         return rows[0]
 
     def send(self, sql: str, args: tuple[Any, ...] | None = None) -> None:
@@ -211,6 +211,11 @@ def _memory() -> int:
         return int(os.read(file, 128).split()[5]) * resource.getpagesize()
     finally:
         os.close(file)
+
+
+def misled(where: str) -> SessionGone:
+    """The error for an answer of another form than that of the statement: it may be that to another one."""
+    return SessionGone(f"{where}: gave an answer that PostgreSQL does not give")
 
 
 def first_line(error: Exception) -> str:

@@ -16,7 +16,7 @@ from lockctl import documents
 from lockctl.errors import ConfigError
 from lockctl.model import SHARED, Claim
 from lockctl.stores.postgresql import queue, scope
-from lockctl.stores.postgresql.layout import MOST_SLOTS, Key, bigint, text
+from lockctl.stores.postgresql.layout import MOST_SLOTS, Key, bigint, raw, text
 from lockctl.stores.postgresql.scope import Scope, Ways, is_key
 from lockctl.stores.postgresql.session import SqlError
 from lockctl.stores.postgresql.tokens import SHORT, SINCE_EPOCH, UPSERT, Drawn, Entry, Fence, OnHold
@@ -174,7 +174,7 @@ def entries(fence: Fence, session: Session, keys: list[str], deadline: Deadline)
                 name=None,
                 token=token if isinstance(token, int) else None,
                 owner=text(owner),
-                document=bytes(document) if document is not None else None,
+                document=raw(document),
                 taken_at=documents.seconds(taken_at),
                 held_for=None,
             )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from lockctl import documents
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.stores.postgresql.layout import DURABLE, FRESH, NO_COLUMN, NO_TABLE, WRITES, Key, Names, text
+from lockctl.stores.postgresql.layout import DURABLE, FRESH, NO_COLUMN, NO_TABLE, WRITES, Key, Names, raw, text
 from lockctl.stores.postgresql.scope import HAS_GOT
 from lockctl.stores.postgresql.session import SqlError
 from lockctl.value import Value
@@ -237,7 +237,7 @@ def _entry(row: Row) -> Entry:
         name=text(name),
         token=token if isinstance(token, int) else None,
         owner=text(owner),
-        document=bytes(document) if document is not None else None,
+        document=raw(document),
         taken_at=documents.seconds(taken_at),
         held_for=documents.seconds(held_for),
     )
