@@ -46,6 +46,7 @@ SECONDS = {
     "faults/test_wide_area.py": 20.0,
     "lostupdate": 15.0,
     "simulation/test_histories.py::test_nothing_is_wrong": 20.0,
+    "simulation/test_histories.py::test_each_fault": 20.0,
     "simulation": 2.0,
     "faults": 3.0,
     "promises": 4.0,
