@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from lockctl import secret
 from lockctl.errors import UsageError
 from lockctl.names import printable
@@ -57,15 +59,22 @@ def open_place(resource: str, store: str | None = None) -> Place:
             raise UsageError(
                 f"a URL begins with {scheme}://, and the name of a file that begins with {scheme}: with ./{scheme}:"
             )
-        return Place(_open(parse_url("file:///")), whole_path(resource, UsageError))
+        return Place(_open(parse_url("file:///")), _path(resource, whole_path(resource, UsageError)))
     url = parse_url(resource)
     if url.scheme == "file":
-        return Place(_open(replace(url, path="/")), check_name(url.path))
+        return Place(_open(replace(url, path="/")), _path(url.path, check_name(url.path)))
     if url.scheme in OBJECTS:
         return Place(_open(url), check_name(url.path))
     names = [content for key, content in url.params if key == "resource"]
     others = tuple(pair for pair in url.params if pair[0] != "resource")
     return Place(_open(replace(url, params=others)), check_name(names[-1] if names else USUAL_NAME))
+
+
+def _path(given: str, path: str) -> str:
+    """*path*, unless what was *given* for it means a directory that is not there. Raises ``UsageError``."""
+    if given.endswith(("/", "/.")) and not os.path.isdir(path):
+        raise UsageError(f"{printable(path)} is not a directory, as the end of the resource says: leave that out")
+    return path
 
 
 def check_name(name: str) -> str:

@@ -140,6 +140,9 @@ def test_what_is_missing_or_wrong_is_64(
         ("", 64, "not empty"),
         ("/no/such/directory/a", 78, "no such directory"),
         ("/dev/null/a", 78, "not a directory"),
+        ("/dev/null/", 64, "not a directory"),
+        ("no-such/.", 64, "not a directory"),
+        ("file:///no-such/", 64, "not a directory"),
     ],
 )
 def test_a_resource_that_cannot_be_is_one_line(
