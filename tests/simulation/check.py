@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.attempts import LONGEST_PAUSE
 from lockctl.lease.schedule import FIRST_TIMEOUT
-from tests.simulation import endings, excuses, marks, mysql_waits, order, reports, stops, waits
+from tests.simulation import endings, excuses, forgetting, marks, mysql_waits, order, reports, stops, waits
 from tests.simulation.others import Other
 from tests.simulation.plan import DENIED, DISK, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
 from tests.simulation.rare import LATEST, LONG
@@ -63,8 +63,7 @@ def violations(history: History) -> list[str]:
         *_lost_too_soon(history),
         *_left(history),
         *_unleft(history),
-        *_too_soon(history),
-        *_forgotten_in_use(history),
+        *forgetting.violations(history),
         *_revoked(history),
         *_unrevoked(history),
         *_overtime(history),
@@ -370,33 +369,6 @@ def _unleft(history: History) -> Iterator[str]:
     held = any(each.min_hold or each.max_runtime for each in history.plan.runs)
     if quiet and not held and history.plan.slowest <= NEAR and history.sessions_left:
         yield f"left: {history.sessions_left} sessions are there, and everybody has ended"
-
-
-def _too_soon(history: History) -> Iterator[str]:
-    """Names that were forgotten although they had been used shortly before."""
-    if any(each.kind in ("jump", "wrong") for each in history.plan.faults) or excuses.forgot(history):
-        return
-    for asked, answered, older_than in history.forgets:
-        since = answered - MILD * older_than + order.BEHIND.get(history.plan.store, order.EXACT)
-        for record in history.records:
-            for grant in record.granted:
-                was_given_back = record.given_back.get(grant.owner, INFINITE) < asked
-                used = record.let_go[grant.owner] if was_given_back else grant.known
-                if grant.name == LOCK and since < used < asked:
-                    yield f"too soon: {record.name} has used the lock at {used:.3f}, it is forgotten by {answered:.3f}"
-
-
-def _forgotten_in_use(history: History) -> Iterator[str]:
-    """Names that were forgotten while a job ran that had their lock."""
-    for asked, answered, _ in history.forgets:
-        if excuses.forgot(history, until=answered) or excuses.went_ahead(history, until=answered):
-            continue
-        for record in history.records:
-            span = record.span
-            if span is None or LOCK not in record.plan.locks or not span[0] < asked <= answered < span[1]:
-                continue
-            if not excuses.may_outlive_its_lock(history, record, answered):
-                yield f"in use: {record.name} runs from {span[0]:.3f} on, and its lock is forgotten by {answered:.3f}"
 
 
 def _revoked(history: History) -> Iterator[str]:

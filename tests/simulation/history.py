@@ -53,6 +53,15 @@ GUARD_LATENESS = 0.003  # seconds from its fork to its first step
 RECORDED = {name: recorded(store.backend) for name, store in STORES.items()}
 
 
+class Forgotten(NamedTuple):
+    """What an operator did with a name that was not to be used for so long."""
+
+    asked: float
+    answered: float
+    older_than: float
+    done: bool
+
+
 class Revoked(NamedTuple):
     """What an operator did: to whom, and what was answered."""
 
@@ -88,8 +97,8 @@ class History:
         self.looks: list[tuple[float, float, LockInfo]] = []  # when it was asked for and answered, and what was shown
         self.listed: list[tuple[float, float, LockInfo]] = []  # the same of looks at all locks
         self.unused: list[tuple[float, float]] = []  # when it was asked for and answered that the lock is not used
-        # when it was asked for and answered, and for how long the name was not to be used
-        self.forgets: list[tuple[float, float, float]] = []
+        self.forgets: list[Forgotten] = []
+        self.left_of_forgotten: tuple[Any, ...] = ()  # its history and its success, where nothing went wrong
         self.there: list[tuple[float, set[str]]] = []  # whose locks and places were there when a run had ended
         self.sessions_left = 0  # of a server, or leases, soon after the last run
         self.remembered: dict[str, tuple[Run, ...]] = {}  # by lock: its history, where nothing went wrong
@@ -110,9 +119,11 @@ class History:
             world.at(fault.at, self._apply, fault)
         self.drained = world.run(self.horizon())
         self.left_at_end = self._owners()
-        if all(each.kind == "marks" for each in self.plan.faults) and self.plan.slowest <= NEAR:
+        reads = {"": self._read_histories, "marks": self._read_histories, "forget": self._read_forgotten}
+        kinds = {each.kind for each in self.plan.faults} or {""}
+        if len(kinds) == 1 and kinds <= reads.keys() and self.plan.slowest <= NEAR:
             reader = Process(self.system, "reader", self.network.hosts[0].clock, None)
-            reader.start(self._read_histories)
+            reader.start(reads[kinds.pop()])
             world.run(world.now + 2 * ASK_TIMEOUT)
         world.now += 2 * max(each.ttl + each.min_hold for each in self.plan.runs)
         self.left_for_ever = self._owners()
@@ -437,8 +448,7 @@ class History:
         asked = self.world.now
         try:
             done = self._operators(host).forget(LOCK, older_than=fault.value, timeout=ASK_TIMEOUT)
-            if done:
-                self.forgets.append((asked, self.world.now, fault.value))
+            self.forgets.append(Forgotten(asked, self.world.now, fault.value, done))
             self.world.tell("operator", f"forgets the lock: {done}")
         except LockctlError as failure:
             self.world.tell("operator", f"fails: {failure}")
@@ -447,6 +457,11 @@ class History:
         backend = self._operators(self.network.hosts[0])
         for name in self.plan.locks:
             self.remembered[name] = backend.history(name, timeout=ASK_TIMEOUT)
+
+    def _read_forgotten(self) -> None:
+        backend = self._operators(self.network.hosts[0])
+        success = backend.last_success(LOCK, timeout=ASK_TIMEOUT)
+        self.left_of_forgotten = backend.history(LOCK, timeout=ASK_TIMEOUT), success
 
     def _operators(self, host: Host) -> Any:
         return self.store.client(self.store.backend, self.network, host, self.servers)

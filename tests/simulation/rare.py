@@ -453,6 +453,16 @@ def forgotten_while_kept(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(first, second), faults=(forget,))
 
 
+def forgotten_in_peace(chance: random.Random, plan: Plan) -> Plan:
+    """A name that is forgotten long after its last use."""
+    ttl = chance.choice((6.0, 10.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, 0.2, min_hold=chance.choice((0.0, 5.0)), once_per=chance.choice((None, 60.0)))
+    if plan.store not in ("consul", "redlock") and chance.random() < 0.3:
+        first = first._replace(mode="shared", min_hold=0.0, once_per=None)
+    forget = Fault("forget", 0, chance.uniform(5.0, 6.0) * ttl, chance.choice((0.0, 0.2, 0.9 * ttl)))
+    return plan._replace(runs=(first, first._replace(start=chance.choice((0.1, 1.0)))), faults=(forget,))
+
+
 def fenced(chance: random.Random, plan: Plan) -> Plan:
     """A resource that must know of a token before the job starts: it is out of reach, asked late, or by two at once."""
     ttl, slowest = chance.choice((6.0, 10.0)), chance.choice((0.002, 0.002, 0.1))
@@ -513,6 +523,7 @@ OF_A_HOST = (
         next_hold,
         around_a_period,
         forgotten_while_kept,
+        forgotten_in_peace,
     ),
     *(stopped_at_the_end, in_other_modes, freed_as_it_is_kept, asked_too_late, sleeping_host, asleep_now_and_then),
     *(clock_ahead, fenced, left_alone, comes_as_it_is_freed, ends_as_it_is_renewed),
