@@ -119,10 +119,10 @@ def _established(parameters: dict[str, Any], deadline: Deadline, where: str, *, 
 def _identify(session: Opened, deadline: Deadline) -> None:
     try:
         try:
-            session.pid, in_recovery, database, user, _, cluster = session.row(IDENTITY + CLUSTER, 6, deadline)
+            ((session.pid, in_recovery, database, user, _, cluster),) = session.ask(IDENTITY + CLUSTER, deadline)
             session.cluster = str(cluster)
         except SqlError:
-            session.pid, in_recovery, database, user, _ = session.row(IDENTITY, 5, deadline)
+            ((session.pid, in_recovery, database, user, _),) = session.ask(IDENTITY, deadline)
         session.database, session.user = bytes(database).decode(), bytes(user).decode()
         if in_recovery:
             raise Standby(
