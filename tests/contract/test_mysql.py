@@ -90,7 +90,7 @@ class TestMysql(Following, BackendContract):
         monkeypatch.setattr(Session, "ask", refuse)
         backend, other = harness.client(), harness.client()
         grant = take(backend, harness.claim(ttl=30.0))
-        claim = harness.claim()
+        claim = harness.claim(ttl=6.0)
         waiting = start_waiting(other, claim, backend)
         seen = row_of(harness)
         connections = harness.connections()
