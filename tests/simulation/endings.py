@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.history import History
     from tests.simulation.record import RunRecord
 
+GUARD_KILLED = "the guard process was killed"
 BY_ITSELF = ("exited", "signaled")  # outcomes of a command that nobody stopped
 ENDED_HERE = (*BY_ITSELF, "timed_out")  # those of which the lock was not another's, or wanted by one
 NO_LOSS = (*BY_ITSELF, "timed_out", "revoked")  # those that tell of none
@@ -312,7 +313,10 @@ def _ended_before(history: History) -> Iterator[str]:
             continue
         if record.plan.waits_for_rest or not os.WIFEXITED(status) or any(at <= ended for at, _ in record.signalled):
             continue
-        unable = any(since < ended + SAID for since, _ in guard.unable)  # it may not have said it
+        # it may not have said it; the keeper gets the status of a command whose guard is killed
+        told = GUARD_KILLED in " ".join(record.said) and (outcome.kind, outcome.status) == ("lost", status)
+        told = told and record.lost_at is None
+        unable = not told and any(since < ended + SAID for since, _ in guard.unable)
         if not unable and ended < min(record.kept.values()) + 0.9 * record.plan.ttl:
             yield f"status: the command of {record.name} has ended with {status}, and {outcome.kind} is told"
 
