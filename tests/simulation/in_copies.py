@@ -97,7 +97,9 @@ def main(pairs: list[tuple[str, str]]) -> None:
     functions = functions_of_lockctl()
     for copy, file in pairs:
         if os.fork() == 0:
-            sys.exit(try_in(copy, file, functions))
+            status = try_in(copy, file, functions)
+            sys.stdout.flush()
+            os._exit(status)  # to free all that is loaded takes as long as to try a plan
         os.wait()
 
 
