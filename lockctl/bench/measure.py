@@ -43,6 +43,7 @@ def measure(bench: Bench, tell: Callable[[str, float], None]) -> Result:
     That is also ``Interrupted``, after all was given back.
     """
     signals = Signals()  # a signal is read where all is given back, and not in the middle of something
+    limit = REQUEST
     try:
         times: list[Pair] = []
         for pair in _pairs([start(bench, alone)], signals):
@@ -52,10 +53,13 @@ def measure(bench: Bench, tell: Callable[[str, float], None]) -> Result:
         for pair in _pairs([start(bench, contend) for _ in range(bench.contenders)], signals):
             held.append(pair)
             tell(CONTENTION, min(1.0, (boottime() - held[0][0]) / bench.seconds))
+    except Interrupted:
+        limit = FORGET_LIMIT  # somebody waits for the end
+        raise
     finally:
-        forgotten = _forget(bench)
         os.close(signals.descriptor)
-        pthread_sigmask(SIG_SETMASK, signals.original_mask)
+        pthread_sigmask(SIG_SETMASK, signals.original_mask)  # nobody has the lock any more: a signal ends us at once
+        forgotten = _forget(bench, limit)
     held.sort()
     return Result(
         acquires=tuple(pair[0] for pair in times),
@@ -109,7 +113,7 @@ def _pairs(processes: list[tuple[int, socket.socket]], signals: Signals) -> Iter
     finally:
         for _, connection in processes:
             connection.close()
-        _end([pid for pid, _ in processes])
+        _end([pid for pid, _ in processes], signals)
 
 
 def _read(line: bytes) -> Pair:
@@ -125,31 +129,39 @@ def _error(text: str) -> Exception:
     return known[kind](said) if kind in known else RuntimeError(text)
 
 
-def _end(pids: list[int]) -> None:
-    """Have processes of ours give back their locks and end; kill those that do not."""
+def _end(pids: list[int], signals: Signals) -> None:
+    """Have processes of ours give back their locks and end; kill those that do not, or when we are told so again."""
     for pid in pids:
         os.kill(pid, SIGINT)  # one that has ended is there until it is waited for
     until = boottime() + END_LIMIT
     for pid in pids:
         ended = kernel.process_descriptor(pid)
         poller = select.poll()
-        poller.register(ended, select.POLLIN)
-        if not poller.poll(max(0.0, until - boottime()) * 1000):
-            os.kill(pid, SIGKILL)
+        for number in (ended, signals.descriptor):
+            poller.register(number, select.POLLIN)
+        while ended not in (ready := dict(poller.poll(max(0.0, until - boottime()) * 1000))):
+            if not ready or signals.ending() is not None:
+                until = 0.0
+                os.kill(pid, SIGKILL)
+                break
         os.close(ended)
         os.waitpid(pid, 0)
 
 
-def _forget(bench: Bench) -> bool:
-    """Leave nothing of the lock's name; whether that was done."""
+def _forget(bench: Bench, limit: float) -> bool:
+    """Leave nothing of the lock's name; whether that was done within *limit* seconds."""
     backend = registry.open_backend(bench.url)
-    until = boottime() + FORGET_LIMIT
+    began = boottime()
+
+    def left() -> float:
+        return max(0.0, began + limit - boottime())
+
     try:
         while True:
-            backend.forget(bench.name, older_than=0.0, timeout=REQUEST)
-            if not any(backend.unused(bench.name, older_than=0.0, timeout=REQUEST)):
-                return not any(backend.list(bench.name, timeout=REQUEST))
-            if boottime() >= until:
+            backend.forget(bench.name, older_than=0.0, timeout=left())
+            if not any(backend.unused(bench.name, older_than=0.0, timeout=left())):
+                return not any(backend.list(bench.name, timeout=left()))
+            if boottime() >= began + FORGET_LIMIT:
                 return False
             pause(0.1)
     except LockctlError:

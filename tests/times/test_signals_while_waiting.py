@@ -75,3 +75,24 @@ def test_a_signal_ends_at_once_a_run_whose_server_has_fallen_silent(
 
     # where it waited it tries for a moment to give up its position
     best_of_a_few(attempt, AT_ONCE + (HURRIED_TIMEOUT if when == "while it waits" else 0.0))
+
+
+@pytest.mark.parametrize("backend_name", on_backends("redis"))
+def test_who_asks_again_and_again_ends_a_bench_whose_server_has_fallen_silent(
+    lockctl: Lockctl, servers: Any, start_proxy: Callable[..., Proxy]
+) -> None:
+    """At first it has the locks given back, and tries to leave no record; then it waits for nothing any more."""
+    proxy = start_proxy(addresses_of(servers)[0])
+
+    def attempt() -> float:
+        proxy.mode = "pass"
+        bench = lockctl.start("bench", "-b", f"redis://{proxy.address}/0", "--rounds", "1", "--for", "60s")
+        eventually(lambda: len(tree.children(bench.pid)) > 1)
+        proxy.mode = "blackhole"
+        begin = time.monotonic()
+        while bench.poll() is None:
+            bench.send_signal(signal.SIGINT)
+            time.sleep(AT_ONCE / 4)
+        return time.monotonic() - begin
+
+    best_of_a_few(attempt, 3 * AT_ONCE)
