@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LIMIT = 30.0  # seconds: nothing in a test may take longer
 ATTEMPTS = 3
 LONGEST_PAUSE = 0.05  # seconds
+ROUNDS = 200_000  # of a loop that does nothing
+ROUNDS_TAKE = 0.0033  # seconds of the processor for which limits of its time are meant
 
 
 def eventually(condition: Callable[[], Any], limit: float = 10.0, pause: float = 0.005) -> Any:
@@ -48,6 +50,21 @@ def best_of_a_few(attempt: Callable[[], float], limit: float) -> None:
     while took[-1] >= limit and len(took) < ATTEMPTS:
         took.append(attempt())
     assert took[-1] < limit, took
+
+
+def processor_time(work: Callable[[], object]) -> float:
+    """The seconds that *work* takes of the processor, with programs that have ended by then.
+
+    Where that is slower than the one for which limits are meant, by itself or since neighbours use it, they count less.
+    """
+    before = os.times()
+    work()
+    after = os.times()
+    began = time.process_time()
+    for _ in range(ROUNDS):
+        pass
+    slower = max(1.0, (time.process_time() - began) / ROUNDS_TAKE)
+    return (sum(after[:4]) - sum(before[:4])) / slower
 
 
 def alive(pid: int) -> bool:

@@ -70,6 +70,7 @@ class ProxiedCells(ProxiedHarness, CellHarness):
     server: Any
     own: Cells
     prefix = "locks"
+    own_cost = 0.015  # of a proxy
 
     @abstractmethod
     def place(self, address: str, prefix: str) -> str:
