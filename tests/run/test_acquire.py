@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.cli.daemon.remains import Remains, sweep
-from tests.jobs import LIMIT, Lockctl
+from tests.jobs import LIMIT, Lockctl, eventually
 from tests.run.acquirer import Acquirer, read, word
 
 if TYPE_CHECKING:
@@ -227,6 +228,49 @@ def test_the_handle_can_go_to_a_stream_and_a_device_stays_what_it_is(place: str,
     assert json.loads(done.stdout)["name"] == "deploy"
     assert place == "-" or os.readlink(place) == "/dev/stdout"
     assert acquirer("release", "--handle", "-", input=done.stdout).returncode == 0
+
+
+def test_the_handle_of_a_lock_that_is_held_is_not_replaced(acquirer: Acquirer) -> None:
+    """Its lock could be released by nobody then; that of a lock which is held no more is replaced."""
+    path = acquirer.acquire()
+    handle = read(path)
+    code, text = word(acquirer("acquire", "backup", "--for", "60s", "--handle", path))
+    assert (code, "is the handle of deploy, which is still held" in text) == (64, True)
+    assert read(path) == handle
+    assert json.loads(acquirer("inspect", "backup", "--json").stdout)["state"] == "free"
+    assert acquirer("acquire", "deploy", "--for", "60s", "--handle", path).returncode == 75, "it is held, as ever"
+    assert word(acquirer("release", "--handle", path)) == (0, "")
+    assert word(acquirer("acquire", "backup", "--for", "60s", "--handle", path)) == (0, "")
+    assert read(path)["name"] == "backup"
+
+
+def test_a_daemon_that_has_released_its_lock_and_is_about_to_end_is_waited_for(acquirer: Acquirer) -> None:
+    path = acquirer.acquire()
+    stem = acquirer.runtime / ("0" * 32)
+    Path(path).write_text(json.dumps({**read(path), "name": "backup", "socket": f"{stem}.sock"}))
+    with open(f"{stem}.log", "w") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)  # as its processes do
+        following = acquirer.lockctl.start("acquire", "backup", "--for", "60s", "--handle", path, env=acquirer.env)
+        eventually(lambda: json.loads(acquirer("inspect", "backup", "--json").stdout)["state"] == "held")
+    assert following.wait(LIMIT) == 0
+    assert read(path)["socket"] != f"{stem}.sock"
+
+
+def test_the_handle_of_another_slot_is_not_replaced(acquirer: Acquirer) -> None:
+    words = ("--for", "60s", "--slots", "2", "--handle", str(acquirer.runtime / "h"))
+    assert word(acquirer("acquire", "deploy", *words)) == (0, "")
+    code, text = word(acquirer("acquire", "deploy", *words))
+    assert (code, "which is still held" in text) == (64, True)
+    assert len(json.loads(acquirer("inspect", "deploy", "--json").stdout)["holders"]) == 1
+
+
+def test_a_handle_that_names_a_fifo_holds_nobody_up(acquirer: Acquirer) -> None:
+    path = acquirer.acquire()
+    stem = acquirer.runtime / ("0" * 32)
+    os.mkfifo(f"{stem}.log")
+    Path(path).write_text(json.dumps({**read(path), "name": "backup", "socket": f"{stem}.sock"}))
+    assert acquirer("release", "--handle", path).returncode == 76
+    assert acquirer("acquire", "backup", "--for", "60s", "--handle", path).returncode == 0
 
 
 @pytest.mark.parametrize(

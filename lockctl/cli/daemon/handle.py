@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+ENDING = 5.0  # seconds in which a daemon that has released its lock has ended
 NOT_HELD = "is not held by this handle any more: it was released, or this host was restarted"
 # not the backend and the ttl: in the variables of a shell these are what its owner wants, for later calls too
 EXPORTED = ("name", "token", "token_domain", "owner", "fencing")
@@ -114,6 +115,26 @@ def write(path: str, text: str, *, renewed: bool = False) -> None:
         put(path, (text + "\n").encode(), 0o600, owner)
     except OSError as failure:
         raise ConfigError(f"cannot write the handle {printable(path)}: {failure.strerror}") from None
+
+
+def check_replaceable(path: str, name: str, *, acquired: bool) -> None:
+    """Raise ``UsageError`` if *path* has the handle of a lock that is held, which nobody could release without it.
+
+    That of the lock *name* may be, until this was *acquired* anew: then its daemon has released it and is about to end,
+    unless it has another slot.
+    """
+    try:
+        there = parse(read_bounded(path), path) if os.path.isfile(path) else None
+    except (OSError, ValueError, UsageError):
+        return
+    if there is None or (there.name == name and not acquired):
+        return
+    remains = Remains(there.socket.removesuffix(".sock"))
+    if not remains.await_end(ENDING if there.name == name else 0.0):
+        raise UsageError(
+            f"--handle: {printable(path)} is the handle of {printable(there.name)}, which is still held: release it"
+            " first, or name another file"
+        )
 
 
 def read(word: str | None, environ: Mapping[str, str]) -> tuple[Handle, str]:

@@ -101,7 +101,7 @@ class Remains:
     def alive(self) -> bool:
         """Whether a process of the daemon lives: it holds the lock on the log, whatever became of its number."""
         try:
-            descriptor = os.open(self.path(".log"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = os.open(self.path(".log"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return False
         try:

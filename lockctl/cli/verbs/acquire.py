@@ -10,7 +10,7 @@ import click
 from lockctl import clock, kernel
 from lockctl.cli import exit_status
 from lockctl.cli.daemon.daemonize import Wanted
-from lockctl.cli.daemon.handle import Handle, document, shell, write
+from lockctl.cli.daemon.handle import Handle, check_replaceable, document, shell, write
 from lockctl.cli.daemon.launch import Daemon, start
 from lockctl.cli.daemon.remains import ID_LENGTH, Remains, directory, sweep
 from lockctl.cli.files import can_put
@@ -85,6 +85,7 @@ def _wanted(name: str, span: str, bind_pid: str | None, file: str | None, *, for
         if not can_put(file):
             raise UsageError(f"--handle: cannot write {printable(file)}: no such directory, or no permission")
         file = whole_path(file, UsageError)
+        check_replaceable(file, name, acquired=False)
     if file is None or for_shell:
         data_stream()  # a handle that nobody gets would hold the lock for nothing
     try:
@@ -148,6 +149,7 @@ def _hand_out(order: Wanted, handle: Handle, remains: Remains, daemon: Daemon) -
     if file is None and order.for_shell:
         file = remains.path(".handle")
     if file is not None:
+        check_replaceable(file, handle.name, acquired=True)  # another one may have come while we waited
         write(file, document(handle))
     if order.for_shell:
         _print_all(shell(handle, str(file)), daemon.print_all)
