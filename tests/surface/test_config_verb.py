@@ -264,6 +264,20 @@ def test_check_says_every_mistake_and_what_was_meant(lockctl, tmp_path):
     assert (done.returncode, len(done.stderr.splitlines())) == (78, 2)
 
 
+@pytest.mark.parametrize(
+    "profile",
+    ['url = "redis://h/0"\npasword = "x"', 'url = "redlock://a,b/0"', 'url = "redis://h"\npassword_file = "/no"'],
+)
+def test_a_mistake_in_the_profile_in_use_is_said_once(lockctl, tmp_path, profile):
+    file = tmp_path / "config.toml"
+    file.write_text(f"[defaults]\nrestart = true\n[backends.one]\n{profile}\n")
+    variables = {"LOCKCTL_BACKEND": "one", "LOCKCTL_ONCE_PER": "1h"}
+    done = lockctl("config", "check", "--config", str(file), env=variables)
+    assert (done.returncode, len(done.stderr.splitlines())) == (78, 2)
+    assert "contradict each other" in done.stderr.splitlines()[0], "it does not hide another one"
+    assert "[backends.one]" in done.stderr.splitlines()[1]
+
+
 @pytest.mark.parametrize("words", [["run", "-l", "a", "--", "true"], ["list"], ["config", "show"]])
 def test_a_profile_that_is_misspelt_gets_the_one_that_was_meant(lockctl, write, words):
     write('[backends.redis]\nurl = "redis://127.0.0.1:1/0"\n[backends.other]\nurl = "file:///x"\n')

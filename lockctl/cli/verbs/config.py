@@ -16,6 +16,7 @@ from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data, without_secrets
 from lockctl.cli.parameters import LockName, TextType
+from lockctl.cli.run import check_pairs
 from lockctl.config_file import ConfigFile, at, mistakes, parse, readable_secrets
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.names import printable
@@ -26,7 +27,7 @@ from lockctl.url import parse_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection
 
     from click.shell_completion import CompletionItem
 
@@ -99,7 +100,8 @@ def check(*, as_json: bool, config: str | None, backend: str | None) -> int:
     file = None if place is None else parse(place)
     found: list[LockctlError] = [] if file is None else list(mistakes(file))
     if not found:  # else what follows from it would be said, too
-        found = [*_in_effect(file, backend), *_in_profiles(file)]
+        profiles = _in_profiles(file)
+        found = [*_in_effect(file, backend, profiles), *profiles.values()]
     if found:
         talk = Talk()
         for mistake in found[:-1]:
@@ -113,27 +115,34 @@ def check(*, as_json: bool, config: str | None, backend: str | None) -> int:
     return exit_status.OK
 
 
-def _in_effect(file: ConfigFile | None, backend: str | None) -> list[LockctlError]:
-    """What is wrong with the settings as they count for each lock, each mistake once."""
+def _in_effect(file: ConfigFile | None, backend: str | None, wrong: Collection[str]) -> list[LockctlError]:
+    """What is wrong with the settings as they count for each lock, each mistake once; not with the *wrong* profiles."""
     given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
     patterns = [] if file is None else list(file.tables.get("locks", {}))
     found: dict[str, LockctlError] = {}
     for lock in (None, *patterns):  # a pattern stands for the locks that match it
         try:
-            check_effective(settings_files.resolve(given, os.environ, file, lock), os.environ, file)
-        except LockctlError as wrong:
-            found.setdefault(str(wrong), wrong)
+            settings = settings_files.resolve(given, os.environ, file, lock)
+            if settings["backend"].content in wrong:  # which leases it allows is not known
+                check_pairs(settings)
+            else:
+                check_effective(settings, os.environ, file)
+        except LockctlError as mistake:
+            found.setdefault(str(mistake), mistake)
     return list(found.values())
 
 
-def _in_profiles(file: ConfigFile | None) -> Iterator[LockctlError]:
+def _in_profiles(file: ConfigFile | None) -> dict[str, LockctlError]:
+    """What is wrong with profiles, by their names."""
+    found: dict[str, LockctlError] = {}
     if file is None:
-        return
+        return found
     for name in file.tables.get("backends", {}):
         try:
             _check_profile(file, name)
         except LockctlError as wrong:
-            yield wrong
+            found[name] = wrong
+    return found
 
 
 def _check_profile(file: ConfigFile, name: str) -> None:
