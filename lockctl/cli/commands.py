@@ -91,6 +91,8 @@ def invoke(words: Sequence[str]) -> int:
             talk("error", str(error))
         _report_run(words, str(error), talk)
         return exit_status.of_error(error)
+    except SystemExit:  # click, when the reader of a help has gone away
+        return exit_status.OK
     except OSError as failure:
         if failure.errno not in UNWRITTEN or failure.filename is not None:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -79,6 +80,15 @@ def test_what_cannot_be_printed_is_no_bug(words: str, lockctl: Lockctl) -> None:
     with open("/dev/full", "w") as full:
         done = lockctl(*words.split(), stdout=full)
     assert (done.returncode, done.stderr) == (69, "lockctl: cannot write to stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "help run", "list --help", "backends"])
+def test_a_reader_that_has_gone_away_is_no_failure(words: str, lockctl: Lockctl) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = lockctl(*words.split(), stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_version_is_that_of_the_package(lockctl: Lockctl) -> None:
