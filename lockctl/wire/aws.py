@@ -55,11 +55,11 @@ class Chain:
     def keys(self, deadline: Deadline, where: str) -> Keys:
         """The credentials of now. Raises ``BackendUnavailable``, ``ConfigError``: a person must get some."""
         if self._fixed is None:
-            return bounded(lambda: self._ask(where), deadline, where)
+            return _usable(bounded(lambda: self._ask(where), deadline, where), where)
         if self._again:
             self._again = False
             self._fixed = Keys(self._fixed.access, password_now(self._fixed.secret, deadline) or "")
-        return self._fixed
+        return _usable(self._fixed, where)
 
     def forget(self) -> None:
         """Look for them anew: a server did not accept them, and a person or a program may have renewed them."""
@@ -114,6 +114,14 @@ class Chain:
         if found is None:
             raise ConfigError(f"{where}: no credentials: `aws configure`, AWS_ACCESS_KEY_ID, or in the URL")
         return Keys(found.access_key, found.secret_key, found.token)
+
+
+def _usable(keys: Keys, where: str) -> Keys:
+    """The same, for a header and a signature. Raises ``ConfigError``."""
+    for text in (keys.access, keys.secret, keys.session or ""):
+        if not (text.isascii() and text.isprintable()):
+            raise ConfigError(f"{where}: a key has characters that none has: `aws configure`, or look at the variables")
+    return keys
 
 
 def signed(

@@ -239,6 +239,15 @@ class TestAccess:
         with pytest.raises(ConfigError, match="no credentials"):
             fence.advance(f"s3://stocks/stock?endpoint={moto.url}", mark(33))
 
+    @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
+    def test_a_key_that_is_no_text_is_a_matter_for_a_person(
+        self, moto: Moto, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        monkeypatch.setenv(name, os.fsdecode(b"mine\xff"))
+        with pytest.raises(ConfigError, match="a key has characters that none has") as told:
+            fence.advance(f"s3://stocks/stock?endpoint={moto.url}", mark(33))
+        assert "mine" not in str(told.value)
+
     @pytest.mark.parametrize(
         ("url", "reason"),
         [
