@@ -218,6 +218,17 @@ def test_a_path_that_means_something_to_a_shell_is_quoted(acquirer: Acquirer) ->
     assert acquirer("release", "--handle", done.stdout).returncode == 0
 
 
+def test_a_path_that_is_no_text_comes_through_a_shell(acquirer: Acquirer) -> None:
+    odd = acquirer.runtime / os.fsdecode(b"odd\xff")
+    odd.mkdir()
+    acquirer.env["XDG_RUNTIME_DIR"] = str(odd)
+    printed = acquirer("acquire", "deploy", "--for", "60s", "--export", "sh", errors="surrogateescape").stdout
+    script = f'{printed}printf %s "$LOCKCTL_HANDLE"'
+    place = os.fsdecode(subprocess.run(["sh", "-c", script], capture_output=True, timeout=9, check=True).stdout)
+    assert place.startswith(f"{odd}/lockctl/")
+    assert acquirer("release", "--handle", place).returncode == 0
+
+
 @pytest.mark.parametrize("place", ["-", "device"])
 def test_the_handle_can_go_to_a_stream_and_a_device_stays_what_it_is(place: str, acquirer: Acquirer) -> None:
     if place == "device":

@@ -165,6 +165,6 @@ def _fail_shell(status: int) -> None:
 def _print_all(text: str, write_all: Callable[[bytes], object]) -> None:
     """Print on a stdout that somebody reads; raises ``ConfigError`` if nobody does."""
     try:
-        write_all(text.encode())
+        write_all(os.fsencode(text))  # a path may be of any bytes
     except OSError as failure:
         raise ConfigError(f"cannot write the handle to stdout: {failure.strerror}") from None
