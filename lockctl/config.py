@@ -106,7 +106,7 @@ def effective(
 def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile | None) -> Url:
     """The URL that the backend setting means, with the password of ``$LOCKCTL_PASSWORD`` if it has none of its own.
 
-    Raises ``ConfigError`` for an unknown profile, or for what is not a URL.
+    Raises ``ConfigError`` for an unknown profile, for what is not a URL, and for a password that is no text.
     """
     word = backend.content
     if word is None:
@@ -137,6 +137,10 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
         url = parse_url(default_url(environ) if word in ("file:", "file://") else word)
     has_own = url.password is not None or any(name in SECRETS for name, _ in url.params)
     if PASSWORD in environ and url.scheme != "file" and not has_own:
+        try:
+            environ[PASSWORD].encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"${PASSWORD}: the password must be UTF-8 text") from None
         url = replace(url, password=environ[PASSWORD])
     return url
 

@@ -152,6 +152,13 @@ def test_the_variable_is_the_password_of_a_url_that_has_none() -> None:
     assert password("file:///srv") is None
 
 
+def test_a_variable_that_is_no_text_is_named_without_what_it_has() -> None:
+    variables = {"LOCKCTL_PASSWORD": os.fsdecode(b"mine\xff"), "HOME": "/h"}
+    with pytest.raises(ConfigError, match=r"^\$LOCKCTL_PASSWORD: the password must be UTF-8 text$"):
+        backend_url(Effective("backend", "redis://u@h", "--backend"), variables, None)
+    assert backend_url(Effective("backend", "file:///srv", "--backend"), variables, None).password is None
+
+
 def test_a_pipe_and_a_command_are_read_once_for_all_locks(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.write(writing, SECRET.encode())
