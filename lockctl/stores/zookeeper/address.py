@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 PORT = 2181
 TLS_PORT = 2281  # the usual secureClientPort
 ROOT = "/lockctl"
+UNNAMED = "\ufff0"  # the first character that no node can have in its name, nor any above it
 KEPT = ".kept"  # below ROOT: what outlives a holder; no lock can have this name
 NAMED = b"lockctl:"  # data of ROOT begin with it if they name the tokens of the locks below
 MADE_BY_US = b"lockctl"  # data of the node of a lock: no other program made it, so none misses it
@@ -99,10 +100,10 @@ def read_url(url: Url) -> Place:
 def _root(url: Url) -> str:
     path = url.path.rstrip("/") or ROOT
     parts = path[1:].split("/")
-    bad = not path.isprintable() or any(part in ("", ".", "..") for part in parts)
+    bad = not path.isprintable() or max(path) >= UNNAMED or any(part in ("", ".", "..") for part in parts)
     if bad or parts[0] == "zookeeper":
         raise ConfigError(
             f"{url.scheme}: the path of the URL is the node above all locks, such as {ROOT}: printable,"
-            " without empty parts, '.' or '..', and not below /zookeeper"
+            " of characters before U+FFF0, without empty parts, '.' or '..', and not below /zookeeper"
         )
     return path

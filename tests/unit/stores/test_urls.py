@@ -179,6 +179,8 @@ REFUSED = [
     ("zookeeper://h/a/../b", "path of the URL"),
     ("zookeeper://h/./b", "path of the URL"),
     ("zookeeper://h/zookeeper/quota", "path of the URL"),
+    ("zookeeper://h/a\U0001f600b", "path of the URL"),
+    ("zookeeper://h/a\ufffdb", "path of the URL"),
     ("zookeeper://h/a%00b", "NUL"),
     ("zookeeper://h/a%1bb", "path of the URL"),
     ("zookeeper://h/a%ffb", "not UTF-8 text"),
