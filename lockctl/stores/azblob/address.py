@@ -34,6 +34,8 @@ def from_url(url: Url, parameters: dict[str, str]) -> Address:
         raise ConfigError("azblob: a URL is azblob://CONTAINER/PREFIX?account=ACCOUNT")
     if url.user:
         raise ConfigError("azblob: there are no users: say account=ACCOUNT; a key or SAS token is the password")
+    if "\\" in url.path:
+        raise ConfigError("azblob: the path must have no backslash: programs for Azure take it for a slash")
     if params["account"] and not is_name(params["account"]):
         raise ConfigError("azblob: an account has letters and digits alone")
     if params["endpoint"]:

@@ -41,6 +41,7 @@ REFUSED = [
     ("azblob:///locks?account=stocks", "azblob://CONTAINER/PREFIX"),
     ("azblob://a,b/locks?account=stocks", "azblob://CONTAINER/PREFIX"),
     ("azblob://me:it@locks/locks?account=stocks", "there are no users"),
+    ("azblob://locks/a%5cb?account=stocks", "no backslash"),
     ("azblob://locks/locks?account=stocks&no=1", "no parameter 'no'"),
     ("azblob://locks/locks?account=stocks.example", "letters and digits alone"),
     ("azblob://locks/locks?account=stocks&endpoint=stocks.example", "endpoint is the URL of an account"),
