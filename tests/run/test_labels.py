@@ -51,7 +51,7 @@ def test_a_value_that_is_not_text_is_what_is_wrong(refused):
 
 
 def test_secrets_are_in_nothing_that_others_see_and_the_command_gets_them(lockctl, locks):
-    words = ("sh", "-c", f'echo "$1" > {locks}/.got; exit 3', "deploy", "--password=hunter2", "--customer=4711")
+    words = ("sh", "-c", f'echo "$1" > {locks}/.got; exit 3', "deploy", "--password=hunter2", "--customer=badger")
     report = locks / ".report"
     done = lockctl("run", "--redact", "customer=(.*)", "--report", str(report), "-v", "--", *words)
     assert done.returncode == 3
@@ -61,7 +61,7 @@ def test_secrets_are_in_nothing_that_others_see_and_the_command_gets_them(lockct
     assert (locks / ".got").read_text() == "--password=hunter2\n"
     stored = b"".join(path.read_bytes() for path in locks.iterdir() if path.is_file() and path.name != ".got")
     assert b"hunter2" not in stored
-    assert b"4711" not in stored
+    assert b"badger" not in stored  # a number may be in a token
     for everything in (done.stderr, history, report.read_text()):
         assert "hunter2" not in everything
     assert lockctl("run", "--ttl", "banana", "--report", str(report), "--", *words).returncode == 64
