@@ -132,17 +132,19 @@ def _await_order(link: Channel, signals: Signals, words: tuple[str, ...], enviro
     """The frames of the order to start; none if it will not come.
 
     What is sent before is not for the command, and is taken away. What is sent after stays, and waits until the
-    command has its own mask: nothing is read once the order is there.
+    command has its own mask: what was read beside the order is sent once more.
     """
     poll = select.poll()
     poll.register(link.fileno, select.POLLIN)
     poll.register(signals.descriptor, select.POLLIN)
     while True:
         wait_for(poll, "of_command", words, environment)
+        taken = signals.read()
         frames = link.receive()
         if frames or not link.open:
+            for signum, _, _ in taken:  # perhaps after the order, which has just come
+                os.kill(os.getpid(), signum)
             return frames
-        signals.read()
 
 
 def wait_for(poll: select.poll, rehearsed: str, *words: object) -> None:

@@ -1,0 +1,46 @@
+"""lockctl.supervise.child: what the command's process does with signals that come around the order to start."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from lockctl.supervise import channel
+from lockctl.supervise.child import _await_order
+from lockctl.supervise.signals import Signals
+
+if TYPE_CHECKING:
+    from lockctl.supervise.channel import Frame
+
+
+def is_left_after_the_order(guard: channel.Channel, own: channel.Channel) -> bool:
+    """Whether an interrupt that follows the order waits for the command; both come while an earlier signal is looked at."""
+    signals = Signals()
+    receive = own.receive
+
+    def look() -> list[Frame]:
+        frames = receive()
+        if not frames:
+            guard.send(channel.GO, ())
+            os.kill(os.getpid(), signal.SIGINT)
+        return frames
+
+    own.receive = look  # type: ignore[method-assign]
+    os.kill(os.getpid(), signal.SIGHUP)  # of the terminal, before the order: it is not for the command
+    frames = _await_order(own, signals, ("true",), {})
+    return [kind for kind, _, _ in frames] == [channel.GO] and signal.sigpending() == {signal.SIGINT}
+
+
+def test_a_signal_that_follows_the_order_is_never_taken_away() -> None:
+    guard, own = channel.pair()
+    pid = os.fork()
+    if pid == 0:
+        status = 2
+        try:
+            status = 0 if is_left_after_the_order(guard, own) else 1
+        finally:
+            os._exit(status)
+    guard.close()
+    own.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
