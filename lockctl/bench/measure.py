@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LATENCY, CONTENTION = "latency", "contention"  # what is measured
 END_LIMIT = 5.0  # seconds for processes to give back their locks and end
-FORGET_LIMIT = 2.0  # seconds until the name is not in use any more
+FORGET_LIMIT = 2.0  # seconds until the name is not in use any more, and for all of that after an interrupt
 
 
 class Result(Value):
