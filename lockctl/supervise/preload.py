@@ -7,7 +7,8 @@ import sys
 
 LEASE = "lockctl.lease"
 STORES = "lockctl.stores."
-DRIVER = "cell"  # loaded from the start by those whose locks are over cells; the others need it for marks alone
+# of a store: locks over cells have loaded `cell` from the start, and the others need it for marks alone
+NOT_NEEDED = ("__init__", "cell", "doctor", "prune")
 CELLS = "lockctl.locks.cell"
 FOR_CELLS = ("lockctl.locks.records", "lockctl.locks.inspect")
 HTTP = "lockctl.wire.http"
@@ -37,7 +38,7 @@ def load_rest() -> None:
             return
         for file in files:
             name, _, ending = file.partition(".")
-            if ending == "py" and name not in ("__init__", DRIVER):
+            if ending == "py" and name not in NOT_NEEDED:
                 _try_to_load(f"{package}.{name}")
     more = (FOR_CELLS if CELLS in sys.modules else ()) + (FOR_HTTP if HTTP in sys.modules else ())
     for name in (*LATER, *more):

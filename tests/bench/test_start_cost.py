@@ -25,6 +25,7 @@ import pytest
 import lockctl as package
 from lockctl import loading
 from lockctl.stores import file
+from lockctl.supervise import preload
 from tests.bench import timing
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ LISTED = " ".join((loading.START, loading.GUARD, loading.TAKE, file.PATH, loadin
 # keeper and guard are two processes: what both load after the fork is counted twice
 OTHERS = "__future__ _ctypes _socket fcntl select select"
 RECORDED = collections.Counter([*(f"lockctl.{name}" for name in LISTED.split()), *IMPORTED.split(), *OTHERS.split()])
+LIBRARIES = {"contextlib", "dataclasses", "enum", "json", "re", "signal", "typing"}  # each costs as much as ten of ours
 # writes down each module that a process runs, or has from a library
 TELL = """
 import os, sys
@@ -118,6 +120,14 @@ def test_a_run_loads_at_most_a_tenth_more_modules_than_recorded(lockctl: Lockctl
     print(f"modules: {fewest}, recorded {RECORDED.total()}; new: {new}; gone: {gone}")
     assert fewest <= limit, new
     assert [name for name in (*new, *gone) if name.startswith("lockctl")] == [], "see the lists in lockctl/loading.py"
+
+
+def test_a_run_that_lasts_loads_later_what_it_may_need_and_no_large_library(lockctl: Lockctl) -> None:
+    until_all_is_there = f'until grep -q /{preload.LATER[-1].replace(".", "/")}.py "$LOADED"; do sleep 0.05; done'
+    modules = loaded(lockctl, lockctl.command, "run", "--", "sh", "-c", until_all_is_there)
+    assert {"lockctl.stores.file.inspect", "lockctl.stores.file.revoke"} <= modules.keys()
+    unneeded = {"lockctl.stores.file.prune", "lockctl.stores.file.doctor", *LIBRARIES}
+    assert unneeded & (modules - loaded(lockctl, sys.executable, "-c", "pass")).keys() == set()
 
 
 def test_a_run_loads_at_most_a_tenth_more_code_than_recorded(lockctl: Lockctl) -> None:

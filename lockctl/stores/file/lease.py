@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import _signal
 import fcntl
 import os
-import signal
 import time
-from contextlib import suppress
 
 from lockctl.errors import ConfigError
 from lockctl.names import printable
@@ -22,7 +21,7 @@ def take(descriptor: int, key: str) -> bool:
     Raises ``ConfigError`` where the file system has no leases.
     """
     try:
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # which means nothing; SIGIO would end this process
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, _signal.SIGURG)  # which means nothing; SIGIO would end this process
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except (BlockingIOError, PermissionError):  # EACCES: it is another user's
         return False
@@ -102,8 +101,10 @@ def _stand_between(directory: int, file: str, old: int) -> None:
     """
     pid = os.fork()
     if pid:
-        with suppress(ChildProcessError):  # the ends of children are ignored: that one has come, too
+        try:
             os.waitpid(pid, 0)
+        except ChildProcessError:
+            pass  # the ends of children are ignored: that one has come, too
         return
     try:
         os.setsid()
