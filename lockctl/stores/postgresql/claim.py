@@ -229,9 +229,7 @@ class Attempt:
         if self._position is not None:
             self.session.ask(self._position.leaving(), deadline)
             self._position = None
-        free = self._ways.free
-        if self._scope is scope.SESSION:
-            free = f"{free}; {scope.wake(self._queue, scope.FREED)}"
+        free = "; ".join(filter(None, (self._ways.free, self._ways.telling)))
         if self.locked and self._shares and self.token is not None:
             from lockctl.stores.postgresql import share
 

@@ -134,12 +134,16 @@ class Connections:
     def check(
         self, ways: scope.Ways, slot: object, deadline: Deadline, more: str = "NULL", values: tuple[str, ...] = ()
     ) -> Any:
-        """Have the lease count anew, if the session still has the lock; the value of *more*, an expression."""
+        """Have the lease count anew, if the session still has the lock; the value of *more*, an expression.
+
+        The first time the server also plans what the release says: what it reads for that it has at hand then.
+        """
         is_marked, self._is_marked = self._is_marked, False
         proof = ways.marked if is_marked else f"CASE WHEN {ways.holds} THEN {ways.mark} ELSE false END"
         sql = f"SELECT pg_catalog.pg_backend_pid(), {proof.replace('{}', str(slot))}, {more}"
         if values:  # about a table, for which nobody's ALTER or VACUUM FULL may keep us waiting
-            sql = f"{bounded(deadline)}{sql}"
+            plan = f"EXPLAIN {ways.telling}; " if ways.telling and not is_marked else ""
+            sql = f"{bounded(deadline)}{plan}{sql}"
         pid, held, found = self.session.row(sql, 3, deadline, values or None)
         if pid != self.session.pid or not held:
             raise SessionGone(f"{self.session.where}: the session does not hold the lock any more")

@@ -67,6 +67,7 @@ class Ways(Value):
     marked: (
         str  # the same condition as *holds* from then on, whatever others hold; a slot's number takes the place of {}
     )
+    telling: str = ""  # tells the first who waits that the lock was given back; empty: not possible
     room: str = "1"  # how many more can have the lock now, a number
     try_and_draw: str = ""  # the turn, after which the same request draws the token; empty: not possible
 
@@ -182,6 +183,7 @@ def alone(scope: Scope, key: Key, queue: Key) -> Ways:
         holds=holds(key),
         mark=scope.mark.format("", number),
         marked=scope.marked.format("", number),
+        telling=telling(scope, queue),
     )
 
 
@@ -196,6 +198,11 @@ def wake(queue: Key, word: str = "") -> str:
         f"SELECT pg_catalog.pg_notify('lockctl_' || q.pid, '{word}') FROM"
         f" (SELECT l.pid FROM {LOCKS} l WHERE l.granted AND {is_key(queue)} ORDER BY l.objid::bigint LIMIT 1) q"
     )
+
+
+def telling(scope: Scope, queue: Key) -> str:
+    """For ``Ways``: what a transaction says nobody would hear before its end."""
+    return wake(queue, FREED) if scope is SESSION else ""
 
 
 def holds(key: Key) -> str:

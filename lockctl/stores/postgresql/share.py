@@ -66,6 +66,7 @@ def ways(kind: Scope, key: Key, base: Key, queue: Key, claim: Claim) -> Ways:
         holds=held,
         mark=mark,
         marked=marked,
+        telling=scope.telling(kind, queue),
         room=room,
     )
 

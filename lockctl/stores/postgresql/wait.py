@@ -43,8 +43,7 @@ LARGEST = 2_000_000_000  # tickets above are not ours
 AT_ONCE = 1000  # tickets that are tried: as many may come at the same moment
 LOCK_TIMEOUT = "55P03"
 JOIN, PLACE, TURN, CONTEST, LINE, PLAN, DRAW = "join", "place", "turn", "contest", "line", "plan", "draw"
-# has the server read about tables what a statement needs, unless somebody locked them
-EXPLAIN = "SELECT pg_catalog.set_config('lock_timeout', '100', true); EXPLAIN "
+UNLESS_LOCKED = "SELECT pg_catalog.set_config('lock_timeout', '100', true); "
 
 
 class Position:
@@ -111,7 +110,9 @@ class Position:
             if _is_ours(asked, rows):
                 return rows
             if asked == TURN and self.drawing is not None and not self._is_planned:
-                self._next_step, self._is_planned = (PLAN, self.drawing(EXPLAIN)), True
+                # has the server read what it needs for this, and for what is said then, unless tables are locked
+                plan = f"{UNLESS_LOCKED}EXPLAIN {wake(self._queue)}; EXPLAIN "
+                self._next_step, self._is_planned = (PLAN, self.drawing(plan)), True
             elif asked == PLAN or self._is_over(asked):
                 if deadline.left() <= 0:
                     return None

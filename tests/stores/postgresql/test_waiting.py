@@ -13,7 +13,7 @@ from lockctl.registry import open_backend
 from lockctl.stores.postgresql import wait
 from lockctl.stores.postgresql.session import Session
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Background, claim, take, waiters
+from tests.contract.harness import LIMIT, Background, claim, one_of, take, waiters
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -74,6 +74,29 @@ def test_who_is_told_takes_the_lock_with_its_token_in_one_request(place: Place, 
     assert len(sent) == asked + 3, "the release; the lock with its token; the position in the queue is given back"
     assert place.command(f"select token from {place.fence}") == str(later.token)
     assert waiter.renew(later, timeout=LIMIT).token == later.token
+
+
+def test_the_first_renewal_plans_what_the_release_says_and_says_nothing(place: Place, sent: list[str]) -> None:
+    holder, waiter, mine = place.client(), place.client(), claim()
+    grant = take(holder, claim())
+    waiting = asleep(waiter, mine, sent)
+    asked = len(sent)
+    for _ in range(2):
+        holder.renew(grant, timeout=LIMIT)
+    assert ["EXPLAIN" in sql for sql in sent[asked:]] == [True, False], "and the waiter was told nothing"
+    assert waiting.running
+    holder.release(grant, timeout=LIMIT)
+    waiting.result()
+    take(waiter, mine)
+
+
+def test_so_does_that_of_who_has_a_slot(place: Place, sent: list[str]) -> None:
+    holder = place.client()
+    grant = take(holder, one_of(2))
+    asked = len(sent)
+    for _ in range(2):
+        holder.renew(grant, timeout=LIMIT)
+    assert ["EXPLAIN" in sql for sql in sent[asked:]] == [True, False]
 
 
 def test_who_is_told_and_finds_no_table_makes_it_anew(place: Place, sent: list[str]) -> None:
