@@ -18,6 +18,7 @@ from tests.jobs import eventually
 from tests.promises.tokens import rising, tenure
 from tests.servers.etcd import EtcdCluster
 from tests.stores.etcd.test_hostile_keys import HOSTILE, TestHostileKeys
+from tests.stores.etcd.test_queue import in_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,7 +158,8 @@ class TestClocks:
         for _ in range(BEST_OF):  # who waits may look once more in that moment
             clocks.ahead = 0.0
             grant, waiter = take(backend, claim()), claim(ttl=60.0)
-            waits = waiting(client, waiter, backend)
+            with monkeypatch.context() as patch:
+                waits = in_line(client, waiter, patch)
             clocks.ahead = ahead
             with monkeypatch.context() as patch:
                 patch.setattr(client.cluster._connections, "_send", counted)
