@@ -7,7 +7,7 @@ import sys
 
 LEASE = "lockctl.lease"
 STORES = "lockctl.stores."
-# of a store: locks over cells have loaded `cell` from the start, and the others need it for marks alone
+# of a store: locks over cells have loaded `cell` from the start, others need it for marks; the last two are of verbs
 NOT_NEEDED = ("__init__", "cell", "doctor", "prune")
 CELLS = "lockctl.locks.cell"
 FOR_CELLS = ("lockctl.locks.records", "lockctl.locks.inspect")

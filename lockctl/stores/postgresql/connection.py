@@ -136,7 +136,7 @@ class Connections:
     ) -> Any:
         """Have the lease count anew, if the session still has the lock; the value of *more*, an expression.
 
-        The first time the server also plans what the release says: what it reads for that it has at hand then.
+        The first time the server also plans what the release says: what it reads for that, it has at hand then.
         """
         is_marked, self._is_marked = self._is_marked, False
         proof = ways.marked if is_marked else f"CASE WHEN {ways.holds} THEN {ways.mark} ELSE false END"

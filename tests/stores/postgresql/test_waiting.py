@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.errors import LeaseRevoked
+from lockctl.model import Revocation
 from lockctl.registry import open_backend
-from lockctl.stores.postgresql import wait
+from lockctl.stores.postgresql import scope, wait
 from lockctl.stores.postgresql.session import Session
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, claim, one_of, take, waiters
@@ -97,6 +99,21 @@ def test_so_does_that_of_who_has_a_slot(place: Place, sent: list[str]) -> None:
     for _ in range(2):
         holder.renew(grant, timeout=LIMIT)
     assert ["EXPLAIN" in sql for sql in sent[asked:]] == [True, False]
+
+
+def test_a_server_that_refuses_to_plan_is_asked_once_and_requests_to_give_back_are_heard(
+    place: Place, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scope, "telling", lambda *_: "SELECT pg_catalog.no_function()")
+    holder, other = place.client(), place.client()
+    grant = take(holder, claim())
+    asked = len(sent)
+    holder.renew(grant, timeout=LIMIT)
+    (seen,) = other.inspect("nightly", timeout=LIMIT).holders
+    other.revoke("nightly", seen, Revocation(now=False, by="ops@web3", reason=""), timeout=LIMIT)
+    with pytest.raises(LeaseRevoked):
+        holder.renew(grant, timeout=LIMIT)
+    assert sum("EXPLAIN" in sql for sql in sent[asked:]) == 1
 
 
 def test_who_is_told_and_finds_no_table_makes_it_anew(place: Place, sent: list[str]) -> None:
