@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 APPLICATION = "lockctl"  # what the server shows for a connection that holds no lock
-TABLE_PATIENCE = 0.1  # seconds that a renewal waits for a table that somebody locked
+TABLE_PATIENCE = 0.1  # seconds that a renewal, or a plan, waits for a table that somebody locked
 PATIENCE = 10.0  # seconds without an acknowledgement until the kernel gives such a connection up
 
 

@@ -21,6 +21,7 @@ from lockctl.clock import boottime, wall
 from lockctl.errors import BackendUnavailable
 from lockctl.model import SHARED, Claim
 from lockctl.stores.postgresql import queue
+from lockctl.stores.postgresql.connection import bounded
 from lockctl.stores.postgresql.scope import FREED, LOCKS, SESSION, Scope, Ways, is_key, wake
 from lockctl.stores.postgresql.session import SqlError
 from lockctl.wire.deadline import READABLE, Deadline
@@ -43,7 +44,6 @@ LARGEST = 2_000_000_000  # tickets above are not ours
 AT_ONCE = 1000  # tickets that are tried: as many may come at the same moment
 LOCK_TIMEOUT = "55P03"
 JOIN, PLACE, TURN, CONTEST, LINE, PLAN, DRAW = "join", "place", "turn", "contest", "line", "plan", "draw"
-UNLESS_LOCKED = "SELECT pg_catalog.set_config('lock_timeout', '100', true); "
 
 
 class Position:
@@ -111,7 +111,7 @@ class Position:
                 return rows
             if asked == TURN and self.drawing is not None and not self._is_planned:
                 # has the server read what it needs for this, and for what is said then, unless tables are locked
-                plan = f"{UNLESS_LOCKED}EXPLAIN {wake(self._queue)}; EXPLAIN "
+                plan = f"{bounded(deadline)}EXPLAIN {wake(self._queue)}; EXPLAIN "
                 self._next_step, self._is_planned = (PLAN, self.drawing(plan)), True
             elif asked == PLAN or self._is_over(asked):
                 if deadline.left() <= 0:
