@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from lockctl.supervise import tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 LIMIT = 30.0  # seconds: nothing in a test may take longer
 ATTEMPTS = 3
 LONGEST_PAUSE = 0.05  # seconds
+NO_STACK = 1 << 47  # bytes: more than a process has addresses
 ROUNDS = 200_000  # of a loop that does nothing
 ROUNDS_TAKE = 0.0033  # seconds of the processor for which limits of its time are meant
 
@@ -39,6 +42,16 @@ def eventually(condition: Callable[[], Any], limit: float = 10.0, pause: float =
             message = f"did not happen within {limit} s: {condition}"
             raise AssertionError(message)
         time.sleep(max(pause, answered - asked, min((answered - begun) / 50, LONGEST_PAUSE)))
+
+
+@contextlib.contextmanager
+def without_threads() -> Iterator[None]:
+    """This process can start none meanwhile, as if its user had too many processes."""
+    before = _thread.stack_size(NO_STACK)
+    try:
+        yield
+    finally:
+        _thread.stack_size(before)
 
 
 def best_of_a_few(attempt: Callable[[], float], limit: float) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lockctl.model import Grant
 
 JITTER = 0.1  # renewals of many holders that started in the same second drift apart
+FOREVER = float("inf")
 IN_TIME = 0.9  # part of its time after which a request that failed counts as one that got no answer
 
 
@@ -50,22 +51,27 @@ class Renewer:
         self._stopped = False
         self._started = False
 
-    def renew_now(self) -> None:
+    def renew_now(self) -> bool:
         """Start renewing, the first time at once; or, when started, cut the present pause short.
 
-        Raises ``BackendUnavailable`` when there is no thread to be had now: the job may have taken all that its
-        user is allowed. Then nothing is started, and a later call tries again.
+        ``False``: there is no thread to be had now, because the job has taken all that its user is allowed, or for want
+        of memory. Then one renewal was made before this returned; a later call tries again. It returns before the
+        whole tree must be killed, but a signal may have waited for an answer.
         """
         if not self._started:
             try:
                 _thread.start_new_thread(self._loop, ())
             except RuntimeError:
-                raise BackendUnavailable(
-                    "no thread can be started: the user has too many processes (ulimit -u)"
-                ) from None
+                with self._in_request:
+                    sent = self._now()
+                    report = self._renew_once(sent, self._schedule.kill_at(self._deadline) - sent)
+                self._tell(report)
+                self._started = isinstance(report, LeaseEnded)  # then nothing more is sent
+                return self._started
             self._started = True
         elif self._nudge.locked():
             self._nudge.release()
+        return True
 
     def take(self) -> list[RenewalEvent]:
         """The reports since the last call, in their order."""
@@ -91,8 +97,7 @@ class Renewer:
                     return
                 sent = self._now()
                 report = self._renew_once(sent)
-            self._reports.append(report)
-            os.write(self._wake, b".")
+            self._tell(report)
             if isinstance(report, LeaseEnded):
                 return
             failures = failures + 1 if isinstance(report, RenewalFailed) else 0
@@ -101,8 +106,12 @@ class Renewer:
             spread = 1 - JITTER + 2 * JITTER * os.urandom(1)[0] / 255
             self._nudge.acquire(timeout=pause * spread)
 
-    def _renew_once(self, sent: float) -> RenewalEvent:
-        timeout = self._schedule.renewal_timeout(sent, self._deadline, self._late)
+    def _tell(self, report: RenewalEvent) -> None:
+        self._reports.append(report)
+        os.write(self._wake, b".")
+
+    def _renew_once(self, sent: float, most: float = FOREVER) -> RenewalEvent:
+        timeout = min(self._schedule.renewal_timeout(sent, self._deadline, self._late), most)
         try:
             self._grant = self._backend.renew(self._grant, timeout=timeout)
         except LeaseRevoked as asked:

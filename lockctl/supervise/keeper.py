@@ -261,7 +261,8 @@ class Keeper:
             if self._renewer is None:
                 self._renewer = self._make_renewer()
                 self._poll.register(self._renewer.readable, select.POLLIN)
-            self._renewer.renew_now()
+            if not self._renewer.renew_now():
+                self._live.renew_again(self._clock())
         except BackendUnavailable as unknown:
             self._do(self._live.not_started(self._clock(), str(unknown)))
 

@@ -104,9 +104,13 @@ class Liveness:
             actions += self.lose(now, event.reason)
         return actions
 
-    def not_started(self, now: float, reason: str) -> list[KeeperAction]:
-        """There was no thread or descriptor to renew with: it is tried again."""
+    def renew_again(self, now: float) -> None:
+        """Nobody keeps the time of renewals: the next one is due after an interval."""
         self._renew_at = now + self._schedule.interval
+
+    def not_started(self, now: float, reason: str) -> list[KeeperAction]:
+        """There was no descriptor to renew with: it is tried again."""
+        self.renew_again(now)
         return self.report(now, events.RenewalFailed(reason))
 
     def lose(self, now: float, reason: str) -> list[KeeperAction]:

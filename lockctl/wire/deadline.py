@@ -116,15 +116,29 @@ class Deadline:
             failure = None
 
 
+class NoThread(BackendUnavailable):
+    """The system gives no more threads."""
+
+    def __init__(self, where: str) -> None:
+        """*where*: what is not asked therefore."""
+        super().__init__(f"{where}: no thread for it: too many processes (ulimit -u), or too little memory (ulimit -v)")
+
+
 def bounded(
-    call: Callable[[], T], deadline: Deadline, where: str, *, interrupted: Callable[[], None] | None = None
+    call: Callable[[], T],
+    deadline: Deadline,
+    where: str,
+    *,
+    interrupted: Callable[[], None] | None = None,
+    self_limited: bool = False,
 ) -> T:
     """The result of a call that obeys no deadline, such as name resolution; its error is raised here.
 
-    Raises ``BackendUnavailable``, also when there are no more descriptors or threads, and ``RequestInterrupted``.
+    Raises ``BackendUnavailable``, also when there are no more descriptors (or ``NoThread``), ``RequestInterrupted``.
 
     It runs in a thread of its own, which is left to its fate when the deadline has passed. *interrupted* is called
     when the deadline's interrupt is readable: it raises, or the wait goes on. Without it, that ends the wait.
+    *self_limited*: each part of the call ends soon after the deadline, so without a thread it is made in this one.
     """
     try:
         reading, writing = os.pipe2(os.O_CLOEXEC)
@@ -145,22 +159,26 @@ def bounded(
     except RuntimeError:
         os.close(reading)
         os.close(writing)
-        raise BackendUnavailable(f"{where}: no thread for it: too many processes (ulimit -u)") from None
+        if self_limited:
+            return call()
+        raise NoThread(where) from None
     try:
-        while True:
-            try:
-                deadline.wait(reading, READABLE, where)
-            except RequestInterrupted:
-                if interrupted is None:
-                    raise
-                interrupted()
-            else:
-                break
+        _wait_through(reading, deadline, where, interrupted)
     finally:
         os.close(reading)
     if errors:
         raise errors[0]
     return results[0]
+
+
+def _wait_through(reading: int, deadline: Deadline, where: str, interrupted: Callable[[], None] | None) -> None:
+    while True:
+        try:
+            return deadline.wait(reading, READABLE, where)
+        except RequestInterrupted:
+            if interrupted is None:
+                raise
+            interrupted()
 
 
 def password_now(password: str | None, deadline: Deadline) -> str | None:

@@ -6,7 +6,7 @@ import _thread
 import os
 
 from lockctl.errors import BackendUnavailable
-from lockctl.wire.deadline import READABLE, Deadline
+from lockctl.wire.deadline import READABLE, Deadline, NoThread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ class Race:
             raise BackendUnavailable(f"{where}: no pipe: {failure.strerror}") from None
 
     def start(self, number: int, where: str) -> None:
-        """Begin the call of this number; raises ``BackendUnavailable`` (no more threads)."""
+        """Begin the call of this number; raises ``NoThread``."""
         try:
             _thread.start_new_thread(self._run, (number,))
         except RuntimeError:
-            raise BackendUnavailable(f"{where}: no thread to ask it in: too many processes (ulimit -u)") from None
+            raise NoThread(where) from None
 
     def wait(self, deadline: Deadline, most: int) -> list[Outcome]:
         """What calls have come to since the last time, as soon as one has; raises as ``Deadline.wait``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,7 @@ from tests.contract.following import Following
 from tests.contract.harness import LIMIT, Background, claim, take
 from tests.contract.suite import BackendContract
 from tests.contract.waiting import start_waiting
-from tests.jobs import eventually
+from tests.jobs import eventually, without_threads
 from tests.servers.mariadb import MariaDb
 
 if TYPE_CHECKING:
@@ -111,6 +112,19 @@ class TestMysql(Following, BackendContract):
         eventually(lambda: not harness.own.follow(claim.owner, Deadline(2.0)))
         backend.renew(grant, timeout=LIMIT)
         assert harness.own.follow(claim.owner, Deadline(2.0))
+
+    def test_without_a_thread_a_request_to_a_silent_server_ends(self, harness: MysqlHarness, backend: Backend) -> None:
+        grant = take(backend, harness.claim(ttl=30.0))
+        with without_threads():
+            assert backend.renew(grant, timeout=LIMIT).token == grant.token
+            harness.server.pause()
+            before = time.monotonic()
+            try:
+                with pytest.raises(BackendUnavailable):
+                    backend.renew(grant, timeout=0.3)
+            finally:
+                harness.server.resume()
+        assert time.monotonic() - before < LIMIT
 
     def test_who_is_interrupted_leaves_with_no_more_requests_than_it_must(
         self, harness: MysqlHarness, backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch

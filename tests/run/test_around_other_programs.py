@@ -43,15 +43,6 @@ def test_a_nested_run_without_a_backend_is_refused_where_its_files_would_be_else
     assert "under a lock in another directory" in done.stderr
 
 
-def test_a_job_runs_on_when_there_is_no_thread_to_renew_in(lockctl, after):
-    # the stack of a thread would be larger than the addresses of a process; too many processes fail it the same way
-    launch = after("resource.setrlimit(resource.RLIMIT_STACK, (1 << 47, resource.getrlimit(resource.RLIMIT_STACK)[1]))")
-    done = launch(lockctl.command, "run", "-l", "nightly", "--", "sh", "-c", "sleep 1.2; echo done")
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-    assert done.stderr.count("\n") == 1
-    assert "cannot renew the lease: no thread" in done.stderr
-
-
 @pytest.mark.parametrize("limit", range(6, 16))
 def test_a_run_with_too_few_descriptors_leaves_no_lock(lockctl, locks, redis_server, limit):
     url = f"redis://{redis_server.address}/?prefix={os.urandom(4).hex()}:"

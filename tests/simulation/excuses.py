@@ -169,8 +169,6 @@ def _wakes_in_time(record: RunRecord, fault: Fault) -> bool:
 def _touches(fault: Fault, record: RunRecord, history: History) -> bool:
     if fault.kind in ("lose", "late", "cut", "slow", "deposed", "removed", "ended"):
         return fault.whom == record.plan.host
-    if fault.kind == "threads":
-        return fault.whom == record.number
     if fault.kind == "sleep":  # the kernel has the lock meanwhile, or it is a server that has it
         return fault.whom == record.plan.host and not history.capabilities.kernel_held
     if fault.kind in ("table", "busy", "expired"):

@@ -117,13 +117,12 @@ class Connection:
         assert defer_connect
         self.come = 0
         self._sock: Stream | None = None
-        self._limit = read_timeout
+        self._read_timeout = self._write_timeout = read_timeout
         self._closed = False
 
     def connect(self, sock: Stream) -> None:
         """Log in over this socket."""
         self._sock = sock
-        sock.settimeout(self._limit)
         self._answer(("start",))
 
     def cursor(self) -> Cursor:
@@ -144,6 +143,7 @@ class Connection:
         except OSError as failure:
             self._break()
             raise err.OperationalError(GONE, f"MySQL server has gone away ({failure!r})") from None
+        self._sock.settimeout(self._read_timeout)
         try:
             answer = self._sock.get()
         except OSError as failure:

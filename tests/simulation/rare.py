@@ -198,12 +198,13 @@ def not_executable(chance: random.Random, plan: Plan) -> Plan:
 
 
 def no_threads(chance: random.Random, plan: Plan) -> Plan:
-    """A user who has as many processes as are allowed, for a moment in which the first renewal is due."""
+    """A user who has as many processes as are allowed, when the first renewal is due and perhaps from then on."""
     ttl = chance.choice((6.0, 10.0, 20.0))
     run = RunPlan(
         0, 0.0, ttl, 30.0, 1.5 * ttl, locks=chance.choice((("nightly",), ("nightly",), ("hourly", "nightly")))
     )
-    none = Fault("threads", 0, ttl * chance.uniform(0.05, 0.15), ttl * chance.uniform(0.03, 0.17))
+    lasts = ttl * chance.choice((chance.uniform(0.03, 0.17), 3.0))
+    none = Fault("threads", 0, ttl * chance.uniform(0.0, 0.15), lasts)
     return plan._replace(runs=(run,), faults=(none,))
 
 

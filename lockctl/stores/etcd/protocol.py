@@ -5,6 +5,7 @@ from __future__ import annotations
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.etcd.connection import Connections, Denied
+from lockctl.wire.deadline import NoThread
 from lockctl.wire.race import Race
 from lockctl.wire.stream import Endpoint, TooLarge
 
@@ -50,9 +51,7 @@ class Cluster:
 
         Those after it are done all the same.
         """
-        return self._of_any(
-            lambda member, share: _all_right(self._connections.answers(member, requests, share)), deadline
-        )
+        return self._of_any(self._asking(requests), deadline)
 
     def begin(self, requests: Requests, deadline: Deadline) -> None:
         """Send these already, if a connection is open; a later call that has them first reads what is answered."""
@@ -78,9 +77,7 @@ class Cluster:
         While a member is late the next one is asked, too, or the only one on another connection: for requests that may
         be carried out twice at the same time. Raises as :meth:`call` does.
         """
-        return self._of_first(
-            lambda member: _all_right(self._connections.answers(member, requests, deadline)), deadline
-        )
+        return self._of_first(self._asking(requests), deadline)
 
     def watch(self, watches: tuple[dict[str, Any], ...], start: int, deadline: Deadline) -> Lines:
         """What happens in some ranges of keys from revision *start* on, as lines of JSON; the caller closes it."""
@@ -91,6 +88,9 @@ class Cluster:
     def close(self) -> None:
         """Close what is open; a connection that a thread is still at, it closes itself."""
         self._connections.close()
+
+    def _asking(self, requests: Requests) -> Callable[[Endpoint, Deadline], list[dict[str, Any]]]:
+        return lambda member, share: _all_right(self._connections.answers(member, requests, share))
 
     def _of_any(self, attempt: Callable[[Endpoint, Deadline], T], deadline: Deadline) -> T:
         problems: list[BackendUnavailable | ConfigError] = []
@@ -113,16 +113,20 @@ class Cluster:
         self.turn = (first + 1) % count
         raise _all_failed(problems)
 
-    def _of_first(self, attempt: Callable[[Endpoint], T], deadline: Deadline) -> T:
+    def _of_first(self, attempt: Callable[[Endpoint, Deadline], T], deadline: Deadline) -> T:
         count, first, step = len(self._members), self.turn, deadline.left() / TURNS
         most, started = max(count, 2), 0
         problems: list[BackendUnavailable | ConfigError] = []
-        race = Race(lambda turn: attempt(self._members[turn]), "etcd")
+        race = Race(lambda turn: attempt(self._members[turn], deadline), "etcd")
         try:
             while len(problems) < started or started < count:
                 if started < most:
-                    race.start((first + started) % count, "etcd")
-                    started += 1
+                    try:
+                        race.start((first + started) % count, "etcd")
+                        started += 1
+                    except NoThread:
+                        if len(problems) == started:  # nobody is being asked
+                            return self._of_any(attempt, deadline)
                 try:
                     outcomes = race.wait(deadline.sooner(step) if started < most else deadline, most)
                 except BackendUnavailable:

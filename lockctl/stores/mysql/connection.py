@@ -89,7 +89,7 @@ class KeptSession:
             return given, session
 
         try:
-            return bounded(run, deadline, self.where)
+            return bounded(run, deadline, self.where, self_limited=True)
         except BaseException:
             with mutex:
                 given_up.append(True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 LONGEST_MESSAGE = 500  # characters of what a server says
-READ_LIMIT = 60.0  # seconds for one read, so that a thread that was left to its fate ends; steps have their deadline
+LATE = 0.5  # seconds after the deadline of a step at which each of its reads has ended, in whatever thread
 LOCK_WAIT, DEADLOCK, UNKNOWN_VARIABLE = 1205, 1213, 1193
 NO_TABLE = (1146, 1049, 1046)  # nor database
 FORBIDDEN = (1142, 1143)
@@ -74,6 +74,7 @@ class Session:
         """The rows that a statement gives. Raises ``SessionGone``, ``SqlError``, ``BackendUnavailable`` (too late)."""
         deadline.check(self.where)
         self._connection.come = 0
+        self._connection._read_timeout = self._connection._write_timeout = deadline.left() + LATE  # noqa: SLF001 - as above
         rows: list[tuple[Any, ...]] = self._translated(self._rows, sql, values)
         return rows
 
@@ -174,7 +175,7 @@ def _bounded(where: str) -> Any:
 def _connected(address: Address, deadline: Deadline, where: str) -> Any:
     driver()
     connection = _bounded(where)
-    limit = max(READ_LIMIT, deadline.left())
+    limit = deadline.left() + LATE
     settings: dict[str, Any] = {
         "user": address.user,
         "password": (address.password or "").encode(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import select
 import threading
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.errors import BackendUnavailable
+from lockctl.errors import BackendUnavailable, LeaseLost
 from lockctl.events import LeaseEnded, RenewalFailed, Renewed, RevocationAsked
 from lockctl.lease.acquire import Lease
 from lockctl.lease.renew import Renewer
@@ -19,6 +18,7 @@ from lockctl.lease.schedule import plan
 from lockctl.model import Claim, Revocation
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 from lockctl.value import replace
+from tests.jobs import without_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lockctl.events import RenewalEvent
     from lockctl.model import Grant, Holder
 
-NO_STACK = 1 << 47  # bytes: more than the addresses of a process, so that no thread can be made
 SCHEDULE = replace(plan(30.0, None, MemoryBackend.capabilities), interval=0.02)
 
 
@@ -49,9 +48,11 @@ class Scripted(MemoryBackend):
         self.gate = threading.Event()
         self.gate.set()
         self.asked = 0
+        self.timeout = 0.0  # of the last one
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
         self.asked += 1
+        self.timeout = timeout
         assert self.gate.wait(20)
         if self.script:
             raise self.script.pop(0)
@@ -118,16 +119,40 @@ def test_a_renewal_reports_a_deadline_that_counts_from_its_sending(
     assert reports(renewer)[0] == Renewed(SCHEDULE.deadline(sent, 30.0))
 
 
-def test_without_a_thread_nothing_is_started_and_a_later_call_tries_again(renewer: Renewer, backend: Scripted) -> None:
-    before = _thread.stack_size(NO_STACK)
-    try:
-        with pytest.raises(BackendUnavailable, match="no thread can be started"):
-            renewer.renew_now()
-    finally:
-        _thread.stack_size(before)
-    assert backend.asked == 0
-    renewer.renew_now()
+def test_without_a_thread_each_call_renews_once(renewer: Renewer, backend: Scripted) -> None:
+    backend.script = [BackendUnavailable("no route")]
+    with without_threads():
+        assert not renewer.renew_now()
+        assert reports(renewer) == [RenewalFailed("no route")]
+        assert not renewer.renew_now()
     assert isinstance(reports(renewer)[0], Renewed)
+    time.sleep(3 * SCHEDULE.interval)
+    assert backend.asked == 2
+
+
+def test_a_later_call_tries_again_to_start_a_thread(renewer: Renewer) -> None:
+    with without_threads():
+        assert not renewer.renew_now()
+    assert renewer.renew_now()
+    assert len(reports(renewer, 4)) >= 4
+
+
+def test_without_a_thread_a_request_ends_before_the_whole_tree_must(
+    renewer: Renewer, backend: Scripted, clock: Clock
+) -> None:
+    clock.now = SCHEDULE.kill_at(SCHEDULE.deadline(clock.now, 30.0)) - 0.3
+    with without_threads():
+        renewer.renew_now()
+    assert backend.timeout == pytest.approx(0.3)
+
+
+def test_without_a_thread_nothing_is_sent_after_a_clear_no(renewer: Renewer, backend: Scripted) -> None:
+    backend.script = [LeaseLost("gone")]
+    with without_threads():
+        assert renewer.renew_now()
+        assert reports(renewer) == [LeaseEnded("gone")]
+    assert renewer.renew_now()
+    assert backend.asked == 1
 
 
 def test_it_goes_on_renewing_by_itself(renewer: Renewer) -> None:

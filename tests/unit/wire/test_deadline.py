@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import socket
 import threading
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, RequestInterrupted
-from lockctl.wire.deadline import READABLE, Deadline, bounded
+from lockctl.wire.deadline import READABLE, Deadline, NoThread, bounded
 from lockctl.wire.stream import Closed, Endpoint, resolve
+from tests.jobs import without_threads
 from tests.unit.wire.servers import answering, serving
 
 if TYPE_CHECKING:
@@ -96,12 +96,17 @@ def test_a_call_that_obeys_no_deadline_is_left_behind() -> None:
 
 def test_a_call_for_which_there_is_no_thread_leaves_nothing_open() -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
-    before = _thread.stack_size(1 << 47)  # bytes: more than the addresses of a process
-    try:
-        with pytest.raises(BackendUnavailable, match="here: no thread"):
-            bounded(lambda: 1, Deadline(5.0), "here")
-    finally:
-        _thread.stack_size(before)
+    with without_threads(), pytest.raises(NoThread, match="here: no thread"):
+        bounded(lambda: 1, Deadline(5.0), "here")
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+def test_a_call_with_limits_of_its_own_needs_no_thread() -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with without_threads():
+        assert bounded(lambda: 7, Deadline(5.0), "here", self_limited=True) == 7
+        with pytest.raises(ZeroDivisionError):
+            bounded(lambda: 1 // 0, Deadline(5.0), "here", self_limited=True)
     assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
