@@ -84,12 +84,12 @@ def keep() -> None:
     for names in (*_missing, GUARD):
         try:
             entries = list(map(_without_docstrings, names.split()))
-        except (OSError, SyntaxError, ValueError):
-            return  # it is being replaced just now
-        source = entries[-1][1]
-        data = MAGIC_NUMBER + dumps((names, DIRECTORY, entries))
-        loader = SourceFileLoader(PACKAGE, source)
-        loader._cache_bytecode(source, _file(names), data)  # type: ignore[attr-defined] # noqa: SLF001 - never raises
+            source = entries[-1][1]
+            data = MAGIC_NUMBER + dumps((names, DIRECTORY, entries))
+            loader = SourceFileLoader(PACKAGE, source)
+            loader._cache_bytecode(source, _file(names), data)  # type: ignore[attr-defined] # noqa: SLF001
+        except Exception:  # noqa: BLE001 - such as while it is replaced, or for want of memory; what the run came to counts
+            return
 
 
 def _file(names: str) -> str:

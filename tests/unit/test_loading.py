@@ -180,6 +180,12 @@ def test_where_nothing_may_be_written_nothing_is(sample: Path, reason: str) -> N
     assert not is_kept(sample)
 
 
+def test_a_run_ends_as_it_does_for_want_of_memory_to_write_them(sample: Path) -> None:
+    without_memory = "def dumps(_): raise MemoryError\nloading.dumps = dumps\n"
+    assert run(f"{LOAD}{without_memory}loading.keep()\n", folder=sample.parent) == "first inner\n"
+    assert not is_kept(sample)
+
+
 def test_a_file_that_goes_by_a_hash_is_read_as_its_kind_says(sample: Path) -> None:
     for mode, word in (("checked-hash", "later"), ("unchecked-hash", "first")):
         (sample / "word.py").write_text("WORD = 'first'\n")
