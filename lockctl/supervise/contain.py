@@ -6,6 +6,9 @@ processes did before: not what moved to another session, nor a set-user-ID progr
 The command itself stays a child of the guard. Orphans of the job become children of the init, which reaps them, and
 which ends when the command has ended and none of them is left, nor what the command has made a child of the guard.
 
+The kernel closes the descriptors of a process before it kills the namespace that the process is the init of. So where
+a descriptor is the lock, the init has it, too, and is not killed with its guard: it kills the others, and ends then.
+
 Root needs CAP_SYS_ADMIN for it. Another user needs a user namespace (user_namespaces(7)), in which set-user-ID programs
 have no effect: so that is done only when the user requires it.
 """
@@ -17,10 +20,13 @@ import select
 from _signal import SIGCHLD, SIGKILL
 from errno import EPERM
 
-from lockctl import kernel
+from lockctl import clock, kernel
 from lockctl.supervise import namespaces, tree
 
 NO, AUTO, REQUIRE = "no", "auto", "require"  # the setting ``contain``
+COMMAND_ENDED = b"."
+UNENDED = 2.5  # seconds of SIGKILL: whoever lives then is left to the kernel
+SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL
 
 
 def enter(wanted: str, keep: tuple[int, ...]) -> Init | None:
@@ -49,7 +55,7 @@ class Init:
     """The init of a pid namespace that the guard has entered, as the guard sees it."""
 
     def __init__(self, keep: tuple[int, ...] = ()) -> None:
-        """Fork it, as the first process of the namespace; it keeps these descriptors, too. Raises ``OSError``."""
+        """Fork it, as the first process of the namespace; it keeps what holds the lock, too. Raises ``OSError``."""
         self._is_last = False  # and was not told so yet
         listening, self._told = os.pipe2(os.O_CLOEXEC)
         answers, answer = os.pipe2(os.O_CLOEXEC)
@@ -82,7 +88,7 @@ class Init:
         """
         if self._is_last and not set(tree.children(os.getpid())) - {self.pid}:
             self._is_last = False
-            os.close(self._told)
+            os.write(self._told, COMMAND_ENDED)
 
     def end(self) -> None:
         """Kill it, and all in the namespace."""
@@ -93,7 +99,8 @@ class Init:
 def _be_init(listening: int, answer: int, keep: tuple[int, ...]) -> None:
     """In the first process of the namespace, which has nothing of its guard but the descriptors to *keep*."""
     try:
-        kernel.set_death_signal(SIGKILL)
+        if not keep:
+            kernel.set_death_signal(SIGKILL)
         _let_go((listening, answer, *keep))
         changes = kernel.signal_descriptor([SIGCHLD])
         namespaces.mount_proc()  # last: the guard needs its own /proc for the way back
@@ -111,9 +118,30 @@ def _be_init(listening: int, answer: int, keep: tuple[int, ...]) -> None:
         for descriptor, _ in poll.poll():
             if descriptor == changes:
                 kernel.read_signals(changes)
-            else:  # closed: the command has ended, or the guard has, before the kernel was told
-                poll.unregister(listening)
+            elif os.read(listening, len(COMMAND_ENDED)):
                 command_ended = True
+            else:  # the guard has ended
+                _kill_others(changes)
+                return
+
+
+def _kill_others(changes: int) -> None:
+    """Kill all others in the namespace, and return when none is left.
+
+    One that is not our child, as the command is none, may be a zombie for as long as its parent likes: it gets a pause.
+    """
+    poll = select.poll()
+    poll.register(changes, select.POLLIN)
+    give_up = clock.monotonic() + UNENDED
+    waits = os.getpid() == 1  # else that would be all processes of this host
+    while waits:
+        waits = _has_children() and clock.monotonic() < give_up
+        try:
+            os.kill(-1, SIGKILL)
+        except ProcessLookupError:
+            return
+        poll.poll(SWEEP_PAUSE * 1000)
+        kernel.read_signals(changes)
 
 
 def _has_children() -> bool:

@@ -140,10 +140,10 @@ class Starting:
             return False
         try:
             self.job.timer = kernel.timer_descriptor(self.job.clock.clock_id)
+            if orders.contain != "no" and not self._contain(orders.contain):
+                return False
             # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
             descriptors = self.job.lock_descriptors if orders.kernel_held else ()
-            if orders.contain != "no" and not self._contain(orders.contain, descriptors):
-                return False
             child = self._ordered_child(environment, variables, descriptors)
         except OSError as failure:  # no more processes or descriptors
             self._link.send(wire.FAILED, failure.errno or errno.EAGAIN, False)
@@ -152,12 +152,12 @@ class Starting:
         self.job.watch = Watch(orders, schedule, now=now, deadline=self.job.deadline)
         return True
 
-    def _contain(self, wanted: str, descriptors: tuple[int, ...]) -> bool:
+    def _contain(self, wanted: str) -> bool:
         """Give the job a pid namespace, in which its command is forked anew; ``False``: it is required and refused."""
         from lockctl.supervise import contain
 
         try:
-            self.job.init = contain.enter(wanted, descriptors)
+            self.job.init = contain.enter(wanted, self.job.lock_descriptors)
         except OSError as refused:
             self._link.send(wire.FAILED, refused.errno or errno.EPERM, True)
             return False

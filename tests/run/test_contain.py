@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import itertools
 import json
 import os
@@ -19,6 +21,7 @@ from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.terminal import INTERRUPT, PROMPT, SUSPEND, Terminal
 
 SLEEP = "sleep 61.{}"  # a number of seconds by which a process of the test is found
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces, as root")
 
@@ -63,6 +66,24 @@ def kill_both(keeper):
     keeper.wait(timeout=LIMIT)
 
 
+def family_of(keeper):
+    """The pids of the guard and its children by their names."""
+    guard = guard_of(keeper.pid)
+    return {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in (guard, *tree.children(guard))}
+
+
+@contextlib.contextmanager
+def held_up(pid):
+    """A process that does nothing for a while. One that is stopped goes on when its process group becomes an orphan."""
+    library = ctypes.CDLL(None, use_errno=True)
+    assert library.ptrace(PTRACE_ATTACH, pid, 0, 0) == 0, os.strerror(ctypes.get_errno())
+    os.waitpid(pid, 0)
+    try:
+        yield
+    finally:
+        library.ptrace(PTRACE_DETACH, pid, 0, 0)
+
+
 ESCAPES = {
     "another session": "setsid {} &",
     "a double fork": "(setsid sh -c '{} & :' &);",
@@ -83,7 +104,39 @@ def test_nothing_is_left_when_both_processes_are_killed_at_once(lockctl, tmp_pat
     eventually(lambda: len(job()) >= 3)
     kill_both(keeper)
     eventually(lambda: not job())
-    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+    assert lockctl("run", "-l", "a", "--wait", "9s", "--", "true").returncode == 0
+
+
+@pytest.mark.parametrize("store", ["file", "postgresql"])
+def test_a_lock_that_is_a_descriptor_is_free_after_the_job_is_gone(lockctl, number, job, store, request):
+    """Also where what was told to end the job is held up itself, as on a busy machine; its lock is not the job's here."""
+    url = lockctl.url if store == "file" else request.getfixturevalue("postgres_server").url
+    sleep = SLEEP.format(number)
+    daemon = f"import os; os.closerange(3, 100); os.setsid(); os.execvp('sleep', {sleep.split()})"
+    script = f'"$0" -c "{daemon}" & exec {sleep}'
+    words = ("run", "-b", url, "-l", number, "--contain", "require", "--", "sh", "-c", script, sys.executable)
+    keeper = lockctl.start(*words)
+    eventually(lambda: len(job()) == 2)
+    with held_up(family_of(keeper)["lease-init"]):
+        kill_both(keeper)
+        eventually(lambda: len(job()) == 1)
+        assert lockctl("run", "-b", url, "-l", number, "--", "true").returncode == 75
+    done = lockctl("run", "-b", url, "-l", number, "--wait", "9s", "--", "pgrep", "-f", f"^{sleep}$")
+    assert (done.returncode, done.stdout) == (1, ""), "the job was not gone"
+
+
+@pytest.mark.parametrize("store", ["file", "redis"])
+def test_what_outlives_its_command_ends_with_both_processes(lockctl, number, job, store, request):
+    url = lockctl.url if store == "file" else request.getfixturevalue("redis_server").url
+    words = ("run", "-b", url, "-l", number, "--contain", "require", "--leftover", "wait", "-t", "4s")
+    keeper = lockctl.start(*words, "--", "sh", "-c", f"setsid {SLEEP.format(number)} & :")
+    eventually(job)
+    guard, init = guard_of(keeper.pid), family_of(keeper)["lease-init"]
+    # it has said to the init that the command has ended, and waits
+    eventually(lambda: list(tree.children(guard)) == [init] and (tree.stat_fields(guard) or [b""])[0] == b"S")
+    kill_both(keeper)
+    eventually(lambda: not job())
+    assert lockctl("run", "-b", url, "-l", number, "--wait", "9s", "--", "true").returncode == 0
 
 
 def test_without_it_processes_that_the_command_has_forked_are_left(lockctl, number, job):
@@ -253,9 +306,7 @@ def test_a_killed_guard_or_init_ends_the_job(lockctl, number, job):
     for victim in ("lease-guard", "lease-init"):
         keeper = lockctl.start("run", "--contain", "require", "-l", "a", "--", *SLEEP.format(number).split())
         eventually(job)
-        guard = guard_of(keeper.pid)
-        family = {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in (guard, *tree.children(guard))}
-        os.kill(family[victim], signal.SIGKILL)
+        os.kill(family_of(keeper)[victim], signal.SIGKILL)
         assert keeper.wait(timeout=LIMIT) == 137
         assert not job()
 
