@@ -1,7 +1,8 @@
 """JSON through the C parts of the standard library alone.
 
 ``import json`` loads ``re`` and takes as long as a whole refused run should; its C scanner and quoter do
-the work anyway. They are private to CPython, so where they are missing ``json`` itself serves.
+the work anyway. They are private to CPython, so where they are missing, or want to be called otherwise, ``json`` itself
+serves.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class _Options:
     strict = True
     object_hook = None
     object_pairs_hook = None
+    array_hook = None  # from Python 3.15 on
     parse_float = float
     parse_int = int
     parse_constant = staticmethod(_no_constant)
@@ -61,16 +63,15 @@ def _refuse(content: object) -> NoReturn:
 
 try:
     from _json import encode_basestring_ascii, make_encoder, make_scanner
-except ImportError:
+
+    _scan: Any = make_scanner(_Options)  # type: ignore[arg-type]
+    _write: Any = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
+    _write_clean: Any = make_encoder(None, _refuse, json_string, None, ":", ",", False, False, True)
+except (ImportError, AttributeError, TypeError):
     from json import JSONDecoder, JSONEncoder
 
-    _scan: Any = JSONDecoder().raw_decode
-    _write: Any = JSONEncoder(separators=(",", ":"), default=_refuse).iterencode
-    _write_clean = _write
-else:
-    _scan = make_scanner(_Options)  # type: ignore[arg-type]
-    _write = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
-    _write_clean = make_encoder(None, _refuse, json_string, None, ":", ",", False, False, True)
+    _scan = JSONDecoder(parse_constant=_no_constant).raw_decode
+    _write = _write_clean = JSONEncoder(separators=(",", ":"), default=_refuse).iterencode
 
 
 def render(content: object) -> str:

@@ -2,7 +2,7 @@
 # The fast tests on every Python from 3.10 on that is here: on the PATH, or under pyenv.
 set -eu
 tested=0
-for minor in 10 11 12 13 14; do
+for minor in 10 11 12 13 14 15; do
     python=
     for candidate in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3."$minor".*/bin/python3 "$(command -v python3.$minor || :)"; do
         [ -x "$candidate" ] && "$candidate" -c 'import ensurepip' 2>/dev/null && python=$candidate

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,9 @@ from hypothesis import strategies as st
 
 from lockctl import json_text
 from lockctl.names import json_string
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -66,3 +71,35 @@ def test_bytes_are_refused_whenever_json_refuses_them(data: bytes) -> None:
 def test_anything_else_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         json_text.parse(data)
+
+
+@pytest.fixture(params=[None, AttributeError, TypeError], ids=["absent", "with more options", "with other arguments"])
+def without_c_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module as it is with a Python whose private parts of json are absent, or other ones."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise request.param
+
+    for part in ("make_scanner", "make_encoder"):
+        if request.param is None:
+            monkeypatch.delattr(f"_json.{part}")
+        else:
+            monkeypatch.setattr(f"_json.{part}", refuse)
+    assert json_text.__spec__ is not None
+    spec = importlib.util.spec_from_file_location("json_text_anew", json_text.__spec__.origin)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_json_itself_serves_where_its_private_parts_are_others(without_c_parts: ModuleType) -> None:
+    document = {"name": "\N{SNOWMAN}", "numbers": [1, -2.5, True, None]}
+    assert without_c_parts.render(document) == json_text.render(document)
+    assert without_c_parts.parse(json_text.render(document).encode()) == document
+    for data in (b"", b"{", b"[1] 2", b"NaN", b"[Infinity]", b"[" * 200_000, b"\xff"):
+        with pytest.raises(ValueError, match=r".*"):
+            without_c_parts.parse(data)
+    with pytest.raises(TypeError):
+        without_c_parts.render(object())
