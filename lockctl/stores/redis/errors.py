@@ -30,8 +30,8 @@ def code_of(error: ReplyError) -> str:
         return error.code
     if error.text.startswith("Protocol error: unauthenticated"):
         return "NOAUTH"  # the server reads nothing as long as a script's call before a login
-    if "user executing the script can't" in error.text:
-        return "NOPERM"  # how Redis 7.0 says it inside a script
+    if "user executing the script can't" in error.text or error.text.startswith("ACL failure in script"):
+        return "NOPERM"  # how Redis 7.0 says it inside a script, and how newer ones do
     for word in error.text.split():
         plain = word.lstrip("-")
         if plain in ADVICE or plain in PASSING:
