@@ -10,11 +10,13 @@ import pytest
 from lockctl.stores.etcd.doctor import problem_of
 from tests.jobs import eventually
 from tests.servers.etcd import Etcd, EtcdCluster
+from tests.servers.http_proxy import HttpProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.doctor.conftest import Diagnosis
+    from tests.servers.http_proxy import Answer, Request
 
     Diagnose = Callable[..., Diagnosis]
     Start = Callable[..., Any]
@@ -42,6 +44,25 @@ def test_a_single_open_member_without_space_is_found(diagnose: Diagnose, start_s
             server.command("put", f"big{number}", "x" * 120_000)
     found = diagnose(f"etcd://{server.address}/").troubles("backend.", "etcd.")
     assert (found["etcd.alarm"], found["etcd.space"]) == ("fail", "warn")
+
+
+def test_a_user_for_locks_is_enough_where_the_status_is_for_root_alone(diagnose: Diagnose, start_server: Start) -> None:
+    server = start_server(Etcd, auth=True)
+
+    def as_3_5_30(request: Request) -> Answer | None:
+        kind = [("Content-Type", "application/json")]
+        if request.path == "/v3/maintenance/status":
+            return 403, kind, b'{"code":7, "message":"etcdserver: permission denied"}'
+        if request.path == "/v3/maintenance/alarm":
+            if "authorization" not in request.headers:
+                return 400, kind, b'{"code":3, "message":"etcdserver: user name is empty"}'
+            return 200, kind, b'{"header":{"cluster_id":"1"}, "alarms":[{"memberID":"2", "alarm":"NOSPACE"}]}'
+        return None
+
+    with HttpProxy(server.address, as_3_5_30) as proxy:
+        found = diagnose(f"etcd://{server.user}:{server.password}@{proxy.address}/?prefix=lockctl/")
+    troubles = {"etcd.members": "warn", "etcd.version": "warn", "etcd.alarm": "fail"}
+    assert found.troubles("backend.", "etcd.") == troubles
 
 
 def test_members_that_are_gone_or_not_named_and_a_user_without_rights_are_found(

@@ -8,6 +8,7 @@ from lockctl.errors import BackendUnavailable, LockctlError
 from lockctl.finding import FAIL, WARN, WHOLE_SECONDS, Check, Examination
 from lockctl.names import printable
 from lockctl.stores.etcd import address
+from lockctl.stores.etcd.connection import Denied
 from lockctl.stores.etcd.layout import as_bytes, coded
 from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.stores.etcd.protocol import Cluster
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 PATIENCE = 3.0  # seconds for one answer
-QUOTA = "etcd_server_quota_backend_bytes "  # a metric
+QUOTA, SIZE = "etcd_server_quota_backend_bytes ", "etcd_mvcc_db_total_size_in_bytes "  # metrics
 NAME = "lockctl-doctor"  # of the key that is never written
 MIB = 1 << 20
 FULL = 0.8  # part of the quota
@@ -75,7 +76,7 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     prefix = found.words["prefix"] = params["prefix"]
     key = coded(as_bytes(prefix + NAME))
     members = address.members(url, params)
-    statuses: list[dict[str, Any]] = []
+    versions: dict[Endpoint, str] = {}
     missing: list[str] = []
     with ExitStack() as ends:
 
@@ -86,20 +87,32 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
 
         for member in members:
             try:
-                ask = cluster(member, user=url.user, password=url.password)
-                statuses.append(ask("/v3/maintenance/status", {}))
+                versions[member] = _version_of(member, cluster(member, user=url.user, password=url.password), deadline)
             except LockctlError as problem:
                 missing.append(str(problem))
-        if not statuses:
+        if not versions:
             raise BackendUnavailable("; ".join(missing))
         ask = cluster(*members, user=url.user, password=url.password)
         found.measure(lambda: ask("/v3/kv/range", {"key": key})["date"], WHOLE_SECONDS)
         _judge_members(ask, len(members), missing, found)
-        _judge_version(statuses, found)
-        _judge_space(members[0], max(int(status.get("dbSize", 0)) for status in statuses), found, deadline)
+        _judge_version(sorted(set(versions.values())), found)
+        _judge_space(next(iter(versions)), ask, found, deadline)
         _judge_rights(ask, key, found)
         stranger = cluster(*members, user=None, password=None)
         _judge_access(stranger, key, found, shows_certificate=bool(params["cert"]))
+
+
+def _version_of(member: Endpoint, ask: Ask, deadline: Deadline) -> str:
+    """The version of one member. Raises ``BackendUnavailable``, ``ConfigError``."""
+    try:
+        return printable(str(ask("/v3/maintenance/status", {}).get("version", "")))
+    except Denied:  # newer ones tell their status to root alone, and this to everybody
+        client = Client(member)
+        try:
+            answer = client.request("GET", "/version", deadline.sooner(PATIENCE)).json()
+        finally:
+            client.close()
+    return printable(str(answer.get("etcdserver", ""))) if isinstance(answer, dict) else ""
 
 
 def _judge_members(ask: Ask, named: int, missing: list[str], found: Examination) -> None:
@@ -110,8 +123,7 @@ def _judge_members(ask: Ask, named: int, missing: list[str], found: Examination)
     found.judge(MEMBERS, seen, warns=count < 3 or count % 2 == 0 or named < count or bool(missing))
 
 
-def _judge_version(statuses: list[dict[str, Any]], found: Examination) -> None:
-    versions = sorted({str(status.get("version", "")) for status in statuses})
+def _judge_version(versions: list[str], found: Examination) -> None:
     problems = [(text, *problem) for text in versions if (problem := problem_of(text)) is not None]
     seen = "; ".join([", ".join(versions), *(f"{text}: {what}" for text, _, what in problems)])
     found.judge(VERSION, seen, fails=any(level == FAIL for _, level, _ in problems), warns=bool(problems))
@@ -123,22 +135,28 @@ def problem_of(version: str) -> tuple[str, str] | None:
     return next(((level, what) for first, mended, level, what in BROKEN if first <= parts < mended), None)
 
 
-def _judge_space(member: Endpoint, used: int, found: Examination, deadline: Deadline) -> None:
+def _judge_space(member: Endpoint, ask: Ask, found: Examination, deadline: Deadline) -> None:
     client = Client(member)
     try:
-        # the answer has no header of etcd's, and the quota is told only among the metrics
         answer = client.request("POST", "/v3/maintenance/alarm", deadline.sooner(PATIENCE), body=b'{"action": "GET"}')
+        # of 3.4 the answer has no header of etcd's; newer ones want a login where there are users
+        content = answer.json() if answer.status == 200 else ask("/v3/maintenance/alarm", {"action": "GET"})
         metrics = client.request("GET", "/metrics", deadline.sooner(PATIENCE)).body.decode("utf-8", "replace")
-        raised = sorted({str(each.get("alarm")) for each in answer.json().get("alarms", ())})
-        quota = next((float(line[len(QUOTA) :]) for line in metrics.splitlines() if line.startswith(QUOTA)), 0.0)
+        raised = sorted({str(each.get("alarm")) for each in content.get("alarms", ())})
+        used, quota = _metric(metrics, SIZE), _metric(metrics, QUOTA)
     except (LockctlError, AttributeError, ValueError) as problem:
         found.judge(ALARM, f"not known: {printable(str(problem))}", warns=True)
         return
     finally:
         client.close()
     found.judge(ALARM, ", ".join(raised) or "none", fails=bool(raised))
-    seen = f"{used / MIB:.1f} MiB of {quota / MIB:.0f} MiB" if quota else f"{used / MIB:.1f} MiB, the quota is not told"
+    seen = f"{used / MIB:.1f} MiB of {quota / MIB:.0f} MiB" if quota else "not told among the metrics"
     found.judge(SPACE, seen, warns=0 < quota * FULL < used)
+
+
+def _metric(metrics: str, name: str) -> float:
+    """What a member counts by this name; 0: it does not tell. Raises ``ValueError``."""
+    return next((float(line[len(name) :]) for line in metrics.splitlines() if line.startswith(name)), 0.0)
 
 
 def _judge_rights(ask: Ask, key: str, found: Examination) -> None:
