@@ -61,13 +61,6 @@ def of_error(error: errors.LockctlError) -> int:
     return next(OF_ERROR[kind] for kind in type(error).__mro__ if kind in OF_ERROR)
 
 
-def of_failure(failure: Exception) -> int:
-    """The status for whatever kept everything from running."""
-    if isinstance(failure, errors.LockctlError):
-        return of_error(failure)
-    return BUG if errors.limit_reached(failure) is None else NOT_EXECUTABLE
-
-
 def of_outcome(outcome: Outcome, *, conflict: int) -> int:
     """The status of a run; *conflict* is what "held by another" exits with."""
     if outcome.interrupted is not None:

@@ -35,11 +35,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         lazy_inspect.install()
         from lockctl.cli import commands
 
-        return commands.invoke(words)
+        status = commands.invoke(words)
     except Exception as failure:  # noqa: BLE001 - the last resort: a bug is reported and has its own status
-        return tell_failure(failure, talk)
+        status = tell_failure(failure, talk)
     finally:
         talk.finish()
+    if status and words[:1] == ["acquire"]:
+        _fail_shell(words, status)
+    return status
+
+
+def _fail_shell(words: list[str], status: int) -> None:
+    """Have ``eval "$(lockctl acquire ...)"`` fail as we do: of nothing it would succeed, and go on without the lock."""
+    if any(word.partition("=")[0] == "--export" for word in words):
+        try:
+            os.write(1, b"(exit %d)\n" % status)
+        except OSError:
+            return  # nobody reads it
 
 
 def _hide_credentials() -> None:

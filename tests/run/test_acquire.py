@@ -188,6 +188,23 @@ def test_eval_gives_the_variables_of_the_job_and_release_takes_the_handle_from_t
     assert (code, "cannot read the handle" in text) == (64, True)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("deploy", "--fro", "5s", "--export", "sh"),
+        ("--for", "5s", "--export=sh"),
+        ("deploy", "--export", "sh"),
+        ("deploy", "--for", "5s", "--export", "bash"),
+        ("deploy", "another", "--for", "5s", "--export", "sh"),
+        ("deploy", "--for", "5s", "--export"),
+    ],
+)
+def test_eval_fails_when_the_words_are_wrong(words: tuple[str, ...], acquirer: Acquirer) -> None:
+    done = acquirer("acquire", *words)
+    assert (done.returncode, done.stdout) == (64, "(exit 64)\n")
+    assert done.stderr.startswith("lockctl: ")
+
+
 @pytest.mark.parametrize("name", ["a;id", "$(id)", "a'b", "a\nb", "../a", "-x"])
 def test_a_name_that_means_something_to_a_shell_is_refused(name: str, acquirer: Acquirer) -> None:
     done = acquirer("acquire", "--for", "5s", "--export", "sh", "--", name)
@@ -292,7 +309,6 @@ def test_a_handle_that_names_a_fifo_holds_nobody_up(acquirer: Acquirer) -> None:
         (64, []),
         (64, ["--for", "5s", "--bind-pid", "0"]),
         (64, ["--for", "5s", "--bind-pid", "999999999"]),
-        (64, ["--for", "5s", "--export", "csh"]),
         (64, ["--for", "5s", "--handle", "/nowhere/h"]),
         (64, ["--for", "5s", "--ttl", "1s", "--kill-after", "9s"]),
         (69, ["--for", "5s", "-b", "redis://127.0.0.1:1/0"]),

@@ -58,18 +58,8 @@ def command(name: str, *, span: str, bind_pid: str | None, file: str | None, exp
 
     For the steps of a CI job, which share no process. Prints a handle, with which it is renewed and released.
     """
-    # what is wrong with the words is found here, not by click: a shell that evaluates what we print must fail, too
-    settings = written(given)
-    for_shell = export is not None
-    try:
-        status = _acquire(_wanted(name, span, bind_pid, file, for_shell=for_shell), settings, os.environ)
-    except Exception as failure:
-        if for_shell:
-            _fail_shell(exit_status.of_failure(failure))
-        raise
-    if for_shell and status:
-        _fail_shell(status)
-    return status
+    wanted = _wanted(name, span, bind_pid, file, for_shell=export is not None)
+    return _acquire(wanted, written(given), os.environ)
 
 
 def _wanted(name: str, span: str, bind_pid: str | None, file: str | None, *, for_shell: bool) -> Wanted:
@@ -155,11 +145,6 @@ def _hand_out(order: Wanted, handle: Handle, remains: Remains, daemon: Daemon) -
         _print_all(shell(handle, str(file)), daemon.print_all)
     elif file is None:
         _print_all(document(handle) + "\n", daemon.print_all)
-
-
-def _fail_shell(status: int) -> None:
-    """Have ``eval "$(lockctl acquire ...)"`` fail as we do: of nothing it would succeed, and go on without the lock."""
-    _print_all(f"(exit {status})\n", lambda data: os.write(1, data))
 
 
 def _print_all(text: str, write_all: Callable[[bytes], object]) -> None:

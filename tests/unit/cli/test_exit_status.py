@@ -37,7 +37,6 @@ def test_each_error_has_a_status(error: errors.LockctlError, status: int) -> Non
     ("failure", "status"), [(MemoryError(), 126), (OSError(errno.EMFILE, "full"), 126), (OSError(errno.EIO, "a"), 70)]
 )
 def test_a_limit_of_this_host_is_no_bug(failure: Exception, status: int, capfd: pytest.CaptureFixture[str]) -> None:
-    assert exit_status.of_failure(failure) == status
     assert main.tell_failure(failure, messages.Talk()) == status
     assert ("a bug" in capfd.readouterr().err) == (status == 70)
 
