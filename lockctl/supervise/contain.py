@@ -22,11 +22,10 @@ from errno import EPERM
 
 from lockctl import clock, kernel
 from lockctl.supervise import namespaces, tree
+from lockctl.supervise.tree import SWEEP_PAUSE, UNENDED
 
 NO, AUTO, REQUIRE = "no", "auto", "require"  # the setting ``contain``
 COMMAND_ENDED = b"."
-UNENDED = 2.5  # seconds of SIGKILL: whoever lives then is left to the kernel
-SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL
 
 
 def enter(wanted: str, keep: tuple[int, ...]) -> Init | None:
@@ -126,7 +125,7 @@ def _be_init(listening: int, answer: int, keep: tuple[int, ...]) -> None:
 
 
 def _kill_others(changes: int) -> None:
-    """Kill all others in the namespace, and return when none is left.
+    """Kill all others in the namespace, and return when none is left, or leave them to the kernel at last.
 
     One that is not our child, as the command is none, may be a zombie for as long as its parent likes: it gets a pause.
     """

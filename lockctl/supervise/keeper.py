@@ -21,6 +21,7 @@ from lockctl.supervise.ending import Ending
 from lockctl.supervise.fork import OVER, WAITING, GuardProcess
 from lockctl.supervise.liveness import NEVER, Liveness
 from lockctl.supervise.signals import ENDS_A_PROGRAM, FATAL_TO_SELF, JOB_CONTROL, Signals, suspend
+from lockctl.supervise.tree import SWEEP_PAUSE, UNENDED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from lockctl.clock import Clock
     from lockctl.lease.renew import Renewer
 
-UNENDED = 2.5  # seconds of SIGKILL without a guard: whoever lives then is spoken of
-SWEEP_PAUSE = 0.05  # seconds between two rounds of SIGKILL over a tree without a guard
 CONTINUED_WITHIN = 0.05  # seconds in which a shell's SIGCONT has reached every process of the group
 LOAD_AFTER = 0.5  # seconds: who runs longer may see this program replaced or removed
 UNHELD = "the connection that held the lock has ended"

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 200  # of SIGKILL in one call: about 20 ms
 EMPTY_ROUNDS = 2  # in a row that found nobody new: one look can miss a process between its fork and its parent's end
+UNENDED = 2.5  # seconds of SIGKILL, sent again and again by who is left alone with a job: longer hardly anybody lives
+SWEEP_PAUSE = 0.05  # seconds between two rounds of it
 MOST_NAMED = 3
 READ_SIZE = 1 << 16  # bytes
 NO_PROC = (
