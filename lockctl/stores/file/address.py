@@ -110,7 +110,7 @@ def opened(path: str, flags: int, directory: int | None = None) -> int:
 def _create(file: str, flags: int, directory: int) -> int:
     descriptor = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
     try:
-        os.fchmod(descriptor, mode_for_files(directory))
+        open_to_writers(descriptor, directory)
         os.fsync(directory)
     except BaseException:
         os.close(descriptor)
@@ -146,12 +146,18 @@ def same_file(path: str, descriptor: int, directory: int | None = None) -> bool:
     return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
 
-def mode_for_files(directory: int) -> int:
-    """Whoever may make files in the directory may take its locks; nobody else may open, read or block them."""
-    mode = os.fstat(directory).st_mode
-    group = 0o060 if mode & stat.S_IWGRP else 0
-    others = 0o006 if mode & stat.S_IWOTH else 0
-    return 0o600 | group | others
+def open_to_writers(descriptor: int, directory: int) -> None:
+    """Let whoever may make files in the directory take its locks; nobody else may open, read or block them."""
+    seen, mode = os.fstat(directory), 0o600
+    if seen.st_mode & stat.S_IWGRP:
+        try:
+            os.fchown(descriptor, -1, seen.st_gid)
+            mode |= 0o060
+        except PermissionError:
+            pass  # we are not in that group, and ours may not make files there
+    if seen.st_mode & stat.S_IWOTH:
+        mode |= 0o006
+    os.fchmod(descriptor, mode)
 
 
 def refuse(path: str, failure: OSError) -> NoReturn:

@@ -214,7 +214,7 @@ def _replace(directory: int, file: str, write: Callable[[int], None]) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
     try:
-        os.fchmod(descriptor, address.mode_for_files(directory))
+        address.open_to_writers(descriptor, directory)
         write(descriptor)
         os.rename(temporary, file, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:

@@ -87,6 +87,8 @@ def test_without_a_table_of_mounts_nothing_is_known(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(address, "open", unreadable, raising=False)
     assert address.filesystem("/", os.stat("/").st_dev) == ""
 
+    if os.geteuid() == 0:
+        os.chown(locks, -1, 12345)
 
 def test_a_missing_directory_is_made_with_its_parents_and_others_cannot_write_there(locks: Path) -> None:
     assert usable(locks / "a/b")
@@ -137,7 +139,10 @@ def test_who_may_make_files_may_take_locks_and_nobody_else_may_even_open_them(
 ) -> None:
     locks.chmod(directory)
     descriptor = address.open_directory(str(locks), any_filesystem=True)
-    assert address.mode_for_files(descriptor) == file
+    made = os.fstat(address.open_file(descriptor, "a"))
+    assert made.st_mode & 0o777 == file
+    if file & 0o060:
+        assert made.st_gid == locks.stat().st_gid
     os.close(descriptor)
 
 
