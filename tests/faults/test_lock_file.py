@@ -35,6 +35,11 @@ def rename_directory(file: Path) -> None:
     file.parent.rename(file.parent.with_name("elsewhere"))
 
 
+def replace_directory(file: Path) -> None:
+    rename_directory(file)
+    file.parent.mkdir(mode=0o700)
+
+
 def truncate(file: Path) -> None:
     os.truncate(file, 0)
 
@@ -93,16 +98,17 @@ def test_on_lost_term_ends_a_job_that_does_not_obey_after_its_grace(lockctl: Loc
     assert 1 < time.monotonic() - begun < SOON + 1
 
 
+@pytest.mark.parametrize("change", [replace, replace_directory])
 @pytest.mark.parametrize("mode", [(), ("--shared",), ("--slots", "1")], ids=["alone", "shared", "slots"])
 def test_a_waiter_notices_that_the_file_was_replaced_and_goes_to_the_new_one(
-    mode: tuple[str, ...], lockctl: Lockctl
+    mode: tuple[str, ...], change: Callable[[Path], None], lockctl: Lockctl
 ) -> None:
     lockctl.start_holding(
         "nightly", "--on-lost", "term", "-k", "4s", "--", "sh", "-c", 'trap "" TERM; sleep 60; sleep 60'
     )
     waiter = lockctl.start("run", "-l", "nightly", *mode, "--wait", "forever", "--", "true")
     await_waiting(lockctl, "nightly", [waiter])
-    replace(lockctl.directory / "nightly")
+    change(lockctl.directory / "nightly")
     assert waiter.wait(SOON) == 0
 
 

@@ -93,7 +93,7 @@ class FileBackend:
             for _ in range(address.TRIES):
                 descriptor = self._waited.pop(claim.owner, None)
                 if descriptor is None:
-                    descriptor = address.open_file(self._open_directory(), self._prefix + claim.name)
+                    descriptor = self._open_file(claim.name)
                 grant, final = self._take(claim, key, descriptor, timeout, interrupt)
                 if final:
                     return grant
@@ -268,7 +268,7 @@ class FileBackend:
         self._collect_helper()
         key = self._key(claim.name)
         try:
-            descriptor = address.open_file(self._open_directory(), self._prefix + claim.name)
+            descriptor = self._open_file(claim.name)
         except OSError as failure:
             address.refuse(key, failure)
         self._waited[claim.owner] = descriptor
@@ -405,6 +405,13 @@ class FileBackend:
         if self._directory is not None:
             os.close(self._directory)
             self._directory = None
+
+    def _open_file(self, name: str) -> int:
+        """A descriptor of the lock file, in the directory that is at its path now. Raises ``OSError``."""
+        if self._directory is not None and not address.same_file(self._path, self._directory):
+            os.close(self._directory)  # it was removed, or renamed, while we waited
+            self._directory = None
+        return address.open_file(self._open_directory(), self._prefix + name)
 
     def _open_directory(self) -> int:
         if self._directory is None:
