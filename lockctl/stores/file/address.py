@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "ceph", "afs", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs")
 TRIES = 100  # times that a file is replaced meanwhile before something is badly wrong
 LEASED = 0.02  # seconds between two tries to open a file that somebody has a lease on
+REQUEST = ".revoked."  # before the name of a lock file: the file in which its lock is asked back
 REVOKING = (1 << 40) + 4  # byte of a lock file, see ``protocol``: who takes the lock away has it locked
 LONGEST = 242  # bytes of a lock file's name: a name has up to 255, and that of its request has 13 more
 FLOOR = ".forgotten"  # the file with the greatest token of all lock files that were removed, as no lock's name begins
@@ -44,7 +45,7 @@ def read_url(url: Url, parameters: dict[str, str]) -> tuple[str, str, bool]:
 
 def request_file(file: str, number: int | None) -> str:
     """Where the holder of this lock file, alone or in this slot of several, is asked to give the lock back."""
-    return f".revoked.{file}" if number is None else f".revoked-{number}.{file}"  # as no lock's name begins
+    return f"{REQUEST}{file}" if number is None else f".revoked-{number}.{file}"  # as no lock's name begins
 
 
 def open_directory(path: str, *, any_filesystem: bool) -> int:

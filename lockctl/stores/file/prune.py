@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BESIDE = (records.SUCCESS, records.HISTORY)
+BESIDE = (records.SUCCESS, records.HISTORY, address.REQUEST)
 
 
 def find(path: str, prefix: str, pattern: str, older_than: float) -> Iterator[tuple[str, float]]:

@@ -90,6 +90,18 @@ def is_opening(process: subprocess.Popen[bytes]) -> bool:
         return sleeping and file.read().split()[0] in (b"257", b"56", b"2")  # openat on x86 and ARM, open
 
 
+def test_a_request_that_nobody_answered_is_forgotten_with_its_lock_or_after_it(
+    locks: Path, backend: FileBackend
+) -> None:
+    for name in ("nightly", "nightly", "gone"):
+        if name == "nightly":
+            use(backend, name)
+        (locks / address.request_file(name, None)).write_text("{}")
+        assert name in [found for found, _ in backend.unused("*", older_than=0.0, timeout=LIMIT)]
+        assert forget(backend, name)
+        assert [each.name for each in locks.iterdir()] == [address.FLOOR]
+
+
 def test_flock_and_lockctl_exclude_each_other_and_tokens_rise_while_names_are_forgotten(
     locks: Path, backend: FileBackend
 ) -> None:
