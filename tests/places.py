@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 
-from lockctl.stores.file import address
+from lockctl import mounts
 
 
 def local_directory() -> str:
     """A directory for scratch files whose file system lockctl accepts: in a container /tmp may be an overlay."""
     for candidate in (tempfile.gettempdir(), "/dev/shm", "/run"):
         if os.access(candidate, os.W_OK):
-            kind = address.filesystem(candidate, os.stat(candidate).st_dev)
-            if not kind.startswith((*address.SHARED, *address.LAYERED)):
+            kind = mounts.filesystem(candidate, os.stat(candidate).st_dev)
+            if not kind.startswith((*mounts.SHARED, *mounts.LAYERED)):
                 return candidate
     raise RuntimeError("no local file system for lock files: set TMPDIR to one")

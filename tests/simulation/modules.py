@@ -25,10 +25,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
-from lockctl import clock, kernel, loading, stores
+from lockctl import clock, kernel, loading, mounts, stores
 from lockctl.lease import acquire, admission, attempts, conclude, period, renew, together  # noqa: F401
 from lockctl.locks import cell, driver, inspect, lock_cells, machine, objects, prune, records  # noqa: F401
-from lockctl.stores.file import address as file_address
 from lockctl.stores.file import inspect as file_inspect
 from lockctl.stores.file import layout, queue, share, wait
 from lockctl.stores.file import lease as file_lease
@@ -389,7 +388,8 @@ def _install_for_files() -> None:
     put(queue, "_lines", files.lines)
     put(tree, "start_time", _start_time)
     put(tree, "pid_namespace", TREE.pid_namespace)
-    put(file_address, "filesystem", lambda *_: "ext4")
+    put(mounts, "filesystem", lambda *_: "ext4")
+    put(mounts, "superblock", lambda _, device: device)
     for module in (layout, file_inspect):
         put(module, "boot_id", _boot_id)
     for name in ("_user_of", "_command_of"):

@@ -30,6 +30,7 @@ BASE = {
     "names",
     "url",
     "kernel",
+    "mounts",
     "toml",
     "backend",
     "json_text",

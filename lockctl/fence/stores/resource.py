@@ -9,6 +9,7 @@ import stat
 import time
 from contextlib import contextmanager
 
+from lockctl import mounts
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import Mark, accept
 from lockctl.fence.stores import slots
@@ -178,8 +179,8 @@ class Resource:
     def _check_filesystem(self, device: int) -> None:
         if self._any_filesystem:
             return
-        kind = address.filesystem(self.path, device)
-        if kind.startswith(address.SHARED):
+        kind = mounts.filesystem(self.path, device)
+        if kind.startswith(mounts.SHARED):
             shown = printable(self.path)
             raise ConfigError(
                 f"file: {shown} is on {kind}, where a lock of another host may not count: keep its mark in a store"

@@ -8,6 +8,7 @@ import stat
 import time
 from errno import EIO, ENXIO
 
+from lockctl import mounts
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import ALLOWED, printable
 from lockctl.url import Url, plain_path, take_params
@@ -17,15 +18,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
-# file systems whose flock(2) is not, or not always, seen by every process that can open the file
-SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "lustre", "ceph", "afs", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs")
 TRIES = 100  # times that a file is replaced meanwhile before something is badly wrong
 LEASED = 0.02  # seconds between two tries to open a file that somebody has a lease on
-REQUEST = ".revoked."  # before the name of a lock file: the file in which its lock is asked back
 REVOKING = (1 << 40) + 4  # byte of a lock file, see ``protocol``: who takes the lock away has it locked
+REQUEST = ".revoked."  # before the name of a lock file: the file in which its lock is asked back
 LONGEST = 242  # bytes of a lock file's name: a name has up to 255, and that of its request has 13 more
 FLOOR = ".forgotten"  # the file with the greatest token of all lock files that were removed, as no lock's name begins
-LAYERED = ("overlay", "aufs", "unionfs")
 
 
 def read_url(url: Url, parameters: dict[str, str]) -> tuple[str, str, bool]:
@@ -215,39 +213,14 @@ def check(path: str, seen: os.stat_result, *, any_filesystem: bool) -> None:
         raise ConfigError(message)
     if any_filesystem:
         return
-    kind = filesystem(path, seen.st_dev)
-    if kind.startswith(SHARED):
+    kind = mounts.filesystem(path, seen.st_dev)
+    if kind.startswith(mounts.SHARED):
         raise ConfigError(
             f"file: {shown} is on {kind}, where a lock of another host may not count: use a local directory"
             " or a backend for many hosts, or add ?any_filesystem=yes if you know better"
         )
-    if kind.startswith(LAYERED):
+    if kind.startswith(mounts.LAYERED):
         raise ConfigError(
             f"file: {shown} is on {kind}, of which every container has a copy of its own: mount a volume there,"
             " or add ?any_filesystem=yes if all jobs run in this one container"
         )
-
-
-def filesystem(path: str, device: int) -> str:
-    """The type of the file system that *path* is on, as in ``/proc/self/mountinfo``; empty if not known."""
-    wanted = b"%d:%d" % (os.major(device), os.minor(device))
-    try:
-        with open("/proc/self/mountinfo", "rb", buffering=0) as file:
-            mounts = [line.split(b" ") for line in file.read().splitlines()]
-    except OSError:
-        return ""
-    for fields in mounts:
-        if fields[2] == wanted:
-            return _type(fields)
-    # btrfs gives its subvolumes device numbers that no mount has: then the longest mount point decides
-    real = os.fsencode(os.path.realpath(path)) + b"/"
-    longest, kind = -1, ""
-    for fields in mounts:
-        point = fields[4].replace(b"\\040", b" ").rstrip(b"/") + b"/"
-        if real.startswith(point) and len(point) >= longest:
-            longest, kind = len(point), _type(fields)
-    return kind
-
-
-def _type(fields: list[bytes]) -> str:
-    return fields[fields.index(b"-") + 1].decode("ascii", "replace")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
+from lockctl import mounts
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.finding import Check, Examination
 from lockctl.names import printable
-from lockctl.stores.file.address import LAYERED, SHARED, check, filesystem, open_existing, read_url
+from lockctl.stores.file.address import check, open_existing, read_url
 from lockctl.stores.file.lock import FileBackend
 
 TYPE_CHECKING = False
@@ -65,10 +66,10 @@ def judge_filesystem(path: str, found: Examination, *, any_filesystem: bool = Fa
     """Whether the file system of a directory is one for locks, and has room. Raises ``ConfigError``."""
     try:
         seen = os.statvfs(path)
-        kind = filesystem(path, os.stat(path).st_dev)
+        kind = mounts.filesystem(path, os.stat(path).st_dev)
     except OSError as failure:
         raise ConfigError(f"{printable(path)}: {failure.strerror}") from None
-    wrong = kind.startswith(SHARED + LAYERED)
+    wrong = kind.startswith(mounts.SHARED + mounts.LAYERED)
     found.judge(
         FILESYSTEM,
         f"{printable(path)} is on {kind or 'a file system of an unknown kind'}",

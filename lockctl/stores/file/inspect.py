@@ -67,7 +67,7 @@ def find(name: str, key: str, locks: KernelLocks) -> LockInfo | None:
 
 def look(name: str, key: str, descriptor: int, locks: KernelLocks, again: int = 3) -> LockInfo:
     """One lock file, open for reading, as an operator sees it; looked at *again* so often if it is just written."""
-    there = locks.of(os.fstat(descriptor))
+    there = locks.of(key, os.fstat(descriptor))
     record = record_in(descriptor)
     if record is not None and record.document.startswith(layout.SHARING):
         beside = _beside(name, key, descriptor, record, there)
@@ -129,7 +129,7 @@ def _hold_left(record: Record | None) -> float:
 def look_from_outside(name: str, key: str, locks: KernelLocks) -> LockInfo | None:
     """A lock file that this user may not read: the kernel still says whether it is held, and by which pid."""
     try:
-        there = locks.of(os.stat(key, follow_symlinks=False))
+        there = locks.of(key, os.stat(key, follow_symlinks=False))
     except FileNotFoundError:
         return None
     except OSError as failure:

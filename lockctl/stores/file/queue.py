@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from lockctl import mounts
 from lockctl.stores.file import ranges
 from lockctl.supervise import tree
 
@@ -41,10 +42,20 @@ class KernelLocks:
         lines = _lines()
         self._found = _by_inode(lines)
         self._left = READINGS - 1 if len(lines) > FIT else 0
+        self._devices: dict[int, int] = {}  # of the status of a file -> of the list
 
-    def of(self, seen: os.stat_result) -> Locks:
-        """Who has to do with the file that was *seen*."""
-        inode = (os.major(seen.st_dev), os.minor(seen.st_dev), seen.st_ino)
+    def of(self, path: str, seen: os.stat_result) -> Locks:
+        """Who has to do with the file that was *seen* at *path*."""
+        device = self._devices.get(seen.st_dev)
+        if device is None:
+            device = self._devices[seen.st_dev] = mounts.superblock(path, seen.st_dev)
+        found = self._of((os.major(device), os.minor(device), seen.st_ino))
+        if device != seen.st_dev:
+            # the number of the inode may be that of another file, of another subvolume
+            found.holding = [pid for pid in found.holding if not _has_namesake(pid, seen)]
+        return found
+
+    def _of(self, inode: tuple[int, int, int]) -> Locks:
         while self._left and not self._present(inode).holding:
             self._left -= 1
             for other, locks in _by_inode(_lines()).items():
@@ -107,6 +118,19 @@ def _lines() -> list[list[str]]:
         return []
 
 
+def _has_namesake(pid: int, seen: os.stat_result) -> bool:
+    """Whether a process has no such file open, but one of the same inode number, as far as that can be seen."""
+    devices = set()
+    try:
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            there = descriptor.stat()
+            if there.st_ino == seen.st_ino:
+                devices.add(there.st_dev)
+    except OSError:
+        pass  # it may end meanwhile, or be another user's
+    return bool(devices) and seen.st_dev not in devices
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped this process (SIGSTOP, a debugger), so that it does not go on by itself."""
     fields = tree.stat_fields(pid)
@@ -115,4 +139,4 @@ def is_stopped(pid: int) -> bool:
 
 def in_line(descriptor: int) -> list[int]:
     """The pids that are first in line at a lock file, as far as the kernel shows them here."""
-    return KernelLocks().of(os.fstat(descriptor)).in_line
+    return KernelLocks().of(f"/proc/self/fd/{descriptor}", os.fstat(descriptor)).in_line

@@ -10,10 +10,9 @@ import fcntl
 import os
 import struct
 
-from lockctl import clock
+from lockctl import clock, mounts
 from lockctl.errors import BackendUnavailable, ConfigError, RequestInterrupted
 from lockctl.names import printable
-from lockctl.stores.file import address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def has_ranges(path: str, directory: int) -> bool:
 
     Such a file system is in use only where any will do.
     """
-    return not address.filesystem(path, os.fstat(directory).st_dev).startswith(address.SHARED)
+    return not mounts.filesystem(path, os.fstat(directory).st_dev).startswith(mounts.SHARED)
 
 
 def check_ranges(path: str, directory: int, key: str) -> None:

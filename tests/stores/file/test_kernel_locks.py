@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +19,7 @@ from tests.contract.harness import LIMIT, take
 from tests.contract.waiting import start_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from tests.contract.test_file import FileHarness
 
@@ -99,3 +101,36 @@ def test_a_grant_is_told_before_the_helper_of_a_waiter_gets_no_processor_any_mor
     waiting.result()
     assert waiting.ended_at < released + LIMIT  # a wait that is told nothing ends with its time
     take(waiter, claim)
+
+
+def test_a_lock_is_seen_on_a_subvolume_whose_device_the_list_of_the_kernel_does_not_name(
+    harness: FileHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As btrfs has them: the status of a file says a device number that no mount has."""
+    client = harness.client()
+    grant = take(client, harness.claim())
+    stat, fstat, device = os.stat, os.fstat, os.makedev(0, (1 << 20) - 1)
+
+    def of_subvolume(real: Callable[..., os.stat_result], *words: object, **more: object) -> os.stat_result:
+        seen = real(*words, **more)
+        return os.stat_result((*seen[:2], device, *seen[3:]))
+
+    monkeypatch.setattr("lockctl.stores.file.queue._has_namesake", lambda _pid, _seen: False)  # /proc knows better
+    monkeypatch.setattr(os, "fstat", functools.partial(of_subvolume, fstat))
+    monkeypatch.setattr(os, "stat", functools.partial(of_subvolume, stat))
+    lock = find("nightly", grant.key, KernelLocks())
+    assert lock is not None
+    assert (lock.state, [holder.token for holder in lock.holders]) == ("held", [grant.token])
+
+
+def test_the_holder_of_a_file_with_the_same_number_on_another_subvolume_has_nothing_to_do_with_it(
+    harness: FileHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = harness.client()
+    grant = take(client, harness.claim())
+    seen = Path(grant.key).stat()
+    elsewhere = os.stat_result((*seen[:2], os.makedev(0, (1 << 20) - 1), *seen[3:]))
+    monkeypatch.setattr("lockctl.mounts.superblock", lambda _path, _device: seen.st_dev)
+    locks = KernelLocks()
+    assert locks.of(grant.key, seen).holding
+    assert not locks.of(grant.key, elsewhere).holding

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl import mounts
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, RequestInterrupted
 from lockctl.kernel import unlock
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Revocation
-from lockctl.stores.file import address, layout, ranges, share
+from lockctl.stores.file import layout, ranges, share
 from lockctl.stores.file.layout import Record
 from lockctl.stores.file.lock import FileBackend
 from lockctl.stores.file.queue import KernelLocks, is_stopped
@@ -279,7 +280,8 @@ def test_a_stopped_waiter_that_was_given_a_slot_gives_it_up_after_its_lease_and_
 def stop_with_helper(harness: FileHarness, process: subprocess.Popen[str]) -> None:
     """Stop a process that waits and the helper that waits for it, as by SIGSTOP to their group."""
     (helper,) = eventually(lambda: tree.children(process.pid))
-    first = eventually(lambda: KernelLocks().of((harness.directory / "nightly").stat()).in_line)
+    file = harness.directory / "nightly"
+    first = eventually(lambda: KernelLocks().of(str(file), file.stat()).in_line)
     assert set(first) == {helper}  # twice, if it went on while the kernel's list was read
     for pid in (process.pid, helper):
         os.kill(pid, signal.SIGSTOP)
@@ -547,8 +549,8 @@ def test_what_stands_on_the_page_of_a_free_seat_is_not_shown_and_not_believed(ha
 def test_where_byte_ranges_cannot_be_locked_only_one_holds_the_lock_and_waiting_still_works(
     harness: FileHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = address.filesystem(str(harness.directory), os.stat(harness.directory).st_dev)
-    monkeypatch.setattr(address, "SHARED", (kind,))
+    kind = mounts.filesystem(str(harness.directory), os.stat(harness.directory).st_dev)
+    monkeypatch.setattr(mounts, "SHARED", (kind,))
     clients = [FileBackend(str(harness.directory), any_filesystem=True) for _ in range(2)]
     for claim in (reader(harness), one_of(harness, 2)):
         with pytest.raises(ConfigError, match="local file system"):

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl import mounts
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.file import address
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-MOUNTS = """\
-21 1 0:20 / / rw,relatime - overlay overlay rw,lowerdir=/a - nfs
-22 21 8:1 / /srv rw,relatime shared:1 master:2 - ext4 /dev/sda1 rw
-23 21 0:44 / /srv/nfs rw - nfs4 server:/export rw
-24 21 0:45 / /mnt/with\\040blank rw - fuse.sshfs x rw
-25 21 0:46 /@home /home rw - btrfs /dev/sdb rw
-26 21 0:47 / /windows rw - 9p drivers rw
-"""
-
-
-@pytest.fixture
-def mounts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of mounts as on a host with all of them."""
-    monkeypatch.setattr(address, "open", lambda *_, **__: io.BytesIO(MOUNTS.encode()), raising=False)
 
 
 def usable(path: Path, *, any_filesystem: bool = False) -> bool:
@@ -37,33 +22,13 @@ def usable(path: Path, *, any_filesystem: bool = False) -> bool:
     return True
 
 
-@pytest.mark.usefixtures("mounts")
-@pytest.mark.parametrize(
-    ("path", "device", "kind"),
-    [
-        ("/var/lib/lockctl", os.makedev(0, 20), "overlay"),
-        ("/srv/locks", os.makedev(8, 1), "ext4"),
-        ("/srv/nfs/locks", os.makedev(0, 44), "nfs4"),
-        ("/mnt/with blank/locks", os.makedev(0, 45), "fuse.sshfs"),
-        ("/home/a/locks", os.makedev(0, 99), "btrfs"),
-        ("/homeless", os.makedev(0, 98), "overlay"),
-        ("/mnt/with blank", os.makedev(0, 97), "fuse.sshfs"),
-        ("/windows", os.makedev(0, 47), "9p"),
-    ],
-)
-def test_the_file_system_goes_by_the_device_and_else_by_the_longest_mount_point(
-    path: str, device: int, kind: str
-) -> None:
-    assert address.filesystem(path, device) == kind
-
-
 @pytest.mark.parametrize(
     "kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse", "9p", "ceph", "virtiofs", "overlay", "aufs"]
 )
 def test_network_and_layered_file_systems_are_refused_unless_told(
     locks: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(address, "filesystem", lambda *_: kind)
+    monkeypatch.setattr(mounts, "filesystem", lambda *_: kind)
     with pytest.raises(ConfigError, match=f"is on {kind}, .*any_filesystem=yes"):
         usable(locks)
     assert usable(locks, any_filesystem=True)
@@ -71,24 +36,9 @@ def test_network_and_layered_file_systems_are_refused_unless_told(
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs", "zfs", "f2fs", "ext2/ext3", ""])
 def test_local_file_systems_are_accepted(locks: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(address, "filesystem", lambda *_: kind)
+    monkeypatch.setattr(mounts, "filesystem", lambda *_: kind)
     assert usable(locks)
 
-
-def test_the_real_table_of_mounts_is_read() -> None:
-    assert address.filesystem("/proc", os.stat("/proc").st_dev) == "proc"
-    assert address.filesystem("/", os.stat("/").st_dev)
-
-
-def test_without_a_table_of_mounts_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreadable(*_: object, **__: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(address, "open", unreadable, raising=False)
-    assert address.filesystem("/", os.stat("/").st_dev) == ""
-
-    if os.geteuid() == 0:
-        os.chown(locks, -1, 12345)
 
 def test_a_missing_directory_is_made_with_its_parents_and_others_cannot_write_there(locks: Path) -> None:
     assert usable(locks / "a/b")
@@ -137,6 +87,8 @@ def test_a_directory_that_everybody_may_write_to_must_be_sticky(locks: Path) -> 
 def test_who_may_make_files_may_take_locks_and_nobody_else_may_even_open_them(
     locks: Path, directory: int, file: int
 ) -> None:
+    if os.geteuid() == 0:
+        os.chown(locks, -1, 12345)
     locks.chmod(directory)
     descriptor = address.open_directory(str(locks), any_filesystem=True)
     made = os.fstat(address.open_file(descriptor, "a"))
