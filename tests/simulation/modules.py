@@ -386,6 +386,7 @@ def _install_for_files() -> None:
     put(file_lease, "_stand_between", _stand_between)
     put(wait, "_forked", _forked)
     put(queue, "_lines", files.lines)
+    put(queue, "_is_frozen", lambda _: False)
     put(tree, "start_time", _start_time)
     put(tree, "pid_namespace", TREE.pid_namespace)
     put(mounts, "filesystem", lambda *_: "ext4")

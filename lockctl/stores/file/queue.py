@@ -12,6 +12,11 @@ from lockctl.supervise import tree
 FIT = 40  # lines that the kernel gives at once, in a page
 TICK = 0.02  # seconds by which the time of a file may be before that at which it was written
 READINGS = 3  # of a list that is longer
+FREEZERS = (
+    (b"", b"/sys/fs/cgroup", b"/cgroup.events"),
+    (b"", b"/sys/fs/cgroup/unified", b"/cgroup.events"),  # where both versions are in use
+    (b"freezer", b"/sys/fs/cgroup/freezer", b"/freezer.state"),
+)
 
 
 class Locks:
@@ -132,9 +137,26 @@ def _has_namesake(pid: int, seen: os.stat_result) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped this process (SIGSTOP, a debugger), so that it does not go on by itself."""
+    """Whether a process does not go on by itself: a signal or a debugger has stopped it, or its container is paused."""
     fields = tree.stat_fields(pid)
-    return fields is not None and fields[0] in (b"T", b"t")
+    return fields is not None and (fields[0] in (b"T", b"t") or _is_frozen(pid))
+
+
+def _is_frozen(pid: int) -> bool:
+    """Whether the control group of a process is frozen (cgroups(7)), as far as that can be seen."""
+    try:
+        with open(f"/proc/{pid}/cgroup", "rb") as file:
+            groups = dict(line.rstrip(b"\n").split(b":", 2)[1:] for line in file)  # by their controllers
+    except OSError:
+        return False
+    for controllers, place, name in FREEZERS:
+        try:
+            with open(place + groups[controllers] + name, "rb") as file:
+                if any(line in (b"FROZEN\n", b"frozen 1\n") for line in file):
+                    return True
+        except (OSError, KeyError):
+            pass
+    return False
 
 
 def in_line(descriptor: int) -> list[int]:

@@ -344,6 +344,49 @@ def test_who_is_stopped_at_the_head_of_the_line_does_not_turn_newcomers_away(har
         take(harness.client(), harness.claim(mode=mode))
 
 
+@contextlib.contextmanager
+def control_group() -> Iterator[tuple[Path, str]]:
+    """A control group of our own that can be frozen, and the word that freezes it."""
+    found = [
+        (Path("/sys/fs/cgroup"), "cgroup.freeze", "1"),
+        (Path("/sys/fs/cgroup/unified"), "cgroup.freeze", "1"),
+        (Path("/sys/fs/cgroup/freezer"), "freezer.state", "FROZEN"),
+    ]
+    for place, name, word in found:
+        group = place / f"lockctl-test-{os.getpid()}"
+        if not (place / "cgroup.procs").exists() or not os.access(place, os.W_OK):
+            continue
+        group.mkdir()
+        try:
+            yield group / name, word
+            eventually(lambda group=group: not (group / "cgroup.procs").read_text())  # type: ignore[misc]
+        finally:
+            group.rmdir()
+        return
+    pytest.skip("no control group can be made here")
+
+
+@FIRST
+def test_a_paused_container_at_the_head_of_the_line_does_not_turn_newcomers_away(
+    harness: FileHarness, first: str
+) -> None:
+    grant = take(harness.client(), reader(harness) if first == EXCLUSIVE else harness.claim())
+    with control_group() as (switch, frozen), processes.started(harness.directory, first) as paused:
+        (helper,) = eventually(lambda: tree.children(paused.pid))
+        file = harness.directory / "nightly"
+        eventually(lambda: KernelLocks().of(str(file), file.stat()).in_line)
+        for pid in (paused.pid, helper):
+            (switch.parent / "cgroup.procs").write_text(str(pid))
+        switch.write_text(frozen)
+        try:
+            eventually(lambda: is_stopped(paused.pid) and is_stopped(helper))
+            if first != EXCLUSIVE:
+                unlock(descriptor_of(grant))
+            take(harness.client(), harness.claim(mode=SHARED if first == EXCLUSIVE else first))
+        finally:
+            switch.write_text("THAWED" if frozen == "FROZEN" else "0")
+
+
 def test_a_free_slot_beside_a_long_job_is_had_by_the_next_in_line_although_the_first_is_stopped(
     harness: FileHarness,
 ) -> None:
