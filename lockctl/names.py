@@ -51,10 +51,10 @@ def _program(line: str) -> str:
     """The first word of a line for a shell that is no assignment; empty if it is not sure: a value may be a secret."""
     for word in line.split():
         name, equals, content = word.partition("=")
-        if not equals or not name.isidentifier():
+        if not equals or "/" in name:
             return word
-        if not QUOTING.isdisjoint(content):
-            break
+        if not name.isidentifier() or not QUOTING.isdisjoint(content):
+            break  # such as A+=B, or an assignment behind a bracket
     return ""
 
 

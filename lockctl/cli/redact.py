@@ -18,8 +18,8 @@ WORDS = (
     r"|sig(?:nature)?)"
 )
 NAME = rf"(?<![\w.-])[\w.-]*?{WORDS}(?![\w.-])"
-VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s"'&;|,)}]+)"""
-ARGUMENT = r"""(?:"[^"]*"|'[^']*'|[^\s"'-][^\s;|&]*)"""
+VALUE = r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'&;|,)}]+)"""
+ARGUMENT = r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'-][^\s;|&]*)"""
 TOOL = r"(?<![\w.-])(?:{})(?=\s)[^;|&\n]{{0,1000}}?\s"
 WHOLE_WORD = re.compile(rf"(?i)([\w.-]*?{WORDS}=).+", re.DOTALL)
 OPTION = re.compile(rf"(?i)-[\w.-]*?{WORDS}")
@@ -29,6 +29,7 @@ IN_A_WORD = [
     for pattern in (
         rf"(?i)({NAME}[\"']?\s*[=:]\s*)({VALUE})",
         rf"(?i)(?:^|(?<=\s))(--?[\w.-]*?{WORDS}\s+)({ARGUMENT})",
+        r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?digest\s+)([^\n]+)",
         r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)([^\s\"']+)",
         r"(?i)(\bbearer\s+)([^\s\"']+)",
         r"([a-zA-Z][\w+.-]{0,40}://[^/\s:@]*:)([^/\s@]+)(?=@)",
@@ -40,9 +41,9 @@ OF_A_TOOL = [
     re.compile(pattern)
     for pattern in (
         rf"({TOOL.format('mysql[a-z]*|mariadb[a-z-]*')}-p)([^\s;|&]+)",
-        r"((?<![\w.-])sshpass\s+-p\s*)(\S+)",
+        r"((?<![\w.-])sshpass\s+(?:-[evV]+\s+)*-[evV]*p\s*)(\S+)",
         rf"({TOOL.format('redis-cli')}-a\s*)(\S+)",
-        rf"({TOOL.format('curl')}(?:-u|--user)[\s=]*[\"']?[^\s:]*:)([^\s\"']+)",
+        rf"({TOOL.format('curl')}(?:-[a-zA-Z]*[uU]|--(?:proxy-)?user)[\s=]*[\"']?[^\s:]*:)([^\s\"']+)",
     )
 ]
 

@@ -101,6 +101,10 @@ def test_a_derived_name_never_changes_between_versions() -> None:
         ("PASSWORD='a s3cret' load", "command"),
         ("PASSWORD=$(cat s3cret) load", "command"),
         ("/opt/a=b/load", "load"),
+        ("(PASSWORD=s3cret load)", "command"),
+        ("PASSWORD+=s3cret load", "command"),
+        ("PASSWORD[0]=s3cret load", "command"),
+        ("! PASSWORD=s3cret load", "_"),
         ("", "command"),
     ],
 )
