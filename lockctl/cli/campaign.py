@@ -50,14 +50,29 @@ def again(
         return status
     steady = outcome is not None and outcome.duration is not None and outcome.duration >= STEADY
     failures = 0 if steady else min(failures + 1, MOST_FAILURES)
-    pause = min(FIRST_PAUSE * 2 ** max(failures - 1, 0), LONGEST_PAUSE) * (0.8 + 0.4 * os.urandom(1)[0] / 255)
-    talk("info", f"waiting for the lock again in {pause:.1f} s (the last run ended with status {status})", "standby")
-    signum = signals.pause(pause) or signals.ending()
-    if signum is None:
-        talk.finish()
-        replace_this_program(signals, environment, failures)
-    talk("info", f"{signal_name(signum)} terminated the standby")
-    return exit_status.SIGNALED + signum
+    why = f"the last run ended with status {status}"
+    while True:
+        pause = min(FIRST_PAUSE * 2 ** max(failures - 1, 0), LONGEST_PAUSE) * (0.8 + 0.4 * os.urandom(1)[0] / 255)
+        talk("info", f"waiting for the lock again in {pause:.1f} s ({why})", "standby")
+        signum = signals.pause(pause) or signals.ending()
+        if signum is not None:
+            talk("info", f"{signal_name(signum)} terminated the standby")
+            return exit_status.SIGNALED + signum
+        if _is_installed():
+            talk.finish()
+            replace_this_program(signals, environment, failures)
+        failures, why = min(failures + 1, MOST_FAILURES), "lockctl or its Python is not there, as while it is upgraded"
+
+
+def _is_installed() -> bool:
+    """Whether this program can be executed anew."""
+    try:
+        os.stat(__file__)
+    except NotADirectoryError:
+        pass  # in an archive
+    except OSError:
+        return False
+    return os.access(sys.executable, os.X_OK)
 
 
 def _over(outcome: Outcome) -> bool:

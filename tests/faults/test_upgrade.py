@@ -84,6 +84,24 @@ def test_who_waits_while_the_program_is_removed_gets_the_lock_and_runs(
     assert eventually(lambda: lockctl("run", "-l", "nightly", "--", "true").returncode == 0)
 
 
+@pytest.mark.parametrize("backend_name", on_backends("file"))
+def test_a_standby_whose_program_is_away_for_a_while_goes_on_when_it_is_there_again(
+    copy: Lockctl, tmp_path: Path
+) -> None:
+    ran, said, program = tmp_path / "ran", tmp_path / "said", tmp_path / "program"
+    with said.open("w") as stderr:
+        words = ("sh", "-c", 'echo >>"$0"; sleep 1', str(ran))
+        standby = copy.start("run", "-v", "-l", "nightly", "--restart", "--", *words, stderr=stderr)
+    eventually(lambda: "waiting for the lock again" in said.read_text())
+    program.rename(tmp_path / "away")
+    eventually(lambda: "is not there" in said.read_text(), limit=LIMIT)
+    before = len(ran.read_text())
+    (tmp_path / "away").rename(program)
+    eventually(lambda: len(ran.read_text()) > before, limit=LIMIT)
+    standby.terminate()
+    standby.wait(LIMIT)
+
+
 def test_what_cannot_be_loaded_is_not_missed_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "lockctl.cli.campaign", raising=False)
     monkeypatch.setitem(sys.modules, "lockctl.cli.report", None)  # importing it fails
