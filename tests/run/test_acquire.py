@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.cli.daemon.remains import Remains, sweep
+from lockctl.cli.daemon.remains import KEPT, Remains, sweep
 from tests.jobs import LIMIT, Lockctl, eventually
 from tests.run.acquirer import Acquirer, read, word
 
@@ -122,6 +122,22 @@ def test_remains_that_a_release_takes_away_meanwhile_are_no_error(
     monkeypatch.setattr("os.lstat", taken_away)
     sweep(str(tmp_path), 0.0)
     assert not remains.known()
+
+
+def test_the_log_of_a_daemon_can_be_read_by_its_user_whatever_the_umask_is(acquirer: Acquirer) -> None:
+    acquirer.acquire(umask=0o777)
+    (log,) = [each for each in acquirer.remains() if each.suffix == ".log"]
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_report_whose_daemon_was_killed_while_it_wrote_it_is_swept_when_it_is_old(tmp_path: Path) -> None:
+    old, new = (tmp_path / f"{'0' * 32}.end.{word}.tmp" for word in ("old", "new"))
+    for each in (old, new):
+        each.touch()
+    now = new.stat().st_mtime
+    os.utime(old, (now - KEPT - 1, now - KEPT - 1))
+    sweep(str(tmp_path), now)
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_a_handle_can_come_out_of_a_pipe_and_one_to_which_nobody_writes_is_wrong_usage(acquirer: Acquirer) -> None:

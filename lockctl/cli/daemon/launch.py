@@ -45,6 +45,7 @@ def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], envi
         if failure.errno in EXHAUSTED:
             raise
         raise ConfigError(f"cannot write {printable(remains.path('.log'))}: {failure.strerror}") from None
+    os.fchmod(log, 0o600)  # also where the umask says less
     fcntl.flock(log, fcntl.LOCK_EX)  # for as long as the daemon, its guard or its command lives
     acquirer = os.getpid()
     keep_statuses()

@@ -184,6 +184,8 @@ def sweep(place: str, now: float) -> None:
     for entry in os.listdir(place):
         stem, kind = os.path.splitext(entry)
         remains = Remains(f"{place}/{stem}")
+        if kind == ".tmp":
+            _sweep_report(f"{place}/{entry}", now)
         if kind not in (".log", ".end") or remains.alive():
             continue
         times = []
@@ -194,6 +196,15 @@ def sweep(place: str, now: float) -> None:
                 continue
         if max(times, default=now) < now - KEPT:
             remains.remove()
+
+
+def _sweep_report(path: str, now: float) -> None:
+    """Take away a report whose daemon was killed while it wrote it, long before *now*."""
+    try:
+        if os.lstat(path).st_mtime < now - KEPT:
+            os.unlink(path)
+    except FileNotFoundError:
+        pass  # it is complete just now
 
 
 def read_bounded(path: str) -> str:
