@@ -13,7 +13,6 @@ from lockctl import registry
 from lockctl.cli.output import NO_SCREEN, holder_document, holding
 from lockctl.clock import monotonic
 from lockctl.durations import format_age
-from lockctl.errors import LockctlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class _Teller:
                 # of several locks it is another one at each time
                 name = getattr(self._backend, "refused", self._request.name)
                 self._tell(looker.inspect(name, timeout=LOOK_TIMEOUT))
-            except LockctlError as unknown:
+            except Exception as unknown:  # noqa: BLE001 - such as that no file can be opened: it only tells
                 self._say(f"the backend does not say who holds the lock: {unknown}", "", None)
             pause = ON_SCREEN if self._on_screen else IN_A_LOG
         if looker is not None:
