@@ -187,11 +187,14 @@ def erase_variables(names: Iterable[str]) -> None:
             memory.seek(begin)
             given = b"\0" + memory.read(end - begin)
             for name in names:
-                before, found, after = given.partition(b"\0%s=" % os.fsencode(name))
-                length = after.find(b"\0")
-                if found and length > 0:
-                    memory.seek(begin + len(before) + len(found) - 1)
-                    memory.write(bytes(length))
+                start = b"\0%s=" % os.fsencode(name)
+                before, *contents = given.split(start)  # one may be there twice
+                at = begin + len(before) - 1
+                for content in contents:
+                    at += len(start)
+                    memory.seek(at)
+                    memory.write(bytes(len(content.partition(b"\0")[0])))
+                    at += len(content)
     except OSError:
         return  # /proc may be restricted: then others cannot read it there either
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
+import os
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,3 +45,39 @@ assert sorted(found) == sorted((int(number), os.getpid()) for number in asked), 
 
 def test_every_signal_that_was_asked_for_is_read_with_its_sender_and_no_other() -> None:
     subprocess.run([sys.executable, "-c", ASK], check=True, timeout=30)
+
+
+ERASE = """
+import os
+from lockctl.kernel import erase_variables
+erase_variables(["SECRET", "EMPTY", "MISSING"])
+with open("/proc/self/environ", "rb") as file:
+    print(file.read().split(b"\\0"))
+"""
+
+
+def test_a_variable_that_is_there_twice_is_erased_twice() -> None:
+    """No dictionary of an environment has that, but what a program is given may."""
+    given = [
+        b"A=1",
+        b"SECRET=hunter2",
+        b"EMPTY=",
+        b"B=2",
+        b"SECRET=hunter3",
+        b"PYTHONPATH=" + os.fsencode(Path(kernel.__file__).parents[1]),
+        b"C=3",
+    ]
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(writable, 1)
+        words = [os.fsencode(sys.executable), b"-c", ERASE.encode()]
+        argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
+        ctypes.CDLL(None).execve(words[0], argv, (ctypes.c_char_p * (len(given) + 1))(*given, None))
+        os._exit(1)
+    os.close(writable)
+    with open(readable, "rb") as shown:
+        found = ast.literal_eval(shown.read().decode())
+    assert os.waitpid(pid, 0)[1] == 0
+    erased = [b"A=1", b"SECRET=", *[b""] * 7, b"EMPTY=", b"B=2", b"SECRET=", *[b""] * 7, given[5], b"C=3", b""]
+    assert found == erased
