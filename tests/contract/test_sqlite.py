@@ -18,7 +18,7 @@ from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost
 from lockctl.registry import open_backend
 from lockctl.stores.sqlite import cell, wait
-from lockctl.stores.sqlite.cell import SqliteBackend, SqliteCells
+from lockctl.stores.sqlite.cell import CLOCK, SqliteBackend, SqliteCells
 from lockctl.stores.sqlite.wait import Presence
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
@@ -111,6 +111,54 @@ class TestSqlite(Following, BackendContract):
         other = harness.client()
         assert refused(other, harness.claim()), "its lease has not run out"
         harness.pass_time(first.ttl)
+        assert take(other, harness.claim()).token > first.token
+
+    def test_a_container_with_another_boot_id_heeds_a_clock_that_was_set_when_nobody_holds_a_lock(
+        self, harness: SqliteHarness, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cells, ahead = harness.cells(), time.time() + 1e6
+        first = take(backend, harness.claim(ttl=30.0))
+        monkeypatch.setattr(cell, "_boot_id", lambda: "a-container")
+        monkeypatch.setattr(clock, "wall", lambda: ahead)
+        assert refused(harness.client(), harness.claim())
+        assert abs(cells.read(CLOCK, Deadline(LIMIT)).at - time.time()) < cell.STEP
+        backend.renew(first, timeout=LIMIT)
+        backend.release(first, timeout=LIMIT)
+        later = take(harness.client(), harness.claim(ttl=30.0))
+        assert refused(backend, harness.claim()), "who was there before goes by the new clock"
+        assert abs(cells.read(CLOCK, Deadline(LIMIT)).at - ahead) < LIMIT
+        harness.client().renew(later, timeout=LIMIT)
+        cells.close()
+
+    def test_what_was_decided_by_a_clock_that_has_changed_meanwhile_is_not_written(
+        self, harness: SqliteHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cells = harness.cells()
+        assert cells.write("a", cells.read("a", Deadline(LIMIT)), b"1", Deadline(LIMIT))
+        seen = cells.read("a", Deadline(LIMIT))
+        monkeypatch.setattr(cell, "_boot_id", lambda: "a-container")
+        monkeypatch.setattr(clock, "wall", lambda: seen.at + 1e6)
+        other = harness.cells()
+        assert other.read("a", Deadline(LIMIT)).at - seen.at > 1e5
+        for data in (b"2", None):
+            assert not cells.write("a", seen, data, Deadline(LIMIT))
+        assert cells.write("a", cells.read("a", Deadline(LIMIT)), None, Deadline(LIMIT))
+        cells.close()
+        other.close()
+
+    @pytest.mark.parametrize("wrong", [-1e6, 1e6])
+    def test_a_lease_of_before_a_boot_ends_whatever_the_clock_says(
+        self, harness: SqliteHarness, backend: Backend, monkeypatch: pytest.MonkeyPatch, wrong: float
+    ) -> None:
+        first = take(backend, harness.short())
+        booted, real, today = clock.boottime(), clock.boottime, time.time()
+        monkeypatch.setattr(cell, "_boot_id", lambda: "another-boot")
+        monkeypatch.setattr(clock, "boottime", lambda: real() - booted)
+        monkeypatch.setattr(clock, "wall", lambda: today + wrong)
+        other = harness.client()
+        if wrong < 0:
+            assert refused(other, harness.claim()), "its lease has not run out"
+            harness.pass_time(first.ttl)
         assert take(other, harness.claim()).token > first.token
 
     def test_an_attempt_that_has_failed_before_the_clock_was_read_leaves_no_wrong_one(

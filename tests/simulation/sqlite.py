@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Clock
 
 PATH, TABLE, CLOCK = "/locks.db", "lockctl_lock", "clock:"
+BEGIN, COMMIT = "BEGIN IMMEDIATE", "COMMIT"
 BUSY = 0.1  # part of the statements that have to wait for others, or for the disk
 LONGEST_BUSY = 0.05  # seconds
 SLOWEST_COMMIT = 0.005  # seconds until the log has reached the disk
@@ -37,6 +38,7 @@ class Database(Server):
         self.file = 1  # what tells it from others that had its path
         self.asked: list[tuple[Process, float]] = []  # who has executed a statement, and when
         self.boots = 1  # of its host
+        self.writer: Connection | None = None  # in a transaction
         self._on_disk: sqlite3.Connection | None = (
             None  # what is there of commits that were not waited for; None: there are none
         )
@@ -84,6 +86,7 @@ class Connection:
         call()
         self._sqlite: sqlite3.Connection = Here.world.files.sqlite
         self._waits = False  # for the disk
+        self._process = me()
 
     def execute(self, statement: str, deadline: Deadline, *values: Any) -> tuple[list[tuple[Any, ...]], int]:
         """See the real one."""
@@ -98,15 +101,26 @@ class Connection:
             world.block(world.now + LONGEST_BUSY * world.chance())
         database.asked.append((me(), world.now))
         if not statement.startswith("SELECT"):
-            database.commit(waits=self._waits)
+            self._write(database)
+            if statement in (BEGIN, COMMIT):
+                database.writer = self if statement == BEGIN else None
+                return [], -1
         cursor = self._sqlite.execute(statement, values)
         found = cursor.fetchall(), cursor.rowcount
         if found[1] > 0:
             world.block(world.now + SLOWEST_COMMIT * world.chance())
         return found
 
+    def _write(self, database: Database) -> None:
+        """Wait for another one's transaction, which ends with its process."""
+        while (writer := database.writer) is not None and writer is not self and not writer._process.dead:
+            Here.world.block(Here.world.now + LONGEST_BUSY)
+        database.commit(waits=self._waits)
+
     def close(self) -> None:
         """See the real one."""
+        if Here.world.files.writer is self:
+            Here.world.files.writer = None
 
 
 def identity(_: str) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """What keeps a lock for a while after its job, with no process left: a time, written in the lock file.
 
 Only lockctl looks at it: to ``flock(1)`` the lock is free. On the boot that wrote it the time is counted on a
-clock that nobody sets. After a reboot only the host's clock is left: where it says that the job ended more than a
-day from now, it cannot be believed, and the hold is over.
+clock that nobody sets, the same in all containers. After a reboot only the host's clock is left: where it says that the
+job ended more than a day from now, it cannot be believed, and the hold is over.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import time
 
 from lockctl import documents
-from lockctl.clock import boottime
+from lockctl.clock import ahead_of_host, boottime
 from lockctl.stores.file import layout
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ def describe(grant: Grant, hold: float) -> bytes:
         "acquired_at": grant.at,
         "ended_at": ended,
         "until": ended + hold,
-        "until_boottime": boottime() + hold,
+        "until_boottime": boottime() - ahead_of_host() + hold,
         "boot_id": layout.boot_id(),
     }
     return layout.describe(grant.claim, extra)
@@ -48,8 +48,8 @@ def left(record: layout.Record | None) -> float:
         return 0.0
     until_boottime = documents.seconds(document.get("until_boottime"))
     if until_boottime is not None and document.get("boot_id") == layout.boot_id():
-        remaining = until_boottime - boottime()
-        if remaining <= until - ended + SLACK:  # else it is another container's clock
+        remaining = until_boottime - (boottime() - ahead_of_host())
+        if remaining <= until - ended + SLACK:  # else it is another host's clock, with this id of the boot
             return max(0.0, remaining)
     now = time.time()
     return max(0.0, until - now) if ended <= now + DAY else 0.0

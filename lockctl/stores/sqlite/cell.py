@@ -4,7 +4,9 @@ One statement writes a cell if its version is what was seen. The write-ahead log
 (``synchronous = FULL``), so that a token that was granted survives a loss of power.
 
 The clock is the host's, and does not jump: the first who comes after a boot notes in a cell how far the time of day is
-from the time since the boot, which also counts suspend. A clock that is set later changes nothing.
+from the time since the boot, which also counts suspend. A clock that is set later changes nothing. A container may have
+an id of the boot of its own, so another id alone does not tell another boot: see ``SqliteCells._judge``. What is noted
+is read with each cell, and a write fails if it has changed since then: all who are there go by one clock.
 """
 
 # ruff: noqa: S608 - the name of the table cannot be a parameter of a statement
@@ -17,6 +19,8 @@ import os
 from lockctl import clock
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, TimedMutex, sleep
+from lockctl.locks.lock_cells import LOCK
+from lockctl.locks.machine import Lock
 from lockctl.model import Capabilities
 from lockctl.stores.sqlite.protocol import Busy, Connection, identity, make_file, read_url, where
 from lockctl.stores.sqlite.wait import Presence
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 CLOCK = "clock:"  # the cell of the clock: the id of a boot, and seconds since the epoch at it
+STEP = 2.0  # seconds: a clock that is off by less was not set
 FOLLOWED = 1.0  # seconds after which who waits for the end of another looks at the cell
 AGAIN = 0.01  # seconds before a database that is locked is asked again
 
@@ -50,35 +55,38 @@ class SqliteCells(Cells):
         self._connection: Connection | None = None
         self._file: tuple[int, int] | None = None  # the database of the connection; None: it was made with it
         self._presence = Presence()
-        self._epoch = 0.0  # seconds since the epoch when the time since the boot was 0
+        self._noted = f"(SELECT data FROM {self._table} WHERE key = '{CLOCK}')"
+        self._epoch = 0.0  # seconds since the epoch when the time since the boot was 0, as it was noted last
+        self._ahead = 0.0  # seconds by which this process counts more since the boot than its host
 
     def read(self, key: str, deadline: Deadline) -> Seen:
-        rows, _ = self._ask(f"SELECT data, version FROM {self._table} WHERE key = ?", (key,), deadline)
-        data, version = rows[0] if rows else (None, None)
-        return Seen(_bytes(data), version, self._now())
+        statement = f"SELECT data, version, {self._noted} FROM {self._table} WHERE key = ?"
+        rows, _ = self._ask(statement, (key,), deadline)
+        return self._seen(*rows[0]) if rows else Seen(None, None, self._now(self._epoch))
 
     def write(self, key: str, seen: Seen, data: bytes | None, deadline: Deadline) -> bool:
         if data is None and seen.version is None:
             return self.read(key, deadline).version is None
         version = os.urandom(16)
         values: tuple[Any, ...]
+        as_seen = f"key = ? AND version = ? AND {self._noted} IS ?"
         if data is None:
-            statement, values = f"DELETE FROM {self._table} WHERE key = ? AND version = ?", (key, seen.version)
+            statement, values = f"DELETE FROM {self._table} WHERE {as_seen}", (key, *seen.version)  # type: ignore[misc]
         elif seen.version is None:
             statement = f"INSERT INTO {self._table} (key, data, version) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING"
             values = (key, data, version)
         else:
-            statement = f"UPDATE {self._table} SET data = ?, version = ? WHERE key = ? AND version = ?"
-            values = (data, version, key, seen.version)
+            statement = f"UPDATE {self._table} SET data = ?, version = ? WHERE {as_seen}"
+            values = (data, version, key, *seen.version)  # type: ignore[misc]
         self._presence.tidy()
         _, written = self._ask(statement, values, deadline)
         return written == 1
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
-        statement = f"SELECT key, data, version FROM {self._table} WHERE substr(key, 1, ?) = ?"
+        statement = f"SELECT key, data, version, {self._noted} FROM {self._table} WHERE substr(key, 1, ?) = ?"
         rows, _ = self._ask(statement, (len(prefix), prefix), deadline)
-        for key, data, version in rows:
-            yield key, Seen(_bytes(data), version, self._now())
+        for key, *found in rows:
+            yield key, self._seen(*found)
 
     def attend(self, owner: str) -> None:
         self._presence.show(owner)
@@ -96,8 +104,14 @@ class SqliteCells(Cells):
                 self._connection.close()
                 self._connection = None
 
-    def _now(self) -> float:
-        return self._epoch + clock.boottime()
+    def _seen(self, data: object, version: object, noted: object) -> Seen:
+        """What was in a cell, and the clock as it was *noted* then."""
+        epoch = _noted(noted)[1] or self._epoch
+        self._epoch = epoch
+        return Seen(_bytes(data), (version, noted), self._now(epoch))
+
+    def _now(self, epoch: float) -> float:
+        return epoch + clock.boottime() - self._ahead
 
     def _ask(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Result:
         with TimedMutex(self._mutex, deadline, self.where):
@@ -141,22 +155,42 @@ class SqliteCells(Cells):
 
     def _set_clock(self, connection: Connection, deadline: Deadline) -> None:
         """Find out when this boot was, as all who use the database agree; called once for a connection."""
-        boot = _boot_id()
-        at_key = f"FROM {self._table} WHERE key = ?"
-        rows, _ = self._execute(connection, f"SELECT data {at_key}", deadline, CLOCK)
-        noted = _noted(rows[0][0] if rows else None)
-        if noted[0] != boot:
-            # never before the last boot, or leases of that time would seem to lie ahead
-            epoch = max(clock.wall() - clock.boottime(), noted[1])
-            put = (
-                f"INSERT INTO {self._table} (key, data, version) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET"
-                " data = excluded.data, version = excluded.version WHERE data IS ?"
-            )
-            values = (CLOCK, f"{boot} {epoch!r}".encode(), os.urandom(16), rows[0][0] if rows else None)
+        self._ahead = clock.ahead_of_host()
+        noted, self._epoch = self._judge(connection, deadline)
+        if noted:
+            return
+        self._execute(connection, "BEGIN IMMEDIATE", deadline)  # nobody is granted a lock by the clock of before
+        noted, self._epoch = self._judge(connection, deadline)
+        if not noted:
+            put = f"INSERT OR REPLACE INTO {self._table} (key, data, version) VALUES (?, ?, ?)"
+            values = CLOCK, f"{_boot_id()} {self._epoch!r}".encode(), os.urandom(16)
             self._execute(connection, put, deadline, *values)
-            rows, _ = self._execute(connection, f"SELECT data {at_key}", deadline, CLOCK)
-            noted = _noted(rows[0][0])
-        self._epoch = noted[1]
+        self._execute(connection, "COMMIT", deadline)
+
+    def _judge(self, connection: Connection, deadline: Deadline) -> tuple[bool, float]:
+        """Whether the clock is noted as it has to be, and the epoch: seconds since 1970 when this boot was.
+
+        Where the id of the boot is another one, this may be a later boot or another container. A lock that was used
+        later than it is now tells a later boot. Else the lease of a holder may be one of now, which a clock that is set
+        ahead would end early: all stays as it is meanwhile. The clock never shows less than it did.
+        """
+        statement = f"SELECT key, data FROM {self._table} WHERE key = ? OR substr(key, 1, ?) = ?"
+        rows, _ = self._execute(connection, statement, deadline, CLOCK, len(LOCK), LOCK)
+        cells = {key: _bytes(data) or b"" for key, data in rows}
+        boot, epoch = _noted(cells.pop(CLOCK, None))
+        if boot == _boot_id():
+            return True, epoch
+        since_boot = self._now(0.0)
+        now, today = epoch + since_boot, clock.wall() - since_boot
+        locks = [lock for lock in map(Lock.read, cells.values()) if lock is not None]
+        latest = max((lock.used for lock in locks), default=0.0)
+        if latest > now + STEP:
+            return False, max(today, latest - since_boot)
+        for lock in locks:
+            lock.expire(now)
+        is_held = any(lock.running(owner) for lock in locks for owner in lock.holders)
+        stays = is_held or today < epoch + STEP
+        return stays, epoch if stays else today
 
 
 class SqliteBackend(CellBackend):
