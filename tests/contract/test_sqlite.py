@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl import clock
-from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, RequestInterrupted
 from lockctl.registry import open_backend
 from lockctl.stores.sqlite import cell, wait
 from lockctl.stores.sqlite.cell import CLOCK, SqliteBackend, SqliteCells
@@ -172,6 +172,21 @@ class TestSqlite(Following, BackendContract):
         assert abs(cells.read("a", Deadline(LIMIT)).at - time.time()) < 2.0
         cells.close()
 
+    def test_who_waits_for_another_writer_can_be_interrupted(self, harness: SqliteHarness) -> None:
+        cells, (reading, writing) = harness.cells(), os.pipe()
+        seen = cells.read("a", Deadline(LIMIT))
+        connection = cells._connection
+        assert connection is not None
+        connection._connection.set_trace_callback(lambda said: said.startswith("INSERT") and os.write(writing, b"!"))
+        harness.writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RequestInterrupted):
+            cells.write("a", seen, b"1", Deadline(LIMIT, reading))
+        harness.writer.execute("ROLLBACK")
+        assert cells.read("a", Deadline(LIMIT)).data is None
+        cells.close()
+        os.close(reading)
+        os.close(writing)
+
     @pytest.mark.parametrize("end", ["removed", "replaced"])
     def test_a_holder_finds_out_that_the_database_is_another_one(
         self, harness: SqliteHarness, backend: Backend, end: str
@@ -224,6 +239,16 @@ class TestSqlite(Following, BackendContract):
             each.close()
 
 
+# the locks of those who read the log, see the format of the -shm file
+READERS_KEPT_OUT = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX, 5, 123)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
 def unavailable() -> str:
     raise BackendUnavailable("not now")
 
@@ -239,6 +264,22 @@ def test_a_file_that_is_no_database_is_refused_and_an_empty_one_becomes_one(tmp_
         assert path.read_bytes() == content
     else:
         assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+    backend.close()
+
+
+def test_a_log_that_others_keep_locked_for_too_long_is_out_of_reach(tmp_path: Path) -> None:
+    """SQLite itself asks for ten seconds, then says "locking protocol"."""
+    backend, path = open_backend(parse_url(f"sqlite://{tmp_path}/locks.db")), tmp_path / "locks.db-shm"
+    assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+    held = subprocess.Popen(
+        (sys.executable, "-c", READERS_KEPT_OUT, str(path)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert held.stdout is not None
+    assert held.stdout.readline() == b"held\n"
+    with pytest.raises(BackendUnavailable):
+        backend.inspect("nightly", timeout=LIMIT)
+    held.communicate(timeout=LIMIT)
+    assert backend.inspect("nightly", timeout=LIMIT).state == "free"
     backend.close()
 
 

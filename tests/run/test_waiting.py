@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +78,22 @@ def test_an_interrupted_wait_passes_the_lock_to_the_next_waiter(lockctl, locks):
     assert first.wait(timeout=LIMIT) == 128 + signal.SIGTERM
     tree.send(holder.pid, signal.SIGTERM)
     assert second.wait(timeout=LIMIT) == 0
+    assert not (locks / ".ran").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_first_attempt_while_another_program_writes_to_the_database(lockctl, locks, number):
+    path = locks / "locks.db"
+    assert lockctl("run", "-b", f"sqlite://{path}", "-l", "a", "--", "true").returncode == 0
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        words = ("-b", f"sqlite://{path}", "-l", "a", "-w", "60", "--", "touch", str(locks / ".ran"))
+        attempt = lockctl.start("run", *words)
+        eventually(
+            lambda: f"{path}-wal" in {os.path.realpath(each) for each in Path(f"/proc/{attempt.pid}/fd").iterdir()}
+        )
+        tree.send(attempt.pid, number)
+        assert attempt.wait(timeout=LIMIT) == 128 + number
     assert not (locks / ".ran").exists()
 
 

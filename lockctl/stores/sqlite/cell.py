@@ -18,11 +18,11 @@ import os
 
 from lockctl import clock
 from lockctl.locks.cell import CellBackend
-from lockctl.locks.driver import Cells, Seen, TimedMutex, sleep
+from lockctl.locks.driver import Cells, Seen, TimedMutex
 from lockctl.locks.lock_cells import LOCK
 from lockctl.locks.machine import Lock
 from lockctl.model import Capabilities
-from lockctl.stores.sqlite.protocol import Busy, Connection, identity, make_file, read_url, where
+from lockctl.stores.sqlite.protocol import Connection, identity, make_file, read_url, where
 from lockctl.stores.sqlite.wait import Presence
 
 TYPE_CHECKING = False
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 CLOCK = "clock:"  # the cell of the clock: the id of a boot, and seconds since the epoch at it
 STEP = 2.0  # seconds: a clock that is off by less was not set
 FOLLOWED = 1.0  # seconds after which who waits for the end of another looks at the cell
-AGAIN = 0.01  # seconds before a database that is locked is asked again
 
 
 class SqliteCells(Cells):
@@ -116,17 +115,10 @@ class SqliteCells(Cells):
     def _ask(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Result:
         with TimedMutex(self._mutex, deadline, self.where):
             while True:
-                try:
-                    if self._connection is None:
-                        self._file = identity(self._path)
-                        self._connection = self._opened(deadline)
-                    result = self._execute(self._connection, statement, deadline, *values)
-                except Busy:
-                    # while the last connection of others is closed, or the log is made, SQLite does not wait itself
-                    if deadline.left() <= AGAIN:
-                        raise
-                    sleep(AGAIN, deadline.interrupt, self.where)
-                    continue
+                if self._connection is None:
+                    self._file = identity(self._path)
+                    self._connection = self._opened(deadline)
+                result = self._execute(self._connection, statement, deadline, *values)
                 if self._file is not None and self._file == identity(self._path):
                     return result
                 # in a database that was removed or replaced; what counts is in the one that others find

@@ -6,6 +6,7 @@ import os
 import sqlite3
 
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.driver import sleep
 from lockctl.names import printable
 from lockctl.url import Url, take_params
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 LONGEST_TABLE = 63  # characters
 # texts of sqlite3_errstr(3) for what may pass by itself; all others need a person
-PASSING = ("locked", "is full", "disk I/O error", "out of memory", "interrupted")
+PASSING = ("locked", "locking protocol", "is full", "disk I/O error", "out of memory", "interrupted")
 UNWRITABLE = ("readonly database", "unable to open")  # texts for what this user may not write, among others
 STICKY = 0o1000  # S_ISVTX
 LEAST = 0.001  # seconds: SQLite takes a limit of 0 for one that it must not wait for at all
-LONGEST = 1_000_000.0  # seconds: milliseconds are an int there
+LONGEST = 0.05  # seconds: a wait there hears no signal and no interrupt
+AGAIN = 0.01  # seconds before a database that is locked is asked again
 
 
 def read_url(url: Url, parameters: dict[str, str], example: str) -> tuple[str, dict[str, str]]:
@@ -40,10 +42,6 @@ def read_url(url: Url, parameters: dict[str, str], example: str) -> tuple[str, d
 def where(path: str) -> str:
     """The database, for messages."""
     return f"sqlite: {printable(path)}"
-
-
-class Busy(BackendUnavailable):
-    """Another connection kept this one out; nothing was done."""
 
 
 class Connection:
@@ -70,15 +68,20 @@ class Connection:
     def execute(self, statement: str, deadline: Deadline, *values: Any) -> Result:
         """The rows of a statement, and how many it has written; it waits for other writers until the deadline.
 
-        Raises ``BackendUnavailable``, ``ConfigError``.
+        Raises ``BackendUnavailable``, ``RequestInterrupted``, ``ConfigError``.
         """
-        limit = max(min(deadline.left(), LONGEST), LEAST)
-        try:
-            self._connection.execute(f"PRAGMA busy_timeout = {int(limit * 1000)}")
-            cursor = self._connection.execute(statement, values)
-            return cursor.fetchall(), cursor.rowcount
-        except sqlite3.Error as failure:
-            raise self._refusal(failure) from None
+        while True:
+            limit = max(min(deadline.left(), LONGEST), LEAST)
+            try:
+                self._connection.execute(f"PRAGMA busy_timeout = {int(limit * 1000)}")
+                cursor = self._connection.execute(statement, values)
+                return cursor.fetchall(), cursor.rowcount
+            except sqlite3.Error as failure:
+                # nothing was done; while the last connection of others is closed, or the log is made, SQLite does not
+                # wait itself
+                if "locked" not in str(failure) or deadline.left() <= AGAIN:
+                    raise self._refusal(failure) from None
+            sleep(AGAIN, deadline.interrupt, self._where)
 
     def rollback(self) -> None:
         """Undo what was not committed, and let others write."""
@@ -94,8 +97,6 @@ class Connection:
 
     def _refusal(self, failure: sqlite3.Error) -> ConfigError | BackendUnavailable:
         said = printable(str(failure))
-        if "locked" in said:
-            return Busy(f"{self._where}: {said}")
         if any(text in said for text in PASSING):
             return BackendUnavailable(f"{self._where}: {said}")
         if self._advice and ("no such table" in said or "no such column" in said):
