@@ -212,6 +212,23 @@ def test_a_user_who_may_not_make_the_table_is_told_what_an_administrator_does(ma
     mariadb_server.command("drop user bare@'%'")
 
 
+@pytest.mark.parametrize(("way", "said"), [("account lock", "locked"), ("password expire", "(?i)password")])
+def test_a_user_who_is_let_in_no_more_is_a_wrong_configuration(mariadb_server: MariaDb, way: str, said: str) -> None:
+    mariadb_server.command(f"create user barred@'%' identified by 'pw' {way}")
+    mariadb_server.command(f"grant all on {mariadb_server.database}.* to barred@'%'")
+    try:
+        usual = mariadb_server.command("select @@disconnect_on_expired_password").strip()
+        for disconnects in (0, 1):
+            mariadb_server.command(f"set global disconnect_on_expired_password = {disconnects}")
+            backend = open_backend(parse_url(f"mysql://barred:pw@{mariadb_server.address}/{mariadb_server.database}"))
+            with pytest.raises(ConfigError, match=said):
+                backend.try_acquire(claim(), timeout=LIMIT)
+            backend.close()
+    finally:
+        mariadb_server.command(f"set global disconnect_on_expired_password = {usual}")
+        mariadb_server.command("drop user barred@'%'")
+
+
 class InBerlin(MariaDb):
     """A server where summer time ends."""
 

@@ -116,6 +116,24 @@ def test_mysql_names_its_max_connections(mariadb_server: MariaDb, ends: contextl
     assert any(is_refused(ends, url, "raise max_connections there (151 unless changed)") for _ in range(12))
 
 
+@pytest.mark.servers("mariadb_server")
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("max_user_connections", "each holder and waiter has a connection: raise max_user_connections there, or"),
+        *((f"max_{each}_per_hour", f": raise MAX_{each.upper()}_PER_HOUR of") for each in ("queries", "connections")),
+    ],
+)
+def test_mysql_names_the_limit_of_a_user(
+    mariadb_server: MariaDb, ends: contextlib.ExitStack, limit: str, words: str
+) -> None:
+    user = f"limited@'%' identified by 'pw' with {limit} 1"
+    mariadb_server.command(f"create user {user}; grant all on {mariadb_server.database}.* to limited@'%'")
+    ends.callback(mariadb_server.command, "drop user limited@'%'")
+    url = f"mysql://limited:pw@{mariadb_server.address}/{mariadb_server.database}?prefix=limit:"
+    assert any(is_refused(ends, url, words) for _ in range(3))
+
+
 @pytest.mark.servers("postgres_server")
 def test_postgresql_names_its_limit(postgres_server: Postgres, ends: contextlib.ExitStack) -> None:
     postgres_server.command(f"alter role {postgres_server.user} connection limit 0")

@@ -24,7 +24,8 @@ LATE = 0.5  # seconds after the deadline of a step at which each of its reads ha
 LOCK_WAIT, DEADLOCK, UNKNOWN_VARIABLE = 1205, 1213, 1193
 NO_TABLE = (1146, 1049, 1046)  # nor database
 FORBIDDEN = (1142, 1143)
-NO_ENTRY = (1044, 1045, 1130, 1698)
+EXPIRED, LOCKED = (1820, 1862), (3118, 4151)  # a password; an account, as MySQL and MariaDB say it
+NO_ENTRY = (1044, 1045, 1130, 1698, *EXPIRED, *LOCKED)
 READ_ONLY = (1290, 1792, 1836)
 BROKEN = (3819, 4025)  # a row is against a constraint of the table
 FOREIGN = (1054, 1062, 1264, 1364, 1366, 1406)  # columns that are not ours
@@ -32,6 +33,7 @@ NO_TLS, NO_PLUGIN = 2026, 2059
 # what is said when there are too many connections, and what is to be raised
 FULL = {1040: "max_connections there (151 unless changed)"}
 FULL |= dict.fromkeys((1203, 1226), "max_user_connections there, or MAX_USER_CONNECTIONS of the user")
+HOURLY = ("max_queries_per_hour", "max_updates_per_hour", "max_connections_per_hour")  # of a user, with 1226, too
 # strict: nothing is cut off to fit; backslashes mean what the driver thinks. This level waits for rows, knows all
 # formats of the binary log, and is what servers usually have. Transactions may write, whatever is usual there.
 USUAL = (
@@ -133,7 +135,10 @@ class Session:
             return ConfigError(f"{self.where}: {said}")
         if code == 0 or 2000 <= code < 3000:  # numbers of the driver itself
             return SessionGone(f"{self.where}: {said or 'the server closed the connection'}")
-        if code in FULL:
+        hourly = next((limit for limit in HOURLY if limit in said), None)
+        if hourly is not None:
+            said += f": raise {hourly.upper()} of the user"
+        elif code in FULL:
             said += f": each holder and waiter has a connection: raise {FULL[code]}"
         return SqlError(f"{self.where}: {said}", code)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/-")
-NO_MESSAGE, NO_STREAM = 10037, 10059
+NO_MESSAGE, NO_STREAM, NO_JETSTREAM = 10037, 10059, 10039  # the last: for this account
 WRONG_SEQUENCE = (10071, 10164)
 EXPECTED, DELETED = b"Nats-Expected-Last-Subject-Sequence: ", b"KV-Operation: DEL"
 PAGE = 30  # keys that are asked for together
@@ -175,10 +175,12 @@ class Bucket:
             return content
         code, status = error.get("err_code"), error.get("code")
         said = f"{self.where}: {printable(str(error.get('description'))[:200])}"
-        if status in (500, 503) and code not in WRONG_SEQUENCE:
+        if status in (500, 503) and code not in (*WRONG_SEQUENCE, NO_JETSTREAM):
             raise BackendUnavailable(said)
         if code == NO_STREAM:
             said += f": make the bucket: nats kv add {self._address.bucket} --history=1 --storage=file --replicas=3"
+        if code == NO_JETSTREAM:
+            said += ": enable JetStream for the account of this user, or name another user"
         raise Refused(said, code if isinstance(code, int) else 0)
 
     def _entry(self, answer: Message, at: float) -> Entry:

@@ -45,6 +45,17 @@ def place(server: Nats, login: str = "", query: str = "") -> str:
     return f"nats://{login}{server.address}/locks/{os.urandom(6).hex()}?{query}"
 
 
+def test_an_account_without_jetstream_is_a_wrong_configuration(
+    start_server: Callable[..., Any], lockctl: Lockctl
+) -> None:
+    accounts = f"LOCKS {{ jetstream: enabled, users: [{ADMIN}] }}, BARE {{ users: [{{ user: bare, password: pw }}] }}"
+    server = start_server(Nats, login="admin:s3cret-admin@", settings=f"accounts {{ {accounts} }}")
+    words = ("-l", "nightly", "--on-unavailable", "run", "--", "echo", "ran")
+    done = lockctl("run", "-b", place(server, "bare:pw@"), *words)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "enable JetStream for the account of this user" in done.stderr
+
+
 def test_a_user_needs_the_rights_of_the_manual_and_no_others(
     start_server: Callable[..., Any], lockctl: Lockctl, opened: Open
 ) -> None:
