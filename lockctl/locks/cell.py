@@ -136,7 +136,7 @@ class CellBackend:
         self._cells.depart(claim.owner, deadline)
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-        """See ``Backend``. A position in the queue lives as long as a lease, and is prolonged meanwhile."""
+        """See ``Backend``. A position in the queue is prolonged meanwhile: see ``life_in_queue``."""
         if timeout <= 0:
             return
         self._cells.attend(claim.owner)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.locks.driver import Cells, Seen, looks
-from lockctl.locks.machine import Lock
+from lockctl.locks.machine import Lock, life_in_queue
 from lockctl.model import MICROSECONDS, Claim
 from lockctl.names import domain_name, printable, read_domain_name
 from lockctl.value import Value
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
-REFRESHES_PER_TTL = 3  # how often a waiter's position is prolonged: two may fail
+REFRESHES_PER_LIFE = 3  # how often a waiter's position is prolonged: two may fail
 RESERVED = 100_000  # tokens: more than one lock needs until a clock of whole seconds has passed the first of them
 DOMAIN = "domain:"  # the cell with the name of the store, which says where its tokens come from
 
@@ -88,7 +88,8 @@ class LockCells:
 
     def line_up(self, claim: Claim, deadline: Deadline) -> Position:
         """Take or keep a position at the end of the queue, unless *claim* may enter."""
-        key, refresh = self.key(claim.name), claim.ttl / REFRESHES_PER_TTL
+        key, life = self.key(claim.name), life_in_queue(claim)
+        refresh = life / REFRESHES_PER_LIFE
 
         def line_up(lock: Lock, seen: Seen) -> tuple[None, bool]:
             lock.line_up(claim, seen.at)
@@ -101,7 +102,7 @@ class LockCells:
                 self.cells.observe(key, seen, deadline)
                 return Position(seen, refresh)
             waiter = lock.queue.get(claim.owner)
-            left = 0.0 if waiter is None else waiter["until"] - seen.at - (claim.ttl - refresh)
+            left = 0.0 if waiter is None else waiter["until"] - seen.at - (life - refresh)
             if lock.running(claim.owner) is not None or lock.is_open_to(claim):
                 return Position(seen, 0.0)
             if left > 0:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Member = dict[str, Any]
 
 VERSION = 1  # of the document of a whole lock
+LONGEST_LIFE = 30.0  # seconds of a position in the queue: of one who died, it keeps out those behind it for so long
 
 
 class Lock:
@@ -126,11 +127,11 @@ class Lock:
         return next_token(max(self.token, floor), at)
 
     def line_up(self, claim: Claim, at: float) -> None:
-        """Take a place at the end of the queue, or keep the one that *claim* has, for the length of its lease."""
+        """Take a place at the end of the queue, or keep the one that *claim* has, for :func:`life_in_queue`."""
         waiter = self.queue.setdefault(claim.owner, {})
         if not waiter:
             waiter.update(_member(claim, {"since": at}))
-        waiter["until"] = at + claim.ttl
+        waiter["until"] = at + life_in_queue(claim)
 
     def renew(self, owner: str, token: int, at: float) -> tuple[str, str] | None:
         """Prolong the lease from now on; who wants the lock back, and why, if anybody. Raises ``LeaseLost``."""
@@ -182,6 +183,11 @@ class Lock:
     def is_in_use(self) -> bool:
         """Whether somebody holds it, keeps it or waits for it."""
         return bool(self.holders or self.queue)
+
+
+def life_in_queue(claim: Claim) -> float:
+    """Seconds that a position in the queue lives unless it is prolonged: a lease, but not a long one."""
+    return min(claim.ttl, LONGEST_LIFE)
 
 
 def _member(claim: Claim, extra: dict[str, int | float | str | None]) -> Member:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import ConfigError
-from lockctl.locks.machine import Lock
+from lockctl.locks.machine import LONGEST_LIFE, Lock
 from lockctl.registry import open_backend
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Harness, take
 from tests.contract.suite import BackendContract
+from tests.contract.waiting import start_waiting
+from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +74,12 @@ class MemoryHarness(Harness):
         with self.server.mutex:
             if self.server.cells[f"lock:{name}"][0] == FOREIGN:
                 self.server.write(f"lock:{name}", None)
+
+    def position_ends(self) -> float:
+        """When the first position in the queue ends, unless it is prolonged."""
+        lock = Lock.read(self.server.cells["lock:nightly"][0])
+        assert lock is not None
+        return float(next(iter(lock.queue.values()))["until"])
 
     def close(self) -> None:
         assert not self.server.watchers, "a wait was left running"
@@ -144,6 +152,17 @@ class TestMemory(BackendContract):
         with harness.server.mutex:
             harness.server.write("lock:nightly", Lock().written())  # as of a waiter who has gone
         assert take(backend, harness.claim()).token == grant.token + 1
+
+    def test_a_waiter_with_a_long_lease_keeps_its_position(
+        self, harness: MemoryHarness, backend: Backend, other: Backend
+    ) -> None:
+        grant = take(backend, harness.claim(ttl=3600.0))
+        waiting = start_waiting(other, harness.claim(ttl=600.0), backend)
+        for _ in range(4):
+            harness.pass_time(LONGEST_LIFE / 2)
+            eventually(lambda: harness.position_ends() > harness.server.now() + 0.9 * LONGEST_LIFE)
+        backend.release(grant, timeout=LIMIT)
+        waiting.result()
 
 
 def test_no_url_leads_to_the_memory_backend() -> None:

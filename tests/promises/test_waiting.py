@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.locks.machine import LONGEST_LIFE
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, Background, claim, queue_up, take, waiters
+from tests.contract.harness import LIMIT, Background, claim, queue_up, refused, take, waiters
 from tests.contract.waiting import start_waiting
 from tests.faults.backends import PLACES, addresses_of, announced, on_backends
 from tests.faults.waiting import await_waiting
@@ -127,6 +128,19 @@ def test_a_waiter_in_the_middle_that_gives_up_wakes_nobody_to_a_lock_that_is_hel
     first.release(following, timeout=LIMIT)
     waits[1].result()
     take(last, claims[2])
+
+
+@pytest.mark.parametrize("backend_name", [*on_backends("s3", "gcs", "azblob"), "memory"])
+def test_a_waiter_that_vanishes_keeps_a_free_lock_closed_for_no_long_lease(
+    harness: Harness, backend: Backend, other: Backend
+) -> None:
+    grant = take(backend, harness.claim())
+    gone = harness.claim(ttl=600.0)
+    queue_up(other, gone, backend)
+    backend.release(grant, timeout=LIMIT)
+    assert refused(backend, harness.claim())
+    harness.pass_time(LONGEST_LIFE + harness.clock_error + 1.0)
+    take(backend, harness.claim())
 
 
 @pytest.mark.parametrize(("backend_name", "kind"), [("redis", Redis), ("postgresql", Postgres)])

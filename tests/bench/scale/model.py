@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl import registry
 from lockctl.lease.schedule import plan
-from lockctl.locks.lock_cells import REFRESHES_PER_TTL
-from lockctl.locks.machine import Lock
+from lockctl.locks.lock_cells import REFRESHES_PER_LIFE
+from lockctl.locks.machine import LONGEST_LIFE, Lock
 from lockctl.model import Claim
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _queues() -> Iterator[str]:
 
 def _crowds() -> Iterator[str]:
     yield "ONE LOCK   document      waiters  answers in    waiters  requests/s of 100"
-    each, rate = waiter_bytes(), REFRESHES_PER_TTL / TTL
+    each, rate = waiter_bytes(), REFRESHES_PER_LIFE / min(TTL, LONGEST_LIFE)
     for name, (most, answer) in DOCUMENTS.items():
         changes = 1 / (2 * answer)  # a second: a read and a write each
         if name == "gcs":
