@@ -66,8 +66,6 @@ def report_refusal(
 
     Whatever of the settings is not the mistake itself still counts.
     """
-    from lockctl.cli import redact
-
     report, metrics, patterns, backend, file = None, None, (), "", None
     lock = talk.lock or (str(given["lock"]) if "lock" in given else None)
     named = given.get("config")
@@ -82,9 +80,11 @@ def report_refusal(
         backend = config.backend_url(config.effective("backend", given, environ, file, lock), environ, file).scheme
     except LockctlError:
         pass
-    outcome = Outcome(kind, lock or "", backend, redact.hide(words, patterns), os.uname().nodename, 0.0)
+    outcome = Outcome(kind, lock or "", backend, (), os.uname().nodename, 0.0)
     if report is not None and can_put(report):
-        write_report(report, replace(outcome, detail=error), talk)
+        from lockctl.cli import redact
+
+        write_report(report, replace(outcome, words=redact.hide(words, patterns), detail=error), talk)
     if metrics is not None and os.path.isdir(metrics) and lock and names.is_name(lock):
         from lockctl.cli.metrics import write_metrics
 

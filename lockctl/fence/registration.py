@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, TokenRefused
+from lockctl.fence import sql
 from lockctl.fence.mark import Mark
 from lockctl.fence.places import open_place
 from lockctl.wire.deadline import Deadline, bounded
@@ -64,8 +65,6 @@ class Registrar:
         """
         if not self._words.lower().startswith("postgresql:"):
             return []
-        from lockctl.fence import sql
-
         return ["PGOPTIONS=" + sql.pgoptions(Mark(domain, token), pgoptions)]
 
 

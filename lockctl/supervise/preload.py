@@ -9,11 +9,13 @@ LEASE = "lockctl.lease"
 STORES = "lockctl.stores."
 # of a store: locks over cells have loaded `cell` from the start, others need it for marks; the last two are of verbs
 NOT_NEEDED = ("__init__", "cell", "doctor", "prune")
-CELLS = "lockctl.locks.cell"
-FOR_CELLS = ("lockctl.locks.records", "lockctl.locks.inspect")
-HTTP = "lockctl.wire.http"
-FOR_HTTP = ("lockctl.wire.lines",)  # for who waits
+# what only those need that have loaded this: who waits, and who writes a report of what did not start
+WITH = {"lockctl.wire.http": "lockctl.wire.lines", "lockctl.cli.report": "lockctl.cli.redact"}
 LATER = (
+    "lockctl.json_text",
+    "lockctl.wire.deadline",
+    "lockctl.locks.records",
+    "lockctl.locks.inspect",
     "lockctl.supervise.keeper",
     "lockctl.cli.exit_status",
     "lockctl.cli.output",
@@ -40,8 +42,8 @@ def load_rest() -> None:
             name, _, ending = file.partition(".")
             if ending == "py" and name not in NOT_NEEDED:
                 _try_to_load(f"{package}.{name}")
-    more = (FOR_CELLS if CELLS in sys.modules else ()) + (FOR_HTTP if HTTP in sys.modules else ())
-    for name in (*LATER, *more):
+    more = [name for user, name in WITH.items() if user in sys.modules]
+    for name in (*more, *LATER):
         _try_to_load(name)
 
 

@@ -40,6 +40,8 @@ class StandIn:
 
 def of_guard(make: Callable[..., Any]) -> None:
     """*make* gives a ``Starting``."""
+    from lockctl.supervise import contain  # noqa: F401 - the order may ask for it when this program has been removed
+
     keeper, guard = wire.pair()
     starting = make(guard, None, (), 0, None)
     starting.job.child = StandIn(guard)

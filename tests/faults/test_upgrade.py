@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import sys
 import time
@@ -82,6 +84,73 @@ def test_who_waits_while_the_program_is_removed_gets_the_lock_and_runs(
     holder.terminate()
     assert (waiter.wait(LIMIT), said.read_text()) == (7, "")
     assert eventually(lambda: lockctl("run", "-l", "nightly", "--", "true").returncode == 0)
+
+
+@pytest.mark.parametrize("backend_name", on_kinds())
+def test_a_job_whose_program_is_removed_is_stopped_when_its_lock_is_asked_for(
+    copy: Lockctl, lockctl: Lockctl, place: Place, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    with said.open("w") as stderr:
+        holder = copy.start_holding("nightly", "-t", f"{place.ttl}s", "-k", f"{GRACE}s", stderr=stderr)
+    time.sleep(SETTLED)
+    remove(tmp_path)
+    assert lockctl("force-release", "nightly", "--yes").returncode == 0
+    assert holder.wait(LIMIT) == 76
+    (line,) = said.read_text().splitlines()
+    assert "the lock was revoked" in line
+
+
+@pytest.mark.parametrize("backend_name", on_kinds())
+def test_a_job_whose_program_is_removed_notes_its_success_and_keeps_its_lock(
+    copy: Lockctl, lockctl: Lockctl, tmp_path: Path
+) -> None:
+    end, said = tmp_path / "end", tmp_path / "said"
+    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.02; done', str(end))
+    options = ("--once-per", "1h", "--min-hold", "1m")
+    with said.open("w") as stderr:
+        holder = copy.start_holding("nightly", *options, *words, stderr=stderr)
+    time.sleep(SETTLED)
+    remove(tmp_path)
+    end.touch()
+    assert (holder.wait(LIMIT), said.read_text()) == (0, "")
+    refused = lockctl("run", "-l", "nightly", "--", "true")
+    assert refused.returncode == 75
+    assert "--min-hold" in refused.stderr
+    assert lockctl("force-release", "nightly", "--now", "--yes").returncode == 0
+    assert "already succeeded" in lockctl("run", "-l", "nightly", "--once-per", "1h", "--", "true").stderr
+
+
+@pytest.mark.parametrize("backend_name", on_kinds())
+def test_who_waits_while_the_program_is_removed_is_refused_in_the_end(
+    copy: Lockctl, lockctl: Lockctl, tmp_path: Path
+) -> None:
+    lockctl.start_holding("nightly")
+    report, said = tmp_path / "report", tmp_path / "said"
+    options = ("-v", "--log-format", "json", "--wait", "4s", "--report", str(report))
+    with said.open("w") as stderr:
+        waiter = copy.start("run", "-l", "nightly", *options, "--", "true", stderr=stderr)
+    await_waiting(lockctl, "nightly", [waiter])
+    remove(tmp_path)
+    assert waiter.wait(LIMIT) == 75
+    assert json.loads(report.read_text())["outcome"] == "held"
+    lines = [json.loads(line) for line in said.read_text().splitlines()]
+    assert lines[-1]["event"] == "held"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces, as root")
+@pytest.mark.parametrize("contain", ["require", "auto"])
+def test_who_waits_while_the_program_is_removed_runs_a_contained_job(
+    copy: Lockctl, lockctl: Lockctl, tmp_path: Path, contain: str
+) -> None:
+    holder = lockctl.start_holding("nightly")
+    said, options = tmp_path / "said", ("--wait", "forever", "--contain", contain)
+    with said.open("w") as stderr:
+        waiter = copy.start("run", "-l", "nightly", *options, "--", "sh", "-c", "exit 7", stderr=stderr)
+    await_waiting(lockctl, "nightly", [waiter])
+    remove(tmp_path)
+    holder.terminate()
+    assert (waiter.wait(LIMIT), said.read_text()) == (7, "")
 
 
 @pytest.mark.parametrize("backend_name", on_backends("file"))
