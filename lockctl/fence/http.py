@@ -44,6 +44,7 @@ HEX = "0123456789abcdefABCDEF"
 RETRY_AFTER = 1  # seconds, said with 503
 REASONS = {
     400: "Bad Request",
+    411: "Length Required",
     412: "Precondition Failed",
     413: "Content Too Large",
     428: "Precondition Required",
@@ -64,12 +65,31 @@ class Incomplete(LockctlError):
     """The client went away, or lied about the length, before its request was there."""
 
 
+class NoLength(LockctlError):
+    """The body of a request comes in chunks, and the server does not tell where they end."""
+
+
 class TooLarge(LockctlError):
     """The body of a request is longer than what is kept here."""
 
 
 class NotHeld(LockctlError):
     """The handler has run, and it is not known whether the mark was held until its end."""
+
+
+UNAVAILABLE = "unavailable"
+# each error but Stale: the status, the key ``error``, and for the client what is said instead of the error's own text
+ANSWERS: tuple[tuple[type[LockctlError], int, str, str | None], ...] = (
+    (MissingToken, 428, "missing", None),
+    (MalformedToken, 400, "malformed", None),
+    (Incomplete, 400, "incomplete", None),
+    (NoLength, 411, "no_length", None),
+    (TooLarge, 413, "too_large", None),
+    (NotHeld, 503, "not_held", None),  # no Retry-After: what repeats requests by itself must not do it with this one
+    (UsageError, 400, "resource", None),
+    (BackendUnavailable, 503, UNAVAILABLE, "the mark of the resource is held, or its store gives no answer"),
+    (LockctlError, 500, "unusable", "the store of the mark must be looked at by its operator"),
+)
 
 
 def format_header(mark: Mark) -> str:
@@ -139,28 +159,16 @@ def refusal(error: LockctlError, resource: str) -> Refusal:
     """The answer for *error*. It has the key ``error``, which is stable, and nothing of the store but the mark."""
     current = None
     more = []
-    detail = str(error)
     if isinstance(error, Stale):
         status, name = 412, "stale" if error.current.domain == error.offered.domain else "other_domain"
+        detail = str(error)
         current = {"domain": error.current.domain, "token": error.current.token}
         more.append((CURRENT, format_header(error.current)))
-    elif isinstance(error, MissingToken):
-        status, name = 428, "missing"
-    elif isinstance(error, MalformedToken):
-        status, name = 400, "malformed"
-    elif isinstance(error, Incomplete):
-        status, name = 400, "incomplete"
-    elif isinstance(error, TooLarge):
-        status, name = 413, "too_large"
-    elif isinstance(error, NotHeld):  # no Retry-After: what repeats requests by itself must not do it with this one
-        status, name = 503, "not_held"
-    elif isinstance(error, UsageError):
-        status, name = 400, "resource"
-    elif isinstance(error, BackendUnavailable):
-        status, name, detail = 503, "unavailable", "the mark of the resource is held, or its store gives no answer"
-        more.append(("Retry-After", str(RETRY_AFTER)))
     else:
-        status, name, detail = 500, "unusable", "the store of the mark must be looked at by its operator"
+        _, status, name, said = next(answer for answer in ANSWERS if isinstance(error, answer[0]))
+        detail = str(error) if said is None else said
+        if name == UNAVAILABLE:
+            more.append(("Retry-After", str(RETRY_AFTER)))
     content = {
         "title": REASONS[status],
         "status": status,

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from lockctl.errors import ConfigError, LockctlError
 from lockctl.fence.gate import SAFE, Gate, Passage, mark_of_request, refuse, report, too_late
 from lockctl.fence.holder import TIMEOUT
-from lockctl.fence.http import HEADER, Incomplete, NotHeld, Refusal
+from lockctl.fence.http import HEADER, Incomplete, NoLength, NotHeld, Refusal
 from lockctl.fence.spool import BODY_LIMIT, MEMORY, PIECE, RESPONSE_LIMIT, Limits, Spool
 
 TYPE_CHECKING = False
@@ -40,10 +40,10 @@ class FenceMiddleware:
         application = FenceMiddleware(application, "file:///var/lib/shop/marks", resource)
 
     A request with a token is answered with 412 when the token is stale or of another domain, 400 when the header is
-    malformed or came twice, 428 when it is missing, 413 when its body is too large, 503 when the mark is not ours
-    within *timeout*, and 500 when a person must look at the store; the application is not called then. The body is a
-    problem document, with the key ``error`` and, with 412, the mark in ``current`` and in the header
-    ``X-Fencing-Token-Current``.
+    malformed or came twice, 428 when it is missing, 413 when its body is too large, 411 when it comes in chunks of
+    which the server does not tell the end (``wsgi.input_terminated``), 503 when the mark is not ours within *timeout*,
+    and 500 when a person must look at the store; the application is not called then. The body is a problem document,
+    with the key ``error`` and, with 412, the mark in ``current`` and in the header ``X-Fencing-Token-Current``.
 
     **Read first, hold briefly, answer last.** The body of the request is read before the mark is asked for, and the
     first byte of the answer is sent when the mark was given back: so a client that is slow, paused or gone keeps
@@ -170,6 +170,8 @@ def _read(environ: WSGIEnvironment, body: Spool) -> None:
     left: int | None = int(stated) if stated else 0
     if not stated and environ.get("wsgi.input_terminated"):
         left = None  # to its end, which the server knows
+    elif not stated and environ.get("HTTP_TRANSFER_ENCODING"):
+        raise NoLength("this server needs the Content-Length of the body")
     if left is not None and left > body.limit:
         raise body.full
     stream = environ["wsgi.input"] if left != 0 else None

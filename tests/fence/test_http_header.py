@@ -123,6 +123,7 @@ def test_a_refusal_is_a_problem_document_that_says_nothing_of_the_store() -> Non
         (Stale("stock", Mark("d", 1), Mark("d", 2)), 412, "stale"),
         (http.MissingToken("m"), 428, "missing"),
         (http.MalformedToken("m"), 400, "malformed"),
+        (http.NoLength("m"), 411, "no_length"),
         (UsageError("m"), 400, "resource"),
         (BackendUnavailable("redis at 10.1.2.3"), 503, "unavailable"),
         (ConfigError("redis at 10.1.2.3"), 500, "unusable"),

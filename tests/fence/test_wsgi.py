@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import socket
 import sqlite3
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 
-from lockctl.fence import Mark, sql
+from lockctl.fence import Mark, current, sql
+from lockctl.fence.wsgi import FenceMiddleware
 from tests.fence.web import WebContract, check_writers
-from tests.fence.webserver import DOMAIN, serving
+from tests.fence.webserver import DOMAIN, LIMIT, Answer, serving
 from tests.jobs import eventually
 from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from tests.fence.webserver import WebServer
@@ -78,3 +83,38 @@ class TestGunicorn(WebContract):
         shop = start(SHOP_STORE=f"{redis_server.url}/0?prefix=warn:")
         assert shop.put(1).status == 200
         eventually(lambda: "several processes" in shop.log())
+
+
+def test_a_body_of_chunks_is_refused_before_the_mark_where_the_server_does_not_tell_its_end(locks: Path) -> None:
+    """As with wsgiref, which gives an application the connection as it is."""
+    bodies = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        bodies.append(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+        start_response("204 No Content", [])
+        return []
+
+    class Handler(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_args: object) -> None:
+            pass
+
+    def put(token: int, fields: str, body: bytes) -> Answer:
+        head = f"PUT / HTTP/1.1\r\nHost: shop\r\nX-Fencing-Token: d;{token}\r\n{fields}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.server_port), LIMIT) as client:
+            client.sendall(head.encode() + body)  # at once: the server closes what it has read in part
+            response = http.client.HTTPResponse(client, method="PUT")
+            response.begin()
+            return Answer(response)
+
+    middleware = FenceMiddleware(app, f"file://{locks}", lambda _: "stock")
+    with make_server("127.0.0.1", 0, middleware, handler_class=Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        assert put(33, "Content-Length: 6", b"UPDATE").status == 204
+        refused = put(34, "Transfer-Encoding: chunked", b"6\r\nUPDATE\r\n0\r\n\r\n")
+        assert (refused.status, refused.problem()["error"]) == (411, "no_length")
+        assert current("stock", store=f"file://{locks}") == Mark("d", 33)
+        assert put(33, "Content-Length: 0", b"").status == 204
+        server.shutdown()
+    assert bodies == [b"UPDATE", b""]
