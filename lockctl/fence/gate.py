@@ -120,9 +120,8 @@ class Passage:
             close(self._place.store)
             shown = printable(self._place.resource)
             report(f"the mark of {shown} may have been free before its request ended", error)
-            raise NotHeld(
-                f"the mark of {shown} may have been free before this request ended: see what it has done"
-            ) from None
+            # the client knows the resource by another name
+            raise NotHeld("the mark may have been free before this request ended: see what it has done") from None
         except BaseException:
             close(self._place.store)
             raise

@@ -86,7 +86,7 @@ ANSWERS: tuple[tuple[type[LockctlError], int, str, str | None], ...] = (
     (NoLength, 411, "no_length", None),
     (TooLarge, 413, "too_large", None),
     (NotHeld, 503, "not_held", None),  # no Retry-After: what repeats requests by itself must not do it with this one
-    (UsageError, 400, "resource", None),
+    (UsageError, 400, "resource", "the resource of the request has a name that cannot be used"),
     (BackendUnavailable, 503, UNAVAILABLE, "the mark of the resource is held, or its store gives no answer"),
     (LockctlError, 500, "unusable", "the store of the mark must be looked at by its operator"),
 )
@@ -161,7 +161,7 @@ def refusal(error: LockctlError, resource: str) -> Refusal:
     more = []
     if isinstance(error, Stale):
         status, name = 412, "stale" if error.current.domain == error.offered.domain else "other_domain"
-        detail = str(error)
+        detail = error.told(resource)
         current = {"domain": error.current.domain, "token": error.current.token}
         more.append((CURRENT, format_header(error.current)))
     else:

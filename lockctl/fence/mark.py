@@ -8,6 +8,7 @@ from lockctl.value import Value
 
 LARGEST = 2**63 - 1  # the largest token: every store keeps it in a signed number of 64 bits
 DIGITS = 19
+REMEDY = "if the lock has moved for good, use: lockctl fence reset"  # of an operator, for a mark of another domain
 
 
 class Mark(Value):
@@ -26,17 +27,20 @@ class Stale(TokenRefused):
 
     def __init__(self, resource: str, offered: Mark, current: Mark) -> None:
         """*current* is the mark that refused *offered*."""
-        if current.domain != offered.domain:
-            reason = (
-                f"its mark is of another domain, {printable(current.domain)} and not {printable(offered.domain)}:"
-                " if the lock has moved for good, use: lockctl fence reset"
-            )
-        else:
-            reason = f"it has already seen token {current.token}"
-        super().__init__(f"{printable(resource)} refuses token {offered.token}: {reason}")
         self.resource = resource
         self.offered = offered
         self.current = current
+        moved = current.domain != offered.domain
+        super().__init__(self.told(resource) + (f": {REMEDY}" if moved else ""))
+
+    def told(self, name: str) -> str:
+        """One line for who sent the token and knows the resource by this *name*: nothing of the store but the mark."""
+        if self.current.domain == self.offered.domain:
+            reason = f"it has already seen token {self.current.token}"
+        else:
+            domains = f"{printable(self.current.domain)} and not {printable(self.offered.domain)}"
+            reason = f"its mark is of another domain, {domains}"
+        return f"{printable(name)} refuses token {self.offered.token}: {reason}"
 
 
 def accept(resource: str, current: Mark | None, offered: Mark) -> bool:

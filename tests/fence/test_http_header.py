@@ -120,11 +120,12 @@ def test_a_refusal_is_a_problem_document_that_says_nothing_of_the_store() -> Non
     assert json.loads(stale.body)["error"] == "other_domain"
     assert http.parse_header(dict(stale.fields)["X-Fencing-Token-Current"]) == strange
     for error, status, name in (
-        (Stale("stock", Mark("d", 1), Mark("d", 2)), 412, "stale"),
+        (Stale("redis at 10.1.2.3", Mark("d", 1), Mark("d", 2)), 412, "stale"),
+        (Stale("redis at 10.1.2.3", Mark("d", 1), Mark("e", 2)), 412, "other_domain"),
         (http.MissingToken("m"), 428, "missing"),
         (http.MalformedToken("m"), 400, "malformed"),
         (http.NoLength("m"), 411, "no_length"),
-        (UsageError("m"), 400, "resource"),
+        (UsageError("redis at 10.1.2.3"), 400, "resource"),
         (BackendUnavailable("redis at 10.1.2.3"), 503, "unavailable"),
         (ConfigError("redis at 10.1.2.3"), 500, "unusable"),
     ):
@@ -134,6 +135,7 @@ def test_a_refusal_is_a_problem_document_that_says_nothing_of_the_store() -> Non
         assert document["resource"].startswith('a"')
         assert list(document) == ["title", "status", "detail", "error", "resource", "current"]
         assert "10.1.2.3" not in answer.body.decode()
+        assert "lockctl" not in document["detail"]  # what an operator may do
         assert int(dict(answer.fields)["Content-Length"]) == len(answer.body)
 
 

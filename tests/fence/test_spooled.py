@@ -49,7 +49,7 @@ class Book:
         """Nothing is open."""
 
     def place(self, name: str) -> Place:
-        return Place(self, name)  # type: ignore[arg-type]
+        return Place(self, f"/srv/{name}")  # type: ignore[arg-type]
 
 
 class Answer:
@@ -219,6 +219,7 @@ def test_an_answer_under_a_mark_that_was_lost_is_no_success() -> None:
     answer = wsgi(plain(book), book)
     assert answer.status == 503
     assert b'"not_held"' in answer.body
+    assert b"/srv" not in answer.body
     assert book.steps == ["held", "ran", "free", "sent"]
 
 
@@ -291,6 +292,7 @@ def test_asgi_knows_the_same_ends() -> None:
     sent, steps = asgi(echo(lost), lost, request(b"abc"))
     assert sent[0]["status"] == 503
     assert b'"not_held"' in sent[1]["body"]
+    assert b"/srv" not in sent[1]["body"]
     assert steps == ["held", "ran", "free", "sent"]
 
 

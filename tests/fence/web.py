@@ -98,11 +98,14 @@ class WebContract:
         assert fencing.parse_header(stale.fields["X-Fencing-Token-Current"]) == Mark(DOMAIN, 33)
         assert stale.problem()["resource"] == "a"
         assert stale.problem()["current"] == {"domain": DOMAIN, "token": 33}
+        assert stale.problem()["detail"] == "a refuses token 32: it has already seen token 33"
         with pytest.raises(Stale):
             fencing.raise_if_stale("a", Mark(DOMAIN, 32), stale.status, stale.fields)
         foreign = shop.put(10**18, domain=OTHER)
         assert foreign.status == 412
         assert foreign.problem()["error"] == "other_domain"
+        told = f"a refuses token {10**18}: its mark is of another domain, {DOMAIN} and not {OTHER}"
+        assert foreign.problem()["detail"] == told
         head = shop.send("HEAD", "/stock/a", f"{DOMAIN};32")
         assert (head.status, head.body) == (412, b"")
         assert shop.send("PUT", "/stock/" + "x" * 301, f"{DOMAIN};1").status == 400
