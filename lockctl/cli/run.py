@@ -204,17 +204,20 @@ def _named(setting: Effective) -> str:
     return flag if setting.source.startswith("-") else f"{flag} ({setting.source})"
 
 
-def schedule_of(ttl: Effective, grace: Effective, url: Url) -> Schedule:
-    """The spans of the run; what does not fit is wrong usage if a flag said it, else wrong configuration."""
+def schedule_of(ttl: Effective, grace: Effective | None, url: Url) -> Schedule:
+    """The spans of a run, with *grace* ``None`` the usual one, whatever is configured.
+
+    Raises ``UsageError`` for what does not fit if a flag said it, else ``ConfigError``.
+    """
     from lockctl.lease.schedule import plan
 
+    named = (ttl,) if grace is None else (ttl, grace)
     try:
-        return plan(ttl.content, grace.content, registry.capabilities_of(url))
+        return plan(ttl.content, None if grace is None else grace.content, registry.capabilities_of(url))
     except ValueError as wrong:
-        sources = [setting.source for setting in (ttl, grace) if setting.content is not None]
-        message = f"{wrong} (ttl: {ttl.source}; kill-after: {grace.source})"
-        by_flag = any(source.startswith("-") for source in sources)
-        raise (UsageError if by_flag else ConfigError)(message) from None
+        by_flag = any(setting.source.startswith("-") for setting in named if setting.content is not None)
+        sources = "; ".join([f"{setting.name.replace('_', '-')}: {setting.source}" for setting in named])
+        raise (UsageError if by_flag else ConfigError)(f"{wrong} ({sources})") from None
 
 
 def user_name(environ: Mapping[str, str]) -> str:

@@ -6,7 +6,6 @@ from lockctl import registry, secret
 from lockctl.durations import format_duration
 from lockctl.errors import STRANGE, LockctlError
 from lockctl.finding import LIBRARY, Check, Examination, Finding
-from lockctl.lease.schedule import plan
 from lockctl.names import printable
 from lockctl.wire.deadline import Deadline, bounded
 
@@ -14,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lockctl.lease.schedule import Schedule
     from lockctl.url import Url
 
 LIMIT = 30.0  # seconds for everything that is asked of one backend
@@ -23,11 +23,6 @@ REACHABLE = Check(
     "backend.reachable",
     "A job that cannot reach its lock does not start, and one that runs is stopped before its lease ends.",
     "start the server, correct the URL (lockctl config show), or open the network to it",
-)
-LEASE = Check(
-    "backend.ttl",
-    "Renewals and a stop with its grace must fit into the lease.",
-    "choose a longer --ttl or a shorter --kill-after",
 )
 ROUND_TRIP = Check(
     "backend.round_trip",
@@ -39,7 +34,7 @@ CLOCK = Check(
     "Times in lists, --once-per and --min-hold come from the server's clock, and one that is corrected later jumps.",
     "timedatectl set-ntp true, on this host and on the server",
 )
-CHECKS = (REACHABLE, LIBRARY, LEASE, ROUND_TRIP, CLOCK)
+CHECKS = (REACHABLE, LIBRARY, ROUND_TRIP, CLOCK)
 # not among CHECKS: no store that is delivered lacks them
 NO_CHECKS = Check(
     "backend.checks",
@@ -48,13 +43,13 @@ NO_CHECKS = Check(
 )
 
 
-def examine(url: Url, ttl: float) -> list[Finding]:
-    """What is found at the backend of a URL, for leases of *ttl* seconds. Raises ``ConfigError`` for the URL."""
+def examine(url: Url, schedule: Schedule) -> list[Finding]:
+    """What is found at the backend of a URL, for runs with this *schedule*. Raises ``ConfigError`` for the URL."""
     module = registry.load_doctor(url.scheme)
     if url.params:
         url = secret.resolve(url)
     registry.load(url.scheme)
-    found = Examination(printable(str(url)), ttl)
+    found = Examination(printable(str(url)), schedule.ttl)
     if module is None:
         found.judge(NO_CHECKS, f"there are no checks for this store ({url.scheme}:)", warns=True)
         return found.findings
@@ -70,7 +65,7 @@ def examine(url: Url, ttl: float) -> list[Finding]:
         if found.spans:
             found.judge(REACHABLE, "it answers")
     found.where = printable(str(url))
-    judge_times(url.scheme, found)
+    judge_times(schedule, found)
     return found.findings
 
 
@@ -81,15 +76,9 @@ def checks() -> Iterator[Check]:
         yield from module.CHECKS if module else ()
 
 
-def judge_times(scheme: str, found: Examination) -> None:
+def judge_times(schedule: Schedule, found: Examination) -> None:
     """Whether requests are quick enough for the leases, and the clocks agree."""
     if not found.spans:
-        return
-    capabilities = registry.load(scheme).capabilities
-    try:
-        schedule = plan(found.ttl, None, capabilities)
-    except ValueError as short:
-        found.judge(LEASE, str(short), fails=True)
         return
     longest, usual = max(found.spans), sorted(found.spans)[len(found.spans) // 2]
     # the last renewals of a lease get no more time than this

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 def test_a_single_open_server_and_a_lease_out_of_its_bounds_are_found(
-    diagnose: Diagnose, consul_server: Consul
+    diagnose: Diagnose, consul_server: Consul, start_server: Start
 ) -> None:
-    found = diagnose(f"consul://{consul_server.address}/?lock_delay=0", "--ttl", "500ms")
+    strict = start_server(Consul, session_ttl_min="10s")
+    found = diagnose(f"consul://{strict.address}/?lock_delay=0", "--ttl", "4s")
     assert found.troubles("consul.") == {
         "consul.servers": "warn",
         "consul.autopilot": "warn",

@@ -94,6 +94,18 @@ def test_a_backend_that_is_not_there_is_one_line(lockctl: Lockctl) -> None:
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (69, "", 1)
 
 
+def test_a_lease_that_no_run_could_have_is_refused_as_by_run(lockctl: Lockctl) -> None:
+    for source, status, options, env in (
+        ("--ttl", 64, ("--ttl", "0.1s"), {}),
+        ("--ttl", 64, ("--ttl", "0"), {}),
+        ("$LOCKCTL_TTL", 78, (), {"LOCKCTL_TTL": "0.2"}),
+    ):
+        done = lockctl("bench", *options, *SHORT, env=env)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
+        assert done.stderr.endswith(f"it must be at least 1s (ttl: {source})\n")
+    assert lockctl("bench", "--ttl", "2s", *SHORT, env={"LOCKCTL_KILL_AFTER": "30s"}).returncode == 0
+
+
 def test_percentiles_are_values_that_were_seen() -> None:
     assert percentile((), 0.5) is None
     assert [percentile((3.0, 1.0, 2.0), part) for part in (0.0, 0.5, 0.99)] == [1.0, 2.0, 3.0]

@@ -166,3 +166,20 @@ def test_the_text_says_what_was_seen_why_it_matters_and_what_mends_it(lockctl: L
     lines = done.stdout.partition("  fail  file.directory")[2].splitlines()
     assert [line.split()[0] for line in lines if line.lstrip().startswith(("why:", "mend:"))][:2] == ["why:", "mend:"]
     assert done.stderr.strip().endswith("1 fail")
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "status", "why"),
+    [
+        (("--ttl", "0"), {}, 64, "at least 1s (ttl: --ttl; kill-after: built-in)"),
+        ((), {"LOCKCTL_TTL": "0.2"}, 78, "at least 1s (ttl: $LOCKCTL_TTL; kill-after: built-in)"),
+        (("--ttl", "9s"), {"LOCKCTL_KILL_AFTER": "9s"}, 64, "(ttl: --ttl; kill-after: $LOCKCTL_KILL_AFTER)"),
+    ],
+)
+def test_a_lease_that_no_run_could_have_is_refused_as_by_run(
+    lockctl: Lockctl, options: tuple[str, ...], env: dict[str, str], status: int, why: str
+) -> None:
+    done = lockctl("doctor", *options, env=env)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
+    assert done.stderr.rstrip().endswith(why)
+    assert lockctl("run", "-l", "a", *options, "--", "true", env=env).stderr.rstrip().endswith(why)

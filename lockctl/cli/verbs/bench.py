@@ -21,6 +21,7 @@ from lockctl.cli.output import data_stream, print_data
 from lockctl.cli.parameters import Parsed, positive_duration, whole_number
 from lockctl.cli.places import url_and_settings
 from lockctl.cli.rows import UNKNOWN
+from lockctl.cli.run import schedule_of
 from lockctl.clock import monotonic
 from lockctl.durations import format_duration
 from lockctl.names import printable
@@ -79,7 +80,8 @@ def command(
     data_stream()
     url, settings = url_and_settings(given, config)
     name = f"lockctl-bench-{os.urandom(4).hex()}"
-    bench = Bench(url, name, settings["ttl"].content, rounds, contenders, seconds)
+    schedule = schedule_of(settings["ttl"], None, url)
+    bench = Bench(url, name, schedule.ttl, rounds, contenders, seconds)
     with _progress() as tell:
         result = measure(bench, tell)
     promised = registry.capabilities_of(url)

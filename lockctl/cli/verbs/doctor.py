@@ -16,6 +16,7 @@ from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import on_styled_screen, print_data
 from lockctl.cli.places import url_and_settings
+from lockctl.cli.run import schedule_of
 from lockctl.doctor import backend as backends
 from lockctl.doctor import host
 from lockctl.finding import FAIL, LEVELS, OK, WARN, Finding
@@ -41,7 +42,8 @@ def command(*, as_json: bool, backend: str | None, config: str | None, ttl: str 
     For what would break a lock, each with the reason and the command that mends it. Changes nothing.
     """
     url, settings = url_and_settings({"backend": backend, "ttl": ttl}, config)
-    findings = [*host.examine(os.environ, sys.argv[0]), *backends.examine(url, settings["ttl"].content)]
+    schedule = schedule_of(settings["ttl"], settings["kill_after"], url)
+    findings = [*host.examine(os.environ, sys.argv[0]), *backends.examine(url, schedule)]
     print_data(_document(findings) if as_json else _text(findings))
     counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS}
     Talk(verbose=True)("info", ", ".join(f"{count} {level}" for level, count in counts.items()))
