@@ -14,7 +14,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.redis import inspect
 from lockctl.stores.redis.wait import Queue
 from lockctl.stores.redlock import tally
-from lockctl.stores.redlock.rounds import ask_all
+from lockctl.stores.redlock.rounds import Patience, ask_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,17 +102,31 @@ class Waiting:
 
 
 def _is_free(majority: tally.Majority, claim: Claim, deadline: Deadline) -> bool:
-    """Whether the lock is free on a majority; raises when less than a majority answers."""
+    """Whether the lock is free on a majority; raises when less than a majority answers.
+
+    The first who answer may be those few on which something is left: the others are waited for shortly, too.
+    """
+    patience, spare = Patience(claim.ttl), len(majority.nodes) - majority.size
 
     def read(node: Node, until: Deadline) -> Steps[Seen]:
         yield from node.settle(until)  # what an earlier attempt of ours has there is nothing to wait for
         return (yield from inspect.looking(node.session, claim.name, until))
 
-    seen = ask_all(majority.nodes, read, deadline, lambda so_far: 0.0 if len(so_far) >= majority.size else None)
+    def settled(so_far: list[Seen]) -> float | None:
+        free = _free(so_far)
+        is_known = free >= majority.size or len(so_far) - free > spare
+        return 0.0 if is_known else patience.until(settled=len(so_far) >= majority.size)
+
+    seen = ask_all(majority.nodes, read, deadline, settled)
     present = tally.usable(seen)
     if len(present) < majority.size:
         raise tally.too_few(seen, "answered", majority.size)
-    return sum(each.value is None or each.left == 0 for each in present) >= majority.size
+    return _free(present) >= majority.size
+
+
+def _free(seen: list[Seen]) -> int:
+    """On how many nodes the lock is free."""
+    return sum(each.value is None or each.left == 0 for each in seen)
 
 
 def _random(least: float, most: float) -> float:

@@ -376,6 +376,19 @@ def test_who_waits_goes_on_at_another_node_when_that_of_its_queue_is_away(scene:
     waiting.result()
 
 
+def test_who_waits_takes_a_lock_that_is_left_on_the_nodes_that_answer_first(scene: Scene) -> None:
+    client = scene.client()
+    for server in scene.servers[:2]:
+        server.ask("SET", scene.key, "left by a client that is gone")
+    grant = take(client, claim(ttl=60.0))
+    for number, delay in ((2, 0.01), (3, 0.05), (4, 0.05)):
+        scene.proxies[number].mode = f"delay={delay}"
+    waiting = start_waiting(scene, claim(ttl=30.0))
+    eventually(lambda: queue_at(scene, 0) == 1)
+    client.release(grant, timeout=LIMIT)
+    waiting.result()
+
+
 def test_who_lost_an_attempt_leaves_no_position_behind(scene: Scene) -> None:
     client, other = scene.client(), scene.client()
     mine = claim(ttl=60.0)
