@@ -7,7 +7,7 @@ from itertools import groupby
 from lockctl import documents, history
 from lockctl.locks.inspect import is_match, lock_info
 from lockctl.stores.etcd import layout, tokens
-from lockctl.stores.etcd.share import group_of, holders, slots_of
+from lockctl.stores.etcd.share import check_is_of_lock, group_of, holders, is_of_lock, slots_of
 from lockctl.value import replace
 from lockctl.wire.stream import in_parts
 
@@ -29,7 +29,7 @@ MOST_ASKED = 500  # locks in a list whose leases are asked for: the question tak
 
 def inspect(backend: Client, name: str, deadline: Deadline) -> LockInfo:
     """One lock as it is now, and the last run that was remembered of it."""
-    found, newest = read_queues(backend, [name], deadline, layout.newest(backend.layout.history(name, started=True), 1))
+    found, newest = read_queue(backend, name, deadline, layout.newest(backend.layout.history(name, started=True), 1))
     lock = _shown(backend, name, found, deadline)
     return replace(lock, last_run=history.read(newest[0].value)) if newest else lock
 
@@ -46,7 +46,8 @@ def list_locks(backend: Client, pattern: str, deadline: Deadline) -> Iterator[Lo
             found.setdefault(entry.key[skipped:].partition(b"/")[0].decode("ascii", "replace"), []).append(entry)
     asked = len(found) <= MOST_ASKED
     for name in sorted(found):
-        yield _shown(backend, name, found[name], deadline, asked=asked)
+        if is_of_lock(backend.layout.directory(name), found[name][0].key):  # else nobody can have it
+            yield _shown(backend, name, found[name], deadline, asked=asked)
 
 
 def _neighbours(backend: Client, pattern: str, deadline: Deadline) -> Iterator[list[str]]:
@@ -80,11 +81,16 @@ def _read_neighbours(backend: Client, names: list[str], deadline: Deadline) -> l
     return in_parts(ask, names)
 
 
-def read_queues(backend: Client, names: list[str], deadline: Deadline, *more: dict[str, Any]) -> list[list[Entry]]:
-    """The queue of each lock, the holders first, and what *more* reads ask for."""
-    steps = [layout.get_in_order(backend.layout.directory(name), MOST_SHOWN) for name in names]
-    answer = backend.cluster.call("/v3/kv/txn", {"success": [*steps, *more]}, deadline)
-    return layout.steps(answer, len(names) + len(more))
+def read_queue(backend: Client, name: str, deadline: Deadline, *more: dict[str, Any]) -> list[list[Entry]]:
+    """The queue of a lock, the holders first, and what *more* reads ask for.
+
+    Raises ``ConfigError`` if the first key there is not one of this lock.
+    """
+    line = layout.get_in_order(backend.layout.directory(name), MOST_SHOWN)
+    found = layout.steps(backend.cluster.call("/v3/kv/txn", {"success": [line, *more]}, deadline), 1 + len(more))
+    for entry in found[0][:1]:
+        check_is_of_lock(backend.layout, name, entry.key)
+    return found
 
 
 def names_below(backend: Client, folder: str, deadline: Deadline) -> Iterator[tuple[str, bool]]:
@@ -113,9 +119,11 @@ def _shown(backend: Client, name: str, found: list[Entry], deadline: Deadline, *
     """What an operator sees of a queue; how long its leases still run, too, if *asked*."""
     directory = backend.layout.directory(name)
     inside = holders(directory, found)
-    shown = tuple(_holder(entry, _left(backend, entry, deadline) if asked else None) for entry in found[:inside])
+    of_lock = [entry for entry in found[:inside] if is_of_lock(directory, entry.key)]
+    shown = tuple(_holder(entry, _left(backend, entry, deadline) if asked else None) for entry in of_lock)
     slots = slots_of(group_of(directory, found[0].key)) if found else 1
-    waiters = tuple(documents.waiter(documents.read(entry.value) or {}) for entry in found[inside:])
+    line = [entry for entry in found[inside:] if is_of_lock(directory, entry.key)]
+    waiters = tuple(documents.waiter(documents.read(entry.value) or {}) for entry in line)
     promised = backend.capabilities
     key = backend.layout.lock(name)
     return lock_info(promised.scheme, promised.fencing, name, key, shown, waiters, slots=slots)

@@ -80,7 +80,7 @@ class EtcdBackend(Client, NativeBackend):
             if not first:
                 continue  # it is free: the counter was in the way
             if not own or own[0].key != first[0].key:
-                if first[0].key.startswith(b"slots-", len(directory)):
+                if b"/" in first[0].key[len(directory) :]:
                     from lockctl.stores.etcd.share import demand_agreement
 
                     demand_agreement(self, claim, first[0], deadline)

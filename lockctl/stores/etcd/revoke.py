@@ -6,8 +6,8 @@ from lockctl import documents
 from lockctl.errors import BackendUnavailable, LockctlError, another_program, only_a_hold
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
-from lockctl.stores.etcd.inspect import read_queues, token_of
-from lockctl.stores.etcd.share import holders
+from lockctl.stores.etcd.inspect import read_queue, token_of
+from lockctl.stores.etcd.share import holders, is_of_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 def revoke(backend: Client, name: str, seen: Holder, wanted: Revocation, deadline: Deadline) -> int | None:
     """See ``Backend``. What is asked of a holder is attached to its lease: it ends with the grant."""
-    (found,) = read_queues(backend, [name], deadline)
-    for current in found[: holders(backend.layout.directory(name), found)]:
+    directory = backend.layout.directory(name)
+    (found,) = read_queue(backend, name, deadline)
+    for current in found[: holders(directory, found)]:
         document = documents.read(current.value)
         owner = document["owner"] if document is not None else None
         token = token_of(current, document) if document is not None else None
-        if (owner, token) == (seen.owner, seen.token):
+        if (owner, token) == (seen.owner, seen.token) and is_of_lock(directory, current.key):
             break
     else:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from lockctl import documents
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import SHARED, Claim, Grant
+from lockctl.names import printable
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
 from lockctl.stores.etcd.session import Client, as_holder
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 LONGEST_COUNT = 6  # digits of a number of slots
+LONGEST_SHOWN = 300  # bytes of a key in a message
 
 
 def enter(backend: Client, claim: Claim, deadline: Deadline) -> Grant | None:
@@ -75,12 +77,15 @@ def enter(backend: Client, claim: Claim, deadline: Deadline) -> Grant | None:
 
 
 def demand_agreement(backend: Client, claim: Claim, first: Entry, deadline: Deadline) -> None:
-    """Raise ``ConfigError``, with nothing left of the claim, if the holder *first* says another number of slots."""
+    """Raise ``ConfigError``, with nothing left of the claim, if the holder *first* says another number of slots.
+
+    So it does if that key is not one of this lock.
+    """
     group = group_of(backend.layout.directory(claim.name), first.key)
-    if not group and documents.read(first.value) is None:
-        return  # another program, which says nothing
     try:
-        documents.check_agrees(backend.layout.lock(claim.name), slots_of(group), claim)
+        check_is_of_lock(backend.layout, claim.name, first.key)
+        if group or documents.read(first.value) is not None:  # else another program, which says nothing
+            documents.check_agrees(backend.layout.lock(claim.name), slots_of(group), claim)
     except ConfigError:
         try:
             backend.withdraw(claim, timeout=deadline.left())
@@ -103,6 +108,24 @@ def group_of(directory: bytes, key: bytes) -> bytes:
     """The group that a key of a lock is in; empty: none, its owner wants the lock alone."""
     first, slash, _ = key[len(directory) :].partition(b"/")
     return first + slash if slash and (first + slash == layout.READERS or _count(first + slash)) else b""
+
+
+def is_of_lock(directory: bytes, key: bytes) -> bool:
+    """Whether a key is that of somebody who holds the lock or waits for it: one more part, by itself or in a group.
+
+    Others are of a longer prefix, or of a lock of another program with a longer name.
+    """
+    return b"/" not in key[len(directory) + len(group_of(directory, key)) :]
+
+
+def check_is_of_lock(places: layout.Layout, name: str, key: bytes) -> None:
+    """Raise ``ConfigError`` for a key that is not: it keeps all out, and no end of a job removes it."""
+    if not is_of_lock(places.directory(name), key):
+        shown = printable(key[:LONGEST_SHOWN].decode("utf-8", "replace"))
+        raise ConfigError(
+            f"{printable(places.lock(name))} cannot be locked: the key {shown} is not one of this lock;"
+            " a prefix must not be another prefix followed by the name of a lock"
+        )
 
 
 def slots_of(group: bytes) -> int:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from lockctl import clock, json_text
 from lockctl.clock import boottime, wall
-from lockctl.documents import describe, read
+from lockctl.documents import describe
 from lockctl.errors import BackendUnavailable
-from lockctl.model import EXCLUSIVE, SLOT, Claim
+from lockctl.model import EXCLUSIVE, Claim
 from lockctl.stores.etcd import layout
-from lockctl.stores.etcd.share import outside
+from lockctl.stores.etcd.queue import View, is_held, look
 from lockctl.stores.etcd.turn import Turn
 from lockctl.value import Value, replace
 from lockctl.wire.stream import Closed
@@ -34,22 +34,6 @@ BEATS_OF_NEXT = 10  # the same of who is next: its job can start with the lease 
 LONGEST_STEP = 5.0  # seconds for one request, or the lease may be over before another member is asked
 PAUSE = 0.05  # seconds before the queue is read again after a watch that failed, doubled each time up to
 LONGEST_PAUSE = 1.0
-
-
-class View(Value):
-    """Who is before a position, as far as it must be known to wait."""
-
-    before: bytes | None  # the key whose end is waited for
-    inside: tuple[bytes, ...]  # those who have all slots: the end of any of them is waited for
-    writes: bool  # whether *before* makes way already when it is written, because its owner is inside then
-    revision: int  # of the store, when that was read
-    created: int = 0  # the revision that *before* was created at
-    held: bool = False  # whether *before* is known to have the lock
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether nobody is in the way."""
-        return self.before is None and not self.inside
 
 
 class Position(Value):
@@ -108,38 +92,8 @@ def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Position:
         turn = backend.turns[claim.owner] = Turn(backend, claim, created)
         if term == layout.term(answer):
             turn.prolonged(sent, ttl)
-    view = _look(backend, claim, created, whole.sooner(LONGEST_STEP))
+    view = look(backend, claim, created, whole.sooner(LONGEST_STEP))
     return Position(claim, key, lease, created, view, ttl, sent)
-
-
-def _look(backend: Client, claim: Claim, created: int, deadline: Deadline) -> View:
-    """Who is in the way of a key that was created then."""
-    directory = backend.layout.directory(claim.name)
-    if claim.mode == EXCLUSIVE:
-        request = {**layout.newest_before(layout.below(directory), created), "keys_only": False}
-        answer = backend.cluster.call("/v3/kv/range", request, deadline)
-        ahead = layout.entries(answer)
-        return replace(_behind(ahead, layout.revision(answer)), held=_is_held(ahead))
-    group = layout.group(claim.mode, claim.slots)
-    ranges = [layout.newest_before(each, created) for each in outside(directory, group)]
-    if claim.mode == SLOT:
-        ranges.append(layout.newest_before(layout.below(directory + group), created, claim.slots + 1))
-    answer = backend.cluster.call("/v3/kv/txn", {"success": [{"request_range": each} for each in ranges]}, deadline)
-    left, right, *same = layout.steps(answer, len(ranges))
-    now = layout.revision(answer)
-    if left or right:
-        return _behind(sorted(left + right, key=lambda entry: -entry.created), now)
-    ahead = same[0] if same else []
-    if len(ahead) > claim.slots:
-        return _behind(ahead, now, writes=True)
-    return View(None, tuple(entry.key for entry in ahead) if len(ahead) == claim.slots else (), False, now)
-
-
-def _behind(ahead: list[layout.Entry], revision: int, *, writes: bool = False) -> View:
-    """The view of who waits for the first of the keys *ahead*, if there is one."""
-    if not ahead:
-        return View(None, (), False, revision)
-    return View(ahead[0].key, (), writes, revision, ahead[0].created)
 
 
 def _watches(backend: Client, position: Position) -> tuple[dict[str, Any], ...]:
@@ -203,7 +157,7 @@ def _beat(backend: Client, position: Position, whole: Deadline) -> Position | No
     if view.before is None or view.writes:
         if backend.keep_alive(position.lease, step)[0] <= 0:
             return None
-        now = _look(backend, claim, position.created, step)
+        now = look(backend, claim, position.created, step)
         return replace(position, since=sent) if (now.before, now.inside) == (view.before, view.inside) else None
     request = {"compare": [layout.is_created_at(view.before, view.created)], "success": [layout.get(view.before)]}
     # in this order: if the term is the same, who prolonged the lease was still the leader in the transaction
@@ -215,18 +169,13 @@ def _beat(backend: Client, position: Position, whole: Deadline) -> Position | No
     (ahead,) = layout.steps(answer, 1)
     if claim.mode == EXCLUSIVE and term == layout.term(answer):
         backend.turns[claim.owner].prolonged(sent, ttl)
-    return replace(position, since=sent, view=replace(view, held=claim.mode == EXCLUSIVE and _is_held(ahead)))
-
-
-def _is_held(found: list[layout.Entry]) -> bool:
-    """Whether who has this key has the lock, as far as it says so."""
-    return bool(found) and "acquired_at" in (read(found[0].value) or {})
+    return replace(position, since=sent, view=replace(view, held=claim.mode == EXCLUSIVE and is_held(ahead)))
 
 
 def _is_end_of_holder(event: dict[str, Any], position: Position) -> bool:
     """Whether the key before ours is gone, and had the lock: who gave up waiting leaves us behind the one before it."""
     last = layout.entries({"kvs": [event.get("prev_kv")]})
-    return position.claim.mode == EXCLUSIVE and _is_held(last) and last[0].key == position.view.before
+    return position.claim.mode == EXCLUSIVE and is_held(last) and last[0].key == position.view.before
 
 
 def _read(line: bytes, telling: set[bytes | None]) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import pytest
 
 from lockctl.clock import boottime
 from lockctl.stores.etcd import layout, turn, wait
+from lockctl.stores.etcd.queue import View
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Background, claim, take
 from tests.contract.keeping import holder_of
@@ -59,7 +60,7 @@ class TestQueue:
         assert created is not None
         etcd_server.command("compaction", str(created))
         key = backend.layout.claim_key("nightly", 1)
-        view = wait.View(before=key, inside=(), writes=False, revision=2)
+        view = View(before=key, inside=(), writes=False, revision=2)
         late = wait.Position(claim(), key, 1, created, view, ttl=1e6, since=boottime())
         assert wait._watch(backend, late, Deadline(5.0)) is None
 

