@@ -38,9 +38,12 @@ REFUSED = {
     "": NOT_ACCEPTED,
     "ca={ca}&tls_name=elsewhere.example": "elsewhere.example|not accepted|match",
     "ca=/nowhere.pem": "/nowhere.pem",
+    "ca={client_key}": "client.key: no certificate|root certificate file",
     "ca={ca}&cert=/nowhere.pem&key=/nowhere.pem": "/nowhere.pem",
     "ca={ca}&cert={client_cert}&key={other_key}": "client certificate|key values mismatch",
+    "ca={ca}&cert={client_cert}&key={locked_key}": "client certificate|private key",
 }
+INPUT = "what the job is to read\n"
 
 
 @pytest.fixture
@@ -60,8 +63,10 @@ def secured(
 
 def attempt(lockctl: Lockctl, url: str, **env: str) -> tuple[int, str]:
     """Status and message of a run."""
-    done = lockctl("run", "-b", url, "-l", "nightly", "--", "true", env=env)
+    done = lockctl("run", "-b", url, "-l", "nightly", "--", "cat", env=env, input=INPUT)
     assert len(done.stderr.splitlines()) <= 1, done.stderr
+    assert "pass phrase" not in done.stderr.lower()  # nobody is asked for that of a key
+    assert done.stdout == ("" if done.returncode else INPUT)
     assert WRONG not in done.stderr
     return done.returncode, done.stderr
 

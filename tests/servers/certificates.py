@@ -34,6 +34,7 @@ class Certificates:
         self.client_cert, self.client_key = self._make(
             "client", "/CN=lockctl", "extendedKeyUsage=clientAuth", signer="ca"
         )
+        self.locked_key = self._lock(self.client_key)
         self.nameless_cert, self.nameless_key = self._make(
             "nameless", "/O=lockctl", "extendedKeyUsage=clientAuth", signer="ca"
         )
@@ -63,6 +64,12 @@ class Certificates:
             words += ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", "authorityKeyIdentifier=keyid"]
         programs.run(words)
         return str(certificate), str(key)
+
+    def _lock(self, key: str) -> str:
+        """The same key, encrypted: who uses it must know a pass phrase."""
+        locked = f"{key}.locked"
+        programs.run([self._openssl, "pkey", "-in", key, "-aes256", "-passout", "pass:s3cret-horse", "-out", locked])
+        return locked
 
     def context(self) -> ssl.SSLContext:
         """What a client needs that trusts the CA and shows the certificate without a name."""

@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 VERBOSE = 2  # PQERRORS_VERBOSE of libpq-fe.h
+KNOWS_PASS_PHRASES = 130_000  # version of libpq
 COMMAND = "lockctl.loading"  # only the command has loaded it
 IN_C = "psycopg2._psycopg"
-NEEDED = ("_connect", "BYTES", "register_type", "encodings", "Error", "ProgrammingError")
+NEEDED = ("_connect", "BYTES", "register_type", "encodings", "libpq_version", "Error", "ProgrammingError")
 
 
 def conninfo(parameters: dict[str, Any]) -> str:
     """The parameters of a connection as one text."""
-    escaped = {name: str(content).replace("\\", "\\\\").replace("'", "\\'") for name, content in parameters.items()}
+    told = dict(parameters)
+    if types.libpq_version() >= KNOWS_PASS_PHRASES:
+        # else that of a key is asked for on the terminal, where nobody may be, or read from what the command is to read
+        told["sslpassword"] = " "
+    escaped = {name: str(content).replace("\\", "\\\\").replace("'", "\\'") for name, content in told.items()}
     return " ".join([f"{name}='{content}'" for name, content in escaped.items()])
 
 
