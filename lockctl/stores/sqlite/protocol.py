@@ -116,7 +116,10 @@ def _whose(path: str) -> str:
             continue
         # in a sticky directory the kernel may refuse what the mode allows (fs.protected_regular)
         if seen.st_uid != os.geteuid() and (kept or not os.access(each, os.W_OK, effective_ids=True)):
-            remedy = "use a place of your own, or a directory that is not sticky, where all who use it may write"
+            remedy = (
+                "use a place of your own, or a directory that is not sticky, where all who use it may write; if they"
+                " may by its group, remove the database, and give new files that group: chmod g+s"
+            )
             return f": {printable(each)} belongs to user {seen.st_uid}: {remedy}"
     return ""
 
