@@ -145,6 +145,7 @@ def check_agrees(key: str, theirs: int, claim: Claim) -> None:
 
 
 def foreign_holder(
+    known_by: object = None,
     *,
     host: str | None = None,
     pid: int | None = None,
@@ -153,7 +154,7 @@ def foreign_holder(
     expires_in: float | None = None,
 ) -> Holder:
     """A holder that is another program, with what can be known of it."""
-    return Holder(None, host, pid, user, None, None, "exclusive", acquired_at, expires_in)
+    return Holder(None, host, pid, user, None, None, "exclusive", acquired_at, expires_in, known_by=known_by)
 
 
 def waiter(document: dict[str, Any], *, since: float | None = None) -> Waiter:

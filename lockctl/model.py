@@ -111,8 +111,13 @@ class Holder(Value):
     expires_in: float | None  # seconds
     ttl: float | None = None  # seconds: how long a holder that has gone silent can keep it
     ended_at: float | None = None  # wall clock: when its job ended, if only --min-hold still keeps the lock
-    session: str | None = None  # of another program: what tells it from a later one with the same pid; not shown
+    known_by: object = None  # of another program: tells it from one that comes later; not shown
     labels: tuple[tuple[str, str], ...] | None = None
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """The same in two looks that saw the same holder, and in no others."""
+        return self.owner, self.token, self.known_by
 
 
 class Waiter(Value):

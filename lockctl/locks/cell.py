@@ -181,7 +181,7 @@ class CellBackend:
             try:
                 return self._locks.change(name, lambda lock, _: _changed(lock.revoke(name, seen, wanted)), deadline)
             except Foreign as foreign:
-                if seen.owner is not None:
+                if seen.identity != (None, None, self._cells.known_by(foreign.seen)):
                     return None
                 if not wanted.now:
                     raise another_program(name) from None

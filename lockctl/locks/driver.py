@@ -75,6 +75,13 @@ class Cells(ABC):
         For programs whose leases have ended when their record stood still for long enough: it is noted in the store.
         """
 
+    def known_by(self, seen: Seen) -> object:
+        """What tells another program that has a cell, as it was *seen*, from one that has it later.
+
+        The version, unless it changes while the program has it, as where leases are renewed.
+        """
+        return seen.version
+
     def confirm(self, key: str, seen: Seen, deadline: Deadline) -> bool:
         """Whether a cell is still as it was *seen*; for stores whose reads may be old in spite of what they say."""
         return True

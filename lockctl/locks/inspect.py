@@ -93,7 +93,7 @@ def matching_locks(
 def _in_cell(locks: LockCells, capabilities: Capabilities, name: str, seen: Seen, last_run: Run | None) -> LockInfo:
     """A lock as it is in its cell; another program may have that."""
     lock: Lock | None = locks.lock(seen)
-    holders = [documents.foreign_holder()]
+    holders = [documents.foreign_holder(locks.cells.known_by(seen))]
     members = {}
     if lock is not None:
         members = lock.holders

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lockctl.model import Grant
     from lockctl.url import Url
 
-FOREIGN = b"web3:4711"
-
 
 class CellHarness(Harness):
     """A store that is harmed through its own driver, with clients of its own."""
@@ -56,10 +54,11 @@ class CellHarness(Harness):
 
     @contextlib.contextmanager
     def foreign_hold(self, name: str) -> Iterator[None]:
-        self.put(name, FOREIGN)
+        written = b"web3:" + os.urandom(4).hex().encode()  # it says which program it is
+        self.put(name, written)
         yield
         with contextlib.closing(self.cells()) as cells:
-            is_there = cells.read(self.key(name), Deadline(LIMIT)).data == FOREIGN
+            is_there = cells.read(self.key(name), Deadline(LIMIT)).data == written
         if is_there:
             self.put(name, None)
 

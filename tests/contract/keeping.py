@@ -255,6 +255,19 @@ class Keeping:
                 revoke(backend, holder_of(backend))
             assert refused(backend, harness.claim())
 
+    def test_a_program_that_came_later_does_not_lose_its_lock_in_the_place_of_the_one_that_was_seen(
+        self, harness: Harness, backend: Backend
+    ) -> None:
+        with harness.foreign_hold("nightly"):
+            earlier = holder_of(backend)
+        with harness.foreign_hold("nightly"):
+            assert revoke(backend, earlier, now=True) is None
+            assert refused(backend, harness.claim())
+            (listed,) = backend.list("nightly", timeout=LIMIT)
+            (later,) = listed.holders
+            assert revoke(backend, later, now=True) is not None, "it is the same one in a list"
+            take(backend, harness.claim())
+
     def test_the_lock_of_another_program_can_be_taken_away_at_once(self, harness: Harness, backend: Backend) -> None:
         with harness.foreign_hold("nightly"):
             floor = revoke(backend, holder_of(backend), now=True)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.faults.backends import PLACES, on_backends
 from tests.jobs import LIMIT, eventually
+from tests.run.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -204,3 +205,26 @@ def test_another_is_refused_as_long_as_a_lock_is_held_after_its_job(
     assert lockctl("force-release", "nightly", "--yes", *options).returncode == 0
     assert lockctl("run", "-l", "nightly", "--min-hold", "1s", *options, "--", "true").returncode == 0
     assert holds(locker(LIMIT))
+
+
+@BOTH
+def test_a_program_that_takes_the_lock_while_the_operator_is_asked_keeps_it(
+    lockctl: Lockctl, options: list[str], locker: Start
+) -> None:
+    first = locker()
+    assert holds(first)
+    terminal = Terminal(lockctl.command, "force-release", "nightly", "--now", *options, env=lockctl.environment())
+    try:
+        terminal.expect(r"\[y/N\] ")
+        assert let_go(first) == 0
+        second = locker(LIMIT)
+        assert holds(second)
+        terminal.line("y")
+        said = terminal.expect("changed.*\n")
+        assert "now held by another program" in said
+        assert "at least" not in said, "another program has no token that a resource could compare"
+        assert terminal.process.wait(LIMIT) == 75
+    finally:
+        terminal.end()
+    assert state(lockctl, options)["state"] == "foreign"
+    assert let_go(second) == 0

@@ -111,13 +111,11 @@ def _freed(backend: Backend, order: Order, lock: LockInfo, told: list[Holder], f
 def _already_gone(backend: Backend, order: Order, seen: list[Holder], talk: Talk) -> int:
     """What to say when none of those *seen* was there any more: they left, or a lost answer was that of success."""
     lock = backend.inspect(order.name, timeout=REQUEST_TIMEOUT)
-    floor = 1 + max([holder.token or 0 for holder in seen]) if order.now else None
-    risk = (
-        f". If its holder did not release it, the old holder may still be running until it notices:"
-        f" resources that check tokens must be advanced to at least {floor}"
-        if floor
-        else ""
-    )
+    tokens = [holder.token for holder in seen if holder.token is not None]  # another program has none
+    floor = 1 + max(tokens) if order.now and tokens else None
+    risk = ". If its holder did not release it, the old holder may still be running until it notices" * order.now
+    if floor:
+        risk += f": resources that check tokens must be advanced to at least {floor}"
     if lock.state == "free":
         return _answer(order, talk, "free", f"{order.name} is free now{risk}", floor)
     text = f"{order.name}: the holder has changed: now {held_by(lock, order.where)}{risk}"
@@ -132,14 +130,14 @@ def _still_inside(backend: Backend, order: Order, others: list[Holder]) -> int:
         seen = backend.inspect(order.name, timeout=REQUEST_TIMEOUT).holders
     except LockctlError:
         return 0
-    inside = {(holder.owner, holder.token) for holder in seen}
-    return sum((holder.owner, holder.token) in inside for holder in others)
+    inside = {holder.identity for holder in seen}
+    return sum(holder.identity in inside for holder in others)
 
 
 def _await_release(backend: Backend, order: Order, told: list[Holder], talk: Talk) -> int:
     begun = time.monotonic()
     until = begun + max(holder.ttl or SILENT_HOLDER for holder in told) + LONGEST_STOP
-    gone = {(holder.owner, holder.token) for holder in told}
+    gone = {holder.identity for holder in told}
     state, pause = "it has not released the lock yet", POLL
     while time.monotonic() < until:
         try:
@@ -147,7 +145,7 @@ def _await_release(backend: Backend, order: Order, told: list[Holder], talk: Tal
         except BackendUnavailable as failure:  # what was asked for is done: only the looking fails
             state, pause = f"it is not known whether it has released the lock: {failure}", min(2 * pause, LONGEST_PAUSE)
         else:
-            if not any((holder.owner, holder.token) in gone and holder.ended_at is None for holder in lock.holders):
+            if not any(holder.identity in gone and holder.ended_at is None for holder in lock.holders):
                 _show_wait(talk, "")
                 return _answer(order, talk, "released", f"{order.name} was released")
             state, pause = "it has not released the lock yet", POLL

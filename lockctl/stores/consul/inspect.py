@@ -107,4 +107,4 @@ def _holder(agent: Agent, entry: Entry, deadline: Deadline) -> Holder:
     if record is not None:
         return documents.holder(record.document, token=record.token, expires_in=None)
     node = agent.describe_session(entry.session or "", deadline).get("Node")
-    return documents.foreign_holder(host=documents.text(node))
+    return documents.foreign_holder((entry.session, entry.taken), host=documents.text(node))

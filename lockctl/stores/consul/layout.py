@@ -38,13 +38,14 @@ UNRESERVED = ALLOWED - frozenset("+") | frozenset("/~")
 
 
 class Entry(Value):
-    """A key as Consul has it. *index* is the Raft index of its last change."""
+    """A key as Consul has it. *index* is the Raft index of its last change, *taken* how often it was taken."""
 
     key: str
     flags: int
     value: bytes
     session: str | None  # that holds it
     index: int
+    taken: int | None
 
 
 class HolderRecord(Value):
@@ -98,7 +99,8 @@ def read_entry(content: object) -> Entry | None:
         value = binascii.a2b_base64(content.get("Value") or "")
     except (ValueError, TypeError):
         return None
-    return Entry(key, flags, value, session if isinstance(session, str) and session else None, index)
+    holding = session if isinstance(session, str) and session else None
+    return Entry(key, flags, value, holding, index, documents.whole(content.get("LockIndex")))
 
 
 def read_holder(entry: Entry) -> HolderRecord | None:

@@ -80,7 +80,6 @@ def _still(agent: Agent, name: str, seen: Holder, deadline: Deadline) -> tuple[S
     """What there is, and the key of the holder that was seen, if it still has the lock."""
     found = sight(agent, name, deadline)
     for holder, entry in found.holders:
-        is_same = (holder.owner, holder.token, holder.host) == (seen.owner, seen.token, seen.host)
-        if is_same and (holder.ended_at is None) == (seen.ended_at is None):
+        if holder.identity == seen.identity and (holder.ended_at is None) == (seen.ended_at is None):
             return found, entry
     return found, None

@@ -72,6 +72,10 @@ class DynamoDbCells(Cells):
             change = f"SET {SEEN} = :{SEEN}, {SEEN_AT} = :{SEEN_AT}"
             self._done("UpdateItem", key, version, attributes, change, deadline)
 
+    def known_by(self, seen: Seen) -> object:
+        """See ``Cells``: who it is, of which :func:`layout.read` makes the data."""
+        return seen.data
+
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """See ``Cells``. All of the table is read, whatever the prefix."""
         fields: dict[str, Any] = {"ConsistentRead": True}

@@ -120,7 +120,7 @@ def _shown(backend: Client, name: str, found: list[Entry], deadline: Deadline, *
     directory = backend.layout.directory(name)
     inside = holders(directory, found)
     of_lock = [entry for entry in found[:inside] if is_of_lock(directory, entry.key)]
-    shown = tuple(_holder(entry, _left(backend, entry, deadline) if asked else None) for entry in of_lock)
+    shown = tuple(holder(entry, _left(backend, entry, deadline) if asked else None) for entry in of_lock)
     slots = slots_of(group_of(directory, found[0].key)) if found else 1
     line = [entry for entry in found[inside:] if is_of_lock(directory, entry.key)]
     waiters = tuple(documents.waiter(documents.read(entry.value) or {}) for entry in line)
@@ -137,10 +137,11 @@ def _left(backend: Client, entry: Entry, deadline: Deadline) -> float | None:
     return float(max(0, layout.whole(answer.get("TTL"))))
 
 
-def _holder(entry: Entry, left: float | None) -> Holder:
+def holder(entry: Entry, left: float | None = None) -> Holder:
+    """Who has a key at the head of a queue; *left*: how many seconds its lease still runs, if that was asked."""
     document = documents.read(entry.value)
     if document is None:
-        return documents.foreign_holder(expires_in=left)
+        return documents.foreign_holder(entry.created, expires_in=left)
     return documents.holder(document, token=token_of(entry, document), expires_in=left)
 
 

@@ -6,7 +6,7 @@ from lockctl import documents
 from lockctl.errors import BackendUnavailable, LockctlError, another_program, only_a_hold
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
-from lockctl.stores.etcd.inspect import read_queue, token_of
+from lockctl.stores.etcd.inspect import holder, read_queue, token_of
 from lockctl.stores.etcd.share import holders, is_of_lock
 
 TYPE_CHECKING = False
@@ -24,7 +24,7 @@ def revoke(backend: Client, name: str, seen: Holder, wanted: Revocation, deadlin
         document = documents.read(current.value)
         owner = document["owner"] if document is not None else None
         token = token_of(current, document) if document is not None else None
-        if (owner, token) == (seen.owner, seen.token) and is_of_lock(directory, current.key):
+        if holder(current).identity == seen.identity and is_of_lock(directory, current.key):
             break
     else:
         return None

@@ -192,7 +192,8 @@ def _strangers(there: Locks, known: Collection[object] = ()) -> tuple[Holder, ..
 
 
 def _stranger(pid: int, *, shared: bool) -> Holder:
-    found = documents.foreign_holder(host=os.uname().nodename, pid=pid or None, user=_user_of(pid))
+    process = (pid, tree.start_time(pid))
+    found = documents.foreign_holder(process, host=os.uname().nodename, pid=pid or None, user=_user_of(pid))
     return replace(found, command=_command_of(pid), mode=SHARED if shared else found.mode)
 
 

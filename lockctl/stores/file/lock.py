@@ -331,7 +331,7 @@ class FileBackend:
 
         key, file = self._key(name), self._prefix + name
         present = self.inspect(name, timeout=timeout)
-        if (seen.owner, seen.token) not in [(holder.owner, holder.token) for holder in present.holders]:
+        if seen.identity not in [holder.identity for holder in present.holders]:
             return None
         try:
             directory = self._open_directory()

@@ -148,7 +148,7 @@ def replace_file(
         if ranges.has_ranges(key, directory):  # else nobody can be kept out for this moment, and it is only a short one
             ranges.tried_until(lambda: ranges.take(descriptor, address.REVOKING), key, deadline)
         present = look().holders if address.same_file(key, descriptor) else ()
-        if not any(_same(holder, each) for each in present):
+        if holder.identity not in [each.identity for each in present]:
             return None
         floor = max(floor, _given(descriptor) + 1, *[(each.token or 0) + 1 for each in present])
 
@@ -167,12 +167,6 @@ def _given(descriptor: int) -> int:
         return (layout.read(descriptor) or layout.NEVER_HELD).token
     except layout.NotARecord:
         return 0
-
-
-def _same(one: Holder, other: Holder) -> bool:
-    """Whether two looks have seen the same holder; another program is known by its process alone."""
-    whole = (one.owner, one.token) == (other.owner, other.token)
-    return whole and (one.owner is not None or one.pid == other.pid)
 
 
 def await_decision(path: str, directory: int, key: str, descriptor: int, deadline: Deadline) -> None:

@@ -60,6 +60,10 @@ class KubernetesCells(Cells):
         if isinstance(seen.version, Version) and not seen.version.noted:
             self._leases.update(layout.observed(seen), deadline)
 
+    def known_by(self, seen: Seen) -> object:
+        """See ``Cells``: who it is, of which :func:`layout.read` makes the data."""
+        return seen.data
+
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         """See ``Cells``. All objects of the namespace that have this kind are read, whatever the prefix."""
         kind = prefix.partition(":")[0]

@@ -14,7 +14,6 @@ from lockctl.errors import ConfigError
 from lockctl.locks.driver import Seen
 from lockctl.locks.lock_cells import LOCK
 from lockctl.locks.machine import Lock
-from lockctl.names import printable
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -27,6 +26,7 @@ OURS = "lockctl--"  # what names begin with that are not those of locks, or of l
 KEY, DATA, RECORD, OBSERVED = "lockctl/key", "lockctl/data", "lockctl/record", "lockctl/observed"
 KIND = "lockctl/kind"  # a label of what is no lock
 FIELDS = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
+TENURE = ("holderIdentity", "acquireTime", "leaseTransitions")  # those of them that a renewal leaves as they are
 KINDS = ("lock", "past", "floor", "domain", "mark")
 LONGEST_PREFIX = 120  # characters
 LONGEST = 200  # characters of a name that is like its key
@@ -110,7 +110,8 @@ def read(found: Object, at: float, clock_error: float) -> Seen:
     lease = spec.get("leaseDurationSeconds")
     if since is not None and isinstance(lease, int) and at - since >= lease + clock_error:
         return Seen(data, version, at)  # what it has left of ours
-    return Seen(f"another program: {printable(str(owner))}".encode(), version, at)
+    tenure = json_text.render([spec.get(name) for name in TENURE])
+    return Seen(f"another program: {tenure}".encode(), version, at)
 
 
 def written(key: str, before: Object | None, data: bytes, at: float, clock_error: float) -> Object:

@@ -137,7 +137,7 @@ def holder(row: LockRow, entry: Entry | None) -> Holder:
             row.mode,
             None,
             None,
-            session=row.session,
+            known_by=row.session,
         )
     document = documents.read(entry.document) if entry is not None and entry.owner == row.owner else None
     if entry is None or document is None or document["owner"] != row.owner:

@@ -117,7 +117,7 @@ def _end(observer: Observer, name: str, seen: Holder, deadline: Deadline) -> int
             if not each.granted or each.pid != pid:
                 return False
             # of a session of ours its owner is known; what says whose it is may go a moment before its locks
-            same = each.owner == seen.owner and seen.session in (None, each.session)
+            same = each.owner == seen.owner and seen.known_by in (None, each.session)
             return same or (each.owner, each.session) == (None, None)
 
         while any(stays(each) for each in queue.lock_rows(session, (key,), deadline)):
@@ -137,7 +137,7 @@ def _terminate(
             f" pg_catalog.host(a.client_addr) IS NOT DISTINCT FROM %s AND"
             f" left(a.application_name, {len(queue.OURS)}) <> %s"
         )
-        values = [seen.pid, seen.session, seen.user, seen.host, queue.OURS]
+        values = [seen.pid, seen.known_by, seen.user, seen.host, queue.OURS]
     else:
         mark = queue.mark(seen.owner)
         who, values = "left(a.application_name, %s) = %s", [len(mark), mark]

@@ -154,7 +154,7 @@ def holders(seen: layout.Seen) -> tuple[Holder, ...]:
         return seen.sharers
     found = seen.record
     if found is None:
-        return (documents.foreign_holder(expires_in=seen.left),)
+        return (documents.foreign_holder(seen.value, expires_in=seen.left),)
     document = {**found.document, "mode": EXCLUSIVE}  # that of the key, whatever is written in it
     if not seen.value.startswith(layout.ENDED):
         document.pop("ended_at", None)

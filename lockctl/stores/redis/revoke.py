@@ -6,7 +6,7 @@ from lockctl import documents
 from lockctl.errors import another_program, only_a_hold
 from lockctl.model import SHARED, SLOT, Holder, Revocation
 from lockctl.stores.redis import layout
-from lockctl.stores.redis.inspect import read_locks
+from lockctl.stores.redis.inspect import holders, read_locks
 from lockctl.stores.redis.scripts import QUEUE_KEPT, script
 
 TYPE_CHECKING = False
@@ -45,7 +45,7 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
         expected = layout.beginning(seen.owner, seen.token).encode()
         return _ask(session, name, seen, expected, wanted, deadline)
     (present,) = read_locks(session, [name], deadline)
-    if present.value is None or present.record is not None:
+    if present.value is None or seen.identity not in [each.identity for each in holders(present)]:
         return None
     if not wanted.now:
         raise another_program(name)

@@ -28,7 +28,7 @@ def commands(prefix: str) -> Iterator[tuple[str | int, ...]]:
     key, *companions = keys_of(prefix, "lockctl-doctor", "nobody")
     runs, channel = remembered(prefix, "lockctl-doctor", "runs"), wake_channel(key, "nobody")
     yield from ((name, key) for name in ("GET", "DEL", "EXISTS", "PTTL", "TYPE", "ZCARD"))
-    yield from ((name, key, "x") for name in ("HDEL", "HGET", "ZRANK", "ZREM", "ZSCORE"))
+    yield from ((name, key, "x") for name in ("HDEL", "HGET", "HSCAN", "ZRANK", "ZREM", "ZSCORE"))
     yield from ((name, key, 1) for name in ("PEXPIRE", "PEXPIREAT", "EXPIRE"))
     yield from ((name, key, 0, 1) for name in ("GETRANGE", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE"))
     yield from (("SET", each, "x") for each in (key, *companions))

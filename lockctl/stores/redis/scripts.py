@@ -58,7 +58,7 @@ local function kind_in(member)
   if mode == 'shared' and slots == '1' or mode == 'slot' and #slots < 10 then return mode .. '|' .. slots end
 end
 
--- the value or '?type', and of our readers or slots their kind: 'shared|1', 'slot|3'
+-- the value, or '?type' with what tells whose it is, and of our readers or slots their kind: 'shared|1', 'slot|3'
 local function held()
   local type_of = redis.call('TYPE', LOCK).ok
   if type_of == 'none' then return nil end
@@ -70,6 +70,12 @@ local function held()
       if ends <= now then return nil end
       return '?zset', kind
     end
+  end
+  if type_of == 'hash' then
+    -- as Redisson has it: a field is named after who holds the lock, and its number may change meanwhile
+    local names, found = {{}}, redis.pcall('HSCAN', LOCK, 0)[2] or {{}}
+    for i = 1, #found, 2 do names[#names + 1] = found[i] end
+    return string.sub('?hash ' .. table.concat(names, ' '), 1, {READ})
   end
   return '?' .. type_of
 end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockctl.errors import another_program, only_a_hold
+from lockctl.stores.redis.inspect import holders
 from lockctl.stores.redis.revoke import revoke as revoke_one
 from lockctl.stores.redlock import tally
 from lockctl.stores.redlock.inspect import read_locks
@@ -22,7 +23,7 @@ def revoke(majority: tally.Majority, name: str, seen: Holder, wanted: Revocation
     if seen.owner is None:
         answers = read_locks(majority, [name], deadline)
         present = tally.combine([answer[0] if isinstance(answer, list) else None for answer in answers], quorum)
-        if present.value is None or present.record is not None:
+        if seen.identity not in [each.identity for each in holders(present)]:
             return None
         if not wanted.now:
             raise another_program(name)

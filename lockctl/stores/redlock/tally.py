@@ -121,8 +121,13 @@ def combine(answers: Sequence[Seen | None], quorum: int) -> Seen:
     most, tokens = _of_one_holder(answers)
     if not most or len(most) + silent < quorum:
         return Seen(None, None, ())
-    # among equals the one whose hold has begun: the others did not hear of it yet
-    ranks = [(tokens.count(token), token, _is_kept(each)) for token, each in zip(tokens, most, strict=True)]
+    # among equals the one whose hold has begun: the others did not hear of it yet; what another program
+    # wrote has no token, and counts by the nodes that have it
+    values = [each.value for each in most]
+    ranks = [
+        (tokens.count(token), token, _is_kept(each), values.count(each.value))
+        for token, each in zip(tokens, most, strict=True)
+    ]
     newest = most[ranks.index(max(ranks))]
     lives = sorted((FOR_EVER if each.left is None else each.left for each in most), reverse=True)
     left = lives[min(quorum, len(lives)) - 1]

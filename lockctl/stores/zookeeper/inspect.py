@@ -137,7 +137,7 @@ def holder(name: str, data: bytes, stat: Any) -> Holder:
     """Who has made a node that holds the lock."""
     document = _document(data)
     if document is None:
-        found = documents.foreign_holder(host=_identifier(data), acquired_at=stat.ctime / 1000)
+        found = documents.foreign_holder(stat.czxid, host=_identifier(data), acquired_at=stat.ctime / 1000)
         return replace(found, mode=SHARED) if share.kind(name) == share.READERS else found
     # when it renewed last is known by the leader's clock alone, which may differ from ours
     token = tokens.token_in(data)

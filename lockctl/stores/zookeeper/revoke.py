@@ -23,13 +23,13 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
         sight, _ = look(session, name, deadline, waiters=1)
         last = 0 if sight.record is None else Record(*sight.record).last
         floor = max(last, seen.token or 0) + 1  # an older lockctl did not raise the counter
-        if sight.kept is not None and _same(sight.kept, seen) and sight.record is not None:
+        if sight.kept is not None and sight.kept.identity == seen.identity and sight.record is not None:
             if not wanted.now:
                 raise only_a_hold(name)
             if hold.end(session, place.kept(name), sight.record, deadline):
                 return floor
             continue
-        held = next((each for each in sight.inside if _same(holder(*each), seen)), None)
+        held = next((each for each in sight.inside if holder(*each).identity == seen.identity), None)
         if held is None:
             return None
         node, data, _ = held
@@ -43,10 +43,3 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
             asked = with_revocation(data, current.owner, wanted.by, wanted.reason)
             (answer,) = session.ask(deadline, lambda client: client.put(path, asked))  # noqa: B023
         return None if or_none(session.place, answer, path) is None else floor
-
-
-def _same(current: Holder, seen: Holder) -> bool:
-    """Whether it is the holder that was seen; another program is known by when it came."""
-    if current.owner is None:
-        return (seen.owner, seen.token, seen.acquired_at) == (None, None, current.acquired_at)
-    return (current.owner, current.token) == (seen.owner, seen.token)

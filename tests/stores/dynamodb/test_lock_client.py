@@ -10,6 +10,7 @@ import pytest
 from lockctl.model import Revocation
 from lockctl.stores.dynamodb.cell import DynamoDbCells
 from tests.contract.harness import LIMIT, claim, refused, take
+from tests.contract.keeping import holder_of
 from tests.jobs import eventually
 from tests.servers import dynamodb
 
@@ -178,9 +179,10 @@ def test_a_waiter_gets_the_lock_when_the_client_releases_it(backend: Backend, ja
     eventually(served)
 
 
-def test_what_the_client_holds_can_be_taken_away_by_force(backend: Backend, java: LockClient) -> None:
+def test_what_the_client_holds_can_be_taken_away_by_force_while_it_renews(backend: Backend, java: LockClient) -> None:
     assert java.acquire()
-    (holder,) = backend.inspect("nightly", timeout=LIMIT).holders
+    holder = holder_of(backend)
+    assert java.heartbeat()
     least = backend.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
     assert least is not None
     assert not java.heartbeat()

@@ -17,7 +17,8 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevo
 from lockctl.model import EXCLUSIVE, Claim, Revocation
 from lockctl.stores.file import address, ranges
 from lockctl.stores.file.lock import FileBackend
-from tests.contract.harness import LIMIT, Background, take
+from lockctl.supervise import tree
+from tests.contract.harness import LIMIT, Background, refused, take
 from tests.contract.keeping import holder_of, revoke
 from tests.contract.sharing import reader
 from tests.stores.file import processes
@@ -51,6 +52,19 @@ def test_a_lock_that_changes_hands_between_the_look_and_the_end_is_not_taken_fro
     assert other.renew(grants[1], timeout=LIMIT) == grants[1]
     assert later.try_acquire(harness.claim(), timeout=LIMIT) is None
     operator.close()
+
+
+def test_another_program_is_not_taken_for_an_earlier_one_that_had_its_pid(
+    harness: FileHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = harness.client()
+    with harness.foreign_hold("nightly"):
+        with monkeypatch.context() as before:
+            before.setattr(tree, "start_time", lambda _: 1)
+            earlier = holder_of(operator)
+        assert earlier.pid == holder_of(operator).pid
+        assert revoke(operator, earlier, now=True) is None
+        assert refused(operator, harness.claim())
 
 
 @pytest.mark.parametrize("kind", ["alone", "reader"])

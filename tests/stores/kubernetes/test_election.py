@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.model import Revocation
 from lockctl.stores.kubernetes.cell import KubernetesCells
 from tests.contract.harness import LIMIT, claim, refused, take
+from tests.contract.keeping import holder_of
 from tests.jobs import eventually
 from tests.servers.kubernetes import Kubernetes
 
@@ -147,6 +149,24 @@ def test_a_leader_that_is_gone_has_led_when_its_record_stood_still_for_its_lease
     kubernetes_server.pass_time(LEASE + WHOLE)
     other: Backend = opened(kubernetes_server.behind(kubernetes_server.address, word))
     take(other, claim())  # what was observed is in the object, not in the process that did
+    assert not elector.attempt()
+
+
+def test_a_leader_can_be_put_out_while_it_renews_and_not_in_the_place_of_an_earlier_one(
+    backend: Backend, elector: Elector
+) -> None:
+    now = Revocation(now=True, by="ops", reason="")
+    assert elector.attempt()
+    earlier = holder_of(backend)
+    assert elector.release()
+    assert elector.attempt()
+    assert backend.revoke("nightly", earlier, now, timeout=LIMIT) is None
+    leading = holder_of(backend)
+    before = elector.observed
+    eventually(lambda: elector.attempt() and elector.observed != before)
+    least = backend.revoke("nightly", leading, now, timeout=LIMIT)
+    assert least is not None
+    assert take(backend, claim()).token >= least
     assert not elector.attempt()
 
 

@@ -15,6 +15,7 @@ from lockctl.registry import open_backend
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, claim, reader, take
+from tests.contract.keeping import holder_of
 from tests.jobs import eventually
 from tests.servers.process import free_port
 from tests.servers.redis import Redis, RedisSentinel
@@ -90,6 +91,21 @@ def test_a_lock_key_of_another_type_is_another_programs_lock(
         backend.revoke("nightly", lock.holders[0], Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
     assert peer.exists(key)
     assert backend.revoke("nightly", lock.holders[0], Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    assert not peer.exists(key)
+
+
+def test_a_holder_by_redisson_is_known_by_its_field_as_often_as_it_enters(
+    backend: RedisBackend, peer: redis.Redis, prefix: str
+) -> None:
+    key, now = f"{prefix}nightly", Revocation(now=True, by="ops", reason="")
+    peer.hset(key, "client-a:1", "1")
+    earlier = holder_of(backend)
+    peer.delete(key)
+    peer.hset(key, "client-b:1", "1")
+    assert backend.revoke("nightly", earlier, now, timeout=LIMIT) is None
+    later = holder_of(backend)
+    peer.hincrby(key, "client-b:1", 1)
+    assert backend.revoke("nightly", later, now, timeout=LIMIT) is not None
     assert not peer.exists(key)
 
 

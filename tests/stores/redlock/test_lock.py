@@ -220,6 +220,18 @@ def test_an_operator_reaches_the_holder_through_a_majority_and_every_majority_te
     assert take(operator, claim()).token > grant.token
 
 
+@pytest.mark.parametrize("theirs", [(0, 1), (3, 4)])
+def test_of_two_other_programs_that_of_a_majority_is_shown_and_taken_away(
+    scene: Scene, theirs: tuple[int, ...]
+) -> None:
+    operator = scene.client()
+    for number, server in enumerate(scene.servers):
+        server.ask("SET", scene.key, "of a minority" if number in theirs else "of a majority")
+    (seen,) = operator.inspect("nightly", timeout=LIMIT).holders
+    assert operator.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
+    eventually(lambda: tuple(scene.where()) == theirs)
+
+
 def test_what_a_lost_attempt_sends_late_does_not_hit_the_next_one(scene: Scene) -> None:
     client = scene.client()
     client.release(take(client, claim()), timeout=LIMIT)  # all servers know the scripts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,16 +62,6 @@ def test_a_forged_document_breaks_nothing(harness: ZooKeeperHarness, field: str,
     holder = holder_of(client)
     assert (holder.owner, isinstance(holder.token, int)) == ("me", True)
     assert refused(client, harness.claim())
-
-
-def test_a_revocation_of_another_foreign_holder_than_the_one_seen_does_nothing(harness: ZooKeeperHarness) -> None:
-    client = harness.client()
-    with harness.foreign_hold("nightly"):
-        seen = holder_of(client)
-    time.sleep(0.01)  # nodes are told apart by the millisecond of their creation
-    with harness.foreign_hold("nightly"):
-        assert client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is None
-        assert len(harness.line("nightly")) == 1
 
 
 def test_nodes_that_are_no_contenders_neither_block_nor_appear(harness: ZooKeeperHarness) -> None:
