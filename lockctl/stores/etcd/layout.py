@@ -56,9 +56,9 @@ class Layout(Value):
         """The key of one who holds the lock or waits for it, in the *group* of its kind."""
         return self.directory(name) + group + b"%x" % lease
 
-    def revocation(self, name: str, lease: int) -> bytes:
-        """The key of a request to one holder to give the lock back."""
-        return as_bytes(f"{self.prefix}{REVOCATIONS}{name}/") + b"%x" % lease
+    def revocation(self, name: str, claim_key: bytes) -> bytes:
+        """The key of a request to the holder with that key to give the lock back."""
+        return as_bytes(f"{self.prefix}{REVOCATIONS}{name}/") + claim_key.rpartition(b"/")[2]
 
     def records(self, name: str) -> bytes:
         """What all keys of the runs of a lock begin with."""

@@ -98,7 +98,7 @@ class EtcdBackend(Client, NativeBackend):
         deadline = Deadline(timeout)
         claim, lease = grant.claim, self.lease_of_grant(grant)
         own = self.layout.claim_key(claim.name, lease, layout.group(claim.mode, claim.slots))
-        asked = self.layout.revocation(claim.name, lease)
+        asked = self.layout.revocation(claim.name, own)
         request = {"compare": [layout.is_created_at(own, self.created(grant))], "success": [layout.get(asked)]}
         try:
             # in this order: the leader that prolonged the lease was still the leader when the key was looked at
@@ -144,7 +144,7 @@ class EtcdBackend(Client, NativeBackend):
         return add_after_release(self, grant, run, Deadline(timeout))
 
     def _wait(self, claim: Claim, deadline: Deadline) -> None:
-        """Between two waits a position in the queue lasts as long as a lease."""
+        """Between two waits a position in the queue lasts as long as the lease of who waits."""
         from lockctl.stores.etcd.wait import wait_for_turn
 
         wait_for_turn(self, claim, deadline)

@@ -37,7 +37,7 @@ def revoke(backend: Client, name: str, seen: Holder, wanted: Revocation, deadlin
     elif not current.lease:
         raise LockctlError(f"the key of {name} was overwritten by another client and belongs to no lease: use --now")
     else:
-        told = backend.layout.revocation(name, current.lease)
+        told = backend.layout.revocation(name, current.key)
         action = layout.put(told, documents.describe_revocation(owner, wanted.by, wanted.reason), current.lease)
     # who has just got its turn, or is another program, has no token that later ones are above
     looks = tokens.Counter(backend.layout, name).looks

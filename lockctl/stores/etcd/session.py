@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 TRIES = 4  # to make a lease: two are enough when one answer was lost
+LONGEST_WAITING = 30.0  # seconds of the lease of who waits: one that vanished keeps its position for no longer
+WAITING = 1 << 61  # added to the attempt: no attempt of an owner has so high a number, and no hold so low a one
 
 
 class Client:
@@ -51,17 +53,35 @@ class Client:
         self._keys: dict[tuple[str, int], tuple[int, int]] = {}
         self.unended: dict[str, set[int]] = {}  # owner -> leases of which we do not know whether they ended
         self._granted: set[int] = set()  # leases that we have asked for
+        self._waiting: dict[str, int] = {}  # owner -> lease that it waits with, if not with that of its attempt
         self.turns: dict[str, Turn] = {}  # owner that waits alone -> how it takes its turn
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """See ``Backend``: whatever there is of this claim ends with its lease."""
+        """See ``Backend``: whatever there is of this claim ends with its leases."""
         deadline = Deadline(timeout)
-        for lease in sorted({self.lease_of(claim), *self.unended.get(claim.owner, ())}):
+        waiting = self._waiting.pop(claim.owner, self.lease_of(claim))
+        leases = {self.lease_of(claim), waiting, *self.unended.get(claim.owner, ())}
+        self.unended[claim.owner] = set(leases)
+        for lease in sorted(leases):
             self.end(claim.owner, lease, deadline)
 
     def lease_of(self, claim: Claim) -> int:
         """The lease of the present attempt of a claim."""
         return layout.lease_id(claim.owner, self._attempts.get(claim.owner, 0))
+
+    def waiting_lease(self, claim: Claim, deadline: Deadline) -> tuple[int, float]:
+        """The lease of the key of a claim while it waits, and its seconds: one that vanished must not block for longer.
+
+        It is there when this returns: what attaches the key to it, and comes late, finds it gone after a withdrawal.
+        Whatever grants the lock attaches the key to :meth:`lease_of`, so no job lives by this one.
+        """
+        if claim.ttl <= LONGEST_WAITING:
+            return self.lease_of(claim), claim.ttl
+        lease = layout.lease_id(claim.owner, WAITING + self._attempts.get(claim.owner, 0))
+        self._waiting[claim.owner] = lease
+        if lease not in self._granted:
+            self.fresh_lease(LONGEST_WAITING, lease, deadline)
+        return lease, LONGEST_WAITING
 
     def fresh_lease(self, seconds: float, lease: int, deadline: Deadline) -> tuple[float, int]:
         """Have the lease run from now on, made or prolonged; for how many seconds, and the leader's term."""
@@ -168,22 +188,31 @@ class Client:
 
         What is asked *then*, and made ready while the server is at it, takes no further round trip; the answers to it.
         """
-        revoke = ("/v3/lease/revoke", {"ID": str(lease)})
+        revoke = _revoke(lease)
         if then is not None:
             self.cluster.begin((revoke,), deadline)
         self.turns.pop(owner, None)
         attempt = self._attempts.get(owner, 0)
+        waited: Requests = ()
         if lease == layout.lease_id(owner, attempt):
             self._attempts[owner] = attempt + 1
+            if owner in self._waiting:  # no key is attached to it since the grant
+                waiting = self._waiting.pop(owner)
+                waited = (_revoke(waiting),)
+                self.lease_ended(waiting)
         self.lease_ended(lease)
         unended = self.unended.setdefault(owner, set())
         unended.add(lease)
         # a lease that had ended before is as good
-        _, *answers = self.cluster.call_first((revoke, *(then() if then is not None else ())), deadline)
+        _, *answers = self.cluster.call_first((revoke, *waited, *(then() if then is not None else ())), deadline)
         unended.discard(lease)
         if not unended:
             del self.unended[owner]
-        return answers
+        return answers[len(waited) :]
+
+
+def _revoke(lease: int) -> tuple[str, dict[str, Any]]:
+    return "/v3/lease/revoke", {"ID": str(lease)}
 
 
 def as_holder(claim: Claim, token: int) -> bytes:

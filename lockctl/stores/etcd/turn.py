@@ -1,8 +1,9 @@
 """The turn of a claim that waits alone: the transaction that makes it the holder, sent as soon as there is a hint.
 
-Nothing is believed of the hint. The claim has the lock if the transaction finds its key the oldest. Its lease runs as
-long as it did when it was last prolonged for certain: by a leader that was still the leader in a request after that. If
-that was too long ago for a job to start with, the request before the transaction prolongs it once more.
+Nothing is believed of the hint. The claim has the lock if the transaction finds its key the oldest, and attaches it to
+the lease of the job, also if it waited with a shorter one. The lease of the job runs as long as it did when it was last
+prolonged for certain: by a leader that was still the leader in a request after that. If that was too long ago for a job
+to start with, the request before the transaction prolongs it once more.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from lockctl.stores.etcd.connection import Requests
     from lockctl.stores.etcd.session import Client
     from lockctl.wire.deadline import Deadline
 
@@ -41,7 +42,7 @@ class Position(Value):
 
     claim: Claim
     key: bytes
-    lease: int
+    lease: int  # that the key is attached to
     created: int  # revision in which the key came to be
     view: View
     ttl: float  # seconds of the lease
@@ -50,7 +51,10 @@ class Position(Value):
     @property
     def next_beat(self) -> float:
         """When it is to be prolonged again."""
-        return self.since + max(self.ttl, 1.0) / (BEATS_OF_NEXT if self.view.held else BEATS_PER_TTL)
+        pause = max(self.ttl, 1.0) / BEATS_PER_TTL
+        if self.view.held:
+            pause = min(pause, max(self.claim.ttl, 1.0) / BEATS_OF_NEXT)
+        return self.since + pause
 
 
 def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
@@ -73,15 +77,16 @@ def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
 
 def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Position:
     """Take a position at the end of the queue, or find the one that we have, and see who is before it."""
-    lease = backend.lease_of(claim)
-    key = backend.layout.claim_key(claim.name, lease, layout.group(claim.mode, claim.slots))
+    own = backend.lease_of(claim)
+    lease, seconds = backend.waiting_lease(claim, whole.sooner(LONGEST_STEP))
+    key = backend.layout.claim_key(claim.name, own, layout.group(claim.mode, claim.slots))
     request = {
         "compare": [layout.is_created_at(key, 0)],
         "success": [layout.put(key, describe(claim, {"since": wall()}), lease)],
         "failure": [layout.get(key)],
     }
     sent = boottime()
-    ttl, term, answer = backend.lease_and(claim.ttl, lease, request, whole.sooner(LONGEST_STEP))
+    ttl, term, answer = backend.lease_and(seconds, lease, request, whole.sooner(LONGEST_STEP))
     created = layout.revision(answer)
     if answer.get("succeeded") is not True:
         found = layout.reads(answer)
@@ -90,7 +95,7 @@ def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Position:
         created = found[0][0].created
     if claim.mode == EXCLUSIVE:
         turn = backend.turns[claim.owner] = Turn(backend, claim, created)
-        if term == layout.term(answer):
+        if lease == own and term == layout.term(answer):
             turn.prolonged(sent, ttl)
     view = look(backend, claim, created, whole.sooner(LONGEST_STEP))
     return Position(claim, key, lease, created, view, ttl, sent)
@@ -150,9 +155,10 @@ def _watch(backend: Client, position: Position, whole: Deadline) -> bool | None:
 def _beat(backend: Client, position: Position, whole: Deadline) -> Position | None:
     """Prolong our lease; the position, or ``None`` if it has changed, which a watch that died silently would not tell.
 
-    Only for a slot, where several can make way, the queue must be read.
+    Only for a slot, where several can make way, the queue must be read. The lease of the job is to be there, too.
     """
     claim, view, sent = position.claim, position.view, boottime()
+    own = backend.lease_of(claim)
     step = whole.sooner(min(position.ttl / BEATS_PER_TTL, LONGEST_STEP))
     if view.before is None or view.writes:
         if backend.keep_alive(position.lease, step)[0] <= 0:
@@ -161,13 +167,17 @@ def _beat(backend: Client, position: Position, whole: Deadline) -> Position | No
         return replace(position, since=sent) if (now.before, now.inside) == (view.before, view.inside) else None
     request = {"compare": [layout.is_created_at(view.before, view.created)], "success": [layout.get(view.before)]}
     # in this order: if the term is the same, who prolonged the lease was still the leader in the transaction
-    requests = ((layout.KEEP_ALIVE, {"ID": str(position.lease)}), ("/v3/kv/txn", request))
-    kept, answer = backend.cluster.call_in_turn(requests, step)
-    ttl, term = backend.kept_alive(position.lease, kept)
-    if ttl <= 0 or answer.get("succeeded") is not True:
+    leases = dict.fromkeys((position.lease, own))
+    keep: Requests = tuple([(layout.KEEP_ALIVE, {"ID": str(lease)}) for lease in leases])
+    *kept, answer = backend.cluster.call_in_turn((*keep, ("/v3/kv/txn", request)), step)
+    if backend.kept_alive(position.lease, kept[0])[0] <= 0 or answer.get("succeeded") is not True:
         return None
     (ahead,) = layout.steps(answer, 1)
-    if claim.mode == EXCLUSIVE and term == layout.term(answer):
+    ttl, term = backend.kept_alive(own, kept[-1])
+    if ttl <= 0:
+        backend.lease_ended(own)
+        backend.fresh_lease(claim.ttl, own, step)
+    elif claim.mode == EXCLUSIVE and term == layout.term(answer):
         backend.turns[claim.owner].prolonged(sent, ttl)
     return replace(position, since=sent, view=replace(view, held=claim.mode == EXCLUSIVE and is_held(ahead)))
 

@@ -100,7 +100,7 @@ class TestHostileKeys:
     ) -> None:
         mine = claim()
         grant = take(backend, mine)
-        key = backend.layout.revocation("nightly", backend.lease_of(mine)).decode()
+        key = backend.layout.revocation("nightly", b"/%x" % backend.lease_of(mine)).decode()
         for value in (*HOSTILE.values(), b'{"owner":"another","by":"x"}'):
             self.write(etcd_server, key, value)
             assert backend.renew(grant, timeout=LIMIT).token == grant.token

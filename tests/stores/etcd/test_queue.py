@@ -11,7 +11,7 @@ from lockctl.clock import boottime
 from lockctl.stores.etcd import layout, turn, wait
 from lockctl.stores.etcd.queue import View
 from lockctl.wire.deadline import Deadline
-from tests.contract.harness import LIMIT, Background, claim, take
+from tests.contract.harness import LIMIT, Background, claim, refused, take
 from tests.contract.keeping import holder_of
 from tests.jobs import eventually
 from tests.stores.etcd.claims import TTL
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 
 def in_line(client: EtcdBackend, mine: Claim, monkeypatch: pytest.MonkeyPatch) -> Background:
-    """A wait whose claim is in the queue, and knows who is before it."""
+    """A wait whose claim was refused, is in the queue, and knows who is before it."""
     watch, watched = client.cluster.watch, []
+    assert refused(client, mine)
 
     def noted(*words: Any) -> Any:
         watched.append(words)
@@ -108,7 +109,7 @@ class TestQueue:
         assert take(last, behind).token > granted.token
         assert len(asked) == 1, "also behind another waiter"
 
-    @pytest.mark.parametrize(("over", "prolonged"), [(0.0, 0), (20.0, 1)])
+    @pytest.mark.parametrize(("over", "prolonged"), [(0.0, 0), (10.0, 1)])
     def test_the_turn_is_asked_for_in_the_wait_and_its_lease_counts_from_when_it_was_prolonged(
         self,
         etcd_server: Etcd,
@@ -118,7 +119,7 @@ class TestQueue:
         over: float,
         prolonged: int,
     ) -> None:
-        grant, mine, client = take(backend, claim()), claim(ttl=60.0), connect(etcd_server.address)
+        grant, mine, client = take(backend, claim()), claim(), connect(etcd_server.address)
         waits, place = in_line(client, mine, monkeypatch), turn_of(client, mine)
         place.prolonged(place._since - over, place._ttl)
         since, begun = place._since, client.cluster.begin
@@ -133,7 +134,7 @@ class TestQueue:
         eventually(lambda: holder_of(backend).owner == mine.owner)
         monkeypatch.setattr(turn, "boottime", lambda: boottime() + 5.0)
         granted = take(client, mine)
-        assert (granted.ttl, granted.token) == (60.0, holder_of(backend).token)
+        assert (granted.ttl, granted.token) == (mine.ttl, holder_of(backend).token)
         assert 5.0 <= granted.age <= boottime() + 5.0 - since
         assert (granted.age < 5.0 + LIMIT) == (not over or bool(prolonged))
         assert client.renew(granted, timeout=LIMIT).age == 0
