@@ -96,6 +96,15 @@ class TestHold:
         assert "already expired" in server.command("lease", "timetolive", lease_of_hold(grant))
         take(client, claim())
 
+    def test_it_begins_anew_when_the_server_does(self, start_server: Callable[..., Etcd], connect: Open) -> None:
+        server = start_server(Etcd)
+        client = connect(server.address)
+        client.release(take(client, claim()), timeout=LIMIT, hold=60.0)
+        eventually(lambda: left(client) < 58.0)
+        server.kill()
+        server.start()
+        assert 58.0 < left(client) <= 60.0, "never too short, as the manual has it"
+
     def test_it_lasts_at_least_as_long_as_the_shortest_lease(self, backend: EtcdBackend) -> None:
         grant = take(backend, claim())
         backend.release(grant, timeout=LIMIT, hold=0.1)
