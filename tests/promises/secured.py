@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd
 from tests.servers.postgres import Postgres
-from tests.servers.redis import Redis
+from tests.servers.redis import Redis, RedisSentinel
 from tests.servers.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Secured(NamedTuple):
         right = self.login.right if self.login else ""
         more = "" if "cert=" in parameters else self.always
         written = "&".join(filter(None, (parameters, more)))
-        return self.url.replace("LOGIN", right if login is None else login).replace("PARAMETERS", written)
+        return self.url.replace("LOGIN", right if login is None else login).replace("PARAMETERS", written).rstrip("&")
 
 
 REDIS = Login("", SECRET, "the server wants a password", "does not accept the user name or the password")
@@ -74,6 +74,11 @@ def redis(start: Start, certificates: Certificates) -> Secured:
 def redlock(start: Start, certificates: Certificates) -> Secured:
     addresses = ",".join(start(Redis, password=SECRET, tls=certificates).address for _ in range(NODES))
     return Secured(f"redlocks://LOGIN{addresses}/0?PARAMETERS", REDIS)
+
+
+def sentinels(start: Start, certificates: Certificates) -> Secured:
+    group = start(RedisSentinel, password=SECRET, tls=certificates)
+    return Secured(f"redis+sentinel://LOGIN{','.join(group.sentinel_addresses)}/main?tls=yes&PARAMETERS", REDIS)
 
 
 def etcd(start: Start, certificates: Certificates) -> Secured:
@@ -101,4 +106,4 @@ def postgresql(start: Start, certificates: Certificates) -> Secured:
     return Secured(url, login, of_the_system="tls=yes")
 
 
-SECURED = {made.__name__: made for made in (redis, redlock, etcd, consul, zookeeper, postgresql)}
+SECURED = {made.__name__: made for made in (redis, redlock, sentinels, etcd, consul, zookeeper, postgresql)}

@@ -59,11 +59,7 @@ class Redis(Server):
     def _configure(self) -> None:
         lines = ["bind 127.0.0.1", f'dir "{self.directory}"', 'save ""', "databases 16", "repl-diskless-sync-delay 0"]
         lines += ["daemonize no", "protected-mode yes"]
-        if self.tls is None:
-            lines.append(f"port {self.port}")
-        else:
-            lines += ["port 0", f"tls-port {self.port}", "tls-auth-clients no", f'tls-ca-cert-file "{self.tls.ca}"']
-            lines += [f'tls-cert-file "{self.tls.server_cert}"', f'tls-key-file "{self.tls.server_key}"']
+        lines += self._listen()
         if self.password is not None:
             lines += [f"requirepass {self.password}", f"masterauth {self.password}"]
             if self.user is not None:
@@ -71,6 +67,14 @@ class Redis(Server):
         if self._replica_of is not None:
             lines.append(f"replicaof {self._replica_of.host} {self._replica_of.port}")
         (self.directory / "redis.conf").write_text("\n".join([*lines, *self._lines, ""]))
+
+    def _listen(self) -> list[str]:
+        if self.tls is None:
+            return [f"port {self.port}"]
+        # tls-replication: also to a primary, and of a sentinel to all others
+        lines = ["port 0", f"tls-port {self.port}", "tls-auth-clients no", "tls-replication yes"]
+        lines += [f'tls-ca-cert-file "{self.tls.ca}"', f'tls-cert-file "{self.tls.server_cert}"']
+        return [*lines, f'tls-key-file "{self.tls.server_key}"']
 
     def _words(self) -> Sequence[str]:
         return [programs.find("redis-server"), str(self.directory / "redis.conf")]
@@ -116,15 +120,15 @@ class Sentinel(Redis):
     """One sentinel of a ``RedisSentinel``."""
 
     def __init__(self, directory: Path, *, primary: Redis, name: str, quorum: int, password: str | None) -> None:
-        """*password* is that of the sentinel itself; that of the primary comes from the primary."""
-        super().__init__(directory, password=password)
+        """*password* is that of the sentinel itself; that of the primary and its TLS come from the primary."""
+        super().__init__(directory, password=password, tls=primary.tls)
         self._primary = primary
         self._name = name
         self._quorum = quorum
 
     def _configure(self) -> None:
         name, primary = self._name, self._primary
-        lines = [f"port {self.port}", "bind 127.0.0.1", f'dir "{self.directory}"']
+        lines = [*self._listen(), "bind 127.0.0.1", f'dir "{self.directory}"']
         lines += [f"sentinel monitor {name} {primary.host} {primary.port} {self._quorum}"]
         lines += [f"sentinel down-after-milliseconds {name} 500", f"sentinel failover-timeout {name} 3000"]
         if primary.password is not None:
@@ -153,11 +157,12 @@ class RedisSentinel(Group):
         sentinels: int = 3,
         password: str | None = None,
         sentinel_password: str | None = None,
+        tls: Certificates | None = None,
     ) -> None:
         """A majority of the *sentinels* must agree that the primary is down."""
         self.name = "main"
-        self.primary = Redis(directory / "primary", password=password)
-        self.replica = Redis(directory / "replica", password=password, replica_of=self.primary)
+        self.primary = Redis(directory / "primary", password=password, tls=tls)
+        self.replica = Redis(directory / "replica", password=password, tls=tls, replica_of=self.primary)
         self.sentinels = [
             Sentinel(
                 directory / f"sentinel{number}",

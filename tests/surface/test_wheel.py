@@ -157,7 +157,6 @@ def test_the_installed_command_runs_a_job(installed: Path, locks: Path) -> None:
     [
         ("zookeeper://127.0.0.1:1/locks", "zookeeper"),
         ("postgresql://u@127.0.0.1:1/db", "postgresql"),
-        ("redis+sentinel://127.0.0.1:1/main", "redis"),
         ("s3://bucket/locks?region=eu-central-1", "s3"),
         ("gcs://bucket/locks", "gcs"),
         ("azblob://container/locks?account=a", "azure"),
@@ -198,9 +197,12 @@ def test_a_library_that_is_not_there_for_marks_is_named_with_what_to_install(
         assert f": pip --python {installed} install 'lockctl[{extra}]'\n" in done.stderr
 
 
-@pytest.mark.parametrize("scheme", ["redis", "redlock", "etcd", "consul", "nats"])
+@pytest.mark.parametrize("scheme", ["redis", "redis+sentinel", "redlock", "etcd", "consul", "nats"])
 def test_these_backends_need_no_library(scheme: str, installed: Path) -> None:
-    address = {"redlock": "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "nats": "127.0.0.1:1/locks"}.get(scheme, "127.0.0.1:1")
+    several = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
+    address = {"redlock": several, "redis+sentinel": f"{several}/main", "nats": "127.0.0.1:1/locks"}.get(
+        scheme, "127.0.0.1:1"
+    )
     done = subprocess.run(
         [installed / "bin/lockctl", "run", "-b", f"{scheme}://{address}", "-l", "a", "--", "true"],
         capture_output=True,

@@ -51,10 +51,9 @@ class Watched(Value):
     """A primary that sentinels know. Its text shows no secret."""
 
     name: str
-    sentinels: tuple[tuple[str, int], ...]
-    user: str | None
-    password: str | None  # of the sentinels themselves
-    tls: tls_settings.TlsSettings | None
+    sentinels: tuple[Endpoint, ...]
+    login: Login  # of the sentinels themselves
+    tls: tls_settings.TlsSettings | None  # of all servers
     where: str
 
     def __repr__(self) -> str:
@@ -124,7 +123,7 @@ def _sentinel(url: Url) -> Address:
         tls = tls_settings.TlsSettings.from_params(url.scheme, params)
     elif any(params[key] != usual for key, usual in tls_settings.PARAMETERS.items()):
         raise ConfigError("redis+sentinel: a parameter for TLS without tls=yes")
-    sentinels = tuple(urls.endpoint(host, SENTINEL_PORT) for host in url.hosts)
+    hosts = [urls.endpoint(host, SENTINEL_PORT) for host in url.hosts]
     password = None
     if params["sentinel_password_file"]:
         from lockctl import secret
@@ -132,9 +131,10 @@ def _sentinel(url: Url) -> Address:
         password = secret.from_file(params["sentinel_password_file"], "sentinel_password_file")
     if params["sentinel_user"] and password is None:
         raise ConfigError("redis+sentinel: sentinel_user without sentinel_password_file")
-    where = f"redis primary {name} of sentinels {', '.join(printable(urls.hostport(*each)) for each in sentinels)}"
+    where = f"redis primary {name} of sentinels {', '.join(printable(urls.hostport(*each)) for each in hosts)}"
+    sentinels = tuple(endpoint("sentinel", *each, tls) for each in hosts)
     login = _login(url, params["db"])
-    place = Watched(name, sentinels, params["sentinel_user"] or None, password, tls, where)
+    place = Watched(name, sentinels, Login(params["sentinel_user"] or None, password, 0), tls, where)
     return Address(place, login, _prefix(url, params["prefix"]), token_domain(f"redis:sentinel:{name}/{login.db}"))
 
 

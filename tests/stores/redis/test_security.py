@@ -139,6 +139,25 @@ def test_sentinels_with_a_password_of_their_own(lockctl: Lockctl, start_server: 
     )
 
 
+def test_sentinels_that_can_never_name_a_primary_are_a_wrong_configuration(
+    lockctl: Lockctl, start_server: Start, redis_server: Redis, tmp_path: Path
+) -> None:
+    group = start_server(RedisSentinel)
+    sentinels = ",".join(group.sentinel_addresses)
+    file = tmp_path / "password"
+    file.write_text(WRONG)
+    refused(lockctl, f"redis+sentinel://{sentinels}/elsewhere", "know no primary of this name, only main")
+    refused(
+        lockctl, f"redis+sentinel://{redis_server.address}/main", f"sentinel at {redis_server.address}: no sentinel"
+    )
+    refused(lockctl, f"redis+sentinel://{sentinels}/main?sentinel_password_file={file}", "have no password")
+    group.sentinels[0].kill()  # what is wrong is said by the others
+    refused(lockctl, f"redis+sentinel://{sentinels}/elsewhere", "know no primary of this name, only main")
+    for each in group.sentinels[1:]:
+        each.kill()
+    refused(lockctl, f"redis+sentinel://{sentinels}/elsewhere", "Connection refused", (69,))
+
+
 @pytest.mark.parametrize("way", ["file", "command"])
 def test_a_job_outlives_the_exchange_of_its_password_and_of_all_certificates(
     lockctl: Lockctl, start_server: Start, certificates: Certificates, way: str, tmp_path: Path
