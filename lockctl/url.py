@@ -18,6 +18,7 @@ LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in wh
 REGULAR, PIPE, KIND = 0o100000, 0o010000, 0o170000  # S_IFREG, S_IFIFO, S_IFMT: the module stat takes long to load
 HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
 PATHS = ("file", "redis+unix")  # schemes whose path is one of a file system, in any bytes
+LONGEST_SOCKET = 107  # bytes of the path of a Unix socket, see unix(7)
 DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # paths of what a process was given open
 NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
 
@@ -39,6 +40,13 @@ def absolute(path: str) -> str:
 def plain_path(path: str) -> str:
     """An absolute path in its usual spelling, which is a part of a domain: no slash twice or at the end, no ``.``."""
     return "/" + "/".join([name for name in path.split("/") if name not in ("", ".")])
+
+
+def socket_path(path: str, scheme: str) -> str:
+    """The path of a Unix socket. Raises ``ConfigError`` for one that the kernel does not take."""
+    if len(os.fsencode(path)) > LONGEST_SOCKET:
+        raise ConfigError(f"{scheme}: the path of a Unix socket has at most {LONGEST_SOCKET} bytes")
+    return path
 
 
 def whole_path(path: str, wrong: type[LockctlError]) -> str:
@@ -140,8 +148,11 @@ def _is_text(part: str) -> bool:
     return part.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in part)
 
 
-def endpoint(text: str, default_port: int) -> tuple[str, int]:
-    """Host and port of one element of :attr:`Url.hosts`; IPv6 in brackets. Raises ``ConfigError``."""
+def endpoint(text: str, default_port: int, *, sockets: bool = False) -> tuple[str, int]:
+    """Host and port of one element of :attr:`Url.hosts`; IPv6 in brackets. Raises ``ConfigError``.
+
+    *sockets*: the host may be a path, that of a Unix socket or of a directory of them.
+    """
     host, colon, port = text.rpartition(":")
     if not colon or "]" in port:
         host, port = text, str(default_port)
@@ -154,7 +165,10 @@ def endpoint(text: str, default_port: int) -> tuple[str, int]:
         raise ConfigError("a port in a backend URL must be a number from 1 to 65535")
     if not host:
         raise ConfigError("a backend URL has a port without a host")
-    if not (host.startswith("/") or _is_host(host)):  # or a directory of sockets
+    if host.startswith("/"):
+        if not sockets:
+            raise ConfigError("a host in a backend URL must be a name, or an address, and not a path")
+    elif not _is_host(host):
         raise ConfigError("a host in a backend URL must be a name, or an address: [::1] for IPv6")
     return host, int(port)
 
@@ -168,7 +182,7 @@ def _is_host(text: str) -> bool:
     """Whether a resolver can be asked for it."""
     if text.isascii():
         labels = text.removesuffix(".").split(".")
-        return text.isprintable() and set(text).isdisjoint(" []") and all(0 < len(label) < 64 for label in labels)
+        return text.isprintable() and set(text).isdisjoint(" []/") and all(0 < len(label) < 64 for label in labels)
     try:
         return bool(text.encode("idna"))
     except UnicodeError:

@@ -6,7 +6,7 @@ import socket
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import Url, endpoint, take_params
+from lockctl.url import Url, endpoint, socket_path, take_params
 from lockctl.value import Discreet
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import resolve
@@ -50,9 +50,11 @@ def from_url(url: Url, more: dict[str, str] | None = None) -> Address:
             "mysql: the URL needs one host and a database: mysql://user@host/database;"
             " a Unix socket is written %2Frun%2Fmysqld%2Fmysqld.sock"
         )
-    host, port = endpoint(url.hosts[0], PORT)
+    host, port = endpoint(url.hosts[0], PORT, sockets=True)
     if host.encode("utf-8", "replace").decode() != host:
         raise ConfigError("mysql: the URL has a part that is not UTF-8 text")
+    if host.startswith("/"):
+        socket_path(host, "mysql")
     return Address(
         host=host,
         port=port,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.stores.postgresql import layout
-from lockctl.url import Url, endpoint, take_params
+from lockctl.url import Url, endpoint, socket_path, take_params
 from lockctl.value import Discreet, replace
 from lockctl.wire import tls_settings
 
@@ -76,9 +76,13 @@ def from_url(url: Url) -> Address:
             "postgresql: the URL needs a host: postgresql://user@host/database;"
             " a directory of Unix sockets is written %2Frun%2Fpostgresql"
         )
+    hosts = tuple(endpoint(host, PORT, sockets=True) for host in url.hosts)
+    for host, port in hosts:
+        if host.startswith("/"):
+            socket_path(f"{host}/.s.PGSQL.{port}", "postgresql")
     database = url.path.removeprefix("/")
     return Address(
-        hosts=tuple(endpoint(host, PORT) for host in url.hosts),
+        hosts=hosts,
         database=database or None,
         user=url.user,
         password=url.password,

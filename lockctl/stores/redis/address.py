@@ -103,7 +103,7 @@ def endpoint(scheme: str, host: str, port: int, tls: tls_settings.TlsSettings | 
 
 def _unix(url: Url) -> Address:
     params = urls.take_params(url, UNIX_PARAMETERS)
-    path = urls.plain_path(url.path)
+    path = urls.socket_path(urls.plain_path(url.path), url.scheme)
     if url.hosts or not url.path.startswith("/") or path == "/":
         raise ConfigError("redis+unix: the URL is redis+unix:///PATH/OF/THE/SOCKET?db=0")
     login = _login(url, params["db"])
