@@ -144,7 +144,9 @@ def _login(url: Url, db: str) -> Login:
         raise ConfigError(f"{url.scheme}: the database is a number such as 0")
     if url.user is not None and url.password is None:
         raise ConfigError(f"{url.scheme}: a user without a password: name its file with password_file=")
-    return Login(url.user, url.password or None, int(number))
+    # an empty one is that of a user who needs none; without a user there is no login then
+    password = url.password if url.user is not None else url.password or None
+    return Login(url.user, password, int(number))
 
 
 def _prefix(url: Url, prefix: str) -> str:

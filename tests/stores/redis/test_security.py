@@ -94,6 +94,17 @@ def test_a_password_for_a_server_without_one_is_named(lockctl: Lockctl, redis_se
     refused(lockctl, f"redis://:{WRONG}@{redis_server.address}/0", "the server has no password")
 
 
+@pytest.mark.parametrize("scheme", ["redis", "redlock"])
+def test_a_user_with_an_empty_password_is_not_taken_for_the_one_without_a_name(
+    lockctl: Lockctl, start_server: Start, scheme: str
+) -> None:
+    users = [f"user worker on >{PASSWORD} ~* &* +@all", "user open on nopass ~* &* +@all -evalsha"]
+    nodes = [start_server(Redis, extra=users).address for _ in range(3 if scheme == "redlock" else 1)]
+    refused(lockctl, f"{scheme}://worker:@{','.join(nodes)}/0", "does not accept the user name or the password")
+    refused(lockctl, f"{scheme}://open:@{','.join(nodes)}/0", "it may not run evalsha")
+    accepted(lockctl, f"{scheme}://:@{','.join(nodes)}/0")
+
+
 def test_a_client_certificate_is_shown_when_the_server_wants_one(
     lockctl: Lockctl, start_server: Start, certificates: Certificates
 ) -> None:
