@@ -25,6 +25,7 @@ class Settings(Value):
     query: str  # parameters of every request, such as ``dc=dc1``; may be empty
     prefix: str
     lock_delay: float | None  # seconds; None: as the ttl needs it
+    datacenter: str = ""  # the one in *query*; empty: that of the agent
 
     def terms(self, ttl: float) -> tuple[float, float]:
         """The ttl and the lock delay of a session, in seconds, for a lease of *ttl*.
@@ -59,6 +60,7 @@ def from_url(url: Url, parameters: dict[str, str]) -> Settings:
         query="&".join(f"{name}={_in_query(params[name])}" for name in ("dc", "ns", "partition") if params[name]),
         prefix=_prefix(params["prefix"]),
         lock_delay=_lock_delay(params["lock_delay"]),
+        datacenter=params["dc"],
     )
 
 

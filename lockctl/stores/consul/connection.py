@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockctl import clock, json_text
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.names import printable
 from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.http import Client
 from lockctl.wire.stream import Closed
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 
 RENEW = "/v1/session/renew/"
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
+MOST_NAMES, LONGEST_NAME = 5, 50  # of datacenters in a message, and characters of one
 FULL = "more connections from this address than the agent's limits.http_max_conns_per_client (200 unless changed)"
 TOO_FAST = "more requests than the agent or its servers take (limits.rpc_rate, limits.request_limits)"
+
+
+class NoPath(BackendUnavailable):
+    """The agent's servers have no way to the datacenter of the URL: it is cut off, or there is none of that name."""
 
 
 class Forbidden(ConfigError):
@@ -68,6 +74,9 @@ class Connection:
             try:
                 for (_, path, _, _), answer in zip(requests[:needed], answers[:needed], strict=True):
                     self._check(path, answer)
+            except NoPath as failure:
+                self._refuse_datacenter(deadline)
+                raise failure from None
             except Forbidden:
                 token = password_now(self._settings.token, deadline)
                 if token == self._token:
@@ -95,8 +104,21 @@ class Connection:
             raise self.forbidden(answer)
         elif answer.status == 400 or b"Invalid Session TTL" in answer.body:
             raise self._mistaken(answer)
+        elif b"No path to datacenter" in answer.body:
+            raise NoPath(str(self.strange(answer)))
         elif answer.status != 409 or path != "/v1/txn":
             raise self.strange(answer)
+
+    def _refuse_datacenter(self, deadline: Deadline) -> None:
+        """Raise ``ConfigError`` if there is no datacenter of that name: one that is cut off is still known."""
+        (answer,) = self._client.pipeline((("GET", "/v1/catalog/datacenters", b""),), deadline)
+        try:
+            known = json_text.parse(answer.body)
+        except ValueError:
+            return
+        if answer.status == 200 and isinstance(known, list) and known and self._settings.datacenter not in known:
+            names = ", ".join(printable(str(name))[:LONGEST_NAME] for name in known[:MOST_NAMES])
+            raise ConfigError(f"{self.where}: no datacenter {printable(self._settings.datacenter)} there, but {names}")
 
     def an_object(self, answer: Response) -> dict[str, Any]:
         """The object of JSON that an answer must have."""

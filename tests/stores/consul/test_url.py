@@ -11,8 +11,10 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.model import Claim
 from lockctl.stores.consul.layout import quoted
 from tests.contract.harness import LIMIT, take
+from tests.servers.replay import listening
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from lockctl.stores.consul.lock import ConsulBackend
@@ -24,7 +26,7 @@ def test_what_only_consul_enterprise_has_is_sent_when_it_is_asked_for(harness: C
     with pytest.raises(ConfigError, match="Enterprise"):
         harness.client(ns="team").try_acquire(harness.claim(), timeout=LIMIT)
     take(harness.client(dc="dc1"), harness.claim())
-    with pytest.raises(BackendUnavailable, match="No path to datacenter"):
+    with pytest.raises(ConfigError, match="no datacenter elsewhere there, but dc1"):
         harness.client(dc="elsewhere").try_acquire(harness.claim(), timeout=LIMIT)
 
 
@@ -46,3 +48,19 @@ def test_any_prefix_that_consul_takes_can_be_used(
 
 def test_a_key_in_a_path_is_quoted() -> None:
     assert quoted("a+b c/\N{SNOWMAN}") == "a%2Bb%20c/%E2%98%83"
+
+
+@pytest.mark.parametrize(
+    ("status", "known"), [("200 OK", b'["dc1","dc2"]'), ("200 OK", b"[]"), ("500 Oh", b"no leader")]
+)
+def test_a_datacenter_that_is_known_or_that_nobody_can_tell_of_may_be_cut_off(
+    opened: Callable[[str], ConsulBackend], status: str, known: bytes
+) -> None:
+    def serve(connection: socket.socket) -> None:
+        while asked := connection.recv(65536):
+            about_all = b"/v1/catalog/datacenters" in asked
+            first, body = (status, known) if about_all else ("500 Oh", b"No path to datacenter")
+            connection.sendall(f"HTTP/1.1 {first}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    with listening(serve) as address, pytest.raises(BackendUnavailable, match="No path to datacenter"):
+        opened(f"consul://{address}/?dc=dc2").inspect("nightly", timeout=LIMIT)
