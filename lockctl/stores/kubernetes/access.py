@@ -6,7 +6,7 @@ import binascii
 import os
 
 from lockctl import clock, json_text
-from lockctl.errors import ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.url import absolute, check_owner, endpoint, hostport
 from lockctl.value import Value
@@ -23,8 +23,26 @@ if TYPE_CHECKING:
 POD = "/var/run/secrets/kubernetes.io/serviceaccount"
 NOT_HERE = ("proxy-url", "auth-provider", "as", "username")  # what a kubeconfig may say and lockctl does not do
 LARGEST = 1 << 20  # bytes of a file
-EARLY = 10.0  # seconds before their end at which credentials are asked for again
+EARLY = 10.0  # seconds before their end at which credentials are asked for again; half of their time if that is less
 PLUGIN = "the exec plugin of the kubeconfig"
+
+
+class InMemory:
+    """A file that has *data* and is on no disk, while this object is referred to. Raises ``BackendUnavailable``."""
+
+    def __init__(self, data: bytes) -> None:
+        """It has a *path*, for this process alone."""
+        self._descriptor = -1
+        try:
+            self._descriptor = os.memfd_create("lockctl")
+            os.write(self._descriptor, data)
+        except OSError as failure:
+            raise BackendUnavailable(f"kubernetes: no file for a certificate: {failure.strerror}") from None
+        self.path = f"/proc/self/fd/{self._descriptor}"
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
 
 class Credentials(Value):
@@ -33,7 +51,8 @@ class Credentials(Value):
     token: str | None = None
     cert: str | None = None
     key: str | None = None
-    until: float = float("inf")  # by our clock
+    files: tuple[InMemory, ...] = ()  # that these are the paths of; they are there as long as this object is
+    until: float = float("inf")  # by our clock, when others are to be asked for
 
 
 class Access:
@@ -42,6 +61,7 @@ class Access:
     def __init__(self, cluster: Section, user: Section, directory: str) -> None:
         """As the sections of a kubeconfig say; its paths are relative to *directory*."""
         self._directory, self._user = directory, user
+        self._files: list[InMemory] = []  # of what the kubeconfig itself has
         for name in NOT_HERE:
             if cluster.get(name) or user.get(name):
                 raise ConfigError(f"kubernetes: lockctl does not know {name} in a kubeconfig")
@@ -83,9 +103,10 @@ class Access:
         plugin = self._user.get("exec")
         if not isinstance(plugin, dict):
             return self._fixed
-        if self._issued is None or self._issued.until - EARLY < clock.wall():
-            self._issued = bounded(lambda: self._ask(plugin), deadline, PLUGIN)
-        return self._issued
+        issued = self._issued
+        if issued is None or issued.until < clock.wall():
+            self._issued = issued = bounded(lambda: self._ask(plugin), deadline, PLUGIN)
+        return issued
 
     def forget(self) -> bool:
         """Ask for credentials again when they are next needed; whether there may be others."""
@@ -111,11 +132,15 @@ class Access:
             raise ConfigError(f"{PLUGIN} printed no ExecCredential with a status")
         cert, key = _text(status, "clientCertificateData"), _text(status, "clientKeyData")
         ends = _text(status, "expirationTimestamp")
+        files = [InMemory(text.encode()) if text else None for text in (cert, key)]
+        paths = [None if file is None else file.path for file in files]
+        until, now = _time(ends) if ends else float("inf"), clock.wall()
         return Credentials(
             token=_text(status, "token"),
-            cert=in_memory(cert.encode()) if cert else None,
-            key=in_memory(key.encode()) if key else None,
-            until=_time(ends) if ends else float("inf"),
+            cert=paths[0],
+            key=paths[1],
+            files=tuple(file for file in files if file is not None),
+            until=until - min(EARLY, (until - now) / 2),
         )
 
     def _file(self, section: Section, name: str) -> str | None:
@@ -123,9 +148,10 @@ class Access:
         data = _text(section, f"{name}-data")
         if data:
             try:
-                return in_memory(binascii.a2b_base64(data))
+                self._files.append(InMemory(binascii.a2b_base64(data)))
             except ValueError:
                 raise ConfigError(f"kubernetes: {name}-data in the kubeconfig is not base64") from None
+            return self._files[-1].path
         path = _text(section, name)
         return os.path.join(self._directory, path) if path else None
 
@@ -143,13 +169,6 @@ def find(kubeconfig: str, context: str) -> Access:
         raise ConfigError("kubernetes: there is no kubeconfig, and this is no pod: say kubeconfig=FILE")
     cluster = {"server": f"https://{hostport(host, port)}", "certificate-authority": f"{POD}/ca.crt"}
     return Access(cluster, {"tokenFile": f"{POD}/token"}, POD)
-
-
-def in_memory(data: bytes) -> str:
-    """A path, for this process alone, of a file that has *data* and is on no disk."""
-    made = os.memfd_create("lockctl")
-    os.write(made, data)
-    return f"/proc/self/fd/{made}"
 
 
 def _in_config(path: str, wanted: str) -> Access:

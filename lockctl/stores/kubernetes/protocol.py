@@ -6,8 +6,9 @@ from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.stores.kubernetes import access, layout
+from lockctl.stores.kubernetes.connection import Connections
 from lockctl.url import Url, absolute, take_params
-from lockctl.wire.http import Client, Clients, quoted
+from lockctl.wire.http import Client, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Leases:
         self._params = params
         self.where = f"kubernetes namespace {self.namespace}"
         self._access: access.Access | None = None
-        self._clients: tuple[access.Credentials, Clients] | None = None
+        self._clients: Connections | None = None
 
     def load(self) -> None:
         """Read where the server is, unless that was done. Raises ``ConfigError``."""
@@ -141,7 +142,7 @@ class Leases:
     def close(self) -> None:
         """Close the connections; the next request opens one."""
         if self._clients is not None:
-            self._clients[1].close()
+            self._clients.close()
 
     def _done(self, method: str, target: str, body: Object, deadline: Deadline) -> bool:
         try:
@@ -181,19 +182,21 @@ class Leases:
             raise refused
         return content, self._date(answer)
 
-    def _connect(self, deadline: Deadline) -> tuple[Clients, tuple[tuple[str, str], ...]]:
+    def _connect(self, deadline: Deadline) -> tuple[Connections, tuple[tuple[str, str], ...]]:
         """Connections for who we are now, and what goes with each request."""
         self.load()
         assert self._access is not None
         found = self._access.credentials(deadline)
-        connection = access.Credentials(cert=found.cert, key=found.key)
-        if self._clients is None or self._clients[0] != connection:
-            self._clients = connection, Clients(self._access.endpoint(found))
+        clients, files = self._clients, (found.cert, found.key, found.files)
+        if clients is None or clients.files != files:
+            if clients is not None:
+                clients.retire()
+            self._clients = clients = Connections(self._access.endpoint(found), files)
         if found.token is None:
-            return self._clients[1], JSON
+            return clients, JSON
         if not (found.token.isascii() and found.token.isprintable()):
             raise ConfigError(f"{self.where}: the token has characters that none has")
-        return self._clients[1], (*JSON, ("Authorization", f"Bearer {found.token}"))
+        return clients, (*JSON, ("Authorization", f"Bearer {found.token}"))
 
     def _target(self, rest: str) -> str:
         assert self._access is not None

@@ -6,11 +6,13 @@ import base64
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.stores.kubernetes import access, layout
 from lockctl.stores.kubernetes.cell import KubernetesCells
@@ -121,6 +123,75 @@ users:
     script.write_text("raise SystemExit(3)")
     with pytest.raises(ConfigError, match=r"exec plugin of the kubeconfig.*status 3"):
         opened(url(config)).try_acquire(claim(), timeout=LIMIT)
+
+
+ISSUER = """
+import json, os, sys, time
+ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + float(sys.argv[1])))
+named = {"clientCertificateData": sys.argv[2], "clientKeyData": sys.argv[3]}
+status = {name: open(path).read() for name, path in named.items()} | {"expirationTimestamp": ends}
+print(json.dumps({"kind": "ExecCredential", "status": status}))
+with open(sys.argv[4], "a") as count:
+    count.write("x")
+"""
+
+
+class Issued:
+    """A server with TLS, and a user whose plugin issues a certificate that lasts for so many seconds."""
+
+    def __init__(
+        self, start_server: Callable[..., Any], certificates: Certificates, directory: Path, seconds: float
+    ) -> None:
+        server = start_server(Kubernetes, tls=certificates, anonymous=False)
+        self.count, script = directory / "count", directory / "issuer.py"
+        script.write_text(ISSUER)
+        files = (str(certificates.client_cert), str(certificates.client_key))
+        words = [str(script), str(seconds), *files, str(self.count)]
+        self.config = server.config("issued.json", {"exec": {"command": sys.executable, "args": words}})
+        self.url = url(self.config)
+
+
+def test_of_certificates_that_a_plugin_has_issued_the_last_is_kept(
+    start_server: Callable[..., Any], certificates: Certificates, opened: Open, tmp_path: Path
+) -> None:
+    issued = Issued(start_server, certificates, tmp_path, -1.0)
+    backend = opened(issued.url)
+    grant = take(backend, claim())
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        backend.renew(grant, timeout=LIMIT)
+    assert issued.count.read_text().count("x") > 10
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_request_that_is_about_to_connect_has_its_certificate_although_others_were_issued(
+    start_server: Callable[..., Any], certificates: Certificates, tmp_path: Path
+) -> None:
+    leases = Leases(parse_url(Issued(start_server, certificates, tmp_path, -1.0).url))
+    clients, headers = leases._connect(Deadline(LIMIT))
+    for _ in range(3):
+        leases.version(Deadline(LIMIT))
+    assert clients.request("GET", "/version", Deadline(LIMIT), headers=headers).status == 200
+    clients.close()
+    leases.close()
+
+
+def test_a_certificate_that_lasts_for_seconds_is_used_for_half_of_its_time(
+    start_server: Callable[..., Any],
+    certificates: Certificates,
+    opened: Open,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    issued = Issued(start_server, certificates, tmp_path, 10.0)
+    backend = opened(issued.url)
+    at = time.time()
+    monkeypatch.setattr(clock, "wall", lambda: at)
+    grant = take(backend, claim())
+    assert issued.count.read_text() == "x"
+    at += 6.0
+    backend.renew(grant, timeout=LIMIT)
+    assert issued.count.read_text().startswith("xx")
 
 
 @pytest.mark.parametrize(("mode", "owner", "said"), [(0o666, 0, "chmod go-w"), (0o644, 4321, "belongs to user 4321")])
