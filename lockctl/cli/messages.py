@@ -14,14 +14,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NOT_EXECUTABLE = 126  # as in ``exit_status``, which cannot be loaded when :func:`exhausted`
+NOT_EXECUTABLE, LOST = 126, 76  # as in ``exit_status``, which cannot be loaded when :func:`exhausted`
 LEVELS = ("trace", "debug", "info", "warning", "error")  # "trace" is for logs that programs read
 ERASE = "\x1b[K"  # from the cursor to the end of its line
 
 
-def exhausted(failure: OSError) -> str:
+def exhausted(failure: OSError, *, begun: bool = False) -> str:
     """One line about descriptors, processes or memory that are used up (one of ``EXHAUSTED``)."""
-    return f"cannot start: {failure.strerror}: raise the limit (ulimit -a) or stop other processes"
+    what = "cannot go on, so the command is stopped" if begun else "cannot start"
+    return f"{what}: {failure.strerror}: raise the limit (ulimit -a) or stop other processes"
 
 
 class Talk:

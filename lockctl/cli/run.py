@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lockctl import config, registry, runner
-from lockctl.errors import ConfigError, UsageError
+from lockctl.errors import ConfigError, UsageError, limit_reached
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Outcome
 from lockctl.names import printable
 from lockctl.request import Request
@@ -58,15 +58,20 @@ def configured(
             talk("warning", warning)
 
     outcome = _run(request, guard, signals, talk, environ, restarts=bool(settings["restart"].content))
-    if outcome.kind not in QUIET or outcome.leftovers:
-        from lockctl.cli import outcome_messages
-
-        outcome_messages.tell(outcome, settings, where=given, talk=talk)
-    _note_outcome(settings, locks, outcome, talk)
     from lockctl.cli import exit_status  # if a command ran, loaded meanwhile
 
     conflict = 0 if settings["skip_ok"].content else settings["conflict_exit_code"].content
     status = exit_status.of_outcome(outcome, conflict=conflict)
+    try:
+        if outcome.kind not in QUIET or outcome.leftovers:
+            from lockctl.cli import outcome_messages
+
+            outcome_messages.tell(outcome, settings, where=given, talk=talk)
+        _note_outcome(settings, locks, outcome, talk)
+    except OSError as failure:
+        if limit_reached(failure) is None:
+            raise
+        talk("error", f"the outcome cannot be told: {outcome.kind}, status {status}: {failure.strerror}")
     return status, outcome if settings["restart"].content else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from lockctl import loading, names
-from lockctl.cli.messages import NOT_EXECUTABLE, Talk, exhausted
+from lockctl.cli.messages import LOST, NOT_EXECUTABLE, Talk, exhausted
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError, UsageError, limit_reached
 from lockctl.settings import PASSWORD
 from lockctl.supervise.fork import fork_guard
@@ -77,7 +77,7 @@ def _execute(
         begun = guard is not None and guard.ordered
         if not _tell_failure(failure, given, words if shown is None else shown, environ, talk, begun=begun):
             raise
-        status = NOT_EXECUTABLE
+        status = LOST if begun else NOT_EXECUTABLE
         if failures is None:
             return status
     finally:
@@ -132,12 +132,15 @@ def _tell_failure(
     begun: bool,
 ) -> bool:
     """Write the report; whether a limit was reached, and was told of. If not, it is a bug, which others tell."""
-    from lockctl.cli.report import report_refusal
-
     limit = limit_reached(failure)
-    said = f"a bug in lockctl: {type(failure).__name__}: {failure}" if limit is None else exhausted(limit)
-    # it may fail for the same reason, which others tell then
-    report_refusal(given, words, environ, said, talk, "lost" if begun else "not_executed")
+    said = f"a bug in lockctl: {type(failure).__name__}: {failure}" if limit is None else exhausted(limit, begun=begun)
+    try:
+        from lockctl.cli.report import report_refusal
+
+        report_refusal(given, words, environ, said, talk, "lost" if begun else "not_executed")
+    except (OSError, MemoryError):
+        if limit is None:
+            raise  # others tell of both; with a limit it is that
     if limit is not None:
         talk("error", said)
     return limit is not None

@@ -10,7 +10,7 @@ import time
 
 from lockctl import clock as clocks
 from lockctl import history  # noqa: F401 - backends need it afterwards, and now nobody waits
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError, limit_reached
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, RETRY_PAUSE
 from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, LONGEST_PAUSE, MINIMUM
 from lockctl.model import Grant, Outcome, Run
@@ -99,12 +99,23 @@ def insist(request: Callable[[float], T], timeout: float, clock: Clock) -> T:
     while True:
         left = give_up - clock()
         try:
-            return request(left / 2 if left > 2 * GIVE_BACK_TIMEOUT else max(left, MINIMUM))
+            return _asked(request, left / 2 if left > 2 * GIVE_BACK_TIMEOUT else max(left, MINIMUM))
         except (BackendUnavailable, ConfigError):
             if give_up - clock() <= pause:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _asked(request: Callable[[float], T], timeout: float) -> T:
+    """The answer. Where a limit of this host refuses the request, it is none: the run has come to what it has."""
+    try:
+        return request(timeout)
+    except (OSError, MemoryError) as failure:
+        limit = limit_reached(failure)
+        if limit is None:
+            raise
+        raise BackendUnavailable(str(limit.strerror)) from None
 
 
 def _run(grant: Grant, outcome: Outcome) -> Run:
@@ -128,10 +139,14 @@ def _run(grant: Grant, outcome: Outcome) -> Run:
 def remember(backend: Backend, grant: Grant, outcome: Outcome, note: Callable[[str, str], None]) -> None:
     """Add the run to the history of each of its locks."""
     run = _run(grant, outcome)
-    try:
+
+    def add(timeout: float) -> None:
         for part in grant.parts or (grant,):
             own = run if run.token is None else replace(run, token=part.token)
-            backend.remember(part.claim.name, own, timeout=REMEMBER_TIMEOUT)
+            backend.remember(part.claim.name, own, timeout=timeout)
+
+    try:
+        _asked(add, REMEMBER_TIMEOUT)
     except (BackendUnavailable, ConfigError) as failure:
         note("info", f"the run was not recorded in the history: {failure}")
 

@@ -88,7 +88,8 @@ class Keeper:
         """Watch from the moment when the guard was told to start, until no process of the job is left.
 
         *deadline* is what the guard was told, ``None`` without a lease. *make_renewer* is called when the
-        first renewal is due: most jobs end before; ``BackendUnavailable`` from it counts as a renewal that failed.
+        first renewal is due: most jobs end before. ``BackendUnavailable`` and ``OSError`` from it, which may load
+        modules, count as a renewal that failed.
         The lock ends with any of *connections*; the guard watches them, too, but may be stopped just now.
         """
         self._signals.watch_children()
@@ -235,9 +236,12 @@ class Keeper:
         now = self._clock()
         if now >= self._load_at:
             self._load_at = NEVER
-            from lockctl.supervise.preload import load_rest
+            try:
+                from lockctl.supervise.preload import load_rest
 
-            load_rest()
+                load_rest()
+            except OSError:
+                pass  # no descriptor is free: the job lives on, and what is needed later is loaded then
         self._do(self._live.due(now))
 
     def _do(self, actions: list[events.KeeperAction]) -> None:
@@ -262,8 +266,8 @@ class Keeper:
                 self._poll.register(self._renewer.readable, select.POLLIN)
             if not self._renewer.renew_now():
                 self._live.renew_again(self._clock())
-        except BackendUnavailable as unknown:
-            self._do(self._live.not_started(self._clock(), str(unknown)))
+        except (BackendUnavailable, OSError) as unknown:
+            self._do(self._live.not_started(self._clock(), str(getattr(unknown, "strerror", None) or unknown)))
 
     def stop_renewing(self, timeout: float) -> bool:
         """No request is sent after this. ``False``: one is still under way after *timeout* seconds."""

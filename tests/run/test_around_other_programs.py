@@ -56,6 +56,25 @@ def test_a_run_with_too_few_descriptors_leaves_no_lock(lockctl, locks, redis_ser
         assert json.loads(lockctl("inspect", "-b", url, "few", "--json").stdout)["state"] == "free"
 
 
+NO_MORE_FILES = """
+import resource, sys
+field = lambda pid: int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+resource.prlimit(field(field("self")), resource.RLIMIT_NOFILE, (3, 3))
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("scheme", ["file", "sqlite"])
+def test_a_run_that_has_begun_and_gets_no_more_descriptors_has_not_failed_to_start(lockctl, locks, scheme):
+    """It cannot renew its lease, nor load what would tell of that."""
+    words = ("-l", "a", "-t", "3", "-k", "100ms", "--", sys.executable, "-ISc", NO_MORE_FILES)
+    job = lockctl.start("run", "-b", f"{scheme}://{locks}/there", *words, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    said = job.stderr.read()
+    assert job.wait(LIMIT) == 76, said
+    assert "Too many open files" in said
+    assert "cannot start" not in said
+
+
 def test_timeout_around_run_ends_the_job_and_frees_the_lock(lockctl, locks):
     timeout = shutil.which("timeout")
     assert timeout

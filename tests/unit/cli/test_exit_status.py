@@ -73,4 +73,5 @@ def test_each_outcome_has_a_status(change: dict[str, object], status: int) -> No
 
 def test_numbers_that_must_be_known_elsewhere_are_the_same() -> None:
     assert messages.NOT_EXECUTABLE == exit_status.NOT_EXECUTABLE
+    assert messages.LOST == exit_status.LOST
     assert BY_NAME["conflict_exit_code"].default == str(exit_status.HELD)
