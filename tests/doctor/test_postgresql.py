@@ -52,6 +52,25 @@ def test_settings_that_lose_tokens_or_connections_are_found(
     assert 'ALTER ROLE "lockctl" SET idle_session_timeout = 0' in found["postgresql.timeouts"]["remedy"]
 
 
+def test_tables_of_tokens_that_not_all_users_find_are_found(diagnose: Diagnose, start_server: Start) -> None:
+    server = start_server(Postgres)
+    table = "lockctl_fence (key text)"
+
+    def judged(query: str = "") -> tuple[str, str]:
+        found = diagnose(server.url + query)["postgresql.schema"]
+        return found["level"], found["seen"]
+
+    assert judged() == ("ok", "no lockctl_fence yet")
+    server.command(f"create schema other create table {table}")
+    assert judged() == ("fail", "lockctl_fence is in other, out of reach of the search_path")
+    assert diagnose(server.url)["postgresql.schema"]["remedy"] == "say ?schema=other in the URLs of all users"
+    server.command(f"create table public.{table}")
+    assert judged() == ("warn", "lockctl_fence is in public, and another one in other")
+    assert "postgresql.schema" not in diagnose(server.url + "?schema=other")
+    server.command("drop schema other cascade")
+    assert judged() == ("ok", "lockctl_fence is in public alone")
+
+
 def test_a_version_that_is_too_old_is_found(diagnose: Diagnose, postgres_server: Postgres, start_proxy: Start) -> None:
     # such a server cannot be had: a real one answers, and its number is another on the way
     number = postgres_server.command("show server_version_num").strip().encode()

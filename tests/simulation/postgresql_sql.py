@@ -32,8 +32,8 @@ CREATE TABLE pg_control_system (system_identifier);
 INSERT INTO pg_control_system VALUES (7654321);
 CREATE TABLE pg_namespace (oid, nspname);
 INSERT INTO pg_namespace VALUES (1, 'public');
-CREATE TABLE pg_class (oid, relnamespace);
-INSERT INTO pg_class VALUES (1, 1);
+CREATE VIEW pg_class AS SELECT 1 AS oid, 1 AS relnamespace, name AS relname, 'r' AS relkind, 'p' AS relpersistence
+    FROM sqlite_master WHERE type = 'table' AND name = 'lockctl_fence';
 CREATE TABLE pg_locks (locktype, database, classid, objid, objsubid, pid, mode, granted, waitstart);
 CREATE TABLE pg_stat_activity (pid, application_name, usename, client_addr, backend_start, state, state_change, query);
 """
@@ -214,5 +214,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "host": lambda address: address,
     "series": _series,
     "current_database": lambda: "jobs",
+    "current_schema": lambda: "public",
     "pg_is_in_recovery": lambda: False,
 }

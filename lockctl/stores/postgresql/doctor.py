@@ -5,10 +5,11 @@ from __future__ import annotations
 from lockctl.durations import format_duration
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.finding import Check, Examination
+from lockctl.names import printable
 from lockctl.stores.postgresql.address import SESSION, Address, from_url
 from lockctl.stores.postgresql.pooler import PIN, check_owns_process, is_pooled
 from lockctl.stores.postgresql.protocol import Opened, connect
-from lockctl.stores.postgresql.schema import FENCE
+from lockctl.stores.postgresql.schema import FENCE, homes, named_in_url
 from lockctl.stores.postgresql.session import Session, SqlError
 
 TYPE_CHECKING = False
@@ -81,12 +82,18 @@ RIGHTS = Check(
     "GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}, or, as the owner of the table,"
     " GRANT {rights} ON {table} TO {role}",
 )
+SCHEMA = Check(
+    "postgresql.schema",
+    "Where the URL names no schema, the search_path of each user says which table of tokens is meant: two users can"
+    " have different ones for the same locks, and tokens do not rise from one to the other.",
+    "say {home} in the URLs of all users",
+)
 POOL = Check(
     "postgresql.pool",
     "With scope=transaction a holder has a transaction open all the time, and what it writes needs another one.",
     "give the pooler two server connections for each holder and each waiter (default_pool_size in pgbouncer.ini)",
 )
-CHECKS = (STANDBY, POOLER, POOL, VERSION, DURABILITY, TIMEOUTS, CONNECTIONS, RIGHTS)
+CHECKS = (STANDBY, POOLER, POOL, VERSION, DURABILITY, TIMEOUTS, CONNECTIONS, RIGHTS, SCHEMA)
 
 
 def examine(url: Url, found: Examination, deadline: Deadline) -> None:
@@ -102,6 +109,8 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
         _judge_server(facts, found)
         _judge_limits(facts, found)
         _judge_rights(session, facts, found, deadline)
+        if address.schema is None and facts["schema"]:
+            _judge_schema(session, found, deadline)
         _judge_pooler(session, address, found, deadline)
     finally:
         session.close()
@@ -163,6 +172,17 @@ def _judge_rights(session: Session, facts: Facts, found: Examination, deadline: 
         return
     seen = f"{table} {'is there' if exists else 'is not there yet'}, and may {'' if allowed else 'not '}be"
     found.judge(RIGHTS, f"{seen} {'written' if exists else 'made'}", fails=not allowed)
+
+
+def _judge_schema(session: Session, found: Examination, deadline: Deadline) -> None:
+    meant, others = homes(session, deadline.sooner(PATIENCE))
+    elsewhere = " and ".join(map(printable, others))
+    found.words["home"] = named_in_url(meant or "".join(others[:1]))
+    if meant is None:
+        seen = f"{FENCE.word} is in {elsewhere}, out of reach of the search_path" if others else f"no {FENCE.word} yet"
+    else:
+        seen = f"{FENCE.word} is in {printable(meant)}" + (f", and another one in {elsewhere}" if others else " alone")
+    found.judge(SCHEMA, seen, fails=meant is None and bool(others), warns=bool(others))
 
 
 def _judge_pooler(session: Opened, address: Address, found: Examination, deadline: Deadline) -> None:

@@ -51,6 +51,15 @@ HISTORY = Table(
 TABLES = (FENCE, HOLDER, HISTORY)
 NEW_COLUMNS = ("rests_until", "success")  # which the fence table of an older lockctl lacks
 ALTER = "ALTER TABLE {} ADD COLUMN IF NOT EXISTS rests_until timestamptz, ADD COLUMN IF NOT EXISTS success float8"
+# the schemas with a table of tokens, and whether its name alone means that one; the catalog shows those of others, too
+HOMES = (
+    f"SELECT n.nspname::text, c.oid = pg_catalog.to_regclass('{FENCE.word}') FROM pg_catalog.pg_class c"
+    " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+    f" WHERE c.oid = pg_catalog.to_regclass('{FENCE.word}')"
+    f" OR (c.relname = '{FENCE.word}' AND c.relkind = 'r' AND c.relpersistence <> 't'"
+    " AND pg_catalog.current_schema() IS NOT NULL)"  # else none can be made, and the refusal says what is missing
+    " ORDER BY 2 DESC NULLS LAST, 1 LIMIT 4"
+)
 NO_SCHEMA = "3F000"
 EXISTS = ("42P07", "42710", "23505")  # somebody else was creating it at the same time
 # a column is missing, of another type, or too small for what is to be written; an index is missing
@@ -115,17 +124,37 @@ def concerned(error: SqlError) -> Table:
     return next((table for table in TABLES if table.word in str(error)), FENCE)
 
 
+def homes(session: Session, deadline: Deadline) -> tuple[str | None, list[str]]:
+    """The schema whose table of tokens is meant where none is named, if there is one; others that have such a table."""
+    rows = [(text(name) or "", bool(is_meant)) for name, is_meant in session.ask(HOMES, deadline)]
+    meant = next((name for name, is_meant in rows if is_meant), None)
+    return meant, [name for name, is_meant in rows if not is_meant]
+
+
+def named_in_url(schema: str) -> str:
+    """The parameter of a URL that names *schema*."""
+    from urllib.parse import quote
+
+    return f"?schema={quote(schema, safe='')}"
+
+
 def _place(names: Names, session: Session, table: Table, deadline: Deadline) -> str:
-    """Where *table* is to be: where the tokens are, or two users would have tables that the other does not see."""
-    if table is FENCE or names.schema is not None:
+    """Where *table* is to be: where the tokens are, or two users would have tables that the other does not see.
+
+    Raises ``ConfigError`` where the tokens are in a schema that this user's search_path does not reach.
+    """
+    if names.schema is not None:
         return names.named(table.word)
-    rows = session.ask(
-        "SELECT n.nspname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        f" WHERE c.oid = pg_catalog.to_regclass('{FENCE.word}')",
-        deadline,
-    )
-    schema = text(rows[0][0]) if rows else None
-    return table.word if schema is None else '"' + schema.replace('"', '""') + f'".{table.word}'
+    meant, others = homes(session, deadline)
+    if meant is not None:
+        return Names(meant).named(table.word)
+    if others:
+        raise ConfigError(
+            f"{session.where}: {FENCE.word} is already in the schema {' and '.join(map(printable, others))}, which this"
+            f" user's search_path does not reach, and a second one would have other tokens for the same locks:"
+            f" say {named_in_url(others[0])} in the URLs of all users"
+        )
+    return table.word
 
 
 def _user(session: Session) -> str:

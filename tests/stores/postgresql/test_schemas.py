@@ -1,0 +1,118 @@
+"""Users whose search_path leads to different schemas of one database have one table of tokens, or are refused."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.jobs import Lockctl
+    from tests.servers.postgres import Postgres
+
+NUMBERS = itertools.count()
+TABLES = "select schemaname from pg_tables where tablename ~ '^lockctl_' and schemaname !~ '^pg_temp'"
+
+
+class Shared:
+    """A database of two users: *own* has a schema of its own name, and *plain* has none."""
+
+    def __init__(self, server: Postgres, lockctl: Lockctl) -> None:
+        self.server = server
+        self.lockctl = lockctl
+        word = f"s{os.getpid()}_{next(NUMBERS)}"
+        self.database, self.own, self.plain = f"{word}_jobs", f"{word}_own", f"{word}_plain"
+        server.command(f"create role {self.own} login; create role {self.plain} login", database="postgres")
+        server.command(f"create database {self.database}", database="postgres")
+        self.command(f"create schema {self.own} authorization {self.own}; grant create on schema public to public")
+
+    def command(self, statement: str) -> str:
+        """What psql prints for a statement of the superuser."""
+        return self.server.command(statement, database=self.database).strip()
+
+    def run(self, user: str, *options: str, query: str = "") -> int:
+        """The token of a run."""
+        done = self.lockctl(*self._words(user, options, query), "printenv", "LOCKCTL_TOKEN")
+        assert (done.returncode, done.stderr) == (0, "")
+        return int(done.stdout)
+
+    def refusal(self, user: str, *options: str, query: str = "") -> str:
+        """What a run says that is refused for its configuration."""
+        done = self.lockctl(*self._words(user, options, query), "echo", "ran")
+        assert (done.returncode, done.stdout) == (78, "")
+        assert len(done.stderr.splitlines()) == 1
+        return done.stderr
+
+    def _words(self, user: str, options: tuple[str, ...], query: str) -> tuple[str, ...]:
+        url = f"postgresql://{user}@{self.server.address}/{self.database}{query}"
+        return ("run", "-b", url, "-l", "nightly", *options, "--")
+
+    def close(self) -> None:
+        self.server.command(f"drop database {self.database} with (force)", database="postgres")
+        self.server.command(f"drop role {self.own}; drop role {self.plain}", database="postgres")
+
+
+@pytest.fixture
+def shared(postgres_server: Postgres, lockctl: Lockctl) -> Iterator[Shared]:
+    made = Shared(postgres_server, lockctl)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("options", [(), ("--slots", "2")])
+def test_no_second_table_of_tokens_is_made_beside_one_in_the_schema_of_another_user(
+    shared: Shared, options: tuple[str, ...]
+) -> None:
+    first = shared.run(shared.own)
+    said = shared.refusal(shared.plain, *options)
+    assert f"lockctl_fence is already in the schema {shared.own}," in said
+    assert f"say ?schema={shared.own} in the URLs of all users" in said
+    assert set(shared.command(TABLES).split()) == {shared.own}
+    shared.command(f"grant usage on schema {shared.own} to {shared.plain}")
+    shared.command(f"grant all on all tables in schema {shared.own} to {shared.plain}")
+    named = f"?schema={shared.own}"
+    assert first < shared.run(shared.plain, query=named) < shared.run(shared.own, query=named)
+    # without the schema the same user has the same table
+    assert shared.run(shared.own) < shared.run(shared.plain, query=named)
+
+
+def test_no_second_table_of_tokens_is_made_by_a_user_whose_search_path_leaves_out_the_first(shared: Shared) -> None:
+    shared.run(shared.plain)
+    shared.command(f"alter role {shared.own} set search_path = {shared.own}")
+    assert "say ?schema=public in the URLs of all users" in shared.refusal(shared.own)
+    shared.command(
+        f"alter role {shared.own} set search_path = {shared.own}, public; grant all on lockctl_fence to public"
+    )
+    shared.command("grant all on lockctl_history to public")
+    shared.run(shared.own)
+    assert set(shared.command(TABLES).split()) == {"public"}
+
+
+def test_who_names_a_schema_has_a_table_there_whatever_others_have(shared: Shared) -> None:
+    shared.run(shared.own)
+    shared.run(shared.plain, query="?schema=public")
+    shared.run(shared.plain)
+    assert set(shared.command(TABLES).split()) == {shared.own, "public"}
+
+
+def test_a_schema_with_an_odd_name_is_named_as_a_url_has_it(shared: Shared) -> None:
+    shared.command(f'create schema "a b&%" authorization {shared.own}')
+    shared.run(shared.own, query="?schema=a%20b%26%25")
+    assert "is already in the schema a b&%," in (said := shared.refusal(shared.plain))
+    assert "say ?schema=a%20b%26%25 in" in said
+
+
+@pytest.mark.parametrize("kind", ["temp table lockctl_fence (i int)", "view {own}.lockctl_fence as select 1 as i"])
+def test_what_is_no_table_of_lockctl_keeps_nobody_from_making_one(shared: Shared, kind: str) -> None:
+    import psycopg2
+
+    other = psycopg2.connect(f"postgresql://{shared.own}@{shared.server.address}/{shared.database}")
+    other.cursor().execute(f"create {kind.format(own=shared.own)}")
+    other.commit()
+    shared.run(shared.plain)
+    other.close()
+    assert set(shared.command(TABLES).split()) == {"public"}
