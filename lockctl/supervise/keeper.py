@@ -219,7 +219,7 @@ class Keeper:
             return False
         # the command shares our process group: what was sent to the group is not passed on again
         if from_kernel:
-            hangup_for_leader = signum == SIGHUP and os.getsid(0) == os.getpid()  # told to the leader alone
+            hangup_for_leader = signum in (SIGHUP, SIGCONT) and os.getsid(0) == os.getpid()  # told to the leader alone
             return not hangup_for_leader
         return sender != 0 and sender in tree.descendants(self._guard.pid)
 

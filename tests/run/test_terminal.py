@@ -306,6 +306,70 @@ def test_closing_a_window_that_has_only_lockctl_in_it_ends_the_job(lockctl, lock
         window.end()
 
 
+@pytest.fixture
+def window(lockctl):
+    """Starts a program with which a session begins, as `ssh -t HOST PROGRAM` does: no shell in it has job control."""
+    opened = []
+
+    def start(*words):
+        opened.append(Terminal(*words, env=lockctl.environment()))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.end()
+
+
+ALONE = [
+    pytest.param((), id="nothing"),
+    pytest.param(("sh", "-c", '"$@"; echo ended-$?', "sh"), id="sh"),
+]
+
+
+@pytest.mark.parametrize("around", ALONE)
+@pytest.mark.parametrize("locks_held", [("t",), ("t", "u")], ids=["one", "nested"])
+def test_ctrl_z_stops_nobody_where_no_shell_could_continue_the_job(lockctl, window, around, locks_held):
+    runs = [word for name in locks_held for word in (lockctl.command, "run", "-b", lockctl.url, "-l", name, "--")]
+    opened = window(*around, *runs, "sh", "-c", "echo job-$((1+1)); while read word; do echo got-$word; done")
+    opened.expect("job-2")
+    for word in ("one", "two", "three"):
+        opened.type(SUSPEND)
+        opened.line(word)
+        opened.expect(f"got-{word}")
+    opened.type(INTERRUPT)
+    if around:
+        opened.process.wait(timeout=LIMIT)  # a shell ends with the signal that its command ended with
+    else:
+        assert opened.process.wait(timeout=LIMIT) == 128 + signal.SIGINT
+
+
+@pytest.mark.parametrize("around", ALONE)
+def test_ctrl_z_does_not_stop_a_wait_where_no_shell_could_continue_it(lockctl, window, around):
+    holder = lockctl.start_holding("t")
+    opened = window(
+        *around, lockctl.command, "run", "-l", "t", "--wait", "forever", "--", "sh", "-c", "echo now-$((40+2))"
+    )
+    eventually(lambda: "waiter 1" in lockctl("inspect", "t").stdout)
+    opened.type(SUSPEND)
+    opened.expect(r"\^Z")
+    holder.terminate()
+    opened.expect("now-42")
+    if around:
+        opened.expect("ended-0")
+    assert opened.process.wait(timeout=LIMIT) == 0
+
+
+def test_closing_a_window_that_has_only_lockctl_in_it_ends_a_job_that_is_stopped(lockctl, window, locks, attempt):
+    opened = window(lockctl.command, "run", "-l", "t", "--", "sh", "-c", f"echo $$ > {locks}/.pid; exec sleep 60")
+    pid = pid_in(locks / ".pid")
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: state_of(opened.process.pid) == b"T")
+    opened.hang_up()
+    assert opened.process.wait(timeout=LIMIT) == 128 + signal.SIGHUP
+    assert not alive(pid)
+    assert attempt() == FREE
+
+
 def test_an_interrupt_between_the_grant_and_the_start_of_the_command_is_not_lost(terminal, lockctl, attempt):
     holder = lockctl.start_holding("t")
     terminal.line("lockctl run -l t -v --wait forever -- sleep 60; echo ended-$?")
