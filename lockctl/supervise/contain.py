@@ -87,12 +87,19 @@ class Init:
         """
         if self._is_last and not set(tree.children(os.getpid())) - {self.pid}:
             self._is_last = False
-            os.write(self._told, COMMAND_ENDED)
+            try:
+                os.write(self._told, COMMAND_ENDED)
+            except BrokenPipeError:
+                pass  # the KILL that ended the job was for it, too
 
     def end(self) -> None:
         """Kill it, and all in the namespace."""
-        os.kill(self.pid, SIGKILL)
-        os.waitpid(self.pid, 0)
+        try:
+            if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+                os.kill(self.pid, SIGKILL)
+                os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            pass  # it has ended, and was waited for: its number may be another's
 
 
 def _be_init(listening: int, answer: int, keep: tuple[int, ...]) -> None:
