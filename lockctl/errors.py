@@ -6,6 +6,7 @@ import errno
 import os
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)  # of an OSError: a limit was reached
+GUARD_KILLED = errno.EOWNERDEAD  # in place of an errno of exec: killed before it was told to start the command
 
 
 def limit_reached(failure: BaseException) -> OSError | None:

@@ -11,7 +11,7 @@ import os
 import sys
 
 from lockctl.cli import exit_status
-from lockctl.errors import EXHAUSTED
+from lockctl.errors import EXHAUSTED, GUARD_KILLED
 from lockctl.supervise.signals import Signals, signal_name
 
 TYPE_CHECKING = False
@@ -78,8 +78,8 @@ def _is_installed() -> bool:
 def _over(outcome: Outcome) -> bool:
     if outcome.interrupted is not None or outcome.asked_to_end:
         return True
-    if outcome.kind == "not_executed" and outcome.error in EXHAUSTED:
-        return False  # there were no more processes; there may be again
+    if outcome.kind == "not_executed" and outcome.error in (*EXHAUSTED, GUARD_KILLED):
+        return False  # there were no more processes, or no more memory; there may be again
     if outcome.kind == "held" and outcome.seen is not None:
         # what kept it out may be the place in the queue that an earlier campaign of its own could not take back
         own = (outcome.host, os.getpid())

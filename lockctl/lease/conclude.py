@@ -119,13 +119,12 @@ def _asked(request: Callable[[float], T], timeout: float) -> T:
 
 
 def _run(grant: Grant, outcome: Outcome) -> Run:
-    started = outcome.started_at is not None and not outcome.error
     return Run(
         host=outcome.host,
         user=grant.claim.user,
         command=outcome.words,
         token=outcome.token,
-        started_at=outcome.started_at if started else None,
+        started_at=outcome.started_at,
         ended_at=clocks.wall(),
         duration=outcome.duration,
         waited=outcome.waited,

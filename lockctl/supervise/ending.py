@@ -46,7 +46,7 @@ def ended(outcome: Outcome, ending: Ending) -> Outcome:
     )
     if ending.error:
         refused = UNCONTAINED.format(os.strerror(ending.error)) if ending.uncontained else ""
-        return replace(outcome, kind="not_executed", duration=None, detail=refused)
+        return replace(outcome, kind="not_executed", started_at=None, duration=None, detail=refused)
     kinds = {LOST: "lost", REVOKED: "revoked", TIMED_OUT: "timed_out"}
     if ending.cause in kinds:
         return replace(outcome, kind=kinds[ending.cause], detail=ending.detail)

@@ -40,7 +40,7 @@ class GuardProcess:
         self.strangers = strangers  # children that this process had before the guard: not of the job
         self.on_terminal = on_terminal  # the command will share the keeper's process group
         self.link = link
-        self.ordered = False  # to start the command
+        self.ordered = False  # to start the command, which it may then have done
         self.waits_for_rest = False  # the job is over when nobody is left who outlives the command
 
     def tell_deadline(self, deadline: float) -> None:
@@ -48,11 +48,13 @@ class GuardProcess:
         self.link.send(wire.DEADLINE, deadline)
 
     def start(self, orders: Orders, schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> None:
-        """Have it start the command, with these variables and these descriptors of the locks beside it."""
+        """Have it start the command, with these variables and these descriptors of the locks beside it.
+
+        If it was killed before, :attr:`ordered` stays false, and nothing runs.
+        """
         self.job = RUNNING
-        self.ordered = True
         self.waits_for_rest = orders.leftover == "wait"
-        self.link.send(
+        self.ordered = self.link.send(
             wire.START, *orders.encode(schedule), tuple(map(os.fsencode, environment)), descriptors=descriptors
         )
 

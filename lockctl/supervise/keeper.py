@@ -13,7 +13,7 @@ import select
 from _signal import SIGCHLD, SIGCONT, SIGHUP, SIGKILL
 
 from lockctl import events, kernel
-from lockctl.errors import EXHAUSTED, BackendUnavailable
+from lockctl.errors import EXHAUSTED, GUARD_KILLED, BackendUnavailable
 from lockctl.lease.schedule import HELD_UP
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
@@ -163,7 +163,9 @@ class Keeper:
                 (status,) = values
                 self._status = self._status if status is None else status
                 self._finished = True
-        if not (self._link.open or self._finished):
+        if not (self._link.open or self._finished or self._guard.ordered):
+            self._error, self._finished = GUARD_KILLED, True  # in the wait for the lock: nothing runs
+        elif not (self._link.open or self._finished):
             self._take_over(events.GUARD_GONE, "the guard process was killed")
         elif halted and self._on_terminal:
             self._follow(halted)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockctl.supervise import tree
-from tests.jobs import LIMIT, alive, eventually
+from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.terminal import Terminal
 
 
@@ -58,6 +58,40 @@ def test_a_hangup_ends_an_ordinary_wait(lockctl):
     waiter, _ = start_waiting(lockctl)
     tree.send(waiter.pid, signal.SIGHUP)
     assert waiter.wait(timeout=LIMIT) == 128 + signal.SIGHUP
+
+
+def test_a_command_whose_guard_was_killed_in_the_wait_is_not_executed(lockctl, locks):
+    holder = lockctl.start_holding("a")
+    report, said = locks / ".report", locks / ".said"
+    words = ("run", "-l", "a", "--wait", "forever", "--report", str(report), "--", "touch", str(locks / ".ran"))
+    with said.open("w") as stderr:
+        waiter = lockctl.start(*words, stderr=stderr)
+    eventually(lambda: [seen["pid"] for seen in waiters(lockctl, "a")] == [waiter.pid])
+    guard = guard_of(waiter.pid)
+    family = (guard, *tree.descendants(guard))
+    tree.send(guard, signal.SIGKILL)
+    eventually(lambda: not any(map(alive, family)))
+    holder.terminate()
+    assert waiter.wait(timeout=LIMIT) == 126
+    assert said.read_text() == "lockctl: a: cannot run touch: its guard process was killed\n"
+    document = json.loads(report.read_text())
+    assert (document["outcome"], document["exit_code"]) == ("not_executed", None)
+    assert (document["started_at"], document["duration"]) == (None, None)
+    assert not (locks / ".ran").exists()
+    last = json.loads(lockctl("history", "a", "--json").stdout)[0]
+    assert (last["outcome"], last["started_at"]) == ("not_executed", None)
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+def test_a_standby_whose_guard_was_killed_in_the_wait_tries_again(lockctl, locks):
+    holder = lockctl.start_holding("a")
+    waiter = lockctl.start("run", "-l", "a", "--restart", "--", "sh", "-c", f": >{locks}/.ran; exec sleep 60")
+    eventually(lambda: [seen["pid"] for seen in waiters(lockctl, "a")] == [waiter.pid])
+    tree.send(guard_of(waiter.pid), signal.SIGKILL)
+    holder.terminate()
+    assert eventually((locks / ".ran").exists)
+    tree.send(waiter.pid, signal.SIGTERM)
+    assert waiter.wait(timeout=LIMIT) == 128 + signal.SIGTERM
 
 
 def test_a_killed_waiter_leaves_no_queue_entry(lockctl):
