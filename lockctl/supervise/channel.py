@@ -11,6 +11,7 @@ import _socket
 import marshal
 import os
 import sys
+from errno import EMFILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Channel:
     def receive(self) -> list[Frame]:
         """All waiting frames as (kind, values, descriptors); :attr:`open` turns false at the end.
 
-        Raises ``ValueError`` for what is not a frame.
+        Raises ``ValueError`` for what is not a frame, ``OSError`` when there is no room for the descriptors beside one.
         """
         frames: list[Frame] = []
         while self.open:
@@ -102,7 +103,7 @@ class Channel:
                 length = self._end.recv_into(bytearray(1), 1, _socket.MSG_PEEK | _socket.MSG_TRUNC)
                 if length > LARGEST:
                     raise ValueError(f"a frame of {length} bytes, but at most {LARGEST} are allowed")
-                data, beside, _, _ = self._end.recvmsg(length, ROOM_BESIDE, _socket.MSG_CMSG_CLOEXEC)
+                data, beside, flags, _ = self._end.recvmsg(length, ROOM_BESIDE, _socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 break
             except ConnectionResetError:
@@ -113,6 +114,10 @@ class Channel:
             numbers = beside[0][2] if beside else b""
             starts = range(0, len(numbers) // 4 * 4, 4)
             descriptors = tuple([int.from_bytes(numbers[start : start + 4], sys.byteorder) for start in starts])
+            if flags & _socket.MSG_CTRUNC:  # what did not fit is gone: a job would run without its lock
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                raise OSError(EMFILE, os.strerror(EMFILE))
             frames.append((*_decoded(data), descriptors))
         return frames
 

@@ -74,8 +74,11 @@ class Starting:
             self.job.child = self._fork_child(environment)
         except OSError:
             self.job.child = None  # no more processes: tried again, and reported, when the order comes
-        if self.await_start(environment):
-            return True
+        try:
+            if self.await_start(environment):
+                return True
+        except OSError as failure:  # no more processes or descriptors
+            self._link.send(wire.FAILED, failure.errno or errno.EAGAIN, False)
         if self.job.child is not None:
             self.job.child.drop()
         return False
@@ -85,7 +88,7 @@ class Starting:
         return Child(self._words, environment, self._signals, group=self._group, contained=contained)
 
     def await_start(self, environment: dict[str, str]) -> bool:
-        """The same, with the process that is there."""
+        """The same, with the process that is there. Raises ``OSError``: nothing is to run."""
         poll = select.poll()
         poll.register(self._link.fileno, select.POLLIN)
         deadline = float("inf")
@@ -138,16 +141,12 @@ class Starting:
             self._link.send(wire.CAUSE, events.LOST)
             self._link.send(wire.FINISHED, None)
             return False
-        try:
-            self.job.timer = kernel.timer_descriptor(self.job.clock.clock_id)
-            if orders.contain != "no" and not self._contain(orders.contain):
-                return False
-            # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
-            descriptors = self.job.lock_descriptors if orders.kernel_held else ()
-            child = self._ordered_child(environment, variables, descriptors)
-        except OSError as failure:  # no more processes or descriptors
-            self._link.send(wire.FAILED, failure.errno or errno.EAGAIN, False)
+        self.job.timer = kernel.timer_descriptor(self.job.clock.clock_id)
+        if orders.contain != "no" and not self._contain(orders.contain):
             return False
+        # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
+        descriptors = self.job.lock_descriptors if orders.kernel_held else ()
+        child = self._ordered_child(environment, variables, descriptors)
         self.job.pid = child.pid
         self.job.watch = Watch(orders, schedule, now=now, deadline=self.job.deadline)
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -80,6 +81,21 @@ def test_a_command_whose_guard_was_killed_in_the_wait_is_not_executed(lockctl, l
     assert not (locks / ".ran").exists()
     last = json.loads(lockctl("history", "a", "--json").stdout)[0]
     assert (last["outcome"], last["started_at"]) == ("not_executed", None)
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+
+
+def test_a_command_that_has_no_room_for_the_descriptor_of_its_lock_is_not_executed(lockctl, locks):
+    holder = lockctl.start_holding("a")
+    said = locks / ".said"
+    with said.open("w") as stderr:
+        waiter = lockctl.start("run", "-l", "a", "--wait", "forever", "--", "touch", str(locks / ".ran"), stderr=stderr)
+    eventually(lambda: [seen["pid"] for seen in waiters(lockctl, "a")] == [waiter.pid])
+    (command,) = eventually(lambda: tree.children(guard_of(waiter.pid)))
+    resource.prlimit(command, resource.RLIMIT_NOFILE, (3, 3))
+    holder.terminate()
+    assert waiter.wait(timeout=LIMIT) == 126
+    assert said.read_text() == "lockctl: a: cannot run touch: Too many open files\n"
+    assert not (locks / ".ran").exists()
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 
 

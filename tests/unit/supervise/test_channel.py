@@ -5,6 +5,7 @@ from __future__ import annotations
 import _socket
 import marshal
 import os
+import resource
 import select
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,24 @@ def test_frames_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None
     ]
     assert one.receive() == []
     assert one.open
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_frame_whose_descriptors_find_no_room_is_refused(ends: tuple[Channel, Channel], room: int) -> None:
+    one, other = ends
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = [os.dup(0) for _ in range(room + 1)]
+    assert one.send(channel.GO, (), descriptors=(0, 1))
+    for descriptor in free:
+        os.close(descriptor)
+    before = os.listdir("/proc/self/fd")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[-1], limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            other.receive()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_both_directions_are_separate(ends: tuple[Channel, Channel]) -> None:
