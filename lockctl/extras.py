@@ -24,8 +24,12 @@ PIPX_FOR_ALL = "/opt/pipx/"  # where `pipx install --global` has its environment
 OF_THE_SYSTEM = "/dist-packages"  # where Debian has the modules of its own packages
 
 
+class LibraryMissing(ConfigError):
+    """A library is not installed, or cannot be loaded."""
+
+
 class Needed:
-    """A block that imports the library of an *extra*; ``ConfigError`` for *what* needs it says how to get it."""
+    """A block that imports the library of an *extra*; ``LibraryMissing`` for *what* needs it says how to get it."""
 
     def __init__(self, what: str, extra: str) -> None:
         """Nothing is imported yet."""
@@ -38,9 +42,9 @@ class Needed:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError):
             # it is installed, and to install it again does not help: a library of the system, or memory, is missing
-            raise ConfigError(f"{self._what} cannot load {_named(self._extra)}: {error}") from None
+            raise LibraryMissing(f"{self._what} cannot load {_named(self._extra)}: {error}") from None
         if isinstance(error, ImportError):
-            raise ConfigError(f"{self._what} needs {_named(self._extra)}: {remedy(self._extra)}") from None
+            raise LibraryMissing(f"{self._what} needs {_named(self._extra)}: {remedy(self._extra)}") from None
 
 
 def remedy(extra: str, prefix: str = sys.prefix, module: str = __file__) -> str:

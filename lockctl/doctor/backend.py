@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from lockctl import registry, secret
 from lockctl.durations import format_duration
 from lockctl.errors import STRANGE, LockctlError
+from lockctl.extras import LibraryMissing
 from lockctl.finding import LIBRARY, Check, Examination, Finding
 from lockctl.names import printable
 from lockctl.wire.deadline import Deadline, bounded
@@ -48,7 +51,8 @@ def examine(url: Url, schedule: Schedule) -> list[Finding]:
     module = registry.load_doctor(url.scheme)
     if url.params:
         url = secret.resolve(url)
-    registry.load(url.scheme)
+    with suppress(LibraryMissing):  # that is a finding
+        registry.open_backend(url).close()  # what is wrong with the URL itself nobody mends at the server
     found = Examination(printable(str(url)), schedule.ttl)
     if module is None:
         found.judge(NO_CHECKS, f"there are no checks for this store ({url.scheme}:)", warns=True)

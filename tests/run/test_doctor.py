@@ -183,3 +183,20 @@ def test_a_lease_that_no_run_could_have_is_refused_as_by_run(
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
     assert done.stderr.rstrip().endswith(why)
     assert lockctl("run", "-l", "a", *options, "--", "true", env=env).stderr.rstrip().endswith(why)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis://h:99999", "port"),
+        ("file:///tmp/x?foo=bar", "foo"),
+        ("etcd://h:2379/?ttl=5", "ttl"),
+        ("s3://?region=x", "BUCKET"),
+        ("sqlite:///srv/locks.db?tabel=x", "tabel"),
+    ],
+)
+def test_a_url_that_is_wrong_is_no_finding(lockctl: Lockctl, url: str, why: str) -> None:
+    done = lockctl("doctor", "-b", url)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (78, "", 1)
+    assert why in done.stderr
+    assert lockctl("run", "-l", "a", "-b", url, "--", "true").stderr.replace(" a:", "", 1) == done.stderr
