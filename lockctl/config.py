@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lockctl.errors import ConfigError, UsageError
+from lockctl.errors import ConfigError, LockctlError, UsageError
 from lockctl.names import did_you_mean, printable, token_domain
 from lockctl.registry import SCHEMES
 from lockctl.settings import BY_NAME, FLAG, PASSWORD, SETTINGS
@@ -38,6 +38,14 @@ class Effective(Value):
     name: str
     content: Any
     source: str
+
+
+def unusable(setting: Effective, why: str) -> LockctlError:
+    """The error for a setting that has the right form and cannot be used; *why* is one line."""
+    if setting.source.startswith("-"):
+        return UsageError(f"{setting.source}: {why}")
+    named = setting.source if setting.source.startswith("$") else f"{printable(setting.source)} {setting.name}"
+    return ConfigError(f"{named}: {why}")
 
 
 def config_path(explicit: str | None, environ: Mapping[str, str]) -> str | None:

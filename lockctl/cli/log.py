@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 
 from lockctl.cli.writing import write_at_once
 from lockctl.clock import utc, wall
-from lockctl.errors import UsageError
 from lockctl.names import printable
 from lockctl.url import absolute
 
@@ -28,7 +27,7 @@ LONGEST = 4000  # characters of one message: what syslog takes is limited
 
 
 def begin(place: str, talk: Talk) -> None:
-    """Have what *talk* says written to a *place* as of ``--log``. Raises ``UsageError`` for a file that cannot be."""
+    """Have what *talk* says written to a *place* as of ``--log``. Raises ``ValueError`` for a file that cannot be."""
     if place not in DAEMONS:
         talk.log = File(place)
         return
@@ -42,7 +41,7 @@ def begin(place: str, talk: Talk) -> None:
 
 
 class File:
-    """Adds lines to a file. Raises ``UsageError`` when it cannot be had."""
+    """Adds lines to a file. Raises ``ValueError`` when it cannot be had."""
 
     def __init__(self, path: str) -> None:
         """Open it."""
@@ -129,4 +128,4 @@ def _open(path: str) -> int:
         os.close(descriptor)
     except OSError as failure:
         why = NO_FILE.get(failure.errno or 0, str(failure.strerror))
-    raise UsageError(f"--log: cannot write to {printable(path)}: {why}")
+    raise ValueError(f"cannot write to {printable(path)}: {why}")

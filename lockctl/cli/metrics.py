@@ -14,7 +14,6 @@ from time import monotonic, sleep
 from lockctl.cli import exit_status
 from lockctl.cli.files import put
 from lockctl.clock import wall
-from lockctl.errors import UsageError
 from lockctl.model import OUTCOMES, Outcome
 from lockctl.names import printable
 from lockctl.url import absolute
@@ -44,10 +43,10 @@ LARGEST = 1 << 16  # bytes: far more than one file has
 
 
 def check_directory(path: str) -> None:
-    """Find out before anything runs whether a file can be written there; raises ``UsageError``."""
+    """Find out before anything runs whether a file can be written there; raises ``ValueError``."""
     place = absolute(path)
     if not (os.path.isdir(place) and os.access(place, os.R_OK | os.W_OK | os.X_OK)):
-        raise UsageError(f"--metrics-dir: {printable(path)} is not a directory in which this user can write: create it")
+        raise ValueError(f"{printable(path)} is not a directory in which this user can write: create it")
 
 
 def write_metrics(directory: str, locks: tuple[str, ...], outcome: Outcome, talk: Talk) -> None:

@@ -9,7 +9,7 @@ from lockctl.cli import exit_status
 from lockctl.cli.files import can_put, put
 from lockctl.cli.output import holder_document
 from lockctl.clock import utc
-from lockctl.errors import BackendUnavailable, LockctlError, UsageError
+from lockctl.errors import BackendUnavailable, LockctlError
 from lockctl.model import Outcome
 from lockctl.names import printable
 from lockctl.value import replace
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def check_place(path: str) -> None:
-    """Find out before anything runs whether the report can be written; raises ``UsageError``."""
+    """Find out before anything runs whether the report can be written; raises ``ValueError``."""
     if not can_put(path):
-        raise UsageError(f"--report: cannot write {printable(path)}: no such directory, no permission, or not a file")
+        raise ValueError(f"cannot write {printable(path)}: no such directory, no permission, or not a file")
 
 
 def write_report(path: str, outcome: Outcome, talk: Talk) -> None:

@@ -117,7 +117,7 @@ def _begin_messages(settings: Mapping[str, Effective], talk: Talk, guard: GuardP
     if place is not None:
         from lockctl.cli import log
 
-        log.begin(place, talk)
+        _use(settings["log"], lambda place: log.begin(place, talk))
     if verbose or quiet or place or talk.as_json:
         log_there = place if talk.log is not None else None
         guard.tell_manner(as_json=talk.as_json, verbose=verbose, quiet=quiet, log=log_there)
@@ -125,15 +125,23 @@ def _begin_messages(settings: Mapping[str, Effective], talk: Talk, guard: GuardP
 
 def _check_places(settings: Mapping[str, Effective]) -> None:
     """Refuse, before anything runs, places where the outcome could not be noted."""
-    report, metrics = settings["report"].content, settings["metrics_dir"].content
-    if report is not None:
+    report, metrics = settings["report"], settings["metrics_dir"]
+    if report.content is not None:
         from lockctl.cli.report import check_place
 
-        check_place(report)
-    if metrics is not None:
+        _use(report, check_place)
+    if metrics.content is not None:
         from lockctl.cli.metrics import check_directory
 
-        check_directory(metrics)
+        _use(metrics, check_directory)
+
+
+def _use(setting: Effective, call: Callable[[str], None]) -> None:
+    """Call with the content of *setting*; what is wrong with that says where it came from."""
+    try:
+        call(setting.content)
+    except ValueError as wrong:
+        raise config.unusable(setting, str(wrong)) from None
 
 
 def _note_outcome(settings: Mapping[str, Effective], locks: tuple[str, ...], outcome: Outcome, talk: Talk) -> None:

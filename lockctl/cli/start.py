@@ -105,7 +105,7 @@ def _manner_of(talk: Talk) -> Callable[[bool, bool, bool, str | None], None]:
 
             try:
                 log.begin(place, talk)
-            except UsageError:
+            except ValueError:
                 return  # it was there a moment ago: stderr has it
 
     return go_on

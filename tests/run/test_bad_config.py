@@ -111,6 +111,15 @@ def test_an_impossible_pair_in_the_configuration_is_refused(refused, file):
     assert f"{file}:3: " in said
 
 
+@pytest.mark.parametrize("name", ["report", "log", "metrics_dir"])
+def test_a_place_that_cannot_be_used_says_who_named_it(refused, file, locks, name):
+    place, option, variable = f"{locks}/none/x", f"--{name.replace('_', '-')}", f"LOCKCTL_{name.upper()}"
+    assert refused(64, "-l", "a", option, place).startswith(f"lockctl: a: {option}: ")
+    assert refused(78, "-l", "a", env={variable: place}).startswith(f"lockctl: a: ${variable}: ")
+    file.write_text(f'[defaults]\n{name} = "{place}"\n')
+    assert refused(78, "-l", "a", "--config", str(file)).startswith(f"lockctl: a: {file} [defaults] {name}: ")
+
+
 @pytest.mark.parametrize(
     "word", ["nosuch", "", "nosuch://host/", "file://host/dir", "file:relative", "file:///x?y=z", "file:///%zz"]
 )
