@@ -174,11 +174,13 @@ def mistakes(file: ConfigFile) -> Iterator[ConfigError]:
     tables = {table: content for table, content in file.tables.items() if isinstance(content, dict)}
     defaults = tables.get("defaults", {})
     sound = yield from _in_settings(file, ("defaults",), defaults)
+    if sound:
+        yield from _in_pairs(file, ("defaults",), defaults, {})
     for pattern, content in tables.get("locks", {}).items():
         if not isinstance(content, dict):
             yield at(file, ("locks",), pattern, 'must be a table: [locks."GLOB"]')
-        elif (yield from _in_settings(file, ("locks", pattern), content)) and sound:
-            yield from _in_pairs(file, ("locks", pattern), content, defaults)
+        elif (yield from _in_settings(file, ("locks", pattern), content)):
+            yield from _in_pairs(file, ("locks", pattern), content, defaults if sound else {})
     for profile, content in tables.get("backends", {}).items():
         yield from _in_profile(file, profile, content)
 
@@ -203,7 +205,7 @@ def _in_profile(file: ConfigFile, profile: str, content: object) -> Iterator[Con
 def _in_settings(
     file: ConfigFile, table: tuple[str, ...], content: dict[str, Any]
 ) -> Generator[ConfigError, None, bool]:
-    """The mistakes in a table of settings; whether there are none."""
+    """The mistakes in single entries of a table of settings; whether there are none."""
     known = [setting.name for setting in SETTINGS if setting.in_config]
     sound = True
     for key in content:
@@ -214,8 +216,6 @@ def _in_settings(
         except ConfigError as wrong:
             sound = False
             yield wrong
-    if sound:
-        yield from _in_pairs(file, table, content, {})
     return sound
 
 

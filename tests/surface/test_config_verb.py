@@ -95,6 +95,8 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
         ('[defaults]\n\nwait = "5m"\nbanana = 1\n', ":4: [defaults] banana: unknown key"),
         ('[defaults]\nttl = "10s"\nkill_after = "10s"\n', ":3: [defaults] kill_after: kill_after must be shorter"),
         ('[defaults]\nkill_after = "10s"\n[locks.a]\nttl = "9s"\n', ":4: [locks.a] ttl: kill_after must be shorter"),
+        ("[locks.a]\nshared = true\nslots = 2\n", ":3: [locks.a] slots: shared and slots contradict each other"),
+        ('[locks.a]\nttl = "9s"\nkill_after = "9s"\n', ":3: [locks.a] kill_after: kill_after must be shorter"),
         ("[defaults]\nshared = true\nslots = 2\n", ":3: [defaults] slots: shared and slots contradict each other"),
         (
             '[defaults]\nmin_hold = "1m"\n[locks."a*"]\nshared = true\n',
