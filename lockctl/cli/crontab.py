@@ -11,10 +11,11 @@ import sysconfig
 from typing import TYPE_CHECKING, Any
 
 from lockctl import config, registry
+from lockctl.cli.log import DAEMONS
 from lockctl.cli.run import check_pairs, schedule_of
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import printable
-from lockctl.settings import BY_NAME
+from lockctl.settings import BY_NAME, FILE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,12 +38,22 @@ def line(
     when = " ".join(schedule.split())
     if not _is_schedule(when):
         raise UsageError(f"{printable(schedule)!r} is not a time of crontab(5), such as '*/5 * * * *' or @hourly")
+    _check_paths(given)
     _check_settings(given, locks)
     command = list(words) if given.get("shell") else [_program(words[0]), *words[1:]]
     text = shlex.join([own_path(), "run", *options, "--", *command])
     if "\n" in text:
         raise UsageError("a line of a crontab cannot have a line break: put the command into a script")
-    return f"{when}  {text}".replace("%", "\\%")  # which cron takes for the end of the command
+    return f"{when}  {_escaped(text)}"
+
+
+def _escaped(text: str) -> str:
+    r"""The words of a shell as cron must read them: it takes ``%`` for their end, and ``\%`` for a percent sign.
+
+    A backslash before that, or before another one, would be taken for a part of it by one cron or another. All of them
+    are within single quotes, which are ended after such a one and begun anew.
+    """
+    return re.sub(r"\\(?=[\\%])", r"\\''", text).replace("%", r"\%")
 
 
 def own_path() -> str:
@@ -74,6 +85,16 @@ def check_effective(settings: Mapping[str, Effective], environ: Mapping[str, str
     schedule_of(settings["ttl"], settings["kill_after"], url)
 
 
+def _check_paths(given: Mapping[str, str | bool]) -> None:
+    """Refuse what this shell finds from its working directory: cron has another one. Raises ``UsageError``."""
+    for name, content in given.items():
+        path = str(content)
+        elsewhere = path.startswith("/") or "://" in path or path in DAEMONS
+        if BY_NAME[name].kind == FILE and path and not elsewhere:
+            flag = BY_NAME[name].flags[-1]
+            raise UsageError(f"{flag}: {printable(path)}: cron looks for it in another directory: give the whole path")
+
+
 def _check_settings(given: Mapping[str, Any], locks: Sequence[str]) -> None:
     """With what cron sets: HOME and nothing of ours."""
     environ = {"HOME": os.path.expanduser("~")}
@@ -94,7 +115,7 @@ def _program(word: str) -> str:
 
 
 def _is_schedule(text: str) -> bool:
-    fields = text.split()
+    fields = text.split() if text.isascii() else []
     if len(fields) == 1:
         return fields[0] in NICKNAMES
     return len(fields) == len(FIELDS) and all(map(_is_field, fields, FIELDS))
@@ -109,5 +130,7 @@ def _is_field(text: str, bounds: tuple[int, int]) -> bool:
             return False
         ends = [names.index(end) + low if end in names else end for end in found.groups() if end]
         if not all(str(end).isdecimal() and low <= int(end) <= high for end in ends):
+            return False
+        if len(ends) == 2 and int(ends[0]) > int(ends[1]):  # cron takes it, and never runs it; sun is 0
             return False
     return True

@@ -54,6 +54,8 @@ def test_two_entries_for_the_same_minute_run_once_and_only_a_refusal_that_was_no
         entries += [f"{run} -l {lock} {options} -- {job}; echo $? >>{tmp_path}/status-{lock}"] * 2
     for file, before in (("plain", "* * * * *"), ("under-lockctl", f"{run} -l environment --")):
         entries.append(f"{before} env >{tmp_path}/{file}.new; mv {tmp_path}/{file}.new {tmp_path}/{file}")
+    line = ("* * * * *", "-b", lockctl.url, "-l", "words", "-c", rf"printf '%s\n' a\\%b 'c\\d' >{tmp_path}/words")
+    entries.append(lockctl("config", "crontab", *line).stdout.rstrip("\n"))
     daemon = cron(entries)
     daemon.await_minute()
     for lock, refused in (("talks", "75"), ("silent", "0")):
@@ -74,6 +76,7 @@ def test_two_entries_for_the_same_minute_run_once_and_only_a_refusal_that_was_no
     plain, under_lockctl = (_written(tmp_path / file, "\n") for file in ("plain", "under-lockctl"))
     assert "LOCKCTL_OWNER=" in under_lockctl
     assert _environment(under_lockctl) == _environment(plain)
+    assert _written(tmp_path / "words", "d\n") == "a\\%b\nc\\\\d\n"
 
 
 def _written(file: Path, end: str) -> str:

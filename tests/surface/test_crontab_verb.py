@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lockctl.cli import crontab
 from lockctl.cli.commands import cli
@@ -42,6 +45,27 @@ def test_a_line_for_a_shell_stays_one_word() -> None:
     assert done.stdout == f"@daily  {own_path()} run -l a -c -- 'date +\\%u | cat'\n"
 
 
+def as_cron_reads(line: str, *, pairs: bool) -> str:
+    """What cron gives to the shell, ended by a bare percent sign; with *pairs* two backslashes are one, as in Debian."""
+    given, escaped = "", False
+    for char in line:
+        if escaped and (char == "%" or (pairs and char == "\\")):
+            given, escaped = given[:-1] + char, False
+            continue
+        if char == "%":
+            break
+        given, escaped = given + char, char == "\\"
+    return given
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.text("\\%a' ", max_size=6), min_size=1, max_size=3), st.booleans())
+def test_backslashes_and_percent_signs_come_through_every_cron(words: list[str], pairs: bool) -> None:  # noqa: FBT001
+    done = CliRunner().invoke(cli, ["config", "crontab", "@daily", "-l", "a", "--", "expr", *words])
+    line = done.stdout.rstrip("\n").partition("  ")[2]
+    assert shlex.split(as_cron_reads(line, pairs=pairs))[-len(words) :] == words
+
+
 def test_a_link_for_all_users_is_better_than_the_environment_that_it_leads_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +79,12 @@ def test_a_link_for_all_users_is_better_than_the_environment_that_it_leads_to(
     assert own_path() == environment
 
 
+@pytest.mark.parametrize("when", ["* * * * 5-7", "* * * * sun-fri", "1-1 * * * *", "* * 1-31/2 jan-dec 0,7"])
+def test_a_range_that_runs_forward_is_a_time(when: str) -> None:
+    done = CliRunner().invoke(cli, ["config", "crontab", when, "-l", "a", "--log", "syslog", "true"])
+    assert done.stdout.startswith(f"{when}  ")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -63,6 +93,15 @@ def test_a_link_for_all_users_is_better_than_the_environment_that_it_leads_to(
         (["5/10 * * * *", "true"], "not a time of crontab"),
         (["* * * * fri-sol", "true"], "not a time of crontab"),
         (["@often", "true"], "not a time of crontab"),
+        (["5-1 * * * *", "true"], "not a time of crontab"),
+        (["* * * dec-jan *", "true"], "not a time of crontab"),
+        (["* * * * fri-sun", "true"], "not a time of crontab"),
+        (["*/\N{ARABIC-INDIC DIGIT FIVE} * * * *", "true"], "not a time of crontab"),
+        (["@daily", "--config", "../c.toml", "true"], "--config: ../c.toml: "),
+        (["@daily", "--report", "out/report", "true"], "--report: out/report: "),
+        (["@daily", "--log=log", "true"], "--log: log: "),
+        (["@daily", "--metrics-dir", ".", "true"], "--metrics-dir: .: "),
+        (["@daily", "--fence", "stock", "true"], "--fence: stock: "),
         (["@daily"], "no command"),
         (["@daily", "no-such-command"], "not in the PATH"),
         (["@daily", "echo hello world"], "needs -c"),
