@@ -40,18 +40,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = tell_failure(failure, talk)
     finally:
         talk.finish()
-    if status and words[:1] == ["acquire"]:
-        _fail_shell(words, status)
+    if status and any(word.partition("=")[0] == "--export" for word in words) and _may_mean_acquire(words):
+        _fail_shell(status)
     return status
 
 
-def _fail_shell(words: list[str], status: int) -> None:
+def _may_mean_acquire(words: list[str]) -> bool:
+    """Whether this verb is or could be meant: the group refuses its own options, and a verb that it does not know."""
+    from lockctl.cli.commands import VERBS
+
+    return words[0] == "acquire" or words[0] not in VERBS
+
+
+def _fail_shell(status: int) -> None:
     """Have ``eval "$(lockctl acquire ...)"`` fail as we do: of nothing it would succeed, and go on without the lock."""
-    if any(word.partition("=")[0] == "--export" for word in words):
-        try:
-            os.write(1, b"(exit %d)\n" % status)
-        except OSError:
-            return  # nobody reads it
+    try:
+        os.write(1, b"(exit %d)\n" % status)
+    except OSError:
+        return  # nobody reads it
 
 
 def _hide_credentials() -> None:

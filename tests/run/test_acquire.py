@@ -221,6 +221,14 @@ def test_eval_fails_when_the_words_are_wrong(words: tuple[str, ...], acquirer: A
     assert done.stderr.startswith("lockctl: ")
 
 
+def test_eval_fails_when_the_words_before_the_verb_or_the_verb_are_wrong(lockctl: Lockctl) -> None:
+    rest = ("deploy", "--for", "5s", "--export")
+    for words in (("--nosuch", "acquire", *rest, "sh"), ("acquir", *rest, "sh"), ("-b", "acquire", *rest)):
+        done = lockctl(*words)
+        assert (done.returncode, done.stdout) == (64, "(exit 64)\n")
+    assert lockctl("list", "--nosuch", "--export", "sh").stdout == "", "this is no verb for eval"
+
+
 @pytest.mark.parametrize("name", ["a;id", "$(id)", "a'b", "a\nb", "../a", "-x"])
 def test_a_name_that_means_something_to_a_shell_is_refused(name: str, acquirer: Acquirer) -> None:
     done = acquirer("acquire", "--for", "5s", "--export", "sh", "--", name)
