@@ -26,9 +26,13 @@ class Liveness:
     Call :meth:`due` at :meth:`wake_at`.
     """
 
-    def __init__(self, schedule: Schedule, *, kernel_held: bool, kill_on_loss: bool) -> None:
-        """Nothing is due before :meth:`begin`."""
+    def __init__(self, schedule: Schedule, *, kernel_held: bool, kill_on_loss: bool, asks_every: float = NEVER) -> None:
+        """Nothing is due before :meth:`begin`.
+
+        *asks_every*: seconds after which the guard is asked whether it is awake, however far the deadline is.
+        """
         self._schedule = schedule
+        self._asks_every = asks_every
         self._kernel_held = kernel_held
         self._kill_on_loss = kill_on_loss
         self._renew_at = NEVER
@@ -50,7 +54,8 @@ class Liveness:
         due = min(self._schedule.first_renewal(deadline), now + self._schedule.interval)
         self._renew_at = max(due, now + STARTED_BY)
         self.deadline = deadline
-        self._ask_at = self._schedule.kill_at(deadline)  # a guard that is stopped already never answers
+        # a guard that is stopped already never answers
+        self._ask_at = min(self._schedule.kill_at(deadline), now + self._asks_every)
 
     def wake_at(self) -> float:
         """When time alone calls for something; infinite if never."""
@@ -64,7 +69,8 @@ class Liveness:
     def confirmed(self, now: float, deadline: float) -> None:
         """The guard has taken over this *deadline*."""
         self._verdict_at = NEVER
-        self._ask_at = max(min(self._schedule.kill_at(deadline), self._followed_up_at), now + self._patience)
+        due = min(self._schedule.kill_at(deadline), self._followed_up_at, now + self._asks_every)
+        self._ask_at = max(due, now + self._patience)
 
     def held_up(self, now: float) -> None:
         """We were stopped, and perhaps the guard, too: if the kernel has the lock, it gets a whole lease to answer."""

@@ -332,6 +332,14 @@ def test_streams_and_token_are_those_of_the_command(lockctl, stock):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", f"outer 40 {DOMAIN} none\n")
 
 
+@pytest.mark.slow
+def test_a_guard_that_is_stopped_does_not_keep_the_mark_for_ever(lockctl, stock):
+    done = execute(lockctl, stock, "sh", "-c", "kill -STOP $PPID; exec sleep 60")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "the guard process did not answer: killing the command" in done.stderr
+    assert lockctl("fence", "advance", "--token", "41", str(stock), env=OWN).returncode == 0
+
+
 @pytest.mark.parametrize("verb", ["run", "exec"])
 @pytest.mark.parametrize("outer", [False, True])
 def test_no_command_is_given_credentials(lockctl, stock, verb, outer):

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 GRACE = 5.0  # seconds for what the command leaves behind, between the first signal and SIGKILL
 ABSENT = 0.0  # there is no lease, so nothing is renewed
+ASKS_EVERY = 10.0  # seconds: without a deadline that comes near, a guard that is stopped is missed by nobody else
+PATIENCE = 5.0  # seconds for its answer: there is no lease that could end meanwhile
 NEVER = 1e9  # seconds to the deadline, about 30 years: a mark that is held does not end by itself
 
 
@@ -121,22 +123,24 @@ def _watch(guard: GuardProcess, signals: Signals, talk: Talk, variables: list[st
         contain="no",
     )
     schedule = Schedule(
-        ttl=ABSENT,
+        ttl=PATIENCE,  # what a guard gets for its answer if we were stopped, too
         grace=GRACE if kernel_held else 0.0,
-        margin=ABSENT,
+        margin=2 * PATIENCE,
         interval=ABSENT,
         request_timeout=ABSENT,
         rate_error=ABSENT,
     )
     watch = clock.monotonic if kernel_held else clock.boottime
     timer = kernel.timer_descriptor(watch.clock_id)
-    guard.tell_deadline(watch() + NEVER)
+    deadline = watch() + NEVER
+    guard.tell_deadline(deadline)
     guard.start(orders, schedule, variables, () if descriptor is None else (descriptor,))
     from lockctl.supervise.keeper import Keeper  # while the guard starts the command
     from lockctl.supervise.liveness import Liveness
 
-    live = Liveness(schedule, kernel_held=kernel_held, kill_on_loss=True)
-    return Keeper(guard, signals, watch, timer, live, talk).run(None, None)
+    # as a lock of the kernel no mark ends by itself while all of us are stopped
+    live = Liveness(schedule, kernel_held=True, kill_on_loss=True, asks_every=ASKS_EVERY)
+    return Keeper(guard, signals, watch, timer, live, talk).run(deadline, None)
 
 
 def _status(ending: Ending, words: tuple[str, ...], talk: Talk) -> int:

@@ -123,6 +123,22 @@ def test_a_guard_that_confirms_nothing_is_asked_at_the_deadline_and_then_replace
     assert KILL_AT + PATIENCE < DEADLINE
 
 
+def test_a_guard_can_be_asked_although_no_deadline_is_near() -> None:
+    live = Liveness(SCHEDULE, kernel_held=True, kill_on_loss=True, asks_every=10.0)
+    live.begin(START, START + 1e9)
+    live.due(START + SCHEDULE.interval)
+    for asked_at in (START + 10.0, START + 20.5):
+        assert live.wake_at() == asked_at
+        assert live.due(asked_at) == [TellDeadline(START + 1e9)]
+        live.confirmed(asked_at + 0.5, START + 1e9)
+    live.due(live.wake_at())
+    assert live.wake_at() == START + 31.0 + PATIENCE
+    live.held_up(START + 500.0)
+    assert live.due(START + 500.0) == [], "the guard was stopped like us"
+    (over,) = live.due(START + 500.0 + SCHEDULE.ttl)
+    assert over == TakeOver(LOST, "the guard process did not answer")
+
+
 def test_a_guard_that_is_heard_in_time_stays() -> None:
     live = begun()
     live.due(KILL_AT)
