@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.attempts import LONGEST_PAUSE
 from lockctl.lease.schedule import FIRST_TIMEOUT
-from tests.simulation import endings, excuses, forgetting, marks, mysql_waits, order, reports, stops, waits
+from tests.simulation import endings, excuses, forgetting, marks, mysql_waits, order, reports, rubbish, stops, waits
 from tests.simulation.others import Other
 from tests.simulation.plan import DENIED, DISK, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
 from tests.simulation.rare import LATEST, LONG
@@ -63,6 +63,7 @@ def violations(history: History) -> list[str]:
         *_lost_too_soon(history),
         *_left(history),
         *_unleft(history),
+        *rubbish.violations(history),
         *forgetting.violations(history),
         *_revoked(history),
         *_unrevoked(history),

@@ -18,7 +18,7 @@ from lockctl.model import Revocation
 from lockctl.request import Request
 from lockctl.supervise import channel, guard, starting
 from lockctl.supervise.fork import GuardProcess
-from tests.simulation import modules, sockets, streams
+from tests.simulation import modules, rubbish, sockets, streams
 from tests.simulation.consul import ConsulServer
 from tests.simulation.dynamodb import DynamoServer
 from tests.simulation.etcd import EtcdServer
@@ -127,6 +127,7 @@ class History:
             world.run(world.now + 2 * ASK_TIMEOUT)
         world.now += 2 * max(each.ttl + each.min_hold for each in self.plan.runs)
         self.left_for_ever = self._owners()
+        self.rubbish = rubbish.left_in(self.servers)
         world.end()
 
     def _owners(self) -> set[str]:
