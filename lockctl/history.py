@@ -22,7 +22,8 @@ LONGEST_DETAIL = 200  # characters
 def describe(run: Run, noted_at: float | None = None) -> bytes:
     """The document of a run for the history of its lock, on one line, in about ``ROOM`` bytes at most.
 
-    *noted_at* is when it is written, in seconds since the epoch by the clock of the store, where that counts.
+    *noted_at* is when it is written, in seconds since the epoch by the clock of the store, where that counts. It is
+    rounded up: a name that was used later than it says could be forgotten too soon.
     """
     fields = {
         "host": documents.plain(run.host and run.host[: documents.LONGEST_NAME]),
@@ -39,7 +40,7 @@ def describe(run: Run, noted_at: float | None = None) -> bytes:
     if run.labels:
         fields["labels"] = documents.an_object_of(run.labels)
     text = documents.with_command(fields, run.command or (), ROOM)
-    return text if noted_at is None else text[:-1] + b',"noted_at":%d}' % noted_at
+    return text if noted_at is None else text[:-1] + b',"noted_at":%d}' % -(-noted_at // 1)
 
 
 def read(data: bytes | None) -> Run | None:

@@ -80,3 +80,8 @@ def test_clocks_decide_between_the_kinds() -> None:
     kinds = [(True, 9.0), (True, 3.0), (False, 5.0), (False, 1.0)]
     runs = [replace(WHOLE, ended_at=moment, started_at=1.0 if started else None) for started, moment in kinds]
     assert [run.ended_at for run in history.in_order(runs)] == [9.0, 5.0, 3.0, 1.0]
+
+
+def test_when_a_run_was_noted_is_rounded_up_so_that_its_name_is_not_forgotten_too_soon() -> None:
+    assert history.describe(WHOLE, 1799999709.2).endswith(b',"noted_at":1799999710}')
+    assert history.describe(WHOLE, 1799999709.0).endswith(b',"noted_at":1799999709}')

@@ -132,10 +132,11 @@ def _traces(agent: Agent, names: list[str], deadline: Deadline) -> list[_Traces]
         counter = layout.read_counter(agent.prefix, name, list(there.values()))
         runs = sorted((each for key, each in there.items() if key.startswith(folder)), key=lambda each: each.index)
         waiting = tuple(each for key, each in there.items() if key.startswith(line))
-        times = [records.noted_at(run) for run in runs]
+        now = agent.now()
+        times = [min(records.noted_at(run), now) for run in runs]  # that is rounded up, and this clock rounds down
         times += [records.time_in(success) or 0.0, documents.seconds(_document(keeping).get("until")) or 0.0]
         times.append(float(layout.read_token(counter.entry) // MICROSECONDS))  # of a clock, unless clocks went back
-        found.append(_Traces(lock, keeping, success, counter, tuple(runs), waiting, max(times), agent.now()))
+        found.append(_Traces(lock, keeping, success, counter, tuple(runs), waiting, max(times), now))
     return found
 
 
