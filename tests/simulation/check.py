@@ -293,7 +293,9 @@ def _lost_too_soon(history: History) -> Iterator[str]:
     if capabilities.kernel_held or (capabilities.connection_held and not kinds <= HARMLESS):
         return
     for record in history.records:
-        for at in record.lost_too_soon:
+        for at, owner in record.lost_too_soon:
+            if excuses.was_undone(history, next(each for each in record.granted if each.owner == owner)):
+                continue  # what the server has is its place in the queue
             yield f"lost: {record.name} is told at {at:.3f} that its lock is lost, and the server has it"
 
 

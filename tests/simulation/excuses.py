@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import HELD_UP, RENEWALS_PER_TTL
-from tests.simulation.plan import GUARD, JOINED, KEEPER, KEPT, LOST, NODES, OLD
+from tests.simulation.plan import GUARD, JOINED, KEEPER, KEPT, LOST, NODES, OLD, OLDER
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
     from tests.simulation.plan import Fault
-    from tests.simulation.record import RunRecord
+    from tests.simulation.record import Granted, RunRecord
 
 TOGETHER = 0.01  # seconds between two pauses by one cause
 UNHURT = ("revoke", "signal", "threads", "wrong")  # with these, a lease is renewed as long as something lives
@@ -27,6 +27,12 @@ LATER = 0.05  # of a ttl: by which one process may wake up after the other
 def forgot(history: History, *, until: float = INFINITE) -> bool:
     """Whether a server lost data."""
     return any(at <= until for server in history.servers for at in server.ever_forgot)
+
+
+def was_undone(history: History, grant: Granted) -> bool:
+    """Whether a server came back with what it had known before it granted a lock."""
+    old = [each.at for each in history.plan.faults if (each.kind, each.more) == ("down", OLD)]
+    return any(at < grant.known and grant.sent < at + OLDER for at in old)
 
 
 def went_ahead(history: History, *, until: float = INFINITE) -> bool:

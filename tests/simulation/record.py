@@ -66,7 +66,9 @@ class RunRecord:
         self.passed_on: float | None = None  # when its keeper was sent a signal and had ordered the start of the job
         self.asked_to_end: list[float] = []  # when its keeper was sent a signal that ends a wait
         self.told_to_end: list[float] = []  # the same of one that ends programs
-        self.lost_too_soon: list[float] = []  # when a renewal said so, and the server had it all the same
+        self.lost_too_soon: list[
+            tuple[float, str]
+        ] = []  # when a renewal said so of an owner that the server had all the same
         self.lost_at: float | None = None  # when a renewal said first that what was granted last is not its any more
         self.revoked_at: float | None = None  # when a renewal said first that somebody asks for it
         self.silences: list[tuple[float, float]] = []  # when the store failed first, and last, before it answered again
@@ -168,7 +170,7 @@ class Recording:
         except LeaseLost as lost:
             Here.world.tell(self.record.name, f"its renewal says: {lost}")
             if grant.claim.owner in self.there():
-                self.record.lost_too_soon.append(Here.world.now)
+                self.record.lost_too_soon.append((Here.world.now, grant.claim.owner))
             if self.record.lost_at is None:
                 self.record.lost_at = Here.world.now
             raise
