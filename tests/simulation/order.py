@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.history import History
     from tests.simulation.record import RunRecord
+    from tests.simulation.world import Clock
 
 MOST_ATTEMPTS = 30  # and so many per second of a wait:
 ATTEMPTS_PER_SECOND = 4.0
@@ -47,7 +48,7 @@ CLOCKS_MOVED = ("jump", "wrong", "winter", "power", "replaced")
 EXACT = 0.001  # seconds that numbers with fractions may be wrong
 # seconds by which a time may be before that of a server: whole seconds, and how far apart the servers of a name are
 BEHIND = {
-    **dict.fromkeys(("exact", "redis", "postgresql", "transaction", "mysql", "sqlite"), EXACT),
+    **dict.fromkeys(("exact", "redis", "redlock", "postgresql", "transaction", "mysql", "sqlite"), EXACT),
     **dict.fromkeys(("etcd", "etcd-cluster", "consul"), 1.0),
     **dict.fromkeys(("s3", "azblob", "gcs", "dynamodb", "kubernetes", "seconds"), 1.9),
     "nats": 0.9 + EXACT,
@@ -66,12 +67,21 @@ def _dated(history: History) -> Iterator[str]:
     if behind is None or any(each.kind in CLOCKS_MOVED for each in history.plan.faults):
         return
     for record in history.records:
-        host = history.network.hosts[record.plan.host].clock
-        clock = host if history.capabilities.period_clock == "the host's" else history.servers[0].clock
+        first, last = _clocks_of_periods(history, record)
         for grant in record.granted:
-            asked, known = (clock.wall_base + clock.rate * at for at in (grant.sent, grant.known))
+            asked, known = first.wall_base + first.rate * grant.sent, last.wall_base + last.rate * grant.known
             if not asked - behind <= grant.at <= known + EXACT:
                 yield f"dated: {record.name} is granted the lock between {asked:.3f} and {known:.3f}, as of {grant.at:.3f}"
+
+
+def _clocks_of_periods(history: History, record: RunRecord) -> tuple[Clock, Clock]:
+    """The clock that is furthest behind of those that may say when a period begins, and the one that is furthest ahead."""
+    if history.plan.store == "redlock":  # the middle one of three or more
+        servers = sorted([each.clock for each in history.servers], key=lambda each: each.wall_base)
+        return servers[1], servers[-2]
+    is_hosts = history.capabilities.period_clock == "the host's"
+    clock = history.network.hosts[record.plan.host].clock if is_hosts else history.servers[0].clock
+    return clock, clock
 
 
 def _fenced(history: History) -> Iterator[str]:
