@@ -481,6 +481,16 @@ def fenced(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=faults)
 
 
+def long_in_line(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody with a lease of a second who waits for so long that it looks as seldom as anybody ever does."""
+    first = RunPlan(0, 0.0, 10.0, 60.0, chance.uniform(40.0, 60.0))
+    short = first._replace(
+        host=1, start=chance.uniform(0.3, 3.0), ttl=chance.choice((1.0, 1.5)), wait=120.0, length=0.3
+    )
+    runs = (first, short, short._replace(start=short.start + 3.0), short._replace(host=0, start=20.0, ttl=10.0))
+    return plan._replace(runs=runs)
+
+
 def left_alone(chance: random.Random, plan: Plan) -> Plan:
     """A command that leaves a process behind which is to go on without the lock, and another run waits for that."""
     ttl = chance.choice((6.0, 10.0))

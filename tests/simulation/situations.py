@@ -96,6 +96,9 @@ def _without_power(chance: random.Random, plan: Plan) -> Plan:
         chance.choice((0.0, 20.0, -1.0, -30.0, -3600.0, -3 * DAY)),
     )
     first = RunPlan(0, 0.0, 10.0, 60.0, chance.choice((0.0, 0.01, 1.0)), min_hold=chance.choice((0.0, 0.0, 60.0)))
+    if chance.random() < 0.3:
+        mode, slots = chance.choice((("slot", 2), ("shared", 1)))
+        first = first._replace(mode=mode, slots=slots, min_hold=0.0)
     before = [first._replace(start=at * chance.random()) for _ in range(chance.choice((1, 2, 3)))]
     after = [first._replace(start=at + 1.0 + chance.choice((0.1, 70.0)) * chance.random()) for _ in range(2)]
     faults = [Fault("power", 0, at, wrong)]
@@ -657,6 +660,8 @@ def _several(chance: random.Random, plan: Plan) -> Plan:
         )
         for number in range(chance.choice((2, 2, 3)))
     ]
+    if "shared" not in WITHOUT.get(plan.store, ()) and chance.random() < 0.3:
+        runs = [each._replace(mode="shared", min_hold=0.0) for each in runs]
     faults: list[Fault] = []
     for _ in range(chance.choice((0, 0, 1, 1, 2))):
         faults += _fault(chance, runs, 2, ttl)
@@ -973,7 +978,7 @@ SITUATIONS_OF_A_HOST = (
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
     *(_impatient, _forgotten_as_it_begins, _asleep, _kept_closed, _out_of_time, _asked_in_the_wait, _lingering),
 )
-ANY_SCOPE = (_beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends, _table_locked)
+ANY_SCOPE = (rare.long_in_line, _beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends, _table_locked)
 OF_OTHERS = (_busy, _busy, _expired, _expired, *(_another_program,) * 6)  # all else is said of other cells, too
 # of stores: what only they have
 OF_STORES = {
