@@ -278,7 +278,7 @@ def _refused(history: History) -> Iterator[str]:
     span = max(each.at + each.value for each in faults) - min(each.at for each in faults)
     denied = [each.at for each in faults if each.more == DENIED or (each.kind == "expired" and each.value)]
     for record in history.records:
-        if denied and min(denied) < record.plan.start + ANSWERED:
+        if denied and (min(denied) < record.plan.start + ANSWERED or record.refused_at_first):
             continue  # whoever was never answered does not ask again, as a person must do something
         if record.plan.once_per is not None and span > _promised(history, record).signal - LONGEST_PAUSE:
             continue  # who asks for the last success asks for as long as its lease allows
