@@ -37,7 +37,7 @@ class Node(NamedTuple):
     created_at: int
     modified_at: int
     version: int = 0
-    made: int = 0  # how many children it ever had: the number of the next sequential one
+    made: int = 0  # the number of the next sequential child: all that it ever had, and those of its first number
     owner: int = 0  # the session with which it goes
     children: tuple[str, ...] = ()
     changed: int = 0  # the last transaction that made or removed a child
@@ -51,7 +51,7 @@ class Node(NamedTuple):
             self.created_at,
             self.modified_at,
             self.version,
-            2 * self.made - count,
+            turned(2 * self.made - count),
             0,
             self.owner,
             len(self.data),
@@ -93,6 +93,11 @@ class Reader:
         return self.content().decode()
 
 
+def turned(count: int) -> int:
+    """A counter of 32 bits with a sign, as it is after its turn."""
+    return (count + 2**31) % 2**32 - 2**31
+
+
 def packed(content: bytes | str) -> bytes:
     """Bytes, or a text, behind their length."""
     data = content.encode() if isinstance(content, str) else content
@@ -106,6 +111,8 @@ def parent(path: str) -> str:
 
 class Change:
     """One transaction: what it makes of some nodes. Operations raise ``Refused``."""
+
+    first = 0  # the number of the first sequential child of a node that is made
 
     def __init__(self, before: Mapping[str, Node], number: int, at: int, session: int) -> None:
         self._before = before
@@ -145,7 +152,7 @@ class Change:
         above = parent(path)
         there = self.node(above)
         if flags & SEQUENTIAL:
-            path += f"{there.made:010d}"
+            path += f"{turned(there.made):010d}"
         if there.owner:
             raise Refused(NO_CHILDREN_FOR_EPHEMERALS)
         try:
@@ -157,7 +164,8 @@ class Change:
         children = (*there.children, path.rpartition("/")[2])
         self.after[above] = there._replace(made=there.made + 1, children=children, changed=self._number)
         owner = self._session if flags & EPHEMERAL else 0
-        self.after[path] = Node(data, self._number, self._number, self._at, self._at, owner=owner, changed=self._number)
+        times = self._number, self._number, self._at, self._at
+        self.after[path] = Node(data, *times, made=self.first, owner=owner, changed=self._number)
         return path
 
     def _set(self, path: str, data: bytes, version: int) -> bytes:

@@ -49,6 +49,11 @@ SYNC_LIMIT = 5  # ticks until a member that is cut off from the leader notices i
 ELECTION = 0.5  # seconds, at most
 JOINING = 0.1  # seconds until a member that comes back serves clients
 LAGS = (0.0, 0.001, 0.1)  # seconds: the most that a follower is behind; one of them, by chance
+FIRST = (
+    0,
+    0,
+    2**31 - 3,
+)  # numbers of the first sequential child of a node; one of them, by chance: its counter turns there
 CREATED, DELETED, CHANGED, CHILD = 1, 2, 3, 4  # events that a watch tells
 PING_XID, WATCH_XID = -2, -1
 
@@ -97,6 +102,7 @@ class Ensemble:
         chance = Here.world.random.choice
         self.tick: float = chance(TICKS)
         self.lag: float = chance(LAGS)
+        self.first: int = chance(FIRST)
         self.members: list[ZooKeeperServer] = []
         self.leader: ZooKeeperServer | None = None
         self.nodes: dict[str, Node] = {}
@@ -202,7 +208,9 @@ class Ensemble:
     def change(self, session: int) -> Change:
         """The next transaction."""
         assert self.leader is not None
-        return Change(self.nodes, self.last + 1, int(self.leader.clock.wall() * 1000), session)
+        change = Change(self.nodes, self.last + 1, int(self.leader.clock.wall() * 1000), session)
+        change.first = self.first
+        return change
 
     def commit(self, after: dict[str, Node | None], ended: int = 0) -> int:
         """Its number. One that is refused has a number, too."""
