@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Item = dict[str, dict[str, str]]
 
 JSON = "Content-Type: application/x-amz-json-1.0"
+PAGE = 2  # items of an answer, of which 1 MB may be the most
 BEHIND = 1.0  # seconds for which a read may not show a write
 
 
@@ -47,7 +48,7 @@ class DynamoServer(HttpServer):
         """See ``HttpServer``."""
         asked, operation = json.loads(body), self.field("x-amz-target").partition(".")[2]
         if operation == "Scan":
-            return self.whole(200, json.dumps({"Items": list(self.items.values())}), JSON)
+            return self.whole(200, json.dumps(self._page(asked.get("ExclusiveStartKey"))), JSON)
         key = asked["Key"]["key"]["S"]
         there = self.items.get(key)
         if operation == "GetItem":
@@ -65,6 +66,13 @@ class DynamoServer(HttpServer):
         else:
             self.put(key, _updated(there or {"key": {"S": key}}, asked["UpdateExpression"], values))
         return self.whole(200, "{}", JSON)
+
+    def _page(self, after: Item | None) -> dict[str, Any]:
+        """Some items behind a key, and the last key if there are more."""
+        keys = sorted(self.items)
+        keys = keys if after is None else [each for each in keys if each > after["key"]["S"]]
+        page = {"Items": [self.items[each] for each in keys[:PAGE]]}
+        return page if len(keys) <= PAGE else {**page, "LastEvaluatedKey": {"key": {"S": keys[PAGE - 1]}}}
 
     def busy(self) -> bytes:
         """See ``HttpServer``."""
