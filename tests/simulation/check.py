@@ -386,6 +386,9 @@ def _unrevoked(history: History) -> Iterator[str]:
     """Locks that are said to have changed hands when somebody asks for them, or takes them away, and have not."""
     if not {each.kind for each in history.plan.faults} <= {"revoke", "look", "twice", "wrong", "signal"}:
         return
+    for asked in history.revoked:
+        if asked.now and asked.done and asked.stays and not excuses.forgot(history, until=asked.answered):
+            yield f"revoked: the lock is said to be free at {asked.answered:.3f}, and its holder has it"
     taken_away: set[str | None] = set()
     for asked in history.revoked:
         for record in () if asked.done or asked.owner in taken_away else history.records:

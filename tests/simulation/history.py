@@ -72,6 +72,7 @@ class Revoked(NamedTuple):
     done: bool = False
     answered: float = INFINITE
     floor: int = 0  # the smallest token that may come after that, as is said
+    stays: bool = False  # whether the server had something of its owner then
 
 
 class History:
@@ -441,7 +442,7 @@ class History:
             )
             self.world.tell("operator", f"{'frees the lock' if now else 'asks for the lock'}: {answer}")
             done = self.revoked[number]._replace(done=answer is not None, answered=self.world.now, floor=answer or 0)
-            self.revoked[number] = done
+            self.revoked[number] = done._replace(stays=holders[0].owner in self._owners())
         except LockctlError as failure:
             self.world.tell("operator", f"fails: {failure}")
 
