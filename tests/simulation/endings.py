@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from itertools import pairwise
-from signal import SIGKILL, SIGTERM
+from signal import SIGKILL
 from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
@@ -325,7 +325,8 @@ def _killed(history: History) -> Iterator[str]:
     """Runs that are told to have come to their end although what they waited for was stopped, or killed."""
     for record in history.records:
         passed_on = any((each.kind, each.whom) == ("signal", record.number) for each in history.plan.faults)
-        killed = any(signum == SIGKILL or (signum == SIGTERM and not passed_on) for _, signum in record.signalled)
+        first = record.plan.first_signal
+        killed = any(signum == SIGKILL or (signum == first and not passed_on) for _, signum in record.signalled)
         if killed and record.plan.waits_for_rest and record.outcome is not None and record.outcome.kind == "exited":
             yield f"status: what outlives the command of {record.name} is stopped, and {record.outcome.kind} is told"
 
@@ -338,6 +339,8 @@ def _left_alone(history: History) -> Iterator[str]:
         outcome, ended = record.outcome, record.command_ended
         if not record.plan.leaves_rest or outcome is None or outcome.kind != "exited":
             continue
-        stopped = [at for at, signum in record.signalled if signum in (SIGKILL, SIGTERM) and at > ended]
+        stopped = [
+            at for at, signum in record.signalled if signum in (SIGKILL, record.plan.first_signal) and at > ended
+        ]
         if stopped:
             yield f"left alone: what outlives the command of {record.name} was to go on, and is stopped at {stopped[0]:.3f}"

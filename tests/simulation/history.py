@@ -233,7 +233,7 @@ class History:
             schedule=schedule_of(plan.ttl, plan.kill_after, self.capabilities),
             wait=plan.wait,
             splay=0.0,
-            first_signal=15,
+            first_signal=plan.first_signal,
             leftover="leave" if plan.leaves_rest else "wait" if plan.waits_for_rest else "kill",
             kill_on_loss=plan.kills_on_loss,
             contain="no",

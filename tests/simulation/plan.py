@@ -48,6 +48,7 @@ class RunPlan(NamedTuple):
     kills_on_loss: bool = True  # at once, without the first signal
     fence: bool = False  # whether its token is registered at a resource before the command starts
     leaves_rest: bool = False  # whether what outlives the command is let alone, and goes on without the lock
+    first_signal: int = 15  # what the job gets that is to end
 
     @property
     def margin(self) -> float:

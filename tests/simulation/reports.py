@@ -116,7 +116,8 @@ def _end(history: History, record: RunRecord) -> Iterator[str]:
         yield f"was told to end at {inside[0]:.3f}, and says nothing of it"
     if outcome.asked_to_end and not record.told_to_end:
         yield "says that it was told to end, and nobody did so"
-    stopped = [at for at, signum in record.signalled if signum == 15 and at > record.command_ended + ERROR]
+    first = record.plan.first_signal
+    stopped = [at for at, signum in record.signalled if signum == first and at > record.command_ended + ERROR]
     if outcome.kind == "exited" and stopped and not outcome.leftovers and not record.asked_to_end:
         yield f"has stopped what outlived its command at {stopped[0]:.3f}, and says nothing of it"
     if outcome.leftovers and span[1] <= record.command_ended:

@@ -82,6 +82,7 @@ def _simpler(run: RunPlan) -> Iterator[RunPlan]:
         "forks": False,
         "fence": False,
         "leaves_rest": False,
+        "first_signal": 15,
     }
     for name, content in usual.items():
         if getattr(run, name) != content:

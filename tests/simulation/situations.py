@@ -10,6 +10,7 @@ from tests.simulation.plan import (
     BOTH,
     DENIED,
     DISK,
+    ENDS_A_WAIT,
     GUARD,
     HELPER,
     INFINITE,
@@ -33,6 +34,7 @@ KNOWN = 0.2  # part of the histories
 RARE = 0.25  # of the rest
 LOOKED_AT = 0.03  # of the rest
 FENCED = 0.1  # of a mess
+OTHERWISE_TOLD = 0.2  # of a mess: jobs that are told to end by other signals than TERM
 HARMED = 0.05  # of those on one host: what is kept there
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
 ON_ONE_HOST = ("file", "sqlite")
@@ -173,6 +175,8 @@ def _mess(chance: random.Random, plan: Plan) -> Plan:
     ]
     if chance.random() < FENCED:
         runs = [each._replace(fence=True) for each in runs]
+    if chance.random() < OTHERWISE_TOLD:
+        runs = [each._replace(first_signal=chance.choice(ENDS_A_WAIT)) for each in runs]
     if mode == "slot" and chance.random() < 0.3:
         runs[-1] = runs[-1]._replace(slots=3)  # it is wrong about how many there are
     faults: list[Fault] = []

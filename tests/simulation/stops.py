@@ -6,13 +6,13 @@ that a signal ends the wait for a lock.
 
 from __future__ import annotations
 
-from signal import SIGCONT, SIGKILL, SIGTERM
+from signal import SIGCONT, SIGKILL
 from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import FIRST_TIMEOUT, RENEWALS_PER_TTL
 from tests.simulation import excuses
-from tests.simulation.plan import GUARD
+from tests.simulation.plan import ENDS_A_WAIT, GUARD
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def violations(history: History) -> list[str]:
     return [
         *_graces(history),
         *_discontinued(history),
+        *_misworded(history),
         *_beside(history),
         *_lost(history),
         *_woken(history),
@@ -69,7 +70,7 @@ def _graces(history: History) -> Iterator[str]:
         if excuses.was_cut_off(history, record, killed) or _is_disconnected(history, record):
             continue
         conts = [at for at, signum in record.signalled if signum == SIGCONT]
-        terms = [at for at, signum in record.signalled if signum == SIGTERM]
+        terms = [at for at, signum in record.signalled if signum == record.plan.first_signal]
         asked = [at for at in terms if at <= killed and any(abs(at - each) < TOGETHER for each in conts)]
         if asked and killed < asked[0] + record.plan.grace * (1 - CLOCKS) - STARTED:
             yield f"grace: {record.name} is asked to end at {asked[0]:.3f} and killed at {killed:.3f}"
@@ -106,8 +107,18 @@ def _discontinued(history: History) -> Iterator[str]:
             continue
         conts = [at for at, signum in record.signalled if signum == SIGCONT]
         for at, signum in record.signalled:
-            if signum == SIGTERM and not any(abs(at - each) < TOGETHER for each in conts):
+            if signum == record.plan.first_signal and not any(abs(at - each) < TOGETHER for each in conts):
                 yield f"continued: {record.name} is told to end at {at:.3f}, and not continued"
+
+
+def _misworded(history: History) -> Iterator[str]:
+    """Jobs that were told to end by another signal than the one that is for that."""
+    for record in history.records:
+        if any((each.kind, each.whom) == ("signal", record.number) for each in history.plan.faults):
+            continue
+        for at, signum in record.signalled:
+            if signum in ENDS_A_WAIT and signum != record.plan.first_signal:
+                yield f"first signal: {record.name} gets {signum} at {at:.3f}, not {record.plan.first_signal}"
 
 
 def _beside(history: History) -> Iterator[str]:
