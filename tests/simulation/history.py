@@ -30,12 +30,13 @@ from tests.simulation.marks import MarkServer
 from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.nats import NatsServer
 from tests.simulation.network import Host, Network
-from tests.simulation.others import Elector, LockClient, Other
+from tests.simulation.others import Elector, LockClient, Other, RedisClient
 from tests.simulation.plan import DENIED, DISK, ENDS_A_PROGRAM, ENDS_A_WAIT, GUARD, HELPER, KEPT, LOCK, NEAR, OLD, OLDER
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import Process, System
 from tests.simulation.record import RunRecord, recorded
+from tests.simulation.redis import RedisServer
 from tests.simulation.sqlite import Database
 from tests.simulation.stores import STORES
 from tests.simulation.world import INFINITE, Here, World
@@ -378,6 +379,8 @@ class History:
             program = Flock(Process(self.system, "flock", self.network.hosts[0].clock, None), LOCK, seconds)
         elif isinstance(server, KubernetesServer):
             program = Elector(server, LOCK, seconds, by_force=by_force)
+        elif isinstance(server, RedisServer):
+            program = RedisClient(server, LOCK, seconds, by_force=by_force)
         elif isinstance(server, DynamoServer):
             program = LockClient(server, LOCK, seconds, by_force=by_force)
         else:

@@ -1,4 +1,4 @@
-"""Programs that are not lockctl, and want the records of its locks: by leader election, or with the lock client of AWS.
+"""Programs that are not lockctl, and want the records of its locks: leaders, the lock client of AWS, clients of Redis.
 
 They take a record that nobody has, or that stood still for the length of its lease, and renew it while they have it.
 """
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from tests.simulation.dynamodb import DynamoServer
     from tests.simulation.kubernetes import KubernetesServer
     from tests.simulation.network import Server
+    from tests.simulation.redis import RedisServer
 
 OBJECT = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
 LEASE = 5  # seconds
 RETRY = 1.0  # seconds between two looks, or renewals
 LONGEST = 60.0  # seconds in which it wants the lock
+TEXTS = 0.5  # of the clients of Redis: those that write strings
 VANISHES = 0.5  # of those who have it: they give nothing back, and have it for as long as their last lease
 
 
@@ -116,3 +118,26 @@ class LockClient(Other):
         }
         record.update({} if has_it else {"isReleased": "1"})
         self._server.put(self.name, {name: {"S": content} for name, content in record.items()})
+
+
+class RedisClient(Other):
+    """It has the key, of the type that its library writes: a string, or a hash."""
+
+    _server: RedisServer
+
+    def __init__(self, server: Server, name: str, seconds: float, *, by_force: bool) -> None:
+        super().__init__(server, name, seconds, by_force=by_force)
+        self._key = f"lockctl:{name}".encode()
+        me = self._me.encode()
+        self._content: Any = me if Here.world.chance() < TEXTS else {me: b"1"}
+
+    def look(self) -> tuple[Any, str | None, float]:
+        content = self._server.data.get(self._key)
+        owner = None if content is None else self._me if content == self._content else "another"
+        return content, owner, INFINITE  # the server ends what nobody renews
+
+    def write(self, now: float, *, has_it: bool) -> None:
+        if has_it:
+            self._server.data.keys[self._key] = (self._content, 1000 * (self._server.clock.wall() + LEASE))
+        else:
+            self._server.data.keys.pop(self._key, None)  # it may have ended

@@ -131,7 +131,7 @@ class RedisServer(StreamServer):
             return reply
         if isinstance(reply, Status):
             return LUA.table_from({b"ok": reply.text})
-        return False if reply is None else TABLE(*reply)
+        return False if reply is None else TABLE(*[TABLE(*each) if isinstance(each, list) else each for each in reply])
 
 
 def _call(*words: Any) -> Any:

@@ -150,6 +150,9 @@ class Data:
     def _hget(self, key: bytes, field: bytes) -> bytes | None:
         return self.get(key, {}).get(field)  # type: ignore[no-any-return]
 
+    def _hscan(self, key: bytes, _cursor: bytes) -> list[bytes | list[bytes]]:
+        return [b"0", [each for pair in self.get(key, {}).items() for each in pair]]
+
     def _hdel(self, key: bytes, *names: bytes) -> int:
         fields = dict(self.get(key, {}))
         gone = sum(fields.pop(name, None) is not None for name in names)

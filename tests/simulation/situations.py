@@ -989,7 +989,7 @@ OF_STORES = {
     "etcd": (_deposed, _deposed, _busy, _busy, _expired),
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time),
     "nats": (_deposed, _deposed, _busy, _busy, _expired, _expired),
-    "redis": (_far_behind, _busy, _busy, _busy, _busy),
+    "redis": (_far_behind, _busy, _busy, _busy, _busy, *(_another_program,) * 3),
     "redlock": (_few_answer, _few_answer, _renamed, _taken_away),
     "consul": (_removed, _removed, _busy, _busy),
     "s3": (_busy, _busy, _expired, _expired),

@@ -57,6 +57,7 @@ from tests.simulation.postgresql_pooler import PooledServer
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import me
 from tests.simulation.redis import RedisServer
+from tests.simulation.redis_commands import Sorted
 from tests.simulation.sqlite import PATH, TABLE, Database
 from tests.simulation.world import Here
 from tests.simulation.zookeeper import ZooKeeperServer, ensemble_of
@@ -199,7 +200,7 @@ def _owners_in(server: Server, name: str) -> set[str]:
     value = data.get(key, b"")
     if isinstance(value, bytes):
         found |= {value.partition(b"|")[0]} if value and not value.startswith(b"ended:") else set()
-    else:
+    elif isinstance(value, Sorted):  # else it is another program's
         found |= {member.rpartition(b"|")[2] for member, until in value.items() if until > now}
     return {owner.decode() for owner in found}
 
