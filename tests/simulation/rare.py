@@ -481,6 +481,13 @@ def fenced(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=faults)
 
 
+def unanswered_as_it_ends(chance: random.Random, plan: Plan) -> Plan:
+    """A short job, and one answer that is lost: maybe that to the request which adds the run to the history."""
+    first = RunPlan(0, 0.0, 10.0, 60.0, chance.uniform(0.0, 0.5), once_per=chance.choice((None, 60.0)))
+    lost = Fault("lose", 0, chance.randrange(4, 45), 0.0, ANSWER)
+    return plan._replace(runs=(first, first._replace(host=1, start=1.5, length=0.1)), faults=(lost,))
+
+
 def long_in_line(chance: random.Random, plan: Plan) -> Plan:
     """Somebody with a lease of a second who waits for so long that it looks as seldom as anybody ever does."""
     first = RunPlan(0, 0.0, 10.0, 60.0, chance.uniform(40.0, 60.0))
@@ -542,7 +549,7 @@ OF_A_HOST = (
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
     *(asked_of_a_long_lease, freed_beside_a_late_one, killed_in_line, away_at_first, taken_as_it_is_forgotten),
-    *(signalled_as_it_is_renewed,),
+    *(signalled_as_it_is_renewed, unanswered_as_it_ends),
 )
 OF_CELLS = (slow_for_long,)  # where a renewal takes as many messages as the last one
 OF_STREAMS = (
