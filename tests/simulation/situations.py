@@ -28,7 +28,7 @@ from tests.simulation.plan import (
 )
 
 DAY = 86400.0  # seconds
-NAMES = ("hourly", LOCK, "weekly")
+NAMES = ("hourly", LOCK, "weekly", "Nightly")
 LONGEST_GRACE = 0.28  # part of a ttl that --kill-after may be with every store
 KNOWN = 0.2  # part of the histories
 RARE = 0.25  # of the rest
