@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.streams import Link
 
 APART = 0.9  # seconds between the clocks of the servers behind one name
+SPREAD = 0.5  # part of the stores that send each request to any server, and not those of a host always to the same
 UNDER_WAY = 0.02  # seconds that a write of S3 takes, in which another one of the same object may be refused
 CONFLICTING = 0.5  # part of those that are
 CARELESS = 0.5  # part of the servers of S3's protocol
@@ -40,6 +41,9 @@ class ObjectServer(HttpServer):
         super().__init__(number, rate)
         self.objects: dict[str, Object] = {}
         self.written = 0
+        self._asking: Host | None = None
+        self._behind: dict[Host | None, float] = {}  # of the server that a host is always sent to: how far it is behind
+        self._is_spread = Here.world.chance() < SPREAD
 
     def memory(self) -> Any:
         """See ``Server``."""
@@ -51,7 +55,15 @@ class ObjectServer(HttpServer):
 
     def time(self) -> float:
         """See ``HttpServer``."""
-        return self.clock.wall() - APART * Here.world.chance()
+        chance = Here.world.chance()
+        if not self._is_spread:
+            chance = self._behind.setdefault(self._asking, round(chance))
+        return self.clock.wall() - APART * chance
+
+    def serve(self, data: bytes, link: Link) -> bytes:
+        """See ``StreamServer``."""
+        self._asking = link.host
+        return super().serve(data, link)
 
     def cell(self, key: str) -> bytes | None:
         """The document of a cell."""

@@ -481,6 +481,16 @@ def fenced(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=faults)
 
 
+def come_as_a_lease_ends(chance: random.Random, plan: Plan) -> Plan:
+    """Some who come one after the other when the lease of a silent holder ends, whose job lives as long as it may."""
+    ttl = chance.choice((6.0, 10.0))
+    cut = Fault("cut", 0, chance.uniform(0.5, 3.0), 4 * ttl, BOTH)
+    first = RunPlan(0, 0.0, ttl, 60.0, 6 * ttl, INFINITE, kill_after=chance.choice((None, 0.05)))
+    over = cut.at + ttl * chance.uniform(0.75, 1.0)
+    others = [first._replace(host=1, start=over + 0.2 * number, length=1.0, stubborn=0.05) for number in range(4)]
+    return plan._replace(rates=SLOW_CLOCK, runs=(first, *others), faults=(cut,))
+
+
 def unanswered_as_it_ends(chance: random.Random, plan: Plan) -> Plan:
     """A short job, and one answer that is lost: maybe that to the request which adds the run to the history."""
     first = RunPlan(0, 0.0, 10.0, 60.0, chance.uniform(0.0, 0.5), once_per=chance.choice((None, 60.0)))

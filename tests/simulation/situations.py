@@ -984,6 +984,7 @@ SITUATIONS_OF_A_HOST = (
 )
 ANY_SCOPE = (rare.long_in_line, _beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends, _table_locked)
 OF_OTHERS = (_busy, _busy, _expired, _expired, *(_another_program,) * 6)  # all else is said of other cells, too
+OF_OBJECTS = (_busy, _busy, _expired, _expired, rare.come_as_a_lease_ends, rare.come_as_a_lease_ends)
 # of stores: what only they have
 OF_STORES = {
     "etcd": (_deposed, _deposed, _busy, _busy, _expired),
@@ -992,9 +993,9 @@ OF_STORES = {
     "redis": (_far_behind, _busy, _busy, _busy, _busy, *(_another_program,) * 3),
     "redlock": (_few_answer, _few_answer, _renamed, _taken_away),
     "consul": (_removed, _removed, _busy, _busy),
-    "s3": (_busy, _busy, _expired, _expired),
-    "azblob": (_busy, _busy, _expired, _expired),
-    "gcs": (_busy, _busy, _expired, _expired),
+    "s3": OF_OBJECTS,
+    "azblob": OF_OBJECTS,
+    "gcs": OF_OBJECTS,
     "postgresql": (*ANY_SCOPE, _busy, _ended),
     "transaction": (*ANY_SCOPE, _busy, _ended),
     "kubernetes": OF_OTHERS,
