@@ -98,11 +98,11 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
         has_it = history.capabilities.kernel_held and record.granted and record.granted[0].known < fault.at
         if kind == "pause" and has_it and not beside and _asleep(history, record, fault):
             continue  # the kernel has the lock meanwhile
-        if kind in ("stop", "pause", "signal"):
+        if kind in ("stop", "pause", "signal", "halt"):
             # who is stopped while it changes what is written there keeps out those beside it
             if fault.whom != record.number and not (beside and kind != "signal"):
                 continue
-            if kind == "signal" or value == INFINITE:
+            if kind in ("signal", "halt") or value == INFINITE:
                 return None
         elif (kind == "down" and fault.more in (LOST, OLD)) or (kind == "jump" and value > 0):
             return None

@@ -195,7 +195,7 @@ class History:
         mine, its = channel.pair()
         keeper.owned.append(world.descriptors[mine.fileno])
         process = self._fork_guard(record, its)
-        handle = GuardProcess(process.pid, mine, on_terminal=False, strangers=frozenset())
+        handle = GuardProcess(process.pid, mine, on_terminal=self._is_on_terminal(record), strangers=frozenset())
 
         def client() -> Any:
             backend = self.backend_at(host)
@@ -216,6 +216,19 @@ class History:
         self.there.append((world.now, there))
         if all(each.ended < INFINITE for each in self.records):
             world.at(world.now + LEAVING + 20 * self.plan.slowest, self._count_sessions)
+
+    def _is_on_terminal(self, record: RunRecord) -> bool:
+        return any((each.kind, each.whom) == ("halt", record.number) for each in self.plan.faults)
+
+    def _halt(self, record: RunRecord, seconds: float) -> None:
+        """The command of a run is stopped on its terminal, and continued there; its keeper follows it."""
+        command = next((process for process, of in self._jobs.items() if of is record), None)
+        if command is None or record.keeper is None:
+            return
+        record.keeper.suspended_until = self.world.now + seconds
+        for job in command.children:
+            if isinstance(job, Job):
+                job.halt(seconds)
 
     def _count_sessions(self) -> None:
         self.sessions_left = self.store.sessions(self.servers)
@@ -268,7 +281,7 @@ class History:
         def body() -> None:
             signals = modules.Signals()
             start = starting.Starting(link, signals, ("job",), 0, None)
-            guard.Guard(link, start, note, on_terminal=False).run({})
+            guard.Guard(link, start, note, on_terminal=self._is_on_terminal(record)).run({})
 
         world.at(world.now + GUARD_LATENESS * world.chance(), process.start, body)
         return process
@@ -287,7 +300,7 @@ class History:
 
     def _apply(self, fault: Fault) -> None:
         """What happens at a time, and not at a step or to a message."""
-        world, kind = self.world, fault.kind
+        kind = fault.kind
         if kind == "pause":
             self._stop(fault)
         elif kind in ("down", "jump", "busy"):
@@ -304,12 +317,8 @@ class History:
             database.replace()
         elif kind == "power":
             self._lose_power(fault)
-        elif kind == "threads":
-            keeper = self.records[fault.whom].keeper
-            if keeper is not None:
-                keeper.threadless_until = world.now + fault.value
-        elif kind == "signal":
-            self._signal(self.records[fault.whom], int(fault.value))
+        elif kind in ("threads", "halt", "signal"):
+            self._apply_to_run(fault, self.records[fault.whom])
         elif kind == "table":
             server = self.servers[0]
             assert isinstance(server, PostgresServer)
@@ -321,6 +330,14 @@ class History:
             operator = Process(self.system, f"operator on {host.name}", host.clock, None)
             does = {"revoke": self._revoke, "forget": self._forget, "look": self._look}[kind]
             operator.start(lambda: does(fault, host))
+
+    def _apply_to_run(self, fault: Fault, record: RunRecord) -> None:
+        if fault.kind == "signal":
+            self._signal(record, int(fault.value))
+        elif fault.kind == "halt":
+            self._halt(record, fault.value)
+        elif record.keeper is not None:
+            record.keeper.threadless_until = self.world.now + fault.value
 
     def _apply_to_server(self, fault: Fault, server: Server) -> None:
         world, kind = self.world, fault.kind

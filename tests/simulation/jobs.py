@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _signal import SIGKILL
+from _signal import SIGCHLD, SIGCONT, SIGKILL, SIGTSTP
 from typing import TYPE_CHECKING
 
 from tests.simulation.plan import ENDS_A_WAIT
@@ -13,6 +13,7 @@ from tests.simulation.world import INFINITE, Here
 if TYPE_CHECKING:
     from tests.simulation.record import RunRecord
 
+STOPPED, CONTINUED = 0x7F, 0xFFFF  # in a status of ``waitpid``
 SLOWEST_EXEC = 0.01  # seconds from the order to start to the first step of the command
 
 
@@ -30,6 +31,8 @@ class Job(Process):
         self._told = False
         self._is_stray = False
         self._forks = record.plan.forks  # while it is killed
+        self._ends_at = 0.0  # by itself
+        self._held_back: list[int] = []  # signals that wait until it is continued
 
     def execute_soon(self, variables: tuple[bytes, ...]) -> None:
         """It has the order to start."""
@@ -53,13 +56,48 @@ class Job(Process):
         if self._is_command:
             world.tell(record.name, "the command starts")
             self.failed.finish()
-            world.at(world.now + record.plan.length, self.end, 0 if record.plan.succeeds else 256)
+            self._ends_at = world.now + record.plan.length
+            world.at(self._ends_at, self._end_by_itself)
             if record.plan.outlived:
                 other = Job(record, self, is_command=False)
                 other.inherit()
                 other.execute()
         for signum in self._before:
             self.take(signum)
+
+    def _end_by_itself(self) -> None:
+        if not self.stopped and Here.world.now >= self._ends_at:
+            self.end(0 if self._record.plan.succeeds else 256)
+
+    def halt(self, seconds: float) -> None:
+        """Be stopped on the terminal, and continued there after so many seconds."""
+        world = Here.world
+        if self.dead or self.killed or self._lives is None or self.parent is None:
+            return
+        world.tell(self._record.name, f"the command is stopped on its terminal for {seconds:.3f} s")
+        self.stopped = True
+        self._ends_at += seconds
+        self._is_told(SIGTSTP << 8 | STOPPED)
+        world.at(world.now + seconds, self.go_on)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        if self.dead or not self.stopped:
+            return
+        world = Here.world
+        world.tell(self._record.name, "the command is continued")
+        self.stopped = False
+        self._is_told(CONTINUED)
+        world.at(max(world.now, self._ends_at), self._end_by_itself)
+        waiting, self._held_back = self._held_back, []
+        for signum in waiting:
+            self._heed(signum)
+
+    def _is_told(self, status: int) -> None:
+        """The parent hears of a change."""
+        self.changes.append(status)
+        if self.parent is not None:
+            self.parent.take(int(SIGCHLD), 1, self.pid)
 
     def take(self, signum: int, code: int = 0, sender: int = 0) -> None:
         """See ``Process``."""
@@ -76,7 +114,15 @@ class Job(Process):
             if self._forks and self._lives is not None and not self.dead:
                 self._forks = False
                 Here.world.at(Here.world.now, self._fork)
-        elif signum in ENDS_A_WAIT and self._lives is not None and self._record.plan.stubborn < INFINITE:
+        elif signum == SIGCONT:
+            self.go_on()
+        elif self.stopped:
+            self._held_back.append(signum)
+        else:
+            self._heed(signum)
+
+    def _heed(self, signum: int) -> None:
+        if signum in ENDS_A_WAIT and self._lives is not None and self._record.plan.stubborn < INFINITE:
             Here.world.at(Here.world.now + self._record.plan.stubborn, self.end, int(signum))
 
     def _fork(self) -> None:

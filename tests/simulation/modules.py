@@ -136,7 +136,7 @@ def _waitpid(pid: int, flags: int) -> tuple[int, int]:
     world = Here.world
     world.step()
     while True:
-        found = me().wait(pid)
+        found = me().wait(pid, flags)
         if found[0] or flags & os.WNOHANG:
             return found
         world.block(world.now + 0.01)
@@ -146,6 +146,15 @@ def _socketpair(*_: object) -> tuple[End, End]:
     one, other = End(), End()
     one.peer, other.peer = other, one
     return one, other
+
+
+def _suspend(_: int) -> None:
+    """Stands for that of ``supervise.signals``: whoever continues the command continues this process, too."""
+    world, process = Here.world, me()
+    world.step()
+    if world.now < process.suspended_until:
+        process.stop(process.suspended_until - world.now)
+        world.block(world.now)
 
 
 def _virtual(module: Any, **replaced: Any) -> SimpleNamespace:
@@ -454,6 +463,7 @@ def install() -> None:
     put(deadline, "NAP", INFINITE)  # nothing is ever suspended here without its processes
     put(starting, "Child", Child)
     put(keeper, "gc", GC)
+    put(keeper, "suspend", _suspend)
     put(fork, "monotonic", _monotonic)
     put(fork, "sleep", _pause)
     put(preload, "load_rest", nothing)

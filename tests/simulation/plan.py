@@ -95,6 +95,8 @@ class Fault(NamedTuple):
                                                                 has twice when summer time ends
     wrong    number of a host    time                           seconds by which its wall clock moves, -
     signal   number of a run     time                           number of the signal, -
+    halt     number of a run     time                           seconds until somebody continues its command, which was
+                                                                stopped on its terminal, and its keeper, -
     revoke   number of a host    time                           seconds between looking and asking, 1: free it now
     other    -                   time                           seconds for which another program has the lock, or
                                                                 all rows of its table, 1: it takes it by force

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from _signal import SIGCHLD, SIGCONT, SIGKILL
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ class Process:
         self.killed = False  # it will be dead in a moment
         self.stopped = False
         self.stopped_until = 0.0
+        self.suspended_until = 0.0  # with the command on its terminal
+        self.changes: list[int] = []  # statuses of stops and continuations that the parent did not hear of yet
         self.threadless_until = 0.0  # its user has as many as are allowed
         self.dying = 0.0  # seconds from KILL to its end that no program can change
         self.pending: list[tuple[Thread, int]] = []
@@ -163,12 +166,14 @@ class Process:
             found += each.children
         return found
 
-    def wait(self, pid: int) -> tuple[int, int]:
-        """As ``os.waitpid(pid, WNOHANG)``."""
+    def wait(self, pid: int, flags: int = 0) -> tuple[int, int]:
+        """As ``os.waitpid(pid, WNOHANG | flags)``."""
         meant = [child for child in self.children if pid in (-1, child.pid)]
         if not meant:
             raise ChildProcessError
         for child in meant:
+            if child.changes and flags & os.WUNTRACED:
+                return child.pid, child.changes.pop(0)
             if child.dead:
                 self.children.remove(child)
                 return child.pid, child.status

@@ -491,6 +491,16 @@ def come_as_a_lease_ends(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(rates=SLOW_CLOCK, runs=(first, *others), faults=(cut,))
 
 
+def stopped_on_its_terminal(chance: random.Random, plan: Plan) -> Plan:
+    """A command that somebody stops on its terminal, and continues, maybe when its lease is over; another run waits."""
+    ttl = chance.choice((6.0, 10.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, ttl), chance.choice((0.05, INFINITE)))
+    halt = Fault("halt", 0, chance.uniform(0.1, first.length), ttl * chance.choice((0.1, 1.0, 2.0)) * chance.random())
+    return plan._replace(
+        runs=(first, first._replace(host=1, start=chance.uniform(0.3, 3.0), length=0.5)), faults=(halt,)
+    )
+
+
 def unanswered_as_it_ends(chance: random.Random, plan: Plan) -> Plan:
     """A short job, and one answer that is lost: maybe that to the request which adds the run to the history."""
     first = RunPlan(0, 0.0, 10.0, 60.0, chance.uniform(0.0, 0.5), once_per=chance.choice((None, 60.0)))
@@ -559,7 +569,7 @@ OF_A_HOST = (
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
     *(asked_of_a_long_lease, freed_beside_a_late_one, killed_in_line, away_at_first, taken_as_it_is_forgotten),
-    *(signalled_as_it_is_renewed, unanswered_as_it_ends),
+    *(signalled_as_it_is_renewed, unanswered_as_it_ends, stopped_on_its_terminal),
 )
 OF_CELLS = (slow_for_long,)  # where a renewal takes as many messages as the last one
 OF_STREAMS = (

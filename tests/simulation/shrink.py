@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Fault, Plan, RunPlan
 
 MOST_TRIES = 600
-OF_RUNS = ("stop", "pause", "signal", "threads")  # kinds of faults that belong to a run
+OF_RUNS = ("stop", "pause", "signal", "threads", "halt")  # kinds of faults that belong to a run
 
 
 def happens(plan: Plan) -> list[str]:
