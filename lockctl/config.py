@@ -42,10 +42,12 @@ class Effective(Value):
 
 def unusable(setting: Effective, why: str) -> LockctlError:
     """The error for a setting that has the right form and cannot be used; *why* is one line."""
-    if setting.source.startswith("-"):
-        return UsageError(f"{setting.source}: {why}")
-    named = setting.source if setting.source.startswith("$") else f"{printable(setting.source)} {setting.name}"
-    return ConfigError(f"{named}: {why}")
+    return (UsageError if setting.source.startswith("-") else ConfigError)(f"{named(setting)}: {why}")
+
+
+def named(setting: Effective) -> str:
+    """Where a setting is: its option, its variable, or file, table and key."""
+    return setting.source if setting.source.startswith(("-", "$")) else f"{printable(setting.source)} {setting.name}"
 
 
 def config_path(explicit: str | None, environ: Mapping[str, str]) -> str | None:

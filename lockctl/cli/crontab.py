@@ -14,6 +14,7 @@ from lockctl import config, registry
 from lockctl.cli.log import DAEMONS
 from lockctl.cli.run import check_pairs, schedule_of
 from lockctl.errors import ConfigError, UsageError
+from lockctl.fence.places import open_place
 from lockctl.names import printable
 from lockctl.settings import BY_NAME, FILE
 
@@ -83,6 +84,14 @@ def check_effective(settings: Mapping[str, Effective], environ: Mapping[str, str
     registry.open_backend(url).close()
     check_pairs(settings)
     schedule_of(settings["ttl"], settings["kill_after"], url)
+    fence = settings["fence"]
+    if fence.content is not None:
+        try:
+            open_place(fence.content).store.close()
+        except UsageError as wrong:
+            raise config.unusable(fence, str(wrong)) from None
+        except ConfigError as wrong:  # 78 in a run, too, whoever says it
+            raise ConfigError(f"{config.named(fence)}: {wrong}") from None
 
 
 def _check_paths(given: Mapping[str, str | bool]) -> None:

@@ -102,6 +102,7 @@ def test_a_range_that_runs_forward_is_a_time(when: str) -> None:
         (["@daily", "--log=log", "true"], "--log: log: "),
         (["@daily", "--metrics-dir", ".", "true"], "--metrics-dir: .: "),
         (["@daily", "--fence", "stock", "true"], "--fence: stock: "),
+        (["@daily", "--fence", "nosuch://h/x", "true"], "--fence: no store of marks"),
         (["@daily"], "no command"),
         (["@daily", "no-such-command"], "not in the PATH"),
         (["@daily", "echo hello world"], "needs -c"),
