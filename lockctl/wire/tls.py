@@ -89,9 +89,9 @@ class TlsLayer:
                 " (ca= names the file of its authority, tls_name= the name in it)"
             ) from None
         except ssl.SSLError as failure:
-            if "ALERT" in (failure.reason or ""):
-                raise ConfigError(f"{self._where}: the server refuses TLS with us: {_reason(failure)}") from None
-            raise ConfigError(f"{self._where}: no TLS there: {_reason(failure)}") from None
+            raise refusal(self._where, failure) or ConfigError(
+                f"{self._where}: no TLS there: {_reason(failure)}"
+            ) from None
         return True
 
     def feed(self, data: bytes) -> None:
@@ -119,14 +119,20 @@ class TlsLayer:
             pass
         except (ssl.SSLZeroReturnError, ssl.SSLError) as failure:
             if not pieces:
-                if "ALERT" in (failure.reason or ""):  # TLS 1.3 tells only now that our certificate is refused
-                    raise ConfigError(f"{self._where}: the server refuses TLS with us: {_reason(failure)}") from None
-                raise self._closed(f"{self._where}: TLS: {_reason(failure)}") from None
+                # TLS 1.3 tells only now that our certificate is refused
+                raise refusal(self._where, failure) or self._closed(f"{self._where}: TLS: {_reason(failure)}") from None
         return b"".join(pieces)
 
     def to_send(self) -> bytes:
         """What the protocol itself wants to send now."""
         return self._outgoing.read()
+
+
+def refusal(where: str, failure: BaseException | None) -> ConfigError | None:
+    """The error for what a server has against us, such as our certificate; ``None`` if *failure* is anything else."""
+    if isinstance(failure, ssl.SSLError) and "ALERT" in (failure.reason or ""):
+        return ConfigError(f"{where}: the server refuses TLS with us: {_reason(failure)}")
+    return None
 
 
 def _reason(failure: Exception) -> str:

@@ -231,6 +231,7 @@ def test_tls_is_verified_and_never_given_up(
         f"{url}&ca={certificates.ca}{ours}&tls_name=elsewhere.example": "certificate is not accepted",
         f"{url}&ca={certificates.ca}": "Access denied",
         f"{url}&tls=no": "Access denied",
+        f"{url}&ca={certificates.ca}&cert={certificates.other_cert}&key={certificates.other_key}": "refuses TLS with us",
         f"{mariadb_server.url}?tls=yes": "offers no TLS",
         f"{mariadb_server.url}?ca={certificates.ca}": "offers no TLS",
     }

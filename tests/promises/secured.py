@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd
+from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis, RedisSentinel
 from tests.servers.zookeeper import ZooKeeper
@@ -106,4 +107,10 @@ def postgresql(start: Start, certificates: Certificates) -> Secured:
     return Secured(url, login, of_the_system="tls=yes")
 
 
-SECURED = {made.__name__: made for made in (redis, redlock, sentinels, etcd, consul, zookeeper, postgresql)}
+def mysql(start: Start, certificates: Certificates) -> Secured:
+    server = start(MariaDb, tls=certificates, extra=["require-secure-transport=on"])
+    login = Login(server.user, server.password, "Access denied", "Access denied")
+    return Secured(f"mysql://LOGIN{server.address}/{server.database}?PARAMETERS", login, of_the_system="tls=yes")
+
+
+SECURED = {made.__name__: made for made in (redis, redlock, sentinels, etcd, consul, zookeeper, postgresql, mysql)}

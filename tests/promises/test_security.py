@@ -110,11 +110,11 @@ def test_a_login_is_right_or_refused_and_can_come_from_elsewhere(
 
 def test_a_client_without_tls_is_told_that_it_is_wanted(secured: Secured) -> None:
     plain = secured.url.replace("s://", "://", 1).replace("LOGIN", "").replace("PARAMETERS", "")
-    if plain.startswith("postgresql"):
+    if plain.startswith(("postgresql", "mysql")):
         plain = secured.place("tls=no")
     plain = plain.replace("tls=yes&", "")  # of sentinels
     client = open_backend(parse_url(plain))
-    said = r"want TLS\?|add tls=yes|use etcds://|use consuls://|zookeepers://|no encryption|SSL off"
+    said = r"want TLS\?|add tls=yes|use etcds://|use consuls://|zookeepers://|no encryption|SSL off|Access denied"
 
     def told() -> str:
         with pytest.raises((BackendUnavailable, ConfigError)) as refused:

@@ -7,6 +7,7 @@ The driver blocks, and its limits are per system call. So whole steps run in a t
 from __future__ import annotations
 
 import socket
+import sys
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
@@ -123,6 +124,9 @@ class Session:
     def _meaning(self, error: Exception) -> BackendUnavailable | ConfigError:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         said = printable(str(error.args[-1]).strip().partition("\n")[0])[:LONGEST_MESSAGE] if error.args else ""
+        refused = _refusal(self.where, getattr(error, "original_exception", None))
+        if refused is not None:
+            return refused
         unverified = getattr(getattr(error, "original_exception", None), "verify_message", None)
         if unverified is not None:
             return ConfigError(
@@ -160,21 +164,51 @@ def _bounded(where: str) -> Any:
     from lockctl.wire.tls_settings import TlsSettings
 
     class Bounded(Connection):
+        _sock: Any
+
         come = 0  # bytes since the last statement
 
         def _read_bytes(self, num_bytes: int) -> bytes:
             self.come += num_bytes
             if self.come > LARGEST_ANSWER:
-                self._force_close()  # type: ignore[attr-defined]
+                self._force_close()
                 raise TooLarge(where)
             data: bytes = super()._read_bytes(num_bytes)  # type: ignore[misc]
             return data
+
+        def _force_close(self) -> None:
+            # called where an error is handled, of a read, or of a write whose answer says more
+            refused = _refusal(where, sys.exc_info()[1]) or _last_words(where, self._sock)
+            super()._force_close()  # type: ignore[misc]
+            if refused is not None:
+                raise refused
 
         def _create_ssl_ctx(self, options: Any) -> Any:
             # told of no options the driver verifies nothing, and takes 20 ms to read whom it could trust
             return options or context(TlsSettings(insecure=True))
 
     return Bounded
+
+
+def _refusal(where: str, failure: BaseException | None) -> ConfigError | None:
+    """See ``tls.refusal``."""
+    if "ssl" not in sys.modules:
+        return None
+    from lockctl.wire.tls import refusal
+
+    return refusal(where, failure)
+
+
+def _last_words(where: str, stream: Any) -> ConfigError | None:
+    """What a server has against our certificate: it says so and closes, maybe before it has read what we send."""
+    if not hasattr(stream, "context"):  # no TLS
+        return None
+    try:
+        stream.settimeout(0)
+        stream.recv(1)
+    except (OSError, ValueError) as failure:
+        return _refusal(where, failure)
+    return None
 
 
 def _connected(address: Address, deadline: Deadline, where: str) -> Any:
