@@ -141,7 +141,7 @@ class _Run:
         while self._spare:
             os.close(self._spare.pop())
 
-    def _start(self, schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> Keeper:
+    def _start(self, schedule: Schedule, added: list[str], descriptors: tuple[int, ...], token: int | None) -> Keeper:
         """Have the guard start the command; the keeper that watches over both."""
         request, kernel_held = self._request, self._capabilities.kernel_held
         orders = Orders(
@@ -152,9 +152,10 @@ class _Run:
             on_terminal=self._guard.on_terminal,
             kill_on_loss=request.kill_on_loss,
             contain=request.contain,
+            token=token,
             unlocks=kernel_held and request.mode == EXCLUSIVE and not request.min_hold and request.once_per is None,
         )
-        self._guard.start(orders, schedule, environment, descriptors)
+        self._guard.start(orders, schedule, added, descriptors)
         self._free_spare()
         loading.load(loading.WATCH)
         registry.load_records(self._capabilities.scheme)
@@ -174,7 +175,7 @@ class _Run:
         variables = self._request.variables(self._capabilities, grant)
         if self._fence is not None:
             variables += self._fence.variables(grant.domain, grant.token, self._request.pgoptions)
-        keeper = self._start(lease.schedule, variables, descriptors)
+        keeper = self._start(lease.schedule, variables, descriptors, grant.token)
         acquired = f"acquired {grant.key} with token {grant.token}"
         note("debug", acquired, "acquired", token=grant.token, seconds=self._outcome.waited)
         from lockctl.lease import conclude  # while another processor starts the command
@@ -205,7 +206,7 @@ class _Run:
     def _watch_unlocked(self) -> Outcome:
         """Run the command without a lock, as ``on_unavailable = "run"`` wants it."""
         started, started_at = self._clock(), clocks.wall()
-        keeper = self._start(self._request.schedule, [], ())
+        keeper = self._start(self._request.schedule, [], (), None)
         self._note("warning", f"RUNNING WITHOUT A LOCK: {self._outcome.detail}")
         ending = keeper.run(None, None)
         from lockctl.supervise.ending import ended

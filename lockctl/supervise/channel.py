@@ -48,10 +48,11 @@ GO = "go"  # variables; the descriptors of the locks beside it, if the command i
 
 REAL = frozenset((int, float))
 NAME = frozenset((str, type(None)))
+WHOLE = frozenset((int, type(None)))
 VARIABLES = [bytes]  # any number of NAME=content
 # the types of the values of each kind: a type or several; a list for any number of one, a tuple for one of each
 SHAPES: dict[str, tuple[object, ...]] = {
-    START: ((int, str, REAL | {type(None)}, bool, bool, bool, str, bool), [REAL], VARIABLES),
+    START: ((int, str, REAL | {type(None)}, bool, bool, bool, str, bool, WHOLE), [REAL], VARIABLES),
     DEADLINE: (REAL,),
     STOP: (str, bool),
     SIGNAL: (int, int),
@@ -65,7 +66,7 @@ SHAPES: dict[str, tuple[object, ...]] = {
     UNHELD: (),
     CAUSE: (str,),
     ENDED: (int,),
-    FINISHED: (frozenset((int, type(None))),),
+    FINISHED: (WHOLE,),
     GO: (VARIABLES,),
 }
 

@@ -139,7 +139,8 @@ class Guard:
         if not (self._link.open or self._orphaned):
             self._orphaned = True
             self._feed(events.KeeperGone())
-            self._note("warning", "the keeper process has ended: stopping the command", "stopping")
+            said = "the keeper process has ended: stopping the command"
+            self._note("warning", said, "stopping", token=self._job.token)
 
     def _lose(self) -> None:
         """A connection that held the lock has ended, so the server frees it; the keeper may be stopped just now."""
@@ -229,7 +230,7 @@ class Guard:
             left = "" if self._kills == 1 else tree.named(self._job.left())
             self._link.send(wire.KILLED, left)
             if self._orphaned:  # else the keeper says it
-                self._note(*events.told_of_kill(left))
+                self._note(*events.told_of_kill(left), token=self._job.token)
 
     def _after(self) -> None:
         """The tree is gone. A keeper that is stopped cannot free a lock that lives in a descriptor."""

@@ -35,6 +35,7 @@ class Job:
         self.kernel_held = False
         self.unlocks = False
         self.kill_on_loss = False
+        self.token: int | None = None
         self.clock: clocks.Clock = clocks.monotonic
         self.timer = -1  # a descriptor, of that clock
         self.deadline = 0.0
@@ -132,6 +133,7 @@ class Starting:
         variables: tuple[bytes, ...],
     ) -> bool:
         orders, schedule = decode_orders(ordered, spans)
+        self.job.token = orders.token
         self.job.kernel_held = orders.kernel_held
         self.job.unlocks = orders.unlocks
         self.job.kill_on_loss = orders.kill_on_loss

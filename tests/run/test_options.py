@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import time
 
 import pytest
 
-from tests.jobs import LIMIT, eventually
+from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.mounts import FULL_DISK
 
 MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -34,6 +35,21 @@ def test_log_format_json_writes_one_document_per_line(lockctl, words):
         assert line["level"] in ("debug", "info", "warning", "error")
         assert line["lock"] == words[2]
         assert "\n" not in line["message"]
+
+
+def test_the_lines_of_the_guard_have_the_token_too(lockctl, locks):
+    token, said = locks / ".token", locks / ".said"
+    script = f"trap '' TERM; echo $LOCKCTL_TOKEN > {token}; while :; do sleep 0.1; done"
+    words = ("-v", "--log-format", "json", "-k", "300ms", "--", "sh", "-c", script)
+    with said.open("w") as stderr:
+        keeper = lockctl.start("run", "-l", "a", *words, stderr=stderr)
+    number = int(eventually(lambda: token.exists() and token.read_text().strip()))
+    guard = guard_of(keeper.pid)
+    os.kill(keeper.pid, signal.SIGKILL)
+    eventually(lambda: not alive(guard))
+    lines = [json.loads(line) for line in said.read_text().splitlines()]
+    told = [(line["event"], line["token"]) for line in lines if line["event"] in ("stopping", "killed")]
+    assert told == [("stopping", number), ("killed", number)]
 
 
 def test_the_events_of_a_run_have_their_names_and_their_numbers(lockctl, redis_server):

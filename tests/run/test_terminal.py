@@ -147,7 +147,7 @@ from lockctl.supervise import channel, tree
 from lockctl.supervise.fork import fork_guard
 from lockctl.supervise.orders import Orders
 from lockctl.supervise.signals import Signals
-guard = fork_guard(("sleep", "60"), dict(os.environ), Signals(), print, lambda: None)
+guard = fork_guard(("sleep", "60"), dict(os.environ), Signals(), lambda *_, **__: None, lambda: None)
 orders = Orders(15, "kill", None, kernel_held=False, on_terminal=True, kill_on_loss=True, contain="no")
 guard.tell_deadline(clock.boottime() + 60)
 guard.start(orders, Schedule(ttl=60.0, grace=1.0, margin=1.0, interval=20.0, request_timeout=5.0, rate_error=0.0), [], ())

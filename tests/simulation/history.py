@@ -275,7 +275,7 @@ class History:
             if fault.kind == "stop" and fault.whom == record.number and fault.more == GUARD:
                 process.will_meet(fault)
 
-        def note(_: str, text: str, *__: object) -> None:
+        def note(_: str, text: str, *__: object, **___: object) -> None:
             world.tell(process.name, text)
 
         def body() -> None:

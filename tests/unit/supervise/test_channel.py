@@ -74,7 +74,7 @@ def test_both_directions_are_separate(ends: tuple[Channel, Channel]) -> None:
 
 def test_each_kind_of_frame_arrives_as_it_was_sent(ends: tuple[Channel, Channel]) -> None:
     one, other = ends
-    orders = Orders(15, "kill", None, kernel_held=False, on_terminal=True, kill_on_loss=True, contain="no")
+    orders = Orders(15, "kill", None, kernel_held=False, on_terminal=True, kill_on_loss=True, contain="no", token=7)
     schedule = Schedule(ttl=60.0, grace=1.0, margin=0.5, interval=20.0, request_timeout=5.0, rate_error=0.002)
     frames: dict[str, tuple[object, ...]] = {
         **dict.fromkeys((channel.DEADLINE, channel.ACK), (12345.678901234,)),
@@ -121,9 +121,10 @@ def test_each_kind_of_frame_arrives_as_it_was_sent(ends: tuple[Channel, Channel]
         ("go", b"A=1"),
         ("go", [b"A=1"]),
         ("go", ("A=1",)),
-        ("start", (15, "kill", None, False, True, True, "no"), (1.0,), ()),
-        ("start", (15, "kill", "", False, True, True, "no", False), (1.0,), ()),
-        ("start", (15, "kill", None, False, True, True, "no", False), ("1.0",), ()),
+        ("start", (15, "kill", None, False, True, True, "no", False), (1.0,), ()),
+        ("start", (15, "kill", None, False, True, True, "no", False, "5"), (1.0,), ()),
+        ("start", (15, "kill", "", False, True, True, "no", False, 5), (1.0,), ()),
+        ("start", (15, "kill", None, False, True, True, "no", False, 5), ("1.0",), ()),
         (("go",), ()),
         None,
     ],
@@ -134,7 +135,7 @@ def test_a_frame_of_another_shape_is_refused(ends: tuple[Channel, Channel], cont
 
 def test_a_truncated_frame_is_refused(ends: tuple[Channel, Channel]) -> None:
     whole = marshal.dumps(
-        (channel.START, (15, "kill", None, False, True, True, "no", False), (1.0,) * 6, (b"LOCKCTL_TOKEN=5",))
+        (channel.START, (15, "kill", None, False, True, True, "no", False, 5), (1.0,) * 6, (b"LOCKCTL_TOKEN=5",))
     )
     for length in range(1, len(whole)):
         assert refused(ends, whole[:length])

@@ -25,7 +25,7 @@ signals = Signals()
 said = []
 def give(*words, killed=False):
     "A guard that is stopped, and has the order to start these words before it; *killed*: what waits to become them."
-    guard = fork_guard(words, dict(os.environ), signals, lambda level, text: None, lambda: None)
+    guard = fork_guard(words, dict(os.environ), signals, lambda *_, **__: None, lambda: None)
     while killed and not tree.children(guard.pid):
         time.sleep(0.001)
     for parked in tree.children(guard.pid) if killed else ():
