@@ -37,7 +37,7 @@ class GuardProcess:
         self.pid = pid
         self.ended = False  # and waited for: its number may be another's by now
         self.job = WAITING
-        self.strangers = strangers  # children that this process had before the guard: not of the job
+        self.strangers = strangers  # children of this process that are not of the job: it had them before the guard
         self.on_terminal = on_terminal  # the command will share the keeper's process group
         self.link = link
         self.ordered = False  # to start the command, which it may then have done
@@ -61,6 +61,18 @@ class GuardProcess:
     def tell_manner(self, *, as_json: bool, verbose: bool, quiet: bool, log: str | None) -> None:
         """Have it say in this manner what it notes, and at the place *log*, too. Before :meth:`start`."""
         self.link.send(wire.MANNER, as_json, verbose, quiet, log)
+
+    def learn_strangers(self) -> None:
+        """Take their orphans for strangers, too: as long as the guard lives, no orphan of the job becomes our child.
+
+        Called when a child was waited for: its number may be another's from then on.
+        """
+        if not self.strangers or self.ended:
+            return
+        present = frozenset(tree.children(os.getpid())) - {self.pid}
+        state = tree.stat_fields(self.pid)  # after them: it lived when they were read
+        if state is not None and state[0] not in (b"Z", b"X"):
+            self.strangers = present
 
     def kill(self) -> None:
         """End it at once; what it has forked then becomes this process's child."""

@@ -55,7 +55,6 @@ class Keeper:
         self._clock = clock
         self._live = live
         self._on_terminal = guard.on_terminal
-        self._strangers = guard.strangers
         self._note = note
         self._make_renewer: Callable[[], Renewer] | None = None
         self._renewer: Renewer | None = None
@@ -79,6 +78,10 @@ class Keeper:
         """What the guard was last told, in seconds on its clock."""
         return self._live.deadline
 
+    @property
+    def _strangers(self) -> frozenset[int]:
+        return self._guard.strangers
+
     def run(
         self,
         deadline: float | None,
@@ -93,6 +96,7 @@ class Keeper:
         The lock ends with any of *connections*; the guard watches them, too, but may be stopped just now.
         """
         self._signals.watch_children()
+        self._guard.learn_strangers()  # some may have ended in the wait
         for descriptor in (self._signals.descriptor, self._link.fileno, self._timer):
             self._poll.register(descriptor, select.POLLIN)
         self._connections = connections
@@ -283,6 +287,7 @@ class Keeper:
             except ChildProcessError:
                 return False
             if pid == 0:
+                self._guard.learn_strangers()
                 return True
             if pid == self._command:
                 self._status = status

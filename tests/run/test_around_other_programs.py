@@ -56,25 +56,6 @@ def test_a_run_with_too_few_descriptors_leaves_no_lock(lockctl, locks, redis_ser
         assert json.loads(lockctl("inspect", "-b", url, "few", "--json").stdout)["state"] == "free"
 
 
-NO_MORE_FILES = """
-import resource, sys
-field = lambda pid: int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
-resource.prlimit(field(field("self")), resource.RLIMIT_NOFILE, (3, 3))
-sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("scheme", ["file", "sqlite"])
-def test_a_run_that_has_begun_and_gets_no_more_descriptors_has_not_failed_to_start(lockctl, locks, scheme):
-    """It cannot renew its lease, nor load what would tell of that."""
-    words = ("-l", "a", "-t", "3", "-k", "100ms", "--", sys.executable, "-ISc", NO_MORE_FILES)
-    job = lockctl.start("run", "-b", f"{scheme}://{locks}/there", *words, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    said = job.stderr.read()
-    assert job.wait(LIMIT) == 76, said
-    assert "Too many open files" in said
-    assert "cannot start" not in said
-
-
 def test_timeout_around_run_ends_the_job_and_frees_the_lock(lockctl, locks):
     timeout = shutil.which("timeout")
     assert timeout
@@ -172,6 +153,23 @@ def test_a_guard_that_is_killed_at_once_leaves_the_job_to_the_keeper_and_strange
     assert not alive(daemon)
     assert alive(stranger)
     os.kill(stranger, signal.SIGKILL)
+
+
+def test_an_orphan_of_a_stranger_is_left_alone_when_the_guard_is_killed(lockctl, after, locks):
+    """A daemon that a shell has begun to start before it became lockctl is not of the job."""
+    launcher = after("")
+    go, stranger, orphan = (locks / name for name in (".go", ".stranger", ".orphan"))
+    starts = f"while ! test -e {go}; do sleep 0.02; done; sleep 60 & echo $! > {orphan}"
+    job = f'trap "kill -9 $PPID" USR1; : > {go}; while :; do sleep 0.05; done'
+    line = f"({starts}) & echo $! > {stranger}; exec {lockctl.command} run -l a -- sh -c '{job}'"
+    keeper = launcher.start("sh", "-c", line)
+    eventually(lambda: all(file.exists() and file.read_text().strip() for file in (stranger, orphan)))
+    first, second = int(stranger.read_text()), int(orphan.read_text())
+    eventually(lambda: not Path(f"/proc/{first}").exists())
+    tree.send(keeper.pid, signal.SIGUSR1)  # behind the end of the stranger
+    assert keeper.wait(timeout=LIMIT) == 137
+    assert alive(second)
+    os.kill(second, signal.SIGKILL)
 
 
 @pytest.fixture
