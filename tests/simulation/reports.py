@@ -202,11 +202,10 @@ def _shown(history: History) -> Iterator[str]:
                 yield f"shown: {record.name} is shown with {holder.token}, and has {tokens}"
             kept = holder.ended_at is not None and info.name in record.holds
             shown = record.holds[info.name].seconds + over if kept else SHOWN
-            seen_until = record.given_back.get(holder.owner, INFINITE) + shown
             if history.plan.store == "redlock" and history.plan.slowest > NEAR:
                 # some nodes had not heard of that when the run ended, and who looks does not wait for all others
-                seen_until = max(seen_until, record.kept[info.name] + history.store.freed(record.plan.ttl))
-            if seen_until < asked:
+                shown = max(shown, history.store.freed(record.plan.ttl))
+            if record.given_back.get(holder.owner, INFINITE) + shown < asked:
                 yield f"shown: {record.name} is shown at {asked:.3f}, and has given its lock back"
 
 

@@ -55,5 +55,7 @@ def _may_stay(history: History) -> bool:
     plan = history.plan
     if isinstance(history.servers[0], ObjectServer):  # a proof that cannot be finished leaves its object
         return bool(plan.faults) or plan.slowest > NEAR
+    if isinstance(history.servers[0], RedisServer):  # one that refuses most may add to a list, and not say when it ends
+        return any(each.kind == "busy" for each in plan.faults)
     is_killed = any(each.kind in ("stop", "pause") and each.value == INFINITE for each in plan.faults)
     return isinstance(history.servers[0], Files) and is_killed
