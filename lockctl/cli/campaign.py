@@ -11,8 +11,10 @@ import os
 import sys
 
 from lockctl.cli import exit_status
-from lockctl.errors import EXHAUSTED, GUARD_KILLED
+from lockctl.errors import EXHAUSTED, GUARD_KILLED, ConfigError
+from lockctl.names import printable
 from lockctl.supervise.signals import Signals, signal_name
+from lockctl.url import DESCRIPTORS, SECRETS, is_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from lockctl.cli.messages import Talk
+    from lockctl.config_file import ConfigFile
     from lockctl.model import Outcome
+    from lockctl.url import Url
 
 VARIABLE = "LOCKCTL_STANDBY"  # failures, ignored SIGCHLD, mask of signals: what the next campaign must know
 FIRST_PAUSE = 1.0  # seconds before the next campaign, doubled after each short time as leader, up to
@@ -29,6 +33,15 @@ STEADY = 10.0  # seconds as leader that count as success
 MOST_FAILURES = 99
 FENCED_OFF = ("stale", "unavailable")  # the next campaign brings a higher token, and the store may be back by then
 AGAIN = ("exited", "signaled", "lost", "revoked", "timed_out", "unavailable")
+
+
+def check_readable_again(url: Url, file: ConfigFile | None) -> None:
+    """Raise ``ConfigError`` for what a standby could read only once."""
+    if file is not None and is_pipe(file.path):
+        raise ConfigError(f"{printable(file.path)}: a pipe: --restart reads the configuration again: give a file")
+    for name, path in url.params:
+        if name in SECRETS and path.startswith(DESCRIPTORS) and is_pipe(path):
+            raise ConfigError(f"{name} {printable(path)}: a pipe: --restart reads the password again: give a file")
 
 
 def again(

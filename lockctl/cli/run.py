@@ -7,10 +7,8 @@ import os
 from lockctl import config, registry, runner
 from lockctl.errors import ConfigError, UsageError, limit_reached
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Outcome
-from lockctl.names import printable
 from lockctl.request import Request
 from lockctl.settings_values import CONTRADICTIONS, asks
-from lockctl.url import DESCRIPTORS, SECRETS, is_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from lockctl.backend import Backend
     from lockctl.cli.messages import Talk
     from lockctl.config import Effective
-    from lockctl.config_file import ConfigFile
     from lockctl.lease.schedule import Schedule
     from lockctl.supervise.fork import GuardProcess
     from lockctl.supervise.signals import Signals
@@ -50,7 +47,9 @@ def configured(
     _begin_messages(settings, talk, guard)
     url = config.backend_url(settings["backend"], environ, file)
     if settings["restart"].content:
-        _check_readable_again(url, file)
+        from lockctl.cli import campaign
+
+        campaign.check_readable_again(url, file)
     request = _request(locks, words, settings, url, environ)
     _check_places(settings)
     for warning in (config.unknown_variables(environ), config.apart_from_root(settings["backend"], locks[0])):
@@ -73,15 +72,6 @@ def configured(
             raise
         talk("error", f"the outcome cannot be told: {outcome.kind}, status {status}: {failure.strerror}")
     return status, outcome if settings["restart"].content else None
-
-
-def _check_readable_again(url: Url, file: ConfigFile | None) -> None:
-    """Raise ``ConfigError`` for what a standby could read only once."""
-    if file is not None and is_pipe(file.path):
-        raise ConfigError(f"{printable(file.path)}: a pipe: --restart reads the configuration again: give a file")
-    for name, path in url.params:
-        if name in SECRETS and path.startswith(DESCRIPTORS) and is_pipe(path):
-            raise ConfigError(f"{name} {printable(path)}: a pipe: --restart reads the password again: give a file")
 
 
 def _run(
