@@ -40,9 +40,10 @@ class Effective(Value):
     source: str
 
 
-def unusable(setting: Effective, why: str) -> LockctlError:
-    """The error for a setting that has the right form and cannot be used; *why* is one line."""
-    return (UsageError if setting.source.startswith("-") else ConfigError)(f"{named(setting)}: {why}")
+def refusal(why: str, *settings: Effective) -> LockctlError:
+    """The error for *settings* that cannot be used: wrong usage if an option said one of them, else configuration."""
+    by_option = any(setting.source.startswith("-") for setting in settings)
+    return (UsageError if by_option else ConfigError)(why)
 
 
 def named(setting: Effective) -> str:

@@ -89,7 +89,7 @@ def check_effective(settings: Mapping[str, Effective], environ: Mapping[str, str
         try:
             open_place(fence.content).store.close()
         except UsageError as wrong:
-            raise config.unusable(fence, str(wrong)) from None
+            raise config.refusal(f"{config.named(fence)}: {wrong}", fence) from None
         except ConfigError as wrong:  # 78 in a run, too, whoever says it
             raise ConfigError(f"{config.named(fence)}: {wrong}") from None
 

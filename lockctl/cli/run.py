@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lockctl import config, registry, runner
-from lockctl.errors import ConfigError, UsageError, limit_reached
+from lockctl.errors import ConfigError, limit_reached
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Outcome
 from lockctl.request import Request
 from lockctl.settings_values import CONTRADICTIONS, asks
@@ -131,7 +131,7 @@ def _use(setting: Effective, call: Callable[[str], None]) -> None:
     try:
         call(setting.content)
     except ValueError as wrong:
-        raise config.unusable(setting, str(wrong)) from None
+        raise config.refusal(f"{config.named(setting)}: {wrong}", setting) from None
 
 
 def _note_outcome(settings: Mapping[str, Effective], locks: tuple[str, ...], outcome: Outcome, talk: Talk) -> None:
@@ -197,9 +197,7 @@ def check_pairs(settings: Mapping[str, Effective]) -> None:
     for first, second, why in CONTRADICTIONS:
         one, other = settings[first], settings[second]
         if asks(first, one.content) and asks(second, other.content):
-            message = f"{_named(one)} and {_named(other)} contradict each other: {why}"
-            by_flag = one.source.startswith("-") or other.source.startswith("-")
-            raise (UsageError if by_flag else ConfigError)(message)
+            raise config.refusal(f"{_named(one)} and {_named(other)} contradict each other: {why}", one, other)
 
 
 def _named(setting: Effective) -> str:
@@ -218,9 +216,9 @@ def schedule_of(ttl: Effective, grace: Effective | None, url: Url) -> Schedule:
     try:
         return plan(ttl.content, None if grace is None else grace.content, registry.capabilities_of(url))
     except ValueError as wrong:
-        by_flag = any(setting.source.startswith("-") for setting in named if setting.content is not None)
         sources = "; ".join([f"{setting.name.replace('_', '-')}: {setting.source}" for setting in named])
-        raise (UsageError if by_flag else ConfigError)(f"{wrong} ({sources})") from None
+        told = [setting for setting in named if setting.content is not None]
+        raise config.refusal(f"{wrong} ({sources})", *told) from None
 
 
 def user_name(environ: Mapping[str, str]) -> str:
