@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lockctl.supervise import tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 LIMIT = 30.0  # seconds: nothing in a test may take longer
 ATTEMPTS = 3
@@ -139,15 +139,25 @@ class Lockctl:
         return kept
 
     def __call__(
-        self, *words: str, env: Mapping[str, str] | None = None, limit: float = LIMIT, **options: Any
+        self,
+        *words: str,
+        within: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        limit: float = LIMIT,
+        **options: Any,
     ) -> subprocess.CompletedProcess[str]:
-        """Run to the end; stdout and stderr as text unless *options* say otherwise."""
+        """Run to the end, executed by the words *within*; stdout and stderr as text unless *options* say otherwise."""
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         if "input" not in options:
             options.setdefault("stdin", subprocess.DEVNULL)
         return subprocess.run(
-            [self.command, *words], env=self.environment(env), timeout=limit, text=True, check=False, **options
+            [*within, self.command, *words],
+            env=self.environment(env),
+            timeout=limit,
+            text=True,
+            check=False,
+            **options,
         )
 
     def start(self, *words: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.jobs import LIMIT, Lockctl
+from tests.jobs import Lockctl
 from tests.run.acquirer import Acquirer
 from tests.run.refusal import Refusal
 
@@ -88,15 +88,8 @@ def mounted(
 
     def run(setup: str, *words: str, query: str = "") -> subprocess.CompletedProcess[str]:
         line = f'set -e; cd "$0"; {setup}; cd /; exec "$@"'
-        return subprocess.run(
-            [*unshare("-m"), "sh", "-c", line, str(point), lockctl.command, *words],
-            env=lockctl.environment({"LOCKCTL_BACKEND": f"file://{point}{query}"}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-        )
+        within = [*unshare("-m"), "sh", "-c", line, str(point)]
+        return lockctl(*words, within=within, env={"LOCKCTL_BACKEND": f"file://{point}{query}"})
 
     return run
 

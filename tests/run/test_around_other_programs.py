@@ -48,10 +48,8 @@ def test_a_run_with_too_few_descriptors_leaves_no_lock(lockctl, locks, redis_ser
     url = f"redis://{redis_server.address}/?prefix={os.urandom(4).hex()}:"
     for more in ((), ("--fence", str(locks / "data"))):
         line = f'ulimit -n {limit}; exec "$@"'
-        words = (lockctl.command, "run", "-b", url, "-l", "few", *more, "--", "/bin/true")
-        done = subprocess.run(
-            ["sh", "-c", line, "sh", *words], env=lockctl.environment(), capture_output=True, timeout=LIMIT, check=False
-        )
+        within = ["sh", "-c", line, "sh"]
+        done = lockctl("run", "-b", url, "-l", "few", *more, "--", "/bin/true", within=within)
         assert done.returncode != 70
         assert json.loads(lockctl("inspect", "-b", url, "few", "--json").stdout)["state"] == "free"
 
@@ -60,10 +58,8 @@ def test_timeout_around_run_ends_the_job_and_frees_the_lock(lockctl, locks):
     timeout = shutil.which("timeout")
     assert timeout
     job = f"echo $$ > {locks}/.pid; exec sleep 60"
-    words = [timeout, "0.7", lockctl.command, "run", "-l", "a", "--", "sh", "-c", job]
-    done = subprocess.run(
-        words, env=lockctl.environment(), capture_output=True, timeout=LIMIT, check=False, start_new_session=True
-    )
+    words = ("run", "-l", "a", "--", "sh", "-c", job)
+    done = lockctl(*words, within=[timeout, "0.7"], start_new_session=True)
     assert done.returncode == 124
     pid = int((locks / ".pid").read_text())
     eventually(lambda: not alive(pid))
@@ -71,15 +67,8 @@ def test_timeout_around_run_ends_the_job_and_frees_the_lock(lockctl, locks):
 
 
 def test_as_the_first_process_of_a_container_it_passes_the_status(lockctl, unshare):
-    words = [*unshare("-pf"), "--mount-proc", lockctl.command, "run", "-l", "a", "--", "sh", "-c"]
-    done = subprocess.run(
-        [*words, "cut -d' ' -f1,4 /proc/self/stat; exit 7"],
-        env=lockctl.environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    job = "cut -d' ' -f1,4 /proc/self/stat; exit 7"
+    done = lockctl("run", "-l", "a", "--", "sh", "-c", job, within=[*unshare("-pf"), "--mount-proc"])
     assert (done.returncode, done.stderr) == (7, "")
     assert len(done.stdout.split()) == 2
 

@@ -26,15 +26,7 @@ def contained(lockctl, locks, unshare):
             within = []
         else:
             within = [*unshare("-T"), "--fork", "--boottime", how]
-        return subprocess.run(
-            [*within, lockctl.command, *words],
-            env=lockctl.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-        )
+        return lockctl(*words, within=within)
 
     return run
 
