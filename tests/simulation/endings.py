@@ -25,8 +25,6 @@ NO_LOSS = (*BY_ITSELF, "timed_out", "revoked")  # those that tell of none
 LATE = 1.0  # seconds until a run that was granted its lock counts its hold, beside a renewal
 SAID = 0.1  # seconds from the end of a command until its guard has told of it
 CLOCKS = 0.01  # by which a span may differ between two clocks
-# where what a release adds to a history, and nobody answers to, is added again under another name
-ADDED_AGAIN = ("etcd", "etcd-cluster", "zookeeper")
 ENDED = 0.1  # seconds that a run may be remembered for less than it lasted
 NOTICED = 2.0  # seconds more, for what must be done when it has ended
 HOLD_ERROR = 0.1  # seconds that a hold may be shorter, beside what clocks differ by
@@ -120,8 +118,6 @@ def _ended(record: RunRecord) -> tuple[float, float]:
 
 def _remembered_twice(history: History) -> Iterator[str]:
     """Runs that are in a history more than once, as by a repeated request."""
-    if history.plan.store in ADDED_AGAIN and history.plan.faults:
-        return
     for name, runs in history.remembered.items():
         tokens = [each.token for each in runs if each.started]
         if len(tokens) != len(set(tokens)):

@@ -67,8 +67,7 @@ def note_success(backend: Client, grant: Grant, deadline: Deadline) -> None:
 
 def remember(backend: Client, name: str, run: Run, deadline: Deadline) -> None:
     """See ``Backend``: a key for each run. The order is that of their writing, whatever the clocks of hosts say."""
-    key = os.urandom(8).hex()
-    answer = _write(backend, name, lambda attached, now: _added(backend, name, run, key, attached, now), deadline)
+    answer = _write(backend, name, lambda attached, now: _added(backend, name, run, attached, now), deadline)
     _drop_surplus(backend, name, run, answer, deadline)
 
 
@@ -82,8 +81,7 @@ def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadlin
 
     def requests() -> Requests:
         now = grant.at + (run.duration or 0.0)  # by the clock of the cluster
-        # whoever repeats this has the same key
-        added = _added(backend, grant.claim.name, run, f"{lease:016x}", attached, now)
+        added = _added(backend, grant.claim.name, run, attached, now)
         return (layout.KEEP_ALIVE, {"ID": str(attached)}), ("/v3/kv/txn", added)
 
     pause = min((run.duration or 0.0) * SHARE, LONGEST_PAUSE)
@@ -106,9 +104,13 @@ def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadlin
     return True
 
 
-def _added(backend: Client, name: str, run: Run, key: str, attached: int, now: float) -> dict[str, Any]:
-    """The transaction that adds a run, and counts those that are there; the counter ends with them."""
+def _added(backend: Client, name: str, run: Run, attached: int, now: float) -> dict[str, Any]:
+    """The transaction that adds a run, and counts those that are there; the counter ends with them.
+
+    Repeated, it writes the same key: a lock grants no token twice.
+    """
     directory = backend.layout.history(name, started=run.started)
+    key = f"{run.token:016x}" if run.started and run.token is not None else os.urandom(8).hex()
     value = history.describe(run, now)  # our clock, and that of the run, do not count
     # their keys, in every answer, would take longer than all the rest
     count = {"request_range": {**layout.below(directory), "count_only": True}}

@@ -1,7 +1,8 @@
 """What is remembered of a lock below ``ROOT/.kept/NAME``: its last success, and its last runs.
 
-``success`` has the time of the last success. Below ``runs`` each run is a sequential node, ``started-<number>`` or
-``other-<number>`` if its command never started. Loaded when a run has ended, or when somebody looks.
+``success`` has the time of the last success. Below ``runs`` each run is a sequential node,
+``started-<token>-<number>``, or ``other-<number>`` if its command never started; older versions write no token.
+Loaded when a run has ended, or when somebody looks.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def _put(session: Session, path: str, data: bytes, version: int, deadline: Deadl
 
 
 def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
-    """See ``Backend.remember``; raises as ``Session.ask``."""
+    """See ``Backend.remember``; raises as ``Session.ask``.
+
+    The run may have been added when the lock was given back, without an answer to us: then that node stays.
+    """
     from kazoo.exceptions import NoNodeError
 
     runs = session.place.runs(name)
@@ -68,7 +72,11 @@ def remember(session: Session, name: str, run: Run, deadline: Deadline) -> None:
             break
         session.make(runs, deadline)
     usable(session.place, made, runs)
-    if not isinstance(names, Exception) and (old := _surplus(runs, run, names)):
+    if isinstance(names, Exception):
+        return
+    stem = _stem(run)
+    again = [] if stem == _kind(run) else [f"{runs}/{node}" for node in in_order(names, stem)[1:]]
+    if old := again + _surplus(runs, run, names):
         session.ask(deadline, *map(_removing, old))
 
 
@@ -97,13 +105,18 @@ def _removing(path: str) -> Call:
     return lambda client: client.delete(path)
 
 
-def _stem(run: Run) -> str:
+def _kind(run: Run) -> str:
     return STARTED if run.started else OTHER
+
+
+def _stem(run: Run) -> str:
+    """The name of its node without the number: by the token a run is found that was added before."""
+    return f"{STARTED}{run.token:016x}-" if run.started and run.token else _kind(run)
 
 
 def _surplus(runs: str, run: Run, names: list[str]) -> list[str]:
     """The nodes of runs that are to be removed, among those of a container; another may do it at the same time."""
-    surplus = in_order(names, _stem(run))[: -history.KEPT]
+    surplus = in_order(names, _kind(run))[: -history.KEPT]
     return [f"{runs}/{node}" for node in surplus[:MOST_REMOVED]] if len(surplus) > SURPLUS else []
 
 

@@ -145,6 +145,24 @@ class TestHistory:
         assert (paused, len(sent)) == (pauses, asked)
         assert other.history("nightly", timeout=LIMIT) == (run, a_run())
 
+    def test_a_run_that_a_release_added_without_an_answer_is_there_once(
+        self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        grant, ask = take(backend, claim()), backend.cluster.call_first
+        run = a_run(token=grant.token, duration=1.0)
+
+        def unheard(*words: Any) -> Any:
+            ask(*words)
+            raise BackendUnavailable("the answer was lost")
+
+        backend.remember("nightly", a_run(), timeout=LIMIT)
+        with monkeypatch.context() as patch:
+            patch.setattr(clock, "pause", lambda _: patch.setattr(backend.cluster, "call_first", unheard))
+            assert not backend.release_with_run(grant, run, timeout=LIMIT)
+        assert backend.history("nightly", timeout=LIMIT) == (run, a_run()), "it was added"
+        backend.remember("nightly", run, timeout=LIMIT)
+        assert backend.history("nightly", timeout=LIMIT) == (run, a_run())
+
     def test_the_first_run_of_a_lock_takes_one_round_trip_more(
         self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:

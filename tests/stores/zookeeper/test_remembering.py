@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -75,6 +75,25 @@ def test_of_the_runs_no_more_nodes_stay_than_are_shown_and_a_few(harness: ZooKee
         client.remember("nightly", a_run(2000 + number), timeout=LIMIT)
         most = max(most, len(harness.admin.get_children(runs)))
     assert most <= history.KEPT + 1 + records.SURPLUS
+
+
+def test_a_run_that_a_release_added_without_an_answer_is_there_once(
+    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = harness.client()
+    grant, add = take(client, harness.claim()), records.add_at_the_end
+    run = a_run(token=grant.token)
+    client.remember("nightly", a_run(), timeout=LIMIT)
+
+    def unheard(*words: Any) -> bool:
+        add(*words)
+        raise BackendUnavailable("the answer was lost")
+
+    monkeypatch.setattr(records, "add_at_the_end", unheard)
+    assert not client.release_with_run(grant, run, timeout=LIMIT)
+    assert client.history("nightly", timeout=LIMIT) == (run, a_run()), "it was added"
+    client.remember("nightly", run, timeout=LIMIT)
+    assert client.history("nightly", timeout=LIMIT) == (run, a_run())
 
 
 def test_looking_writes_nothing_and_nobody_looking_makes_a_node(harness: ZooKeeperHarness) -> None:
