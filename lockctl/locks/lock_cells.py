@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 LOCK, PAST, FLOOR = "lock:", "past:", "floor:"  # what keys begin with, before the prefix and the name
 REFRESHES_PER_LIFE = 3  # how often a waiter's position is prolonged: two may fail
-RESERVED = 100_000  # tokens: more than one lock needs until a clock of whole seconds has passed the first of them
+# tokens: more than one lock needs until a clock of whole seconds has passed the first of them, and fewer than
+# microseconds pass until a server has made the next lock: so many new ones do not lead further ahead of the clock
+RESERVED = 3_000
 DOMAIN = "domain:"  # the cell with the name of the store, which says where its tokens come from
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockctl.locks.lock_cells import LOCK
+from lockctl.model import MICROSECONDS
 from lockctl.stores.memory.cell import MemoryBackend, MemoryCells, MemoryServer
 from tests.contract.harness import LIMIT, claim, refused, take
 
@@ -67,6 +68,17 @@ def test_tokens_rise_when_a_cell_is_removed_long_after_it_was_made(store: Store,
             if removed:
                 store.remove("nightly")
     assert tokens == sorted(set(tokens))
+
+
+def test_tokens_rise_when_all_is_lost_soon_after_many_new_names(store: Store) -> None:
+    client = store.client()
+    for number in range(1000):
+        last = take(client, claim(f"job-{number}")).token
+        store.time += 0.005
+    assert last < (store.time + 2.0 + 1.0) * MICROSECONDS
+    store.server.cells.clear()
+    store.time += 1.0
+    assert take(store.client(), claim("job-999")).token > last
 
 
 def test_a_wait_for_a_lease_that_ends_does_not_ask_all_the_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
