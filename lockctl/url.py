@@ -18,6 +18,7 @@ LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in wh
 REGULAR, PIPE, KIND = 0o100000, 0o010000, 0o170000  # S_IFREG, S_IFIFO, S_IFMT: the module stat takes long to load
 HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
 PATHS = ("file", "redis+unix")  # schemes whose path is one of a file system, in any bytes
+LONGEST_HOST = 255  # bytes of a name in DNS and in TLS
 LONGEST_SOCKET = 107  # bytes of the path of a Unix socket, see unix(7)
 DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # paths of what a process was given open
 NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
@@ -168,7 +169,7 @@ def endpoint(text: str, default_port: int, *, sockets: bool = False) -> tuple[st
     if host.startswith("/"):
         if not sockets:
             raise ConfigError("a host in a backend URL must be a name, or an address, and not a path")
-    elif not _is_host(host):
+    elif not is_host(host):
         raise ConfigError("a host in a backend URL must be a name, or an address: [::1] for IPv6")
     return host, int(port)
 
@@ -178,15 +179,16 @@ def hostport(host: str, port: int | str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _is_host(text: str) -> bool:
-    """Whether a resolver can be asked for it."""
-    if text.isascii():
-        labels = text.removesuffix(".").split(".")
-        return text.isprintable() and set(text).isdisjoint(" []/") and all(0 < len(label) < 64 for label in labels)
-    try:
-        return bool(text.encode("idna"))
-    except UnicodeError:
-        return False
+def is_host(text: str) -> bool:
+    """Whether a resolver can be asked for it, and a certificate can have it: a name, or an address without brackets."""
+    if not text.isascii():
+        try:
+            text = text.encode("idna").decode("ascii")
+        except UnicodeError:
+            return False
+    labels = text.removesuffix(".").split(".")
+    plain = text.isprintable() and set(text).isdisjoint(" []/") and len(text) <= LONGEST_HOST
+    return plain and all(0 < len(label) < 64 for label in labels)
 
 
 def take_params(url: Url, allowed: dict[str, str]) -> dict[str, str]:

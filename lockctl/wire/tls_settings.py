@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.url import absolute
+from lockctl.url import absolute, is_host
 from lockctl.value import Value
 
 PARAMETERS = {"ca": "", "cert": "", "key": "", "tls_name": "", "insecure": "no"}  # of every URL with TLS
@@ -29,9 +29,19 @@ class TlsSettings(Value):
             ca=absolute(params["ca"]) if params["ca"] else None,
             cert=absolute(params["cert"]) if params["cert"] else None,
             key=absolute(params["key"]) if params["key"] else None,
-            tls_name=params["tls_name"] or None,
+            tls_name=server_name(params["tls_name"], f"{scheme}: tls_name"),
             insecure=params["insecure"] == "yes",
         )
+
+
+def server_name(text: str, setting: str) -> str | None:
+    """The name that a server's certificate must have, as *setting* says; ``None`` if that is empty.
+
+    Raises ``ConfigError`` for a name that no host can have.
+    """
+    if text and not is_host(text):
+        raise ConfigError(f"{setting} must be the name of a host, or an address")
+    return text or None
 
 
 def of_scheme(scheme: str, params: dict[str, str], *, secured: bool) -> TlsSettings | None:

@@ -13,9 +13,11 @@ from lockctl.stores.kubernetes.protocol import Leases
 from lockctl.url import parse_url
 from tests.contract.cells import ServedHarness
 from tests.contract.suite import BackendContract
+from tests.servers.kubernetes import write_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from lockctl.model import Grant
     from tests.servers.kubernetes import Kubernetes
@@ -56,3 +58,11 @@ class TestKubernetes(BackendContract):
 def test_a_kubeconfig_that_cannot_be_read_is_named(file: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         open_backend(parse_url(f"kubernetes://locks?kubeconfig={file}")).inspect("nightly", timeout=1.0)
+
+
+@pytest.mark.parametrize("name", [".x", "x" * 64, "\u00e4..b", "a\0b"])
+def test_a_name_to_verify_that_no_host_has_is_named(name: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    write_config(config, {"server": "https://127.0.0.1:1", "tls-server-name": name}, {"token": "x"})
+    with pytest.raises(ConfigError, match="tls-server-name in the kubeconfig must be the name of a host"):
+        open_backend(parse_url(f"kubernetes://locks?kubeconfig={config}")).inspect("nightly", timeout=1.0)

@@ -12,7 +12,7 @@ from lockctl.url import absolute, check_owner, endpoint, hostport
 from lockctl.value import Value
 from lockctl.wire.deadline import Deadline, bounded
 from lockctl.wire.stream import Endpoint
-from lockctl.wire.tls_settings import TlsSettings
+from lockctl.wire.tls_settings import TlsSettings, server_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 POD = "/var/run/secrets/kubernetes.io/serviceaccount"
 NOT_HERE = ("proxy-url", "auth-provider", "as", "username")  # what a kubeconfig may say and lockctl does not do
+SERVER_NAME = "tls-server-name"  # in a kubeconfig
 LARGEST = 1 << 20  # bytes of a file
 EARLY = 10.0  # seconds before their end at which credentials are asked for again; half of their time if that is less
 PLUGIN = "the exec plugin of the kubeconfig"
@@ -75,7 +76,7 @@ class Access:
         if scheme == "https":
             self._tls = TlsSettings(
                 ca=self._file(cluster, "certificate-authority"),
-                tls_name=_text(cluster, "tls-server-name"),
+                tls_name=server_name(_text(cluster, SERVER_NAME) or "", f"kubernetes: {SERVER_NAME} in the kubeconfig"),
                 insecure=cluster.get("insecure-skip-tls-verify") is True,
             )
         self._place = endpoint(address, 443 if self._tls else 80)

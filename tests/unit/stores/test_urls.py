@@ -27,6 +27,7 @@ REFUSED = [
     ("redis://:%ff@h/", "backend URL"),
     ("redis://a..b/", "backend URL"),
     (f"redis://{'x' * 64}/", "backend URL"),
+    (f"redis://{'x.' * 128}/", "backend URL"),
     ("redlock://h,[/", "backend URL"),
     ("redis+sentinel://a b/x", "backend URL"),
     ("redis+sentinel://%ff:1/x", "backend URL"),
@@ -215,6 +216,33 @@ def test_a_mistake_is_named_without_a_request_and_without_a_secret(
     refused(lambda: open_backend(parse_url(url)), said)
 
 
+WITH_TLS = [
+    "rediss://h/0?",
+    "redis+sentinel://h/main?tls=yes&",
+    "redlocks://h1,h2,h3/0?",
+    "etcds://h/?",
+    "consuls://h/?",
+    "zookeepers://h/?",
+    "nats://h/locks?",
+    "mysql://h/db?",
+    POSTGRESQL + "?",
+]
+
+
+@pytest.mark.parametrize(
+    "name", [".x", "a..b", "x" * 64, "x." * 128 + "x", "%C3%A4..b", "%C3%A4." * 40, "[::1]", "a%20b"]
+)
+@pytest.mark.parametrize("url", WITH_TLS)
+def test_a_name_to_verify_is_one_that_a_host_can_have(url: str, name: str) -> None:
+    refused(lambda: open_backend(parse_url(f"{url}tls_name={name}")), "tls_name must be the name of a host")
+
+
+@pytest.mark.parametrize("name", ["db.example", "db.example.", "%C3%A4.example", "192.0.2.1", "2001:db8::1"])
+@pytest.mark.parametrize("url", WITH_TLS)
+def test_a_name_to_verify_may_be_of_any_alphabet_or_an_address(url: str, name: str) -> None:
+    open_backend(parse_url(f"{url}tls_name={name}")).close()
+
+
 @pytest.mark.parametrize("spelled", ["//run//lock", "/./run/lock", "/run/lock/", "/run/./lock/."])
 def test_a_path_is_one_place_and_one_domain_of_tokens_however_it_is_spelled(spelled: str) -> None:
     assert read_url(parse_url(f"file://{spelled}"), FileBackend.parameters)[0] == "/run/lock"
@@ -249,6 +277,8 @@ def refused(step: Callable[[], object], said: str) -> None:
         ("http://a%3Ab@c/stock", "cannot have a colon"),
         ("https://:two%20words@c/stock", "no bearer token"),
         ("https://c/directory/", "must end with a name"),
+        ("https://c/stock?tls_name=.x", "https: tls_name must be the name of a host"),
+        ("etcds://c/?tls_name=.x", "etcds: tls_name must be the name of a host"),
         ("https://c/a/../stock", "must end with a name"),
         ("mysql://h/", "one host and a database"),
         ("mysql:///db", "one host and a database"),
