@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
+    from lockctl.url import Url
 
 
 class Backend(Protocol):
@@ -23,6 +24,10 @@ class Backend(Protocol):
 
     capabilities: ClassVar[Capabilities]
     parameters: ClassVar[dict[str, str]]  # what its URLs may have after the "?", with the defaults
+
+    @classmethod
+    def takes_password(cls, url: Url) -> bool:
+        """Whether one of its URLs without a password may be given one: who we are there is not said in another way."""
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """Take the lock if it is free. Never waits for a holder; ``None``: held by another.

@@ -9,8 +9,8 @@ from lockctl.names import did_you_mean, printable, token_domain
 from lockctl.registry import SCHEMES
 from lockctl.settings import BY_NAME, FLAG, PASSWORD, SETTINGS
 from lockctl.settings_values import check
-from lockctl.url import SECRETS, Url, parse_url
-from lockctl.value import Value, replace
+from lockctl.url import Url, parse_url
+from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def effective(
 
 
 def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile | None) -> Url:
-    """The URL that the backend setting means, with the password of ``$LOCKCTL_PASSWORD`` if it has none of its own.
+    """The URL that the backend setting means, with the password of ``$LOCKCTL_PASSWORD`` if it takes that.
 
     Raises ``ConfigError`` for an unknown profile, for what is not a URL, and for a password that is no text.
     """
@@ -146,13 +146,10 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
         raise ConfigError(f"{backend.source}: {shown!r} is neither a URL nor a backend profile ({known}){meant}")
     else:
         url = parse_url(default_url(environ) if word in ("file:", "file://") else word)
-    has_own = url.password is not None or any(name in SECRETS for name, _ in url.params)
-    if PASSWORD in environ and url.scheme != "file" and not has_own:
-        try:
-            environ[PASSWORD].encode()
-        except UnicodeEncodeError:
-            raise ConfigError(f"${PASSWORD}: the password must be UTF-8 text") from None
-        url = replace(url, password=environ[PASSWORD])
+    if PASSWORD in environ:
+        from lockctl.password import from_variable  # most runs need no password
+
+        url = from_variable(url, environ)
     return url
 
 

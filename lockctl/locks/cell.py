@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import ClassVar, TypeVar
 
+    from lockctl.url import Url
+
     T = TypeVar("T")
 
 LONGEST_STEP = 5.0  # seconds for one request of a wait, which may have no end itself
@@ -45,6 +47,10 @@ class CellBackend:
         self._cells = cells
         self._locks = LockCells(cells, prefix, self.capabilities.scheme)
         self._doubted: set[str] = set()  # owners of which a write may still be on its way
+
+    @classmethod
+    def takes_password(cls, url: Url) -> bool:  # noqa: ARG003 - not all stores take one for each URL
+        return True
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         """See ``Backend``.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from lockctl.locks.native_files import Inspect, Prune, Records, Revoke
     from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
+    from lockctl.url import Url
 
     T = TypeVar("T")
 
@@ -25,6 +26,10 @@ class NativeBackend:
     """See ``Backend``. A subclass has ``_take``, ``_wait``, and what is not here."""
 
     capabilities: ClassVar[Capabilities]
+
+    @classmethod
+    def takes_password(cls, url: Url) -> bool:  # noqa: ARG003 - not all stores take one for each URL
+        return True
 
     def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
         refusal = self.capabilities.refusal(claim.mode)

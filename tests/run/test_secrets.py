@@ -39,6 +39,12 @@ def test_the_command_gets_no_credential(lockctl, variables, reachable, locks):
     assert SECRET not in done.stdout + done.stderr + report.read_text()
 
 
+def test_a_store_without_passwords_is_used_although_another_has_one(lockctl):
+    url = f"sqlite://{lockctl.directory}/locks.db"
+    done = lockctl("run", "-b", url, "-l", "a", "--", "true", env={"LOCKCTL_PASSWORD": SECRET})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     "variables",
     [

@@ -149,7 +149,25 @@ def test_the_variable_is_the_password_of_a_url_that_has_none() -> None:
     assert password("redis://u@h") == "v"
     assert password("redis://u:own@h") == "own"
     assert password("redis://u@h?password_file=/f") is None
-    assert password("file:///srv") is None
+
+
+@pytest.mark.parametrize(
+    ("url", "taken"),
+    [
+        *[(f"{scheme}://x/y", False) for scheme in ("file", "sqlite", "gcs", "kubernetes")],
+        *[(f"{scheme}://u@x/y", False) for scheme in ("gcs", "kubernetes")],
+        *[(f"{scheme}://x/y", False) for scheme in ("etcd", "etcds", "zookeeper", "zookeepers", "s3", "dynamodb")],
+        *[(f"{scheme}://u@x/y", True) for scheme in ("etcd", "etcds", "zookeeper", "zookeepers", "s3", "dynamodb")],
+        *[(f"nats://x/y?{name}=/f", False) for name in ("creds", "nkey")],
+        *[(f"{scheme}://x/y", True) for scheme in ("nats", "consul", "consuls", "azblob", "postgresql", "mysql")],
+        *[(f"{scheme}://x/y", True) for scheme in ("redis", "rediss", "redis+unix", "redis+sentinel")],
+        *[(f"{scheme}://x/y", True) for scheme in ("redlock", "redlocks")],
+    ],
+)
+def test_the_variable_is_left_out_where_no_password_is_wanted(url: str, *, taken: bool) -> None:
+    """A shell may have it set for another store."""
+    variables = {"LOCKCTL_PASSWORD": "v", "HOME": "/h"}
+    assert backend_url(Effective("backend", url, "--backend"), variables, None).password == ("v" if taken else None)
 
 
 def test_a_variable_that_is_no_text_is_named_without_what_it_has() -> None:

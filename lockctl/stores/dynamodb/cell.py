@@ -160,6 +160,10 @@ class DynamoDbBackend(CellBackend):
     )
 
     @classmethod
+    def takes_password(cls, url: Url) -> bool:
+        return url.user is not None
+
+    @classmethod
     def from_url(cls, url: Url) -> DynamoDbBackend:
         """``dynamodb://TABLE/PREFIX?region=REGION``; raises ``ConfigError``."""
         table = Table(url)

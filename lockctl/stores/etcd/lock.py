@@ -45,6 +45,10 @@ class EtcdBackend(Client, NativeBackend):
     )
 
     @classmethod
+    def takes_password(cls, url: Url) -> bool:
+        return url.user is not None
+
+    @classmethod
     def from_url(cls, url: Url) -> EtcdBackend:
         """``etcd://[USER:PASSWORD@]HOST[:2379],.../?prefix=P``, ``etcds://`` with TLS; raises ``ConfigError``."""
         params = take_params(url, cls.parameters)

@@ -50,6 +50,10 @@ class FileBackend:
         hold_by="record",
     )
 
+    @classmethod
+    def takes_password(cls, url: Url) -> bool:  # noqa: ARG003 - none does
+        return False
+
     def __init__(
         self,
         directory: str,

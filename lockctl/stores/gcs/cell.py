@@ -79,6 +79,10 @@ class GcsBackend(CellBackend):
     )
 
     @classmethod
+    def takes_password(cls, url: Url) -> bool:  # noqa: ARG003 - none does
+        return False
+
+    @classmethod
     def from_url(cls, url: Url) -> GcsBackend:
         """``gcs://BUCKET/PREFIX?credentials=FILE``; raises ``ConfigError``."""
         check_prefix("gcs", url.path)

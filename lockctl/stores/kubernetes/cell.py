@@ -146,6 +146,10 @@ class KubernetesBackend(CellBackend):
     )
 
     @classmethod
+    def takes_password(cls, url: Url) -> bool:  # noqa: ARG003 - none does
+        return False
+
+    @classmethod
     def from_url(cls, url: Url) -> KubernetesBackend:
         """``kubernetes://NAMESPACE/PREFIX?kubeconfig=FILE``; raises ``ConfigError``."""
         return cls(KubernetesCells(Leases(url)), prefix(url.path))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import ClassVar
 
+    from lockctl.url import Url
+
 
 class MemoryServer:
     """What all clients share. *now*, seconds since the epoch, ends leases and is the floor of tokens."""
@@ -111,6 +113,10 @@ class MemoryBackend(CellBackend):
         clocks="that of one process",
         period_clock="that of the process",
     )
+
+    @classmethod
+    def takes_password(cls, url: Url) -> bool:  # noqa: ARG003 - none does
+        return False
 
     def __init__(self, server: MemoryServer) -> None:
         """Talk to *server*."""

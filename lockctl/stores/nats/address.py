@@ -10,7 +10,8 @@ from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
 
 PORT = 4222
-PARAMETERS = {"tls": "", "creds": "", "nkey": "", **tls_settings.PARAMETERS}
+LOGINS = ("creds", "nkey")  # parameters that say who we are, in place of a user or a token
+PARAMETERS = {"tls": "", **dict.fromkeys(LOGINS, ""), **tls_settings.PARAMETERS}
 LONGEST_PREFIX = 300  # bytes
 
 
@@ -42,7 +43,7 @@ def read_url(url: Url) -> Address:
         raise ConfigError(f"nats: a prefix has at most {LONGEST_PREFIX} bytes")
     if params["tls"] not in ("", "yes"):
         raise ConfigError("nats: tls is yes, or left out: then the server says whether it wants TLS")
-    if sum(map(bool, (url.user or url.password, params["creds"], params["nkey"]))) > 1:
+    if sum(map(bool, (url.user or url.password, *[params[name] for name in LOGINS]))) > 1:
         raise ConfigError("nats: a user or token in the URL, creds and nkey contradict each other")
     if url.user and not url.password:
         raise ConfigError("nats: the user has no password: say password_file=FILE; a token is written :TOKEN@")

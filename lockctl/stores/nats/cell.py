@@ -10,7 +10,7 @@ from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, jittered, sleep
 from lockctl.model import Capabilities
-from lockctl.stores.nats.address import PARAMETERS, read_url
+from lockctl.stores.nats.address import LOGINS, PARAMETERS, read_url
 from lockctl.stores.nats.protocol import Bucket
 from lockctl.stores.nats.session import Connection, load
 
@@ -126,6 +126,10 @@ class NatsBackend(CellBackend):
         clocks="the servers' clocks agree within a second, and do not jump: the leader's ends the leases",
         period_clock="the leader's",
     )
+
+    @classmethod
+    def takes_password(cls, url: Url) -> bool:
+        return not any(content and name in LOGINS for name, content in url.params)
 
     @classmethod
     def from_url(cls, url: Url) -> NatsBackend:

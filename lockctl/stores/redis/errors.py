@@ -82,7 +82,7 @@ def refused_authentication(where: str, error: ReplyError) -> LockctlError:
     if error.code in PASSING:
         return BackendUnavailable(f"{where}: {error.code}")
     if error.code == "ERR" and "without any password configured" in error.text:
-        return ConfigError(f"{where}: the server has no password, and the URL has one")
+        return ConfigError(f"{where}: the server has no password, and the URL or $LOCKCTL_PASSWORD has one")
     if FULL in error.text:
         return BackendUnavailable(f"{where}: {RAISE_LIMIT}")
     return ConfigError(f"{where}: {ADVICE['WRONGPASS']} ({error.code})")

@@ -84,6 +84,10 @@ class S3Backend(CellBackend):
     capabilities: ClassVar[Capabilities] = capabilities("s3", "object", "the loss of a zone")
 
     @classmethod
+    def takes_password(cls, url: Url) -> bool:
+        return url.user is not None
+
+    @classmethod
     def from_url(cls, url: Url) -> S3Backend:
         """``s3://BUCKET/PREFIX?endpoint=URL&region=REGION``; raises ``ConfigError``."""
         address = addresses.from_url(url, cls.parameters)

@@ -202,6 +202,10 @@ class SqliteBackend(CellBackend):
     )
 
     @classmethod
+    def takes_password(cls, url: Url) -> bool:  # noqa: ARG003 - none does
+        return False
+
+    @classmethod
     def from_url(cls, url: Url) -> SqliteBackend:
         """``sqlite:///PATH?table=T&prefix=P``; raises ``ConfigError``."""
         path, taken = read_url(url, cls.parameters, "sqlite:///srv/locks.db")

@@ -54,6 +54,10 @@ class ZooKeeperBackend(NativeBackend):
         usual_latency=(0.010, 0.020),
     )
 
+    @classmethod
+    def takes_password(cls, url: Url) -> bool:
+        return url.user is not None
+
     def __init__(self, place: Place) -> None:
         """Locks below *place*; nothing is sent yet."""
         self._place = place

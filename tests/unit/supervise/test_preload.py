@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(lockctl.__file__).parent
 # what a run has loaded before it waits, or as it begins to, if its settings want it
 WANTED = (
-    *("config_file", "profiles", "secret", "extras", "wire.tls", "fence.registration", "lease.together"),
+    *("config_file", "password", "profiles", "secret", "extras", "wire.tls", "fence.registration", "lease.together"),
     *("cli.log", "cli.metrics", "cli.nested", "cli.report", "cli.waiting"),
 )
 # what it has not loaded, and does not need by then
