@@ -27,6 +27,7 @@ class UsageError(LockctlError):
 class ConfigError(LockctlError):
     """The configuration, or the place of the locks, must be changed by a person; nothing ran."""
 
+    wants_password = False  # whether a URL has a user and no password
     while_waiting = False  # whether this came up while a standby waited: at its start all was right
 
 

@@ -149,6 +149,13 @@ def _is_text(part: str) -> bool:
     return part.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in part)
 
 
+def incomplete_login(url: Url, why: str) -> ConfigError:
+    """The error for a URL that has a user and no password, or the other way round; *why* says how it should be."""
+    wrong = ConfigError(f"{url.scheme}: {why}")
+    wrong.wants_password = url.user is not None and url.password is None
+    return wrong
+
+
 def endpoint(text: str, default_port: int, *, sockets: bool = False) -> tuple[str, int]:
     """Host and port of one element of :attr:`Url.hosts`; IPv6 in brackets. Raises ``ConfigError``.
 

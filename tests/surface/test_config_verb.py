@@ -242,6 +242,42 @@ def test_a_password_that_everybody_can_read_is_told(lockctl: Lockctl, write: Wri
     assert lockctl("config", "check", env={"LOCKCTL_BACKEND": ""}).stderr == ""
 
 
+WITH_A_USER = [
+    "redis://ops@127.0.0.1:1/0",
+    "redlock://ops@h1,h2,h3/0",
+    "etcd://ops@127.0.0.1:1/",
+    "zookeeper://ops@127.0.0.1:1/",
+    "s3://ops@stocks/locks?endpoint=http://127.0.0.1:1",
+    "dynamodb://ops@locks/?region=x",
+    "nats://ops@127.0.0.1:1/locks",
+]
+
+
+@pytest.mark.parametrize("url", WITH_A_USER)
+def test_the_password_of_a_profile_may_be_in_a_variable(lockctl: Lockctl, write: Write, url: str) -> None:
+    path = write(f'[backends.main]\nurl = "{url}"\n[defaults]\nbackend = "main"\n[locks.a]\nbackend = "{url}"\n')
+    done = lockctl("config", "check", env={"LOCKCTL_BACKEND": "", "LOCKCTL_PASSWORD": SECRET})
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: ok\n", "")
+    done = lockctl("config", "check", env={"LOCKCTL_BACKEND": ""})
+    assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
+    of_lock, of_profile = done.stderr.splitlines()
+    assert f'{path} [locks."a"] backend: ' in of_lock
+    assert f"{path}:2: [backends.main] url: " in of_profile
+    assert all(line.endswith("; this works only where $LOCKCTL_PASSWORD is set") for line in (of_lock, of_profile))
+
+
+@pytest.mark.parametrize("url", WITH_A_USER)
+@pytest.mark.parametrize("variables", [{}, {"LOCKCTL_PASSWORD": SECRET}])
+def test_a_password_that_is_missing_hides_no_other_mistake(
+    lockctl: Lockctl, write: Write, url: str, variables: dict[str, str]
+) -> None:
+    write(f'[backends.main]\nurl = "{url}{"&" if "?" in url else "?"}banana=1"\n')
+    done = lockctl("config", "check", env=variables)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "no parameter 'banana'" in done.stderr
+    assert SECRET not in done.stderr
+
+
 @pytest.mark.parametrize(
     "url", ["redis:/:hunter2@h/0", "redis:///:hunter2@h/0", "redis//:hunter2@h", "rediss;hunter2@h"]
 )

@@ -75,6 +75,7 @@ LAYERS: dict[str, set[str]] = {
         "config",
         "config_file",
         "profiles",
+        "password",
         "lease",
         "supervise",
         "request",

@@ -8,28 +8,25 @@ import os
 import click
 
 from lockctl import config as settings_files
-from lockctl import registry
 from lockctl.cli import exit_status
-from lockctl.cli.crontab import check_effective, line, unseen
+from lockctl.cli.crontab import line, unseen
+from lockctl.cli.effects import in_effect
 from lockctl.cli.group import CONTEXT, Command, Group
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data, without_secrets
 from lockctl.cli.parameters import LockName, TextType
-from lockctl.cli.run import check_pairs
-from lockctl.config_file import ConfigFile, at, mistakes, parse, readable_secrets
-from lockctl.errors import ConfigError, LockctlError
+from lockctl.config_file import mistakes, parse, readable_secrets
 from lockctl.names import printable
-from lockctl.profiles import profile_url
 from lockctl.settings import BY_NAME
 from lockctl.settings_values import shown
 from lockctl.url import parse_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from click.shell_completion import CompletionItem
+
+    from lockctl.errors import LockctlError
 
 
 @click.group(
@@ -99,60 +96,19 @@ def check(*, as_json: bool, config: str | None, backend: str | None) -> int:
     place = settings_files.config_path(config, os.environ)
     file = None if place is None else parse(place)
     found: list[LockctlError] = [] if file is None else list(mistakes(file))
+    doubts: list[str] = []
     if not found:  # else what follows from it would be said, too
-        profiles = _in_profiles(file)
-        found = [*_in_effect(file, backend, profiles), *profiles.values()]
+        found, doubts = in_effect(file, backend, os.environ)
     if found:
         talk = Talk()
         for mistake in found[:-1]:
             talk("error", str(mistake))
         raise found[-1]
-    if file is not None:
-        for warning in readable_secrets(file):
-            Talk()("warning", warning)
+    for warning in [*doubts, *(readable_secrets(file) if file is not None else ())]:
+        Talk()("warning", warning)
     said = f"{printable(place)}: ok" if place else "no configuration file: the built-in settings apply"
     print_data(_path_document(place) if as_json else said)
     return exit_status.OK
-
-
-def _in_effect(file: ConfigFile | None, backend: str | None, wrong: Collection[str]) -> list[LockctlError]:
-    """What is wrong with the settings as they count for each lock, each mistake once; not with the *wrong* profiles."""
-    given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
-    patterns = [] if file is None else list(file.tables.get("locks", {}))
-    found: dict[str, LockctlError] = {}
-    for lock in (None, *patterns):  # a pattern stands for the locks that match it
-        try:
-            settings = settings_files.resolve(given, os.environ, file, lock)
-            if settings["backend"].content in wrong:  # which leases it allows is not known
-                check_pairs(settings)
-            else:
-                check_effective(settings, os.environ, file)
-        except LockctlError as mistake:
-            found.setdefault(str(mistake), mistake)
-    return list(found.values())
-
-
-def _in_profiles(file: ConfigFile | None) -> dict[str, LockctlError]:
-    """What is wrong with profiles, by their names."""
-    found: dict[str, LockctlError] = {}
-    if file is None:
-        return found
-    for name in file.tables.get("backends", {}):
-        try:
-            _check_profile(file, name)
-        except LockctlError as wrong:
-            found[name] = wrong
-    return found
-
-
-def _check_profile(file: ConfigFile, name: str) -> None:
-    url = profile_url(file, name)
-    try:
-        registry.open_backend(url).close()
-    except ConfigError as wrong:
-        said = str(wrong)
-        key = next((key for key in file.tables["backends"][name] if said.startswith((f"{key} ", f"{key}: "))), "url")
-        raise at(file, ("backends", name), key, said.removeprefix(key).removeprefix(":").lstrip()) from None
 
 
 @with_settings("config")

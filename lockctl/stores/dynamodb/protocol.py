@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl import json_text
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import Url, take_params
+from lockctl.url import Url, incomplete_login, take_params
 from lockctl.value import replace
 from lockctl.wire.aws import Chain, Keys, signed
 from lockctl.wire.http import Clients, server_of
@@ -58,8 +58,8 @@ class Table:
         if not 3 <= len(name) <= 255 or not name.isascii() or not name.translate(_PLAIN).isalnum():
             raise ConfigError("dynamodb: a URL names a table: dynamodb://TABLE/PREFIX?region=REGION")
         if bool(url.user) != bool(url.password):
-            raise ConfigError(
-                "dynamodb: the access key is the user and the secret key the password of the URL: both or none"
+            raise incomplete_login(
+                url, "the access key is the user and the secret key the password of the URL: both or none"
             )
         for text in (url.user or "", url.password or "", *self._params.values()):
             if not (text.isascii() and text.isprintable()):

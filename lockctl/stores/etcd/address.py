@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.stores.etcd.protocol import Cluster
-from lockctl.url import Url, endpoint, hostport
+from lockctl.url import Url, endpoint, hostport, incomplete_login
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
 
@@ -26,7 +26,7 @@ def members(url: Url, params: dict[str, str]) -> tuple[Endpoint, ...]:
     if url.path not in ("", "/"):
         raise ConfigError(f"{scheme}: a URL has no path: where locks are is said by ?prefix={printable(url.path)}")
     if (url.user is None) != (url.password is None):
-        raise ConfigError(f"{scheme}: a user and a password (or password_file) belong together")
+        raise incomplete_login(url, "a user and a password (or password_file) belong together")
     tls = tls_settings.of_scheme(scheme, params, secured=scheme == "etcds")
     found = []
     for text in url.hosts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.url import Url, absolute, endpoint, take_params
+from lockctl.url import Url, absolute, endpoint, incomplete_login, take_params
 from lockctl.value import Discreet
 from lockctl.wire import tls_settings
 from lockctl.wire.stream import Endpoint
@@ -46,7 +46,7 @@ def read_url(url: Url) -> Address:
     if sum(map(bool, (url.user or url.password, *[params[name] for name in LOGINS]))) > 1:
         raise ConfigError("nats: a user or token in the URL, creds and nkey contradict each other")
     if url.user and not url.password:
-        raise ConfigError("nats: the user has no password: say password_file=FILE; a token is written :TOKEN@")
+        raise incomplete_login(url, "the user has no password: say password_file=FILE; a token is written :TOKEN@")
     tls = tls_settings.TlsSettings.from_params("nats", params)
     wanted = params["tls"] == "yes" or any(params[name] != usual for name, usual in tls_settings.PARAMETERS.items())
     places = [endpoint(each, PORT) for each in url.hosts]

@@ -143,7 +143,7 @@ def _login(url: Url, db: str) -> Login:
     if not (number.isascii() and number.isdigit()) or len(number) > 10 or int(number) >= LARGEST_DB:
         raise ConfigError(f"{url.scheme}: the database is a number such as 0")
     if url.user is not None and url.password is None:
-        raise ConfigError(f"{url.scheme}: a user without a password: name its file with password_file=")
+        raise urls.incomplete_login(url, "a user without a password: name its file with password_file=")
     # an empty one is that of a user who needs none; without a user there is no login then
     password = url.password if url.user is not None else url.password or None
     return Login(url.user, password, int(number))

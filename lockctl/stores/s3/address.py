@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl.errors import ConfigError
-from lockctl.url import Url, take_params
+from lockctl.url import Url, incomplete_login, take_params
 from lockctl.value import Value
 from lockctl.wire.aws import Keys
 from lockctl.wire.http import server_of
@@ -35,7 +35,9 @@ def from_url(url: Url, parameters: dict[str, str]) -> Address:
     if len(url.hosts) != 1 or not url.hosts[0].replace("-", "a").replace(".", "a").isalnum():
         raise ConfigError("s3: a URL is s3://BUCKET/KEY")
     if bool(url.user) != bool(url.password):
-        raise ConfigError("s3: the access key is the user and the secret key the password of the URL: both or none")
+        raise incomplete_login(
+            url, "the access key is the user and the secret key the password of the URL: both or none"
+        )
     for text in (url.user or "", url.password or "", params["region"]):
         if not (text.isascii() and text.isprintable()):
             raise ConfigError("s3: a key or a region has characters that none has")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.names import domain_name, read_domain_name
-from lockctl.url import Url, endpoint, hostport, take_params
+from lockctl.url import Url, endpoint, hostport, incomplete_login, take_params
 from lockctl.value import Discreet
 from lockctl.wire.tls_settings import PARAMETERS, TlsSettings, of_scheme
 
@@ -92,7 +92,7 @@ def read_url(url: Url) -> Place:
         message = f"{url.scheme}: a URL names at least one server, such as {url.scheme}://zk1:{PORT},zk2:{PORT}{ROOT}"
         raise ConfigError(message)
     if (url.user is None) != (url.password is None) or (url.user is not None and ":" in url.user):
-        raise ConfigError(f"{url.scheme}: digest authentication takes a user name without ':' and a password")
+        raise incomplete_login(url, "digest authentication takes a user name without ':' and a password")
     hosts = tuple(endpoint(host, TLS_PORT if secured else PORT) for host in url.hosts)
     return Place(hosts, _root(url), params["layout"], url.user, url.password, tls)
 

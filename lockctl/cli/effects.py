@@ -1,0 +1,111 @@
+"""What a configuration comes to: whether each profile can be opened, and a run under each lock begin."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lockctl import config, registry
+from lockctl.cli.crontab import check_effective
+from lockctl.cli.run import check_pairs
+from lockctl.config_file import ConfigFile, at
+from lockctl.errors import ConfigError, LockctlError
+from lockctl.password import from_variable
+from lockctl.profiles import profile_url
+from lockctl.settings import PASSWORD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    Variables = Mapping[str, str]
+    Found = tuple[dict[str, LockctlError], list[str]]  # mistakes, and what is right where the password is
+
+ANY = "-"  # in place of a password that is not known here; it is sent nowhere
+
+
+def in_effect(file: ConfigFile | None, backend: str | None, environ: Variables) -> tuple[list[LockctlError], list[str]]:
+    """What is wrong, each mistake once; and what lacks a password here, which the variable may have elsewhere.
+
+    *backend* is what the option says.
+    """
+    profiles, doubts = _in_profiles(file, environ)
+    given: dict[str, str | bool] = {} if backend is None else {"backend": backend}
+    locks, more = _in_locks(file, given, environ, profiles)
+    return [*locks.values(), *profiles.values()], [*more, *doubts]
+
+
+def _in_profiles(file: ConfigFile | None, environ: Variables) -> Found:
+    """By the names of profiles."""
+    found: dict[str, LockctlError] = {}
+    doubts = []
+    for name in file.tables.get("backends", {}) if file is not None else ():
+        assert file is not None
+        try:
+            missing = _check_profile(file, name, environ)
+        except LockctlError as wrong:
+            found[name] = wrong
+        else:
+            doubts += [_doubt(str(missing))] if missing is not None else []
+    return found, doubts
+
+
+def _in_locks(
+    file: ConfigFile | None, given: dict[str, str | bool], environ: Variables, wrong: Collection[str]
+) -> Found:
+    """With the settings as they count for each lock; not what is so with a profile, of which some are *wrong*."""
+    patterns = [] if file is None else list(file.tables.get("locks", {}))
+    profiles = {} if file is None else file.tables.get("backends", {})
+    found: dict[str, LockctlError] = {}
+    doubts = []
+    for lock in (None, *patterns):  # a pattern stands for the locks that match it
+        try:
+            settings = config.resolve(given, environ, file, lock)
+            if settings["backend"].content in wrong:  # which leases it allows is not known
+                check_pairs(settings)
+                continue
+            missing = _tried(partial(_check_lock, settings, file), environ)
+        except LockctlError as mistake:
+            found.setdefault(str(mistake), mistake)
+        else:
+            if missing is not None and settings["backend"].content not in profiles:
+                doubts.append(_doubt(f"{config.named(settings['backend'])}: {missing}"))
+    return found, list(dict.fromkeys(doubts))
+
+
+def _check_lock(settings: dict[str, config.Effective], file: ConfigFile | None, environ: Variables) -> None:
+    check_effective(settings, environ, file)
+
+
+def _check_profile(file: ConfigFile, name: str, environ: Variables) -> ConfigError | None:
+    """What its password is missed for, if that is all. Raises ``ConfigError`` with file, key and line, as that is."""
+    url = profile_url(file, name)
+
+    def placed(wrong: ConfigError) -> ConfigError:
+        said = str(wrong)
+        key = next((key for key in file.tables["backends"][name] if said.startswith((f"{key} ", f"{key}: "))), "url")
+        return at(file, ("backends", name), key, said.removeprefix(key).removeprefix(":").lstrip())
+
+    try:
+        missing = _tried(lambda variables: registry.open_backend(from_variable(url, variables)).close(), environ)
+    except ConfigError as wrong:
+        raise placed(wrong) from None
+    return missing and placed(missing)
+
+
+def _tried(step: Callable[[Variables], None], environ: Variables) -> ConfigError | None:
+    """Take a step with these variables, or with any password if all it lacks is one: then what was said of that.
+
+    Raises as the step does.
+    """
+    try:
+        step(environ)
+    except ConfigError as wrong:
+        if not wrong.wants_password or PASSWORD in environ:
+            raise
+        step({**environ, PASSWORD: ANY})
+        return wrong
+    return None
+
+
+def _doubt(missing: str) -> str:
+    return f"{missing}; this works only where ${PASSWORD} is set"
