@@ -107,7 +107,7 @@ def _whole(descriptor: int) -> bytes | None:
 
 def readable_secrets(file: ConfigFile) -> list[str]:
     """For each password that everybody on this host can read: where, and what to do."""
-    from lockctl.url import SECRETS, parse_url
+    from lockctl.url import parse_url
 
     def everybody_reads(path: str) -> bool:
         try:
@@ -129,9 +129,9 @@ def readable_secrets(file: ConfigFile) -> list[str]:
             found = "password" if "password" in content else key if url is not None and url.password else ""
             if found:
                 said.append(str(at(file, table, found, "every user can read this password: chmod go-r the file")))
-        for name in [each for each in SECRETS if each.endswith("_file")]:
-            path = content.get(name) or (dict(url.params).get(name) if url is not None else None)
-            if path and everybody_reads(str(path)):
+        in_url = dict(url.params) if url is not None else {}
+        for name, path in {**in_url, **content}.items():
+            if name.endswith(("password_file", "token_file")) and everybody_reads(str(path)):  # whosever password it is
                 said.append(str(at(file, table, name if name in content else key, f"every user can read {path}")))
     return said
 

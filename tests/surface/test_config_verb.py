@@ -228,14 +228,18 @@ def test_a_password_that_everybody_can_read_is_told(lockctl: Lockctl, write: Wri
     path = write(
         f'[defaults]\nbackend = "redis://:{SECRET}@127.0.0.1/0"\n[backends.one]\nurl = "redis://127.0.0.1/0"\n'
         f'password = "{SECRET}"\n[backends.two]\nurl = "redis://127.0.0.1/0"\npassword_file = "{locks}/.secret"\n'
+        f'[backends.three]\nurl = "redis+sentinel://127.0.0.1/main?sentinel_password_file={locks}/.secret"\n'
+        f'[backends.four]\nurl = "redis+sentinel://127.0.0.1/main"\nsentinel_password_file = "{locks}/.secret"\n'
     )
     path.chmod(0o644)
     done = lockctl("config", "check", env={"LOCKCTL_BACKEND": ""})
     assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
-    first, second, third = done.stderr.splitlines()
+    first, second, third, fourth, fifth = done.stderr.splitlines()
     assert f"{path}:2: [defaults] backend: every user can read this password" in first
     assert f"{path}:5: [backends.one] password: every user can read this password" in second
     assert f"{path}:8: [backends.two] password_file: every user can read {locks}/.secret" in third
+    assert f"{path}:10: [backends.three] url: every user can read {locks}/.secret" in fourth
+    assert f"{path}:13: [backends.four] sentinel_password_file: every user can read {locks}/.secret" in fifth
     assert SECRET not in done.stderr
     path.chmod(0o600)
     (locks / ".secret").chmod(0o600)
