@@ -20,10 +20,16 @@ LASTING = (
     "SSL error",
     "SSL negotiation",
     "unsupported frontend protocol",
+    "unsupported startup parameter",
     "expected authentication request",
+    # what libpq says of its own variables, such as PGSERVICE, before it connects
+    "definition of service",
+    "service file",
+    'value: "',
+    "invalid SSL protocol version range",
 )
-# what these refusals are by their SQLSTATE: a login, a database that is not there, a right
-LASTING_CODES = ("28", "3D", "42")
+# what these refusals are by their SQLSTATE: a setting (PGTZ), a login, a database that is not there, a right
+LASTING_CODES = ("22", "28", "3D", "42")
 CODE = 5  # characters of an SQLSTATE
 SEVERITY = ":  "  # what follows the severity in an error of a server, in each language
 # what is said when there are too many connections, by servers and by PgBouncer, and what is to be raised

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
+    from tests.servers.pgbouncer import PgBouncer
     from tests.servers.proxy import Proxy
 
     Start = Callable[..., Postgres]
@@ -63,6 +64,31 @@ def test_a_refusal_in_another_language_is_known_by_its_code(
     proxy = start_proxy(server, said=(said, foreign))
     done = run(lockctl, f"postgresql://{server.user}:{password}@{proxy.address}/{database}")
     assert (done[0], foreign.decode() in done[1]) == (status, True), done
+
+
+@pytest.mark.parametrize(
+    ("variable", "content", "says"),
+    [
+        ("PGSERVICE", "nosuch", 'definition of service "nosuch" not found'),
+        ("PGSERVICEFILE", "/nonexist", 'service file "/nonexist" not found'),
+        ("PGSSLMINPROTOCOLVERSION", "bogus", 'invalid "ssl_min_protocol_version" value: "bogus"'),
+        ("PGSSLMAXPROTOCOLVERSION", "TLSv1.1", "invalid SSL protocol version range"),
+        ("PGCHANNELBINDING", "bogus", 'invalid channel_binding value: "bogus"'),
+        ("PGTZ", "bogus/x", 'invalid value for parameter "TimeZone": "bogus/x"'),
+        ("PGDATESTYLE", "bogus", 'invalid value for parameter "DateStyle": "bogus"'),
+    ],
+)
+def test_a_wrong_variable_of_libpq_is_no_outage(
+    lockctl: Lockctl, postgres_server: Postgres, variable: str, content: str, says: str
+) -> None:
+    env = {"PGSERVICE": "any", variable: content} if variable == "PGSERVICEFILE" else {variable: content}
+    status, told = run(lockctl, f"{postgres_server.url}?tls=no", **env)
+    assert (status, says in told) == (CONFIG, True), told
+
+
+def test_a_variable_of_libpq_that_a_pooler_refuses_is_no_outage(lockctl: Lockctl, pgbouncer_session: PgBouncer) -> None:
+    status, told = run(lockctl, f"{pgbouncer_session.url}?tls=no", PGGEQO="off")
+    assert (status, "unsupported startup parameter" in told) == (CONFIG, True), told
 
 
 def test_a_server_without_tls_is_refused_by_a_client_that_wants_it(
