@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.servers.nats import AS_KV, Nats
-from tests.stores.nats.test_lock import ADMIN, RIGHTS
+from tests.stores.nats.test_lock import ADMIN, RIGHTS, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,5 +29,6 @@ def test_a_user_who_may_not_write_is_found(diagnose: Diagnose, start_server: Cal
     reader = RIGHTS.replace('"$KV.locks.>", "$JS', '"$JS', 1)
     users = f"{ADMIN}, {{ user: reader, password: pw, permissions: {{ {reader} }} }}"
     server = start_server(Nats, login="admin:s3cret-admin@", settings=f"authorization {{ users: [{users}] }}")
-    found = diagnose(f"nats://reader:pw@{server.address}/locks").levels()
-    assert found["nats.rights"] == "fail"
+    found = diagnose(f"nats://reader:pw@{server.address}/locks")
+    assert found.levels()["nats.rights"] == "fail"
+    assert subjects(found["nats.rights"]["remedy"]) == subjects(RIGHTS)

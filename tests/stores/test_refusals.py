@@ -85,7 +85,7 @@ def test_a_server_that_is_busy_says_nothing_about_the_lock(
     ("store", "status", "code", "said"),
     [
         ("azblob", 404, "ContainerNotFound", "there is no azblob://locks in this account"),
-        ("azblob", 403, "AuthorizationPermissionMismatch", "role Storage Blob Data Contributor, or a SAS token"),
+        ("azblob", 403, "AuthorizationPermissionMismatch", "blobs/delete, or a SAS token with rwdl"),
         ("azblob", 403, "AuthorizationFailure", "and a network that the account lets in"),
         ("azblob", 403, "AuthenticationFailed", "the credentials are not, or no longer, valid"),
         ("azblob", 401, "InvalidAuthenticationInfo", "the credentials are not, or no longer, valid"),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 PAGE = "1000"  # names in one answer, which has much else of each blob
-RIGHTS = "the role Storage Blob Data Contributor, or a SAS token with rwdl"
+RIGHTS = "the data actions blobs/read, blobs/write and blobs/delete, or a SAS token with rwdl"
 SURVIVES = "the loss of a disk or rack, with zone redundancy (ZRS) of a zone"
 
 

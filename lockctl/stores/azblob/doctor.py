@@ -21,7 +21,7 @@ CONDITIONS = Check(
 RIGHTS = Check(
     "azblob.rights",
     "Without these rights a lock cannot be acquired.",
-    f"give this identity {NEEDED}; lockctl-backends(7) has a smaller role",
+    f"give this identity {NEEDED}; lockctl-backends(7) has a role with no more",
 )
 VERSIONS = Check(
     "azblob.versioning",

@@ -28,6 +28,15 @@ class Address(Discreet):
     wants_tls: bool
     tls: tls_settings.TlsSettings
 
+    @property
+    def rights(self) -> str:
+        """The least that a user must be allowed to do, in words that follow "to"."""
+        keys, stream = f"$KV.{self.bucket}.>", f"KV_{self.bucket}"
+        return (
+            f"publish to {keys}, $JS.API.STREAM.INFO.{stream} and $JS.API.STREAM.MSG.GET.{stream},"
+            f" and to subscribe to {keys} and _INBOX.>"
+        )
+
     def __str__(self) -> str:
         """As messages name it."""
         return f"nats bucket {self.bucket} at {', '.join(each.where for each in self.endpoints)}"

@@ -44,8 +44,7 @@ LIMITS = Check(
 RIGHTS = Check(
     "nats.rights",
     "Without the right to write a lock cannot be acquired.",
-    "let the user publish to $KV.{bucket}.> and $JS.API.STREAM.*.KV_{bucket} and $JS.API.STREAM.MSG.GET.KV_{bucket},"
-    " and subscribe to $KV.{bucket}.> and _INBOX.>",
+    "allow the user to {rights}",
 )
 CHECKS = (BUCKET, STORAGE, REPLICAS, LIMITS, RIGHTS)
 
@@ -54,7 +53,7 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     """Look at the bucket of a URL. Raises ``BackendUnavailable``, ``ConfigError``."""
     address = read_url(url)
     found.where = str(address)
-    found.words["bucket"] = address.bucket
+    found.words.update(bucket=address.bucket, rights=address.rights)
     load(address)
     bucket = Bucket(address)
     try:

@@ -41,6 +41,7 @@ class Connection:
         self._data = bytearray()
         self._come = 0  # bytes since the last request
         self._let_in = False
+        self._rights = address.rights
         self._inbox = f"_INBOX.{os.urandom(12).hex()}"
         self._count = 0
         self._stream = replace(endpoint, where=self.where).connect(deadline)
@@ -169,7 +170,7 @@ class Connection:
                 return Closed(f"{self.where}: {said}")  # the next login shows whether there are new credentials
             return ConfigError(f"{self.where}: {said}: the server does not accept the login")
         if "permissions violation" in said.lower():
-            return ConfigError(f"{self.where}: {said}: the user needs $JS.API.>, $KV.BUCKET.> and _INBOX.>")
+            return ConfigError(f"{self.where}: {said}: allow the user to {self._rights}")
         if "tls" in said.lower():
             return ConfigError(f"{self.where}: {said}: say tls=yes")
         return Closed(f"{self.where}: {said}")

@@ -127,7 +127,7 @@ def test_a_user_with_the_rights_of_the_manual_may_do_everything(realm: Realm, lo
 
 def test_a_user_without_them_is_told_which_ones(realm: Realm, opened: Callable[[str], Any]) -> None:
     creds = realm.user("guest", {"pub": {"allow": ["_INBOX.>"]}})
-    with pytest.raises(ConfigError, match=r"Permissions Violation.*the user needs"):
+    with pytest.raises(ConfigError, match=r"Permissions Violation.*allow the user to publish to"):
         opened(realm.place(creds)).try_acquire(claim(), timeout=LIMIT)
 
 

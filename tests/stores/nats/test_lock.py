@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -45,6 +46,11 @@ def place(server: Nats, login: str = "", query: str = "") -> str:
     return f"nats://{login}{server.address}/locks/{os.urandom(6).hex()}?{query}"
 
 
+def subjects(text: str) -> list[set[str]]:
+    """Those that a text allows to publish to, and to subscribe to."""
+    return [set(re.findall(r"[$_][\w$.>]+", part)) for part in text.split("subscribe")]
+
+
 def test_an_account_without_jetstream_is_a_wrong_configuration(
     start_server: Callable[..., Any], lockctl: Lockctl
 ) -> None:
@@ -65,8 +71,9 @@ def test_a_user_needs_the_rights_of_the_manual_and_no_others(
     server = start_server(Nats, login="admin:s3cret-admin@", settings=f"authorization {{ users: [{users}] }}")
     check_everything(lockctl, place(server, "ops:pw@"))
     assert opened(place(server, "reader:pw@")).inspect("nightly", timeout=LIMIT).state == "free"
-    with pytest.raises(ConfigError, match=r"Permissions Violation.*the user needs"):
+    with pytest.raises(ConfigError, match=r"Permissions Violation.*allow the user to publish to ") as told:
         opened(place(server, "reader:pw@")).try_acquire(claim(), timeout=LIMIT)
+    assert subjects(str(told.value).partition("allow ")[2]) == subjects(RIGHTS)
     for wrong in ("", "ops:s3cret-wrong@", ":s3cret-token@"):
         with pytest.raises(ConfigError, match="does not accept the login") as told:
             opened(place(server, wrong)).try_acquire(claim(), timeout=LIMIT)
