@@ -6,6 +6,7 @@ A real server is recorded once for each store; then its answers are said again w
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from tests.faults.backends import Place
+    from tests.jobs import Lockctl
     from tests.servers.replay import Change, Conversation
+
+INTERPRETER = r"[a-z](Error|Exception)|[a-z][A-Z]\w+\("  # an error by its name, or as it is written in Python
 
 
 def calls(backend: Backend, timeout: float) -> list[Callable[[], Any]]:
@@ -108,4 +112,17 @@ def test_what_is_no_server_of_locks_is_neither_held_nor_an_error_of_the_interpre
         ends.callback(backend.close)
         with pytest.raises((BackendUnavailable, ConfigError)) as refused:
             backend.try_acquire(claim(), timeout=TIMEOUT)
-    assert not re.search(r"[a-z](Error|Exception)", str(refused.value))
+    assert not re.search(INTERPRETER, str(refused.value))
+
+
+@pytest.mark.parametrize("says", [echo, _zeros])
+@pytest.mark.parametrize("name", SERVED)
+def test_doctor_tells_of_what_is_no_server_of_locks_without_an_error_of_the_interpreter(
+    name: str, says: Callable[[socket.socket], None], locks: Path, lockctl: Lockctl
+) -> None:
+    with contextlib.ExitStack() as ends:
+        addresses = [ends.enter_context(listening(says)) for _ in range(5)]
+        done = lockctl("doctor", "-b", PLACES[name].url(addresses, "w", locks), "--json")
+    findings = [each for each in json.loads(done.stdout)["findings"] if not each["id"].startswith("host.")]
+    assert [each["level"] for each in findings] == ["fail"], findings
+    assert not re.search(INTERPRETER, findings[0]["seen"])

@@ -14,6 +14,7 @@ from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.stores.consul.protocol import milliseconds
 from lockctl.wire.answer import seconds
 from lockctl.wire.deadline import Deadline, password_now
+from lockctl.wire.http import Client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     import consul
     import requests
 
+    _greet(settings, deadline.sooner(PATIENCE))
     client = _client(consul.Consul, settings, deadline)
     pairs = [(name, text) for name, text in url.params if name in ("dc", "ns", "partition")]
 
@@ -103,10 +105,21 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
         _judge_servers(ask, found)
         _judge_settings(ask, settings, found)
         _judge_rights(ask, settings, found)
-    except requests.RequestException as failure:
-        raise BackendUnavailable(f"{settings.endpoint.where}: {printable(str(failure))[:300]}") from None
+    except requests.Timeout:
+        raise BackendUnavailable(f"{found.where}: no answer within {PATIENCE:g} s") from None
+    except requests.RequestException:
+        raise BackendUnavailable(f"{found.where}: the connection was lost, or is not one of HTTP/1.1") from None
     finally:
         client.http.close()
+
+
+def _greet(settings: Settings, deadline: Deadline) -> None:
+    """As locks do: the library says in words of the interpreter what went wrong."""
+    client = Client(settings.endpoint)
+    try:
+        client.request("GET", "/v1/status/leader", deadline)
+    finally:
+        client.close()
 
 
 def _client(kind: Any, settings: Settings, deadline: Deadline) -> Any:

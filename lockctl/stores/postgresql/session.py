@@ -198,10 +198,10 @@ class Session:
                 self.close()
                 raise SessionGone(f"{self.where}: {text or 'the server closed the connection'}") from None
             raise SqlError(f"{self.where}: {text}", error.pgcode or "") from None
-        except (ValueError, OverflowError, UnicodeError) as error:
+        except (ValueError, OverflowError, UnicodeError):
             # an answer that the driver cannot read is no answer
             self.pending = False
-            raise SqlError(f"{self.where}: {type(error).__name__} in an answer", "") from None
+            raise SqlError(f"{self.where}: an answer that the driver cannot read", "") from None
 
 
 def _memory() -> int:

@@ -8,6 +8,7 @@ from lockctl.names import printable
 from lockctl.stores.redis import address as addresses
 from lockctl.stores.redis import rights
 from lockctl.stores.redis.rights import ACL, MEMORY
+from lockctl.stores.redis.session import Session
 from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.stream import Endpoint
 
@@ -77,11 +78,11 @@ def examine_server(server: Endpoint, login: Login, prefix: str, found: Examinati
         return None
     from redis import exceptions
 
+    _greet(server, login, deadline.sooner(PATIENCE))
     client = _client(server, login, deadline)
     at = f"-s {server.unix}" if server.unix else f"-h {server.host} -p {server.port}"
     found.words.update(at=at, user=login.user or "default", prefix=prefix)
     try:
-        client.ping()
         found.measure(lambda: _time(client))
         facts = _facts(client)
         _judge(facts, found)
@@ -93,6 +94,16 @@ def examine_server(server: Endpoint, login: Login, prefix: str, found: Examinati
     finally:
         client.close()
     return facts
+
+
+def _greet(server: Endpoint, login: Login, deadline: Deadline) -> None:
+    """As locks do. The library waits for the end of any line, and says in its own words what went wrong."""
+    session = Session(server, login)
+    try:
+        if session.call("PING", deadline=deadline) != b"PONG":
+            raise BackendUnavailable(f"{server.where}: that is no Redis server")
+    finally:
+        session.close()
 
 
 def _client(server: Endpoint, login: Login, deadline: Deadline) -> Any:

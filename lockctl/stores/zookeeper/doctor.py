@@ -9,6 +9,7 @@ from lockctl.errors import BackendUnavailable
 from lockctl.finding import Check, Examination
 from lockctl.names import printable
 from lockctl.stores.zookeeper.address import Place, read_url
+from lockctl.stores.zookeeper.errors import SessionLost
 from lockctl.stores.zookeeper.session import Session
 
 TYPE_CHECKING = False
@@ -72,6 +73,8 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
         listed = config[0].count(b"server.") if isinstance(config, tuple) else 0
         _judge_servers(place, max(1, listed), found, deadline)
         _judge_rights(session, place, found, deadline)
+    except SessionLost:
+        raise BackendUnavailable(f"{place}: the session has ended") from None
     finally:
         session.end(deadline.sooner(PATIENCE))
 
