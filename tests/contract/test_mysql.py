@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -12,7 +13,7 @@ import pytest
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost
 from lockctl.registry import open_backend
 from lockctl.stores.mysql.address import from_url
-from lockctl.stores.mysql.cell import CREATE, PRESENT, MysqlBackend, MysqlCells
+from lockctl.stores.mysql.cell import PRESENT, MysqlBackend, MysqlCells
 from lockctl.stores.mysql.session import Session, SqlError
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
@@ -195,21 +196,25 @@ def test_a_server_of_this_machine_is_spoken_to_without_reading_whom_the_system_t
 
 
 def test_a_user_who_may_not_make_the_table_is_told_what_an_administrator_does(mariadb_server: MariaDb) -> None:
-    for statement in (
-        "create database if not exists bare",
-        "create user if not exists bare@'%' identified by 'pw'",
-        "grant select on bare.* to bare@'%'",
-    ):
-        mariadb_server.command(statement)
-    backend = open_backend(parse_url(f"mysql://bare:pw@{mariadb_server.address}/bare"))
-    with pytest.raises(ConfigError, match=r"GRANT SELECT, INSERT, UPDATE, DELETE ON bare\.lockctl_lock"):
-        backend.inspect("nightly", timeout=LIMIT)
-    mariadb_server.command(CREATE.replace("TABLE ", "TABLE bare."))
-    mariadb_server.command("grant select, insert, update, delete on bare.lockctl_lock to bare@'%'")
-    assert backend.inspect("nightly", timeout=LIMIT).state == "free"
-    backend.close()
-    mariadb_server.command("drop database bare")
-    mariadb_server.command("drop user bare@'%'")
+    may_look = "grant select on `bare-``locks`.* to 'bare-user'@'%'"
+    mariadb_server.command("create database `bare-``locks`; create user 'bare-user'@'%' identified by 'pw'")
+    mariadb_server.command(may_look)
+    place = f"{mariadb_server.address}/bare-%60locks"
+    try:
+        with contextlib.closing(open_backend(parse_url(f"mysql://bare-user:pw@{place}"))) as backend:
+            with pytest.raises(ConfigError, match=r"CREATE TABLE .*; GRANT SELECT, INSERT, UPDATE, DELETE ON ") as told:
+                backend.inspect("nightly", timeout=LIMIT)
+            mariadb_server.command(str(told.value).partition("run: ")[2])
+            assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+        mariadb_server.command("revoke all, grant option from 'bare-user'@'%'")
+        mariadb_server.command(may_look)
+        with contextlib.closing(open_backend(parse_url(f"mysql://bare-user:pw@{place}"))) as backend:
+            with pytest.raises(ConfigError, match="run: GRANT SELECT, INSERT, UPDATE, DELETE ON ") as told:
+                backend.try_acquire(claim(), timeout=LIMIT)
+            mariadb_server.command(str(told.value).partition("run: ")[2])
+            take(backend, claim())
+    finally:
+        mariadb_server.command("drop database `bare-``locks`; drop user 'bare-user'@'%'")
 
 
 @pytest.mark.parametrize(("way", "said"), [("account lock", "locked"), ("password expire", "(?i)password")])

@@ -36,10 +36,13 @@ def test_a_replica_that_loses_commits_and_ends_connections_is_found(diagnose: Di
         f" set global max_connections = 10; revoke all on {server.database}.* from {server.user};"
         f" grant select on {server.database}.* to {server.user}"
     )
-    assert diagnose(server.url).troubles("mysql.", "backend.") == {
+    found = diagnose(server.url)
+    assert found.troubles("mysql.", "backend.") == {
         "mysql.read_only": "fail",
         "mysql.durability": "warn",
         "mysql.wait_timeout": "warn",
         "mysql.connections": "warn",
         "mysql.rights": "fail",
     }
+    server.command(f"set global read_only = 0; {found['mysql.rights']['remedy']}")
+    assert diagnose(server.url).levels()["mysql.rights"] == "ok"

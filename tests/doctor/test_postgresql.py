@@ -71,6 +71,14 @@ def test_tables_of_tokens_that_not_all_users_find_are_found(diagnose: Diagnose, 
     assert judged() == ("ok", "lockctl_fence is in public alone")
 
 
+def test_a_schema_that_is_not_there_is_found(diagnose: Diagnose, postgres_server: Postgres) -> None:
+    found = diagnose(postgres_server.url + "?schema=no-such")["postgresql.rights"]
+    assert (found["level"], found["remedy"].partition(", or")[0]) == (
+        "fail",
+        'CREATE SCHEMA "no-such"; GRANT USAGE, CREATE ON SCHEMA "no-such" TO "lockctl"',
+    )
+
+
 def test_a_version_that_is_too_old_is_found(diagnose: Diagnose, postgres_server: Postgres, start_proxy: Start) -> None:
     # such a server cannot be had: a real one answers, and its number is another on the way
     number = postgres_server.command("show server_version_num").strip().encode()

@@ -121,7 +121,7 @@ def test_a_user_without_rights_is_told_which_are_missing(harness: MysqlHarness, 
     with pytest.raises(ConfigError, match="GRANT SELECT, INSERT, UPDATE, DELETE") as told:
         client.advance(mark(33))
     assert client.current() is None
-    harness.command(f"GRANT {str(told.value).partition('GRANT ')[2]} to {user}")
+    harness.command(str(told.value).partition("run: ")[2])
     client.store.close()
     assert client.accepts(mark(33))
     assert client.reset(None) == mark(33)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -164,15 +165,18 @@ def test_a_store_takes_its_table_from_one_schema_whatever_the_search_path_is(
 
 def test_a_user_without_rights_is_told_which_are_missing(harness: PostgresqlHarness, client: Client) -> None:
     client.advance(mark(33))
-    user = harness.server.user
-    harness.command("alter table lockctl_mark owner to postgres")
-    with pytest.raises(ConfigError, match="GRANT SELECT, INSERT, UPDATE, DELETE") as told:
-        client.advance(mark(34))
-    grant = str(told.value).partition("GRANT ")[2]
-    harness.command(f"GRANT {grant}")
-    assert user in grant
-    assert client.accepts(mark(34))
-    assert client.reset(None) == mark(34)
+    user = f"marks-{os.getpid()}"
+    harness.command(f'create role "{user}" login; grant usage on schema "{harness.schema}" to "{user}"')
+    try:
+        place = open_place(client.resource, harness.url().replace(f"//{harness.server.user}@", f"//{user}@"))
+        with contextlib.closing(place.store) as store:
+            with pytest.raises(ConfigError, match="GRANT SELECT, INSERT, UPDATE, DELETE") as told:
+                store.advance(client.resource, mark(34), timeout=LIMIT)
+            harness.command(str(told.value).partition("run: ")[2])
+            assert store.advance(client.resource, mark(34), timeout=LIMIT) == mark(34)
+            assert store.reset(client.resource, None, timeout=LIMIT) == mark(34)
+    finally:
+        harness.command(f'drop owned by "{user}"; drop role "{user}"')
 
 
 def test_a_database_that_is_read_only_is_said_to_be(harness: PostgresqlHarness) -> None:

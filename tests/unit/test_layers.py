@@ -107,6 +107,7 @@ FILES_OF_ITS_OWN = {
     "redis": {"scripts", "share_scripts", "sentinel", "rights"},
     "redlock": {"nodes", "rounds", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler"},
+    "mysql": {"rights"},
     "etcd": {"turn"},
     "zookeeper": {"node", "grant", "link", "multiread"},  # a node is ZooKeeper's word for a key
     "kubernetes": {"access"},

@@ -201,8 +201,10 @@ class MysqlStore:
         if error.code in mysql.NO_TABLE:
             return ConfigError(f"{error}: no table {TABLE} for marks here: {ADVICE} prints it")
         if error.code in mysql.FORBIDDEN:
-            place = f"{printable(self._address.database)}.{TABLE}"
-            return ConfigError(f"{error}: have an administrator GRANT SELECT, INSERT, UPDATE, DELETE ON {place}")
+            from lockctl.stores.mysql.rights import grant
+
+            statement = grant(self._address.database, TABLE, error.account)
+            return ConfigError(f"{error}: have an administrator run: {statement}")
         if error.code in mysql.READ_ONLY:
             return BackendUnavailable(f"{error}: this server is read-only, and no mark can be kept: name the primary")
         if error.code in mysql.BROKEN:

@@ -12,7 +12,7 @@ from lockctl.fence.mark import Mark, accept
 from lockctl.fence.sql import SCHEMA, TABLE
 from lockctl.fence.stores.rows import LONGEST_DOMAIN, ForeignRow, as_mark
 from lockctl.names import printable
-from lockctl.stores.postgresql.layout import DURABLE, FORBIDDEN, NO_TABLE
+from lockctl.stores.postgresql.layout import DURABLE, FORBIDDEN, NO_TABLE, quoted
 from lockctl.stores.postgresql.schema import NO_SCHEMA, WRONG_SHAPE
 from lockctl.stores.postgresql.session import SqlError
 
@@ -45,7 +45,7 @@ class MarkTable:
         """The table that *address* names."""
         self._address = address
         # never by the search_path: whoever may set that, or make a schema or a temporary table, must not have two marks
-        schema = '"' + (address.schema or SCHEMA).replace('"', '""') + '"'
+        schema = quoted(address.schema or SCHEMA)
         self._table = f"{schema}.{TABLE}".replace("%", "%%")  # in statements, which have parameters
         self._name = printable(f"{schema}.{TABLE}")  # for people
 
@@ -122,7 +122,7 @@ class MarkTable:
         if error.code == FORBIDDEN:
             return ConfigError(
                 f"{error}: have the owner of {self._name} run: GRANT SELECT, INSERT, UPDATE, DELETE ON"
-                f" {self._name} TO {printable(session.user)}"
+                f" {self._name} TO {printable(quoted(session.user))}"
             )
         if error.code == READ_ONLY:
             return BackendUnavailable(f"{error}: this database is read-only, and no mark can be kept")

@@ -41,10 +41,8 @@ if TYPE_CHECKING:
     Answer = tuple[list[tuple[Any, ...]], int]
 
 TABLE = "lockctl_lock"
-CREATE = (
-    f"CREATE TABLE {TABLE} (id VARBINARY(700) PRIMARY KEY, data MEDIUMBLOB NOT NULL, version BINARY(16) NOT NULL)"
-    " ENGINE=InnoDB"
-)
+COLUMNS = "(id VARBINARY(700) PRIMARY KEY, data MEDIUMBLOB NOT NULL, version BINARY(16) NOT NULL) ENGINE=InnoDB"
+CREATE = f"CREATE TABLE {TABLE} {COLUMNS}"
 EXISTS = 1050
 # rows are locked for the moment of a commit; what is late does no harm. UTC: of local time an hour may come twice
 EACH_STATEMENT = "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 5, lock_wait_timeout = 5, time_zone = '+00:00'"
@@ -66,6 +64,7 @@ class MysqlCells(Cells):
         self._address = address
         self._mutex = _thread.allocate_lock()  # a connection answers one at a time
         self._kept = KeptSession(address, EACH_STATEMENT)
+        self._has_table = False  # as far as is known: who may not read it is not told
         self._owners: set[str] = set()  # those who take or wait
         self.where = self._kept.where
 
@@ -172,8 +171,10 @@ class MysqlCells(Cells):
             except SqlError as error:
                 if error.code not in mysql.NO_TABLE[:1]:
                     raise
+                self._has_table = False
                 self._make_table(session, deadline)
                 rows = session.ask(statement, deadline, *values)
+            self._has_table = True
             return rows, session.written
 
         return self._run(step, deadline)
@@ -202,16 +203,19 @@ class MysqlCells(Cells):
                 raise
 
     def _explained(self, error: SqlError) -> BackendUnavailable | ConfigError:
-        place = f"{printable(self._address.database)}.{TABLE}"
+        database = self._address.database
         if error.code in mysql.FORBIDDEN:
-            return ConfigError(
-                f"{error}: have an administrator GRANT SELECT, INSERT, UPDATE, DELETE ON {place}, and make it: {CREATE}"
-            )
+            from lockctl.stores.mysql.rights import grant, quoted
+
+            make = "" if self._has_table else f"CREATE TABLE IF NOT EXISTS {quoted(database)}.{TABLE} {COLUMNS}; "
+            statements = make + grant(database, TABLE, error.account)
+            return ConfigError(f"{error}: have an administrator run: {statements}")
         if error.code in mysql.NO_TABLE:
             return ConfigError(f"{error}: make the database first")
         if error.code in mysql.READ_ONLY:
             return BackendUnavailable(f"{error}: this server is read-only: name the primary")
         if error.code in mysql.FOREIGN:
+            place = f"{printable(database)}.{TABLE}"
             return ConfigError(f"{error}: {place} is not the table that lockctl makes: {CREATE}")
         return error
 

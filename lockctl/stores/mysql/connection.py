@@ -7,7 +7,7 @@ import _thread
 from lockctl import clock
 from lockctl.errors import BackendUnavailable
 from lockctl.locks.driver import jittered
-from lockctl.stores.mysql.session import DEADLOCK, Session, SessionGone, SqlError
+from lockctl.stores.mysql.session import DEADLOCK, FORBIDDEN, Session, SessionGone, SqlError
 from lockctl.wire.deadline import Deadline, bounded
 
 TYPE_CHECKING = False
@@ -107,6 +107,10 @@ def _again_after_deadlocks(step: Callable[[Session], T], session: Session, deadl
         try:
             return step(session)
         except SqlError as error:
+            if error.code in FORBIDDEN:
+                from lockctl.stores.mysql.rights import account_of
+
+                error.account = account_of(session, deadline)
             if error.code != DEADLOCK:
                 raise
         session.ask("ROLLBACK", deadline)

@@ -6,6 +6,8 @@ from lockctl.finding import Check, Examination
 from lockctl.names import printable
 from lockctl.stores.mysql import address as addresses
 from lockctl.stores.mysql.cell import NOW, TABLE, MysqlBackend
+from lockctl.stores.mysql.rights import RIGHTS as NEEDED
+from lockctl.stores.mysql.rights import account_of, quoted
 from lockctl.stores.mysql.session import NO_TABLE, Session, SqlError
 from lockctl.url import Url, take_params
 
@@ -55,7 +57,7 @@ CONNECTIONS = Check(
 RIGHTS = Check(
     "mysql.rights",
     "Without these rights a lock cannot be acquired.",
-    "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON {database}.* TO USER",
+    f"GRANT {NEEDED}, CREATE ON {{database}}.* TO {{account}}",
 )
 CHECKS = (READ_ONLY, DURABILITY, IDLE, CONNECTIONS, RIGHTS)
 
@@ -65,11 +67,12 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
     take_params(url, MysqlBackend.parameters)
     address = addresses.from_url(url, {"prefix": ""})
     found.where = f"mysql at {address}"
-    found.words["database"] = printable(address.database)
+    found.words["database"] = quoted(address.database)
     if found.lacks("pymysql", "mysql", needed=True):
         return
     session = Session(address, deadline.sooner(PATIENCE))
     try:
+        found.words["account"] = account_of(session, deadline.sooner(PATIENCE))
         found.measure(lambda: float(session.ask(f"SELECT {NOW}", deadline.sooner(PATIENCE))[0][0]))
         _judge_settings(session, found, deadline)
         _judge_rights(session, found, deadline)

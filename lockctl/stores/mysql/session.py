@@ -50,6 +50,8 @@ class SessionGone(BackendUnavailable):
 class SqlError(BackendUnavailable):
     """The server refused a statement. *code* is its number."""
 
+    account = "USER"  # who lacks the right, as a statement has it, if that was asked
+
     def __init__(self, message: str, code: int) -> None:
         """Keep the code."""
         super().__init__(message)

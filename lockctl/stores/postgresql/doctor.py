@@ -7,9 +7,10 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.finding import Check, Examination
 from lockctl.names import printable
 from lockctl.stores.postgresql.address import SESSION, Address, from_url
+from lockctl.stores.postgresql.layout import quoted
 from lockctl.stores.postgresql.pooler import PIN, check_owns_process, is_pooled
 from lockctl.stores.postgresql.protocol import Opened, connect
-from lockctl.stores.postgresql.schema import FENCE, homes, named_in_url
+from lockctl.stores.postgresql.schema import FENCE, NO_SCHEMA, homes, named_in_url
 from lockctl.stores.postgresql.session import Session, SqlError
 
 TYPE_CHECKING = False
@@ -79,7 +80,7 @@ CONNECTIONS = Check(
 RIGHTS = Check(
     "postgresql.rights",
     "The token of a lock is in a table, which must be made once and then written.",
-    "GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}, or, as the owner of the table,"
+    "{make}GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}, or, as the owner of the table,"
     " GRANT {rights} ON {table} TO {role}",
 )
 SCHEMA = Check(
@@ -135,7 +136,7 @@ def _facts(session: Session, address: Address, deadline: Deadline) -> Facts:
 
 
 def _judge_server(facts: Facts, found: Examination) -> None:
-    found.words.update(role=_quoted(facts["role"]), database=_quoted(facts["database"]))
+    found.words.update(role=quoted(facts["role"]), database=quoted(facts["database"]))
     standby = facts["standby"] == "true"
     found.judge(STANDBY, "standby" if standby else "primary", fails=standby)
     found.judge(VERSION, facts["server_version"], warns=int(facts["server_version_num"]) < OLDEST)
@@ -160,14 +161,16 @@ def _judge_limits(facts: Facts, found: Examination) -> None:
 
 def _judge_rights(session: Session, facts: Facts, found: Examination, deadline: Deadline) -> None:
     schema = facts["schema"]
-    table = f"{_quoted(schema)}.{FENCE.word}" if schema else FENCE.word
-    found.words.update(schema=_quoted(schema) or "SCHEMA", table=table, rights=FENCE.rights)
+    table = f"{quoted(schema)}.{FENCE.word}" if schema else FENCE.word
+    found.words.update(schema=quoted(schema) if schema else "SCHEMA", make="", table=table, rights=FENCE.rights)
     if not schema:
         found.judge(RIGHTS, "no schema of the search_path exists, or may be used", fails=True)
         return
     try:
         exists, allowed = session.row(RIGHTS_OF, 2, deadline.sooner(PATIENCE), (table,) * 5 + (schema,))
     except SqlError as refused:
+        if refused.code == NO_SCHEMA:
+            found.words["make"] = f"CREATE SCHEMA {quoted(schema)}; "
         found.judge(RIGHTS, str(refused), fails=True)
         return
     seen = f"{table} {'is there' if exists else 'is not there yet'}, and may {'' if allowed else 'not '}be"
@@ -214,7 +217,3 @@ def _judge_pool(session: Opened, other: Opened, found: Examination, deadline: De
         found.judge(POOL, "two transactions can be open at once")
     finally:
         other.close()
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if name else ""

@@ -106,12 +106,18 @@ def _signed(number: int, bits: int) -> int:
     return number - (1 << bits) if number >> (bits - 1) else number
 
 
+def quoted(name: str) -> str:
+    """The name of a table, schema, role or database as a statement has it, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 class Names:
     """The tables of one schema."""
 
     def __init__(self, schema: str | None) -> None:
         """Those in *schema*, or in the first of the connection's search_path that has one."""
-        self.schema = None if schema is None else '"' + schema.replace('"', '""') + '"'
+        self.bare_schema = schema  # as a server names it; what follows is for statements
+        self.schema = None if schema is None else quoted(schema)
         self.table = self.named("lockctl_fence")
         self.quoted = self.table.replace("%", "%%")
 

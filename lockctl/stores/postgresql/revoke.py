@@ -9,7 +9,7 @@ from lockctl.errors import ConfigError, LockctlError, another_program, only_a_ho
 from lockctl.model import EXCLUSIVE, Holder, Revocation
 from lockctl.names import printable
 from lockctl.stores.postgresql import queue
-from lockctl.stores.postgresql.layout import FORBIDDEN, FRESH, Key
+from lockctl.stores.postgresql.layout import FORBIDDEN, FRESH, Key, quoted
 from lockctl.stores.postgresql.scope import is_key
 from lockctl.stores.postgresql.session import SqlError
 
@@ -159,8 +159,8 @@ def _terminate(
     except SqlError as error:
         if error.code == FORBIDDEN:
             raise ConfigError(
-                f"{error}: to end the sessions of other users, a superuser must GRANT pg_signal_backend"
-                f" TO {session.user}"
+                f"{error}: to end the sessions of other users, have a superuser run: GRANT pg_signal_backend"
+                f" TO {printable(quoted(session.user))}"
             ) from None
         raise
     return (int(rows[0][0]), int(rows[0][1])) if rows else None

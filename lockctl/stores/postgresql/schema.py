@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.stores.postgresql.layout import FORBIDDEN, FRESH, NO_COLUMN, NO_TABLE, Names, text
+from lockctl.stores.postgresql.layout import FORBIDDEN, FRESH, NO_COLUMN, NO_TABLE, Names, quoted, text
 from lockctl.stores.postgresql.session import Session, SqlError
 from lockctl.value import Value
 
@@ -94,8 +94,9 @@ def create(session: Session, table: Table, place: str, deadline: Deadline) -> No
         if error.code in EXISTS:
             return
         if error.code in (FORBIDDEN, NO_SCHEMA):
-            user = _user(session)
-            usage = f"GRANT USAGE ON SCHEMA public TO {user}, and if the table is not there: "
+            user, home = _user(session), place.removesuffix(table.word).removesuffix(".")
+            usage = f"GRANT USAGE ON SCHEMA {home or 'public'} TO {user}"
+            usage = f"CREATE SCHEMA {home}; {usage}; " if home else f"{usage}, and if the table is not there: "
             raise ConfigError(
                 f"{error}: lockctl keeps {table.purpose} in a table that it cannot create: have its owner run: "
                 f"{usage if error.code == NO_SCHEMA else ''}{statement}; GRANT {table.rights} ON {place} TO {user}"
@@ -110,7 +111,7 @@ def explained(names: Names, error: SqlError, session: Session, sql: str) -> Back
         place = names.named(table.word)
         more = ", DELETE" if table is FENCE and f"DELETE FROM {names.quoted}" in sql else ""
         return ConfigError(f"{error}: have its owner run: GRANT {table.rights}{more} ON {place} TO {_user(session)}")
-    if error.code == FORBIDDEN and names.schema is not None and names.schema.strip('"') in str(error):
+    if error.code == FORBIDDEN and names.bare_schema is not None and printable(names.bare_schema) in str(error):
         return ConfigError(f"{error}: have its owner run: GRANT USAGE ON SCHEMA {names.schema} TO {_user(session)}")
     if error.code in WRONG_SHAPE:
         tables = [table] if table.word in str(error) else [each for each in TABLES if each.word in sql]
@@ -158,4 +159,4 @@ def _place(names: Names, session: Session, table: Table, deadline: Deadline) -> 
 
 
 def _user(session: Session) -> str:
-    return printable(getattr(session, "user", "lockctl"))
+    return printable(quoted(getattr(session, "user", "lockctl")))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
@@ -116,3 +118,33 @@ def test_what_is_no_table_of_lockctl_keeps_nobody_from_making_one(shared: Shared
     shared.run(shared.plain)
     other.close()
     assert set(shared.command(TABLES).split()) == {"public"}
+
+
+def test_statements_for_the_owner_can_be_run_as_they_are_whatever_the_names(shared: Shared) -> None:
+    user, schema = f'{shared.plain}-"x" y', f'{shared.plain}-"z"'
+    role, home = (f'"{name.replace(chr(34), chr(34) * 2)}"' for name in (user, schema))
+    shared.command(f"create role {role} login; revoke all on schema public from public")
+    named, plain = (quote(name, safe="") for name in (user, schema))
+
+    def told(beginning: str, query: str, *options: str) -> None:
+        statements = shared.refusal(named, *options, query=query).partition("run: ")[2]
+        assert statements.startswith(beginning)
+        shared.command(statements)
+
+    try:
+        query = f"?schema={plain}"
+        told(f"CREATE SCHEMA {home}; ", query)
+        first = shared.run(named, query=query)
+        told(f"CREATE TABLE IF NOT EXISTS {home}.lockctl_holder ", query, "--slots", "2")
+        shared.command(f"revoke insert on {home}.lockctl_fence from {role}")
+        told(f"GRANT SELECT, INSERT, UPDATE ON {home}.lockctl_fence TO {role}", query)
+        shared.command(f"revoke usage on schema {home} from {role}")
+        told(f"GRANT USAGE ON SCHEMA {home} TO {role}", query)
+        assert shared.run(named, query=query) > first
+        shared.command(f"drop schema {home} cascade")
+        (usage,) = re.findall("run: (GRANT .*), and if the table is not there: ", shared.refusal(named))
+        shared.command(usage)
+        told("CREATE TABLE IF NOT EXISTS lockctl_fence ", "")
+        assert shared.run(named)
+    finally:
+        shared.command(f"drop owned by {role} cascade; drop role {role}")

@@ -282,7 +282,7 @@ def test_who_may_not_make_the_table_of_holders_is_told_the_statements_and_can_ho
     place.command(f"alter schema {place.schema} owner to postgres; grant usage on schema {place.schema} to public")
     for wanted in (reader(), one_of(2)):
         with pytest.raises(
-            ConfigError, match=r"CREATE TABLE .*lockctl_holder .*; GRANT .*DELETE ON .* TO lockctl"
+            ConfigError, match=r"CREATE TABLE .*lockctl_holder .*; GRANT .*DELETE ON .* TO \"lockctl\""
         ) as told:
             client.try_acquire(wanted, timeout=LIMIT)
     client.release(take(client, claim()), timeout=LIMIT)
