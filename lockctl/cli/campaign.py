@@ -11,10 +11,12 @@ import os
 import sys
 
 from lockctl.cli import exit_status
-from lockctl.errors import EXHAUSTED, GUARD_KILLED, ConfigError
+from lockctl.errors import EXHAUSTED, GUARD_KILLED, ConfigError, Interrupted
+from lockctl.model import Outcome
 from lockctl.names import printable
 from lockctl.supervise.signals import Signals, signal_name
 from lockctl.url import DESCRIPTORS, SECRETS, is_pipe
+from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from lockctl.cli.messages import Talk
     from lockctl.config_file import ConfigFile
-    from lockctl.model import Outcome
     from lockctl.url import Url
 
 VARIABLE = "LOCKCTL_STANDBY"  # failures, ignored SIGCHLD, mask of signals: what the next campaign must know
@@ -33,6 +34,13 @@ STEADY = 10.0  # seconds as leader that count as success
 MOST_FAILURES = 99
 FENCED_OFF = ("stale", "unavailable")  # the next campaign brings a higher token, and the store may be back by then
 AGAIN = ("exited", "signaled", "lost", "revoked", "timed_out", "unavailable")
+
+
+class Campaign(Value):
+    """One that has ended, with its *outcome*; *note* writes one into report and metrics."""
+
+    outcome: Outcome
+    note: Callable[[Outcome], None]
 
 
 def check_readable_again(url: Url, file: ConfigFile | None) -> None:
@@ -46,7 +54,7 @@ def check_readable_again(url: Url, file: ConfigFile | None) -> None:
 
 def again(
     status: int,
-    outcome: Outcome | None,
+    last: Campaign | None,
     failures: int,
     environment: dict[str, str],
     signals: Signals,
@@ -55,10 +63,11 @@ def again(
     """Campaign again after a pause; returns a status only when this standby is to end.
 
     It ends when it was told to (TERM, INT, QUIT; while waiting also HUP), when the command cannot be executed, and
-    when another has the lock after the time of ``--wait``. *outcome* ``None``: a later campaign could not begin, for
+    when another has the lock after the time of ``--wait``. *last* ``None``: a later campaign could not begin, for
     want of a password, for example, or because the configuration is just being written; or what a person must change
     came up while it waited.
     """
+    outcome = None if last is None else last.outcome
     if outcome is not None and _over(outcome):
         return status
     steady = outcome is not None and outcome.duration is not None and outcome.duration >= STEADY
@@ -70,11 +79,21 @@ def again(
         signum = signals.pause(pause) or signals.ending()
         if signum is not None:
             talk("info", f"{signal_name(signum)} terminated the standby")
+            if last is not None:
+                last.note(_ended_in_the_pause(last.outcome, signum))
             return exit_status.SIGNALED + signum
         if _is_installed():
             talk.finish()
             replace_this_program(signals, environment, failures)
         failures, why = min(failures + 1, MOST_FAILURES), "lockctl or its Python is not there, as while it is upgraded"
+
+
+def _ended_in_the_pause(last: Outcome, signum: int) -> Outcome:
+    """The outcome of a campaign that a signal ended before it began: as if it had ended its wait."""
+    why = str(Interrupted(signum))
+    return Outcome(
+        "held", last.name, last.backend, last.words, last.host, 0.0, interrupted=signum, detail=why, labels=last.labels
+    )
 
 
 def _is_installed() -> bool:

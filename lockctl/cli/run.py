@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.backend import Backend
+    from lockctl.cli.campaign import Campaign
     from lockctl.cli.messages import Talk
     from lockctl.config import Effective
     from lockctl.lease.schedule import Schedule
@@ -39,8 +40,8 @@ def configured(
     signals: Signals,
     guard: GuardProcess,
     talk: Talk,
-) -> tuple[int, Outcome | None]:
-    """The exit status, and what happened if a standby is to decide whether to try again."""
+) -> tuple[int, Campaign | None]:
+    """The exit status, and for a standby, which is to decide whether to try again, its campaign."""
     named = given.get("config")
     file = config.read_config(config.config_path(named if isinstance(named, str) else None, environ))
     settings = config.resolve(given, environ, file, locks[0])
@@ -71,7 +72,13 @@ def configured(
         if limit_reached(failure) is None:
             raise
         talk("error", f"the outcome cannot be told: {outcome.kind}, status {status}: {failure.strerror}")
-    return status, outcome if settings["restart"].content else None
+    return status, _campaign(settings, locks, outcome, talk) if settings["restart"].content else None
+
+
+def _campaign(settings: Mapping[str, Effective], locks: tuple[str, ...], outcome: Outcome, talk: Talk) -> Campaign:
+    from lockctl.cli.campaign import Campaign
+
+    return Campaign(outcome, lambda later: _note_outcome(settings, locks, later, talk))
 
 
 def _run(

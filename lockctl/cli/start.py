@@ -57,7 +57,7 @@ def _execute(
     more_locks: tuple[str, ...],
     failures: int | None,
 ) -> int:
-    guard = outcome = None
+    guard = last = None
     try:
         words = _command(words, shell=given.get("shell") is True, environ=environ)
         talk.lock = _lock_name(given, words)
@@ -66,8 +66,8 @@ def _execute(
         loading.load(loading.TAKE)
         from lockctl.cli import run  # while the guard gets ready, on another processor
 
-        status, outcome = run.configured(given, locks, words if shown is None else shown, environ, signals, guard, talk)
-        if outcome is None:
+        status, last = run.configured(given, locks, words if shown is None else shown, environ, signals, guard, talk)
+        if last is None:
             return status
     except LockctlError as error:
         status = _tell_error(error, given, words if shown is None else shown, environ, talk)
@@ -85,7 +85,7 @@ def _execute(
             guard.dismiss()
     from lockctl.cli import campaign
 
-    return campaign.again(status, outcome, failures or 0, given_environment(environ), signals, talk)
+    return campaign.again(status, last, failures or 0, given_environment(environ), signals, talk)
 
 
 def _is_late(error: LockctlError, failures: int | None) -> bool:

@@ -260,3 +260,25 @@ def test_a_report_is_written_after_each_tenure(lockctl: Lockctl, tmp_path: Path)
     leader.send_signal(signal.SIGTERM)
     assert leader.wait(LIMIT) == 143
     assert json.loads(report.read_text())["outcome"] == "signaled"
+
+
+@on_files
+def test_a_signal_in_the_pause_of_a_standby_is_reported_like_one_in_its_wait(lockctl: Lockctl, tmp_path: Path) -> None:
+    report, metrics = tmp_path / "report", tmp_path / "metrics"
+    metrics.mkdir()
+    words = ("run", "-v", "-l", "a", "--restart", "--label", "team=ops", "--report", str(report))
+    standby = lockctl.start(*words, "--metrics-dir", str(metrics), "--", "false", stderr=-1)
+    assert standby.stderr is not None
+    assert any("waiting for the lock again" in line for line in iter(standby.stderr.readline, ""))
+    assert json.loads(report.read_text())["outcome"] == "exited"
+    standby.send_signal(signal.SIGTERM)
+    standby.communicate(timeout=LIMIT)
+    assert standby.returncode == 143
+    document = json.loads(report.read_text())
+    assert (document["outcome"], document["exit_code"], document["token"]) == ("held", None, None)
+    assert (document["name"], document["detail"], document["labels"]) == (
+        "a",
+        "interrupted by signal 15",
+        {"team": "ops"},
+    )
+    assert 'outcome="held"} 1.0' in (metrics / "lockctl-a.prom").read_text()
