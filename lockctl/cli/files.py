@@ -12,6 +12,7 @@ import stat
 from time import monotonic, sleep
 
 from lockctl.cli.writing import write_at_once
+from lockctl.umask import open_to_owner
 
 STREAMS = (1, 2)
 STREAM_PATIENCE = 1.0  # seconds for its reader to make room
@@ -39,8 +40,9 @@ def put(path: str, data: bytes, mode: int = 0o666, owner: int = -1) -> None:
     """Have *data* at *path*; raises ``OSError``.
 
     A regular file, or a symbolic link to one, is replaced in one step: whoever reads it finds the old text or the
-    new one. The new file has the bits of *mode* that the umask leaves, and this *owner* if one is given. What is no
-    file, such as /dev/stderr, /dev/null or a FIFO, stays what it is and is written to.
+    new one. The new file has the bits of *mode* that the umask leaves, is its owner's to read and write, and has this
+    *owner* if one is given. What is no file, such as /dev/stderr, /dev/null or a FIFO, stays what it is and is written
+    to.
     """
     found = _open(path)
     if found is None:
@@ -124,6 +126,7 @@ def _replace(path: str, data: bytes, mode: int, owner: int) -> None:
         try:
             try:
                 _write_all(descriptor, data)
+                open_to_owner(descriptor)
                 if owner >= 0:
                     os.fchown(descriptor, owner, -1)
                 os.fsync(descriptor)

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from lockctl.cli.writing import write_at_once
 from lockctl.clock import utc, wall
 from lockctl.names import printable
+from lockctl.umask import open_to_owner
 from lockctl.url import absolute
 
 TYPE_CHECKING = False
@@ -121,7 +122,13 @@ def _open(path: str) -> int:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     why = "not a file of this user, or one with several links"
     try:
-        descriptor = os.open(absolute(path), flags, 0o640)
+        path = absolute(path)
+        try:
+            descriptor = os.open(path, flags | os.O_EXCL, 0o640)
+        except FileExistsError:
+            descriptor = os.open(path, flags, 0o640)  # made again if it was moved away meanwhile
+        else:
+            open_to_owner(descriptor)
         found = os.fstat(descriptor)
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid():
             return descriptor

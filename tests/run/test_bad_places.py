@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import Lockctl, eventually
+from tests.run.conftest import DROP_RIGHTS
 from tests.run.mounts import FULL_DISK, OVERLAY, READ_ONLY
 
 REFUSED_CALLS = str(Path(__file__).parent / "refused_calls.py")
@@ -87,6 +88,31 @@ def test_a_file_of_another_user_in_a_directory_for_all(lockctl, refused, spot, w
 def test_a_missing_directory_is_made(lockctl, spot):
     assert lockctl("run", "-l", "a", at(spot / "one" / "two"), "--", "true").returncode == 0
     assert (spot / "one" / "two" / "a").is_file()
+
+
+@pytest.mark.parametrize("mask", [0o277, 0o777])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--backend=file://{}/one/two",),
+        ("--backend=sqlite://{}/locks.db",),
+        ("--fence={}/stock",),
+        ("--log={}/log", "--verbose"),
+        ("--metrics-dir={}", "--report={}/report"),
+    ],
+    ids=["directory", "database", "mark", "log", "metrics"],
+)
+def test_what_is_made_under_a_umask_that_takes_the_users_own_rights_is_used_later(
+    lockctl, after, without_rights, spot, mask, words
+):
+    spot.mkdir()
+    job = [lockctl.command, "run", "-l", "a", *(word.format(spot) for word in words), "--", "true"]
+    for begun in (after(f"os.umask({mask})\n{DROP_RIGHTS}"), without_rights, without_rights):
+        done = begun(*job)
+        assert done.returncode == 0, done.stderr
+    assert [path for path in (spot, *spot.rglob("*")) if path.stat().st_mode & 0o600 != 0o600] == []
+    for metrics in spot.glob("*.prom"):
+        assert 'lockctl_runs_total{lock="a",outcome="exited"} 3' in metrics.read_text()
 
 
 def test_a_symbolic_link_as_directory(refused, spot, locks):

@@ -31,6 +31,7 @@ BASE = {
     "url",
     "kernel",
     "mounts",
+    "umask",
     "toml",
     "backend",
     "json_text",

@@ -25,6 +25,7 @@ from lockctl.errors import EXHAUSTED, ConfigError, Interrupted, LockctlError
 from lockctl.names import printable
 from lockctl.supervise import tree
 from lockctl.supervise.signals import Signals, keep_statuses
+from lockctl.umask import open_to_owner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,7 @@ def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], envi
         if failure.errno in EXHAUSTED:
             raise
         raise ConfigError(f"cannot write {printable(remains.path('.log'))}: {failure.strerror}") from None
-    os.fchmod(log, 0o600)  # also where the umask says less
+    open_to_owner(log)
     fcntl.flock(log, fcntl.LOCK_EX)  # for as long as the daemon, its guard or its command lives
     acquirer = os.getpid()
     keep_statuses()

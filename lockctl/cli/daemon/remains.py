@@ -16,6 +16,7 @@ import time
 from lockctl.cli.daemon.command import ENDS
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
+from lockctl.umask import make_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,12 +49,8 @@ def directory(environ: Mapping[str, str]) -> str:
             "none of XDG_RUNTIME_DIR, XDG_STATE_HOME and HOME is set: no directory for the daemon's socket"
         )
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        try:
-            os.mkdir(path, 0o700)
-            os.chmod(path, 0o700)  # also where the umask says less
-        except FileExistsError:
-            pass
+        make_directory(os.path.dirname(path), 0o700)
+        make_directory(path, 0o700)
         found = os.lstat(path)
     except OSError as failure:
         raise ConfigError(f"cannot make {printable(path)}, for the daemon's socket: {failure.strerror}") from None

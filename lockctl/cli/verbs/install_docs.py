@@ -20,6 +20,7 @@ from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.errors import ConfigError, UsageError
 from lockctl.names import printable
+from lockctl.umask import make_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -145,7 +146,7 @@ def _change(source: str, target: str, *, uninstall: bool) -> None:
             if not os.listdir(directory) and "lockctl" in directory:
                 os.removedirs(directory)
             return
-        os.makedirs(directory, exist_ok=True)
+        make_directory(directory)
         new = f"{target}.new"
         shutil.copyfile(source, new)
         os.chmod(new, 0o644)

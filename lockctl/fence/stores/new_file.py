@@ -7,6 +7,7 @@ import os
 
 from lockctl.fence.stores import slots
 from lockctl.stores.file.layout import write_at
+from lockctl.umask import open_to_owner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _be_like(directory: int, name: str, path: str, descriptor: int) -> None:
     try:
         data = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
-        return  # no data yet: what open(2) gave it
+        return open_to_owner(descriptor)  # no data yet: else what open(2) gave it
     try:
         _give_to_owners(data, path, descriptor)
     finally:

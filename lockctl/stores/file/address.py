@@ -11,6 +11,7 @@ from errno import EIO, ENXIO
 from lockctl import mounts
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import ALLOWED, printable
+from lockctl.umask import make_directory
 from lockctl.url import Url, plain_path, take_params
 
 TYPE_CHECKING = False
@@ -55,7 +56,7 @@ def open_directory(path: str, *, any_filesystem: bool) -> int:
     except OSError as failure:
         refuse(path, failure)
     try:
-        os.makedirs(path, 0o755 if os.geteuid() == 0 else 0o700, exist_ok=True)
+        make_directory(path, 0o755 if os.geteuid() == 0 else 0o700)
         return _open(path, any_filesystem=any_filesystem)
     except OSError as failure:
         refuse(path, failure)

@@ -8,6 +8,7 @@ import sqlite3
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import sleep
 from lockctl.names import printable
+from lockctl.umask import open_to_owner
 from lockctl.url import Url, take_params
 
 TYPE_CHECKING = False
@@ -132,6 +133,7 @@ def make_file(path: str) -> None:
     except OSError:
         return  # it is there, or SQLite says what is wrong
     try:
+        open_to_owner(descriptor)
         if not directory & STICKY:
             for bits in (0o020, 0o002):
                 writers = bits * 3 if directory & bits else 0  # to read, too
