@@ -28,6 +28,7 @@ TOGETHER = 0.001  # seconds between two signals of one stop
 CLOCKS = 0.01  # part of a time by which clocks may differ, and more
 WAIT_ENDS = 1.0  # seconds from a signal to the end of a run that waits, beside its requests
 FAILS = 1.5  # seconds more than a store is asked that fails
+SHORTEST = {"consul": 10.0, "etcd": 2.0, "etcd-cluster": 2.0}  # seconds of a lease that their servers grant
 
 
 def violations(history: History) -> list[str]:
@@ -39,6 +40,7 @@ def violations(history: History) -> list[str]:
         *_beside(history),
         *_lost(history),
         *_woken(history),
+        *_outlived(history),
         *_too_mild(history),
         *_asked(history),
         *_frightened(history),
@@ -163,6 +165,19 @@ def _woken(history: History) -> Iterator[str]:
             is_over = kept < fault.at and kept + 1.01 * record.plan.ttl < awake
             if is_over and record.span[0] < fault.at and record.span[1] > awake + KILLED + record.plan.dying:
                 yield f"woken: the lease of {record.name} is over at {awake:.3f}, and its job lives until {record.span[1]:.3f}"
+
+
+def _outlived(history: History) -> Iterator[str]:
+    """Jobs that lived on when the lease was over that the last answered request had prolonged, however short it was."""
+    if history.capabilities.kernel_held or history.capabilities.connection_held:
+        return
+    shortest = SHORTEST.get(history.plan.store, 0.0)
+    for record in history.records:
+        if record.span is None or excuses.may_outlive_its_lock(history, record, record.span[1]):
+            continue
+        kept = min(record.kept.values())
+        if record.span[1] > kept + max(record.plan.ttl, shortest) * (1 + CLOCKS) + KILLED:
+            yield f"outlived: the lease of {record.name} is of {kept:.3f}, and its job lives until {record.span[1]:.3f}"
 
 
 def _too_mild(history: History) -> Iterator[str]:
