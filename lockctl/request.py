@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lockctl.errors import ConfigError
-from lockctl.model import Capabilities, Claim, Grant
+from lockctl.model import SHARED, Capabilities, Claim, Grant
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -46,10 +45,21 @@ class Request(Value):
         """The lock that stands for all in messages, reports and ``$LOCKCTL_LOCK``."""
         return self.locks[0]
 
-    def check(self, capabilities: Capabilities) -> None:
-        """Raises ``ConfigError`` for what a backend with these *capabilities* does not have."""
-        self._check_guarantee(capabilities)
-        self._check_modes(capabilities)
+    def refusal(self, capabilities: Capabilities) -> tuple[str, tuple[str, ...]] | None:
+        """Why it cannot be with a backend of these *capabilities*, and the settings that say so; ``None``: it can."""
+        if self.correctness:
+            refusals = {
+                f"the tokens of {capabilities.scheme} are not guaranteed to rise (fencing: {capabilities.fencing})": (
+                    capabilities.fencing != "strict" and "backend"
+                ),
+                "--leftover leave lets processes continue without the lock": self.leftover == "leave" and "leftover",
+                "--on-unavailable run starts the command without a lock": self.run_unlocked and "on_unavailable",
+            }
+            for reason, setting in refusals.items():
+                if setting:
+                    return f"--guarantee correctness is not met: {reason}", ("guarantee", setting)
+        lacking = capabilities.refusal(self.mode)
+        return None if lacking is None else (lacking, ("backend", "shared" if self.mode == SHARED else "slots"))
 
     def claim(self) -> Claim:
         """The claim of this run, with an owner of its own."""
@@ -81,21 +91,3 @@ class Request(Value):
             tokens = {part.claim.name: part.token for part in grant.parts}
             environment.append("LOCKCTL_TOKENS=" + " ".join([f"{name}={tokens[name]}" for name in self.locks]))
         return environment
-
-    def _check_guarantee(self, capabilities: Capabilities) -> None:
-        if self.correctness:
-            refusals = {
-                f"the tokens of {capabilities.scheme} are not guaranteed to rise (fencing: {capabilities.fencing})": (
-                    capabilities.fencing != "strict"
-                ),
-                "--leftover leave lets processes continue without the lock": self.leftover == "leave",
-                "--on-unavailable run starts the command without a lock": self.run_unlocked,
-            }
-            for reason, applies in refusals.items():
-                if applies:
-                    raise ConfigError(f"--guarantee correctness is not met: {reason}")
-
-    def _check_modes(self, capabilities: Capabilities) -> None:
-        refusal = capabilities.refusal(self.mode)
-        if refusal is not None:
-            raise ConfigError(refusal)

@@ -53,7 +53,6 @@ class _Run:
     def __init__(self, request: Request, guard: GuardProcess, signals: Signals, note: Callable[..., None]) -> None:
         """Prepare everything that can be refused before the lock is taken. Raises ``ConfigError``, ``OSError``."""
         capabilities = registry.capabilities_of(request.url)
-        request.check(capabilities)
         self._fence: Registrar | None = None
         if request.fence is not None:
             from lockctl.fence.registration import Registrar
@@ -78,7 +77,7 @@ class _Run:
         try:
             _sleep(request.splay, self._signals)
             began = clock()
-            backend = _open(request)
+            backend = open_backend(request)
             lease = self._acquire(backend, begin_wait)
             taken_at = clock()
             refused = None if lease is None else self._admit(backend, lease, taken_at - began)
@@ -215,7 +214,8 @@ class _Run:
         return ended(outcome, ending)
 
 
-def _open(request: Request) -> Backend:
+def open_backend(request: Request) -> Backend:
+    """The backend of all its locks; it connects when it is first used. Raises ``ConfigError``."""
     if len(request.locks) == 1:
         return registry.open_backend(request.url)
     from lockctl.lease.together import Together

@@ -8,14 +8,15 @@ import shlex
 import shutil
 import sys
 import sysconfig
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lockctl import config, registry
-from lockctl.cli.log import DAEMONS
-from lockctl.cli.run import check_pairs, schedule_of
+from lockctl import config, runner
+from lockctl.cli import log
+from lockctl.cli.run import check_places, request_of, use
+from lockctl.cli.start import lock_names
 from lockctl.errors import ConfigError, UsageError
 from lockctl.fence.places import open_place
-from lockctl.names import printable
+from lockctl.names import derived_name, printable
 from lockctl.settings import BY_NAME, FILE
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def line(
     if not _is_schedule(when):
         raise UsageError(f"{printable(schedule)!r} is not a time of crontab(5), such as '*/5 * * * *' or @hourly")
     _check_paths(given)
-    _check_settings(given, locks)
-    command = list(words) if given.get("shell") else [_program(words[0]), *words[1:]]
+    command = tuple(words) if given.get("shell") else (_program(words[0]), *words[1:])
+    _check_settings(given, lock_names(str(given.get("lock") or derived_name(command)), tuple(locks)))
     text = shlex.join([own_path(), "run", *options, "--", *command])
     if "\n" in text:
         raise UsageError("a line of a crontab cannot have a line break: put the command into a script")
@@ -78,12 +79,15 @@ def unseen(environ: Mapping[str, str], given: Mapping[str, str | bool]) -> list[
     return sorted(name for name in known if environ.get(name))
 
 
-def check_effective(settings: Mapping[str, Effective], environ: Mapping[str, str], file: ConfigFile | None) -> None:
-    """Whether a run with these settings could begin. Raises ``ConfigError``, ``UsageError``."""
+def check_effective(
+    locks: tuple[str, ...], settings: Mapping[str, Effective], environ: Mapping[str, str], file: ConfigFile | None
+) -> None:
+    """Whether a run under *locks* with these settings could begin. Raises ``ConfigError``, ``UsageError``."""
     url = config.backend_url(settings["backend"], environ, file)
-    registry.open_backend(url).close()
-    check_pairs(settings)
-    schedule_of(settings["ttl"], settings["kill_after"], url)
+    runner.open_backend(request_of(locks, (), settings, url, environ)).close()
+    check_places(settings)
+    if settings["log"].content is not None:
+        use(settings["log"], log.check_place)
     fence = settings["fence"]
     if fence.content is not None:
         try:
@@ -98,21 +102,18 @@ def _check_paths(given: Mapping[str, str | bool]) -> None:
     """Refuse what this shell finds from its working directory: cron has another one. Raises ``UsageError``."""
     for name, content in given.items():
         path = str(content)
-        elsewhere = path.startswith("/") or "://" in path or path in DAEMONS
+        elsewhere = path.startswith("/") or "://" in path or path in log.DAEMONS
         if BY_NAME[name].kind == FILE and path and not elsewhere:
             flag = BY_NAME[name].flags[-1]
             raise UsageError(f"{flag}: {printable(path)}: cron looks for it in another directory: give the whole path")
 
 
-def _check_settings(given: Mapping[str, Any], locks: Sequence[str]) -> None:
+def _check_settings(given: Mapping[str, str | bool], locks: tuple[str, ...]) -> None:
     """With what cron sets: HOME and nothing of ours."""
     environ = {"HOME": os.path.expanduser("~")}
-    file = config.read_config(config.config_path(given.get("config"), environ))
-    first = given.get("lock")
-    for lock in (first, *locks):
-        check_effective(
-            config.resolve({**given, **({"lock": lock} if lock else {})}, environ, file, lock), environ, file
-        )
+    named = given.get("config")
+    file = config.read_config(config.config_path(named if isinstance(named, str) else None, environ))
+    check_effective(locks, config.resolve(given, environ, file, locks[0]), environ, file)
 
 
 def _program(word: str) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Found = tuple[dict[str, LockctlError], list[str]]  # mistakes, and what is right where the password is
 
 ANY = "-"  # in place of a password that is not known here; it is sent nowhere
+ANY_LOCK = "any"  # one to which no table of [locks] belongs
 
 
 def in_effect(file: ConfigFile | None, backend: str | None, environ: Variables) -> tuple[list[LockctlError], list[str]]:
@@ -63,7 +64,7 @@ def _in_locks(
             if settings["backend"].content in wrong:  # which leases it allows is not known
                 check_pairs(settings)
                 continue
-            missing = _tried(partial(_check_lock, settings, file), environ)
+            missing = _tried(partial(_check_lock, lock or ANY_LOCK, settings, file), environ)
         except LockctlError as mistake:
             found.setdefault(str(mistake), mistake)
         else:
@@ -72,8 +73,8 @@ def _in_locks(
     return found, list(dict.fromkeys(doubts))
 
 
-def _check_lock(settings: dict[str, config.Effective], file: ConfigFile | None, environ: Variables) -> None:
-    check_effective(settings, environ, file)
+def _check_lock(lock: str, settings: dict[str, config.Effective], file: ConfigFile | None, environ: Variables) -> None:
+    check_effective((lock,), settings, environ, file)
 
 
 def _check_profile(file: ConfigFile, name: str, environ: Variables) -> ConfigError | None:

@@ -41,6 +41,17 @@ def begin(place: str, talk: Talk) -> None:
         talk.log = daemon()
 
 
+def check_place(place: str) -> None:
+    """Find out whether :func:`begin` can use a *place*, without making a file. Raises ``ValueError``."""
+    if place in DAEMONS:
+        return
+    path = absolute(place)
+    if os.path.lexists(path):
+        os.close(_open(path))
+    elif not os.access(os.path.dirname(path), os.W_OK | os.X_OK):
+        raise ValueError(f"cannot write to {printable(place)}: no such directory, or no permission")
+
+
 class File:
     """Adds lines to a file. Raises ``ValueError`` when it cannot be had."""
 

@@ -51,8 +51,8 @@ def configured(
         from lockctl.cli import campaign
 
         campaign.check_readable_again(url, file)
-    request = _request(locks, words, settings, url, environ)
-    _check_places(settings)
+    request = request_of(locks, words, settings, url, environ)
+    check_places(settings)
     for warning in (config.unknown_variables(environ), config.apart_from_root(settings["backend"], locks[0])):
         if warning is not None:
             talk("warning", warning)
@@ -114,26 +114,26 @@ def _begin_messages(settings: Mapping[str, Effective], talk: Talk, guard: GuardP
     if place is not None:
         from lockctl.cli import log
 
-        _use(settings["log"], lambda place: log.begin(place, talk))
+        use(settings["log"], lambda place: log.begin(place, talk))
     if verbose or quiet or place or talk.as_json:
         log_there = place if talk.log is not None else None
         guard.tell_manner(as_json=talk.as_json, verbose=verbose, quiet=quiet, log=log_there)
 
 
-def _check_places(settings: Mapping[str, Effective]) -> None:
+def check_places(settings: Mapping[str, Effective]) -> None:
     """Refuse, before anything runs, places where the outcome could not be noted."""
     report, metrics = settings["report"], settings["metrics_dir"]
     if report.content is not None:
         from lockctl.cli.report import check_place
 
-        _use(report, check_place)
+        use(report, check_place)
     if metrics.content is not None:
         from lockctl.cli.metrics import check_directory
 
-        _use(metrics, check_directory)
+        use(metrics, check_directory)
 
 
-def _use(setting: Effective, call: Callable[[str], None]) -> None:
+def use(setting: Effective, call: Callable[[str], None]) -> None:
     """Call with the content of *setting*; what is wrong with that says where it came from."""
     try:
         call(setting.content)
@@ -153,16 +153,17 @@ def _note_outcome(settings: Mapping[str, Effective], locks: tuple[str, ...], out
         write_metrics(metrics, locks, outcome, talk)
 
 
-def _request(
+def request_of(
     locks: tuple[str, ...],
     words: tuple[str, ...],
     settings: Mapping[str, Effective],
     url: Url,
     environ: Mapping[str, str],
 ) -> Request:
+    """The request that these settings make. Raises ``UsageError`` for what a flag said, else ``ConfigError``."""
     check_pairs(settings)
     content: dict[str, Any] = {name: setting.content for name, setting in settings.items()}
-    return Request(
+    request = Request(
         locks=locks,
         words=_for_others(words, content["redact"] or ()),
         url=url,
@@ -187,6 +188,15 @@ def _request(
         says_holder=not content["skip_ok"] or content["report"] is not None or bool(content["restart"]),
         pgoptions=environ.get("PGOPTIONS", ""),
     )
+    _check_request(request, settings)
+    return request
+
+
+def _check_request(request: Request, settings: Mapping[str, Effective]) -> None:
+    why, names = request.refusal(registry.capabilities_of(request.url)) or ("", ())
+    if why:  # an option is in the words already
+        said = [settings[name] for name in names if not settings[name].source.startswith(("-", config.BUILT_IN))]
+        raise ConfigError(f"{why} ({'; '.join(map(config.named, said))})" if said else why)
 
 
 def _for_others(words: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def _execute(
     try:
         words = _command(words, shell=given.get("shell") is True, environ=environ)
         talk.lock = _lock_name(given, words)
-        locks = _lock_names(talk.lock, more_locks)
+        locks = lock_names(talk.lock, more_locks)
         guard = fork_guard(words, job_environment(environ), signals, talk, talk.finish, _manner_of(talk))
         loading.load(loading.TAKE)
         from lockctl.cli import run  # while the guard gets ready, on another processor
@@ -163,8 +163,8 @@ def _lock_name(given: Mapping[str, str | bool], words: tuple[str, ...]) -> str:
     return _checked_name(name)
 
 
-def _lock_names(first: str, more: tuple[str, ...]) -> tuple[str, ...]:
-    """All locks of the run; one that is named twice is one lock."""
+def lock_names(first: str, more: tuple[str, ...]) -> tuple[str, ...]:
+    """All locks of the run; one that is named twice is one lock. Raises ``UsageError``."""
     locks = tuple(dict.fromkeys((first, *map(_checked_name, more))))
     if len(locks) > MOST_LOCKS:
         raise UsageError(f"--lock: {len(locks)} locks are too many for one run: at most {MOST_LOCKS}")

@@ -111,6 +111,14 @@ def test_a_range_that_runs_forward_is_a_time(when: str) -> None:
         (["@daily", "--shared", "--slots", "2", "true"], "contradict"),
         (["@daily", "--ttl", "5s", "--kill-after", "9s", "true"], "--kill-after"),
         (["@daily", "-b", "banana://x", "true"], "banana"),
+        (["@daily", "-b", "redis://h/0", "--guarantee", "correctness", "true"], "correctness is not met"),
+        (["@daily", "--guarantee", "correctness", "--leftover", "leave", "true"], "correctness is not met"),
+        (["@daily", "-b", "consul://h/", "--shared", "true"], "does not have --shared"),
+        (["@daily", "-b", "redlock://a,b,c/0", "--slots", "3", "true"], "does not have --slots"),
+        (["@daily", "-b", "postgresql://h/x?key=5", "-l", "a", "-l", "b", "true"], "the same lock"),
+        (["@daily", "--report", "/no-such-dir/report", "true"], "--report: cannot write /no-such-dir/report: "),
+        (["@daily", "--metrics-dir", "/no-such-dir", "true"], "--metrics-dir: /no-such-dir is not a directory"),
+        (["@daily", "--log", "/no-such-dir/log", "true"], "--log: cannot write to /no-such-dir/log: "),
         (["@daily", "-c", "a\nb"], "line break"),
     ],
 )
@@ -119,3 +127,25 @@ def test_what_cron_could_not_run_is_refused(words: list[str], said: str) -> None
     assert done.stdout == ""
     assert isinstance(done.exception, LockctlError)
     assert said in str(done.exception)
+
+
+def test_the_settings_are_those_of_the_lock_that_the_run_has(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[locks."expr-*"]\nreport = "/no-such-dir/report"\n')
+    options = ["config", "crontab", "@daily", "--config", str(file)]
+    refused = CliRunner().invoke(cli, [*options, "expr", "1"])
+    assert isinstance(refused.exception, LockctlError)
+    assert f'{file} [locks."expr-*"] report: cannot write /no-such-dir/report' in str(refused.exception)
+    second = CliRunner().invoke(cli, [*options, "-l", "a", "-l", "expr-1", "expr", "1"])
+    assert second.stdout.startswith("@daily  ")
+
+
+def test_a_file_that_a_run_would_write_is_not_made(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("log", "report")]
+    options = ["--log", str(files[0]), "--report", str(files[1]), "--metrics-dir", str(tmp_path)]
+    done = CliRunner().invoke(cli, ["config", "crontab", "@daily", "-l", "a", *options, "true"])
+    assert done.stdout.startswith("@daily  ")
+    assert list(tmp_path.iterdir()) == []
+    files[0].symlink_to("elsewhere")
+    refused = CliRunner().invoke(cli, ["config", "crontab", "@daily", "-l", "a", *options, "true"])
+    assert "it is a symbolic link" in str(refused.exception)
