@@ -132,6 +132,8 @@ class History:
         self.left_for_ever = self._owners()
         self.rubbish = rubbish.left_in(self.servers)
         world.end()
+        for record in self.records:
+            record.close()
 
     def _owners(self) -> set[str]:
         """Whose locks, and places in queues, are there."""

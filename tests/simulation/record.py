@@ -46,6 +46,7 @@ class RunRecord:
         self.keeper: Process | None = None
         self.guard: Process | None = None
         self.lived: list[list[float]] = []  # of each process of the job: from when, until when
+        self.span: tuple[float, float] | None = None  # from the first of them to the end of the last, when all is over
         self.granted: list[Granted] = []
         self.holds: dict[str, Hold] = {}  # by lock
         self.releasing: dict[str, float] = {}  # owners, and when the first request was sent that releases their locks
@@ -113,12 +114,10 @@ class RunRecord:
         below = [] if self.keeper is None else self.keeper.children
         return next((each for each in below if each is not self.guard and not (each.dead or each.killed)), None)
 
-    @property
-    def span(self) -> tuple[float, float] | None:
-        """From the first process of the job to the end of the last one."""
-        if not self.lived:
-            return None
-        return min(begin for begin, _ in self.lived), max(end for _, end in self.lived)
+    def close(self) -> None:
+        """Nothing happens to it any more."""
+        if self.lived:
+            self.span = min(begin for begin, _ in self.lived), max(end for _, end in self.lived)
 
 
 class Recording:
