@@ -131,9 +131,16 @@ class History:
         world.now += 2 * max(each.ttl + each.min_hold for each in self.plan.runs)
         self.left_for_ever = self._owners()
         self.rubbish = rubbish.left_in(self.servers)
+        self._descriptors = list(world.descriptors.values())
         world.end()
         for record in self.records:
             record.close()
+
+    def forget(self) -> None:
+        """Take apart what refers to each other, when nobody asks for it any more: it would wait for the collector."""
+        parts = (*self._descriptors, *self.system.processes.values(), *self.records, *self.servers, self.world, self)
+        for each in parts:
+            vars(each).clear()
 
     def _owners(self) -> set[str]:
         """Whose locks, and places in queues, are there."""

@@ -21,7 +21,9 @@ def happens(plan: Plan) -> list[str]:
     """What is wrong in the history of a plan."""
     history = History(plan)
     history.run()
-    return violations(history)
+    found = violations(history)
+    history.forget()
+    return found
 
 
 def kinds_of(found: list[str]) -> set[str]:
