@@ -10,6 +10,7 @@ from lockctl.names import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from lockctl.backend import Backend
@@ -104,15 +105,18 @@ def capabilities_of(url: Url) -> Capabilities:
     return load(url.scheme).capabilities
 
 
-def open_backend(url: Url) -> Backend:
+def open_backend(
+    url: Url, interrupt: int | None = None, ending_signal: Callable[[], int | None] | None = None
+) -> Backend:
     """The backend of this URL; it connects when it is first used. Raises ``ConfigError``.
 
-    A password that the URL says to read from a file or a command is read here.
+    A password that the URL says to read from a file or a command is read here; that raises ``Interrupted`` if
+    *interrupt* is readable and *ending_signal* then says that a signal came to end it.
     """
     found = load(url.scheme)
     if url.params:
         from lockctl import secret
 
-        url = secret.resolve(url)
+        url = secret.resolve(url, interrupt, ending_signal)
     backend: Backend = found.from_url(url)  # type: ignore[attr-defined]
     return backend

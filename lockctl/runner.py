@@ -54,10 +54,6 @@ class _Run:
         """Prepare everything that can be refused before the lock is taken. Raises ``ConfigError``, ``OSError``."""
         capabilities = registry.capabilities_of(request.url)
         self._fence: Registrar | None = None
-        if request.fence is not None:
-            from lockctl.fence.registration import Registrar
-
-            self._fence = Registrar(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
         self._clock: clocks.Clock = clocks.monotonic if capabilities.kernel_held else clocks.boottime
         self._timer = kernel.timer_descriptor(self._clock.clock_id)  # who cannot have one is refused
         self._spare = [os.dup(self._timer)]  # for the files of modules that are loaded when the lock is taken
@@ -75,9 +71,10 @@ class _Run:
         request, clock = self._request, self._clock
         began = clock()
         try:
+            self._fence = _registrar(request, self._signals)
             _sleep(request.splay, self._signals)
             began = clock()
-            backend = open_backend(request)
+            backend = open_backend(request, self._signals)
             lease = self._acquire(backend, begin_wait)
             taken_at = clock()
             refused = None if lease is None else self._admit(backend, lease, taken_at - began)
@@ -103,7 +100,9 @@ class _Run:
         ends: list[Callable[[], None]] = []
 
         def before_wait() -> None:
-            _load_rest()
+            from lockctl.supervise.preload import load_rest
+
+            load_rest()  # the wait may last longer than this program is there
             ends.append(begin_wait(backend))
 
         try:
@@ -214,18 +213,26 @@ class _Run:
         return ended(outcome, ending)
 
 
-def open_backend(request: Request) -> Backend:
-    """The backend of all its locks; it connects when it is first used. Raises ``ConfigError``."""
+def _registrar(request: Request, signals: Signals) -> Registrar | None:
+    if request.fence is None:
+        return None
+    from lockctl.fence.registration import Registrar
+
+    return Registrar(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
+
+
+def open_backend(request: Request, signals: Signals | None = None) -> Backend:
+    """The backend of all its locks; it connects when it is first used. Raises as ``registry.open_backend`` does."""
+
+    def open_one() -> Backend:
+        return registry.open_backend(request.url, *(() if signals is None else (signals.descriptor, signals.ending)))
+
     if len(request.locks) == 1:
-        return registry.open_backend(request.url)
+        return open_one()
     from lockctl.lease.together import Together
 
     # its capabilities are those of an instance, not of a class
-    together = Together(request.locks, lambda: registry.open_backend(request.url), request.schedule.interval)
-    if together.capabilities.one_lock and len(set(request.locks)) > 1:
-        message = "all names are the same lock with this URL: give --lock once, or remove key= from the URL"
-        raise ConfigError(f"{together.capabilities.scheme}: {message}")
-    return together  # type: ignore[return-value]
+    return Together(request.locks, open_one, request.schedule.interval)  # type: ignore[return-value]
 
 
 def _look(backend: Backend, name: str) -> LockInfo | None:
@@ -233,13 +240,6 @@ def _look(backend: Backend, name: str) -> LockInfo | None:
         return backend.inspect(name, timeout=LOOK_TIMEOUT)
     except (BackendUnavailable, ConfigError):
         return None
-
-
-def _load_rest() -> None:
-    """The wait may last longer than this program is there."""
-    from lockctl.supervise.preload import load_rest
-
-    load_rest()
 
 
 def _sleep(splay: float, signals: Signals) -> None:

@@ -8,26 +8,34 @@ from __future__ import annotations
 
 import _thread
 import os
-import select
-from _signal import SIGKILL, SIGPIPE, SIGXFSZ
 
-from lockctl import clock, kernel
+from lockctl import clock, shell
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.url import KIND, REGULAR, SECRETS, Password, Url, absolute
 from lockctl.value import replace
+from lockctl.wire.deadline import Deadline
 
-LONGEST = 65536  # bytes: longer is no password, but the wrong file
-LIMIT = 10.0  # seconds for a command to end, or for what a pipe or a terminal is to give
-END_LIMIT = 1.0  # seconds for a command to be gone after SIGKILL
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Ending = Callable[[], int | None]
+
+UNLIMITED = float("inf")  # seconds for all together: each has ``shell.LIMIT``
 FRESH = 5.0  # seconds for which what a command printed counts for further connections
-# the status is printed, too: in the keeper of a job the child may be reaped by another thread
-IN_DIRECTORY = 'cd -- "$1" 2>/dev/null; /bin/sh -c "$2"; printf "\\n%d" "$?"'
-IGNORED_BY_PYTHON = (SIGPIPE, SIGXFSZ)  # a command would inherit that
+ALSO_NAMED = "_password_file"  # the end of the names of settings for passwords of other servers, which a store knows
 
 
-def resolve(url: Url) -> Url:
-    """*url* with its password; raises ``ConfigError``, which names the place and never what was there."""
+def resolve(url: Url, interrupt: int | None = None, ending_signal: Ending | None = None) -> Url:
+    """*url* with its password; raises ``ConfigError``, which names the place and never what was there.
+
+    *interrupt* is readable when a signal came, and *ending_signal* then says which one ends the reading, if one does:
+    that raises ``Interrupted``. All that a URL names is read here, also what its store asks for afterwards.
+    """
+    for name, content in url.params:
+        if name.endswith(ALSO_NAMED):
+            _source(name, content).first(interrupt, ending_signal)
     named = [(name, content) for name, content in url.params if name in SECRETS]
     if not named:
         return url
@@ -35,7 +43,7 @@ def resolve(url: Url) -> Url:
     if len(places) > 1:
         raise ConfigError(f"{url.scheme}: a password must be given only once: {' or '.join(places)}")
     ((name, content),) = named
-    password = _source(name, content).first()
+    password = _source(name, content).first(interrupt, ending_signal)
     return replace(url, password=password, params=tuple(pair for pair in url.params if pair[0] not in SECRETS))
 
 
@@ -64,10 +72,10 @@ class Source:
         self._password: Password | None = None
         self._read_at = 0.0
 
-    def first(self) -> Password:
-        """The password; read now if it was not before. Raises ``ConfigError``."""
+    def first(self, interrupt: int | None = None, ending_signal: Ending | None = None) -> Password:
+        """The password; read now if it was not before. Raises as :func:`resolve` does."""
         if self._password is None:
-            self._read()
+            self._read(Deadline(UNLIMITED, interrupt), ending_signal)
         assert self._password is not None
         return self._password
 
@@ -78,11 +86,11 @@ class Source:
         """
         if not self._may_have_changed():
             return self.first()
-        if not self._busy.acquire(timeout=min(limit, LIMIT)):
+        if not self._busy.acquire(timeout=min(limit, shell.LIMIT)):
             raise BackendUnavailable(f"{self._name}: no password in time")
         try:
             if self._may_have_changed():
-                self._read()
+                self._read(Deadline(UNLIMITED))
         except ConfigError:
             self._read_at = clock.boottime()
         finally:
@@ -97,29 +105,30 @@ class Source:
         except OSError:
             return False
 
-    def _read(self) -> None:
+    def _read(self, deadline: Deadline, ending_signal: Ending | None = None) -> None:
         if self._is_command:
-            text = _one_line(printed_by(self._content, self._name, self._path), self._name)
+            printed = shell.printed_by(self._content, self._name, self._path, deadline, ending_signal=ending_signal)
+            text = _one_line(printed, self._name)
         else:
-            text = _in_file(self._path, self._name)
+            text = _in_file(self._path, self._name, deadline, ending_signal)
         password = Password(text)
         password.again, password.name = self.again, self._name
         self._password, self._read_at = password, clock.boottime()
 
 
-def _in_file(path: str, name: str) -> str:
+def _in_file(path: str, name: str, deadline: Deadline, ending_signal: Ending | None) -> str:
     place = f"{name} {printable(path)}"
     try:
         # a FIFO that nobody writes to must not hold us up: signals wait to be read, and would not end it
         reading = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            data = _collect(reading, clock.boottime() + LIMIT)
+            data = shell.collect(reading, deadline.sooner(shell.LIMIT), place, ending_signal)
         finally:
             os.close(reading)
     except OSError as failure:
         raise ConfigError(f"{place}: {failure.strerror}") from None
     if data is None:
-        raise ConfigError(f"{place}: no password within {LIMIT:g} s, or it is too large")
+        raise ConfigError(f"{place}: no password within {shell.LIMIT:g} s, or it is too large")
     return _one_line(data, place)
 
 
@@ -131,77 +140,3 @@ def _one_line(data: bytes, place: str) -> str:
     if not password or "\n" in password or "\0" in password:
         raise ConfigError(f"{place}: the password must be one line of UTF-8 text")
     return password
-
-
-def printed_by(line: str, name: str, directory: str, variables: dict[str, str] | None = None) -> bytes:
-    """What ``/bin/sh -c line`` prints in a directory; what it says on stderr goes where ours goes.
-
-    *variables* are added to its environment. *name* is for messages. Raises ``ConfigError``.
-    """
-    reading, writing = os.pipe2(os.O_CLOEXEC)
-    try:
-        pid = os.posix_spawn(
-            "/bin/sh",
-            ["/bin/sh", "-c", IN_DIRECTORY, "sh", directory, line],
-            {**os.environb, **{os.fsencode(name): os.fsencode(text) for name, text in (variables or {}).items()}},
-            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, writing, 1)],
-            setsigmask=(),
-            setsigdef=IGNORED_BY_PYTHON,
-            setpgroup=0,
-        )
-    except OSError as failure:
-        os.close(reading)
-        raise ConfigError(f"{name}: cannot start /bin/sh with {os.devnull}: {failure.strerror}") from None
-    finally:
-        os.close(writing)
-    try:
-        data = _collect(reading, clock.boottime() + LIMIT)
-    finally:
-        os.close(reading)
-    if data is None:
-        try:
-            os.killpg(pid, SIGKILL)
-        except (PermissionError, ProcessLookupError):
-            pass  # it has become another user's (sudo), and is left behind
-    _reap(pid)
-    if data is None:
-        raise ConfigError(f"{name}: the command did not end within {LIMIT:g} s, or printed too much")
-    printed, _, status = data.rpartition(b"\n")
-    if status != b"0":
-        message = f"{name}: the command failed with status {printable(status[:9].decode('utf-8', 'replace')) or '?'}"
-        raise ConfigError(message)
-    return printed
-
-
-def _collect(reading: int, until: float) -> bytes | None:
-    """All that comes, up to its end, or of a terminal one line; ``None`` when it is too late or too much."""
-    poll = select.poll()
-    poll.register(reading, select.POLLIN)
-    data = b""
-    while len(data) <= LONGEST:
-        left = until - clock.boottime()
-        if left <= 0:
-            return None
-        if poll.poll(left * 1000 + 1):
-            piece = os.read(reading, LONGEST + 1)
-            data += piece
-            if not piece or os.isatty(reading):
-                return data
-    return None
-
-
-def _reap(pid: int) -> None:
-    """Leave no zombie of a child that ends within a moment."""
-    try:
-        end = kernel.process_descriptor(pid)
-    except OSError:
-        return  # it was reaped already
-    try:
-        poll = select.poll()
-        poll.register(end, select.POLLIN)
-        poll.poll(END_LIMIT * 1000)
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return
-    finally:
-        os.close(end)

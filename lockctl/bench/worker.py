@@ -60,7 +60,7 @@ def start(bench: Bench, work: Callable[..., Iterator[Pair]]) -> tuple[int, socke
     try:
         signals = Signals()
         kernel.set_death_signal(SIGTERM)
-        backend = registry.open_backend(bench.url)
+        backend = registry.open_backend(bench.url, signals.descriptor, signals.ending)
         backend.inspect(bench.name, timeout=REQUEST)  # loads what it needs, and connects
         theirs.sendall(READY + b"\n")
         for one, other in work(bench, backend, signals, _beginning(theirs, signals)):

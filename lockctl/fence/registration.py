@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from lockctl import secret
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, TokenRefused
 from lockctl.fence import sql
 from lockctl.fence.mark import Mark
 from lockctl.fence.places import open_place
+from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline, bounded
 
 TYPE_CHECKING = False
@@ -26,11 +28,13 @@ class Registrar:
     ) -> None:
         """The resource that *words* mean; nothing is connected yet. Raises ``ConfigError``, ``UsageError``.
 
-        *interrupt* is readable when a signal came; *ending_signal* then says which one ends the step. With
-        *correctness* a store that can forget marks is refused.
+        *interrupt* is readable when a signal came; *ending_signal* then says which one ends the step, also that of
+        reading a password now (``Interrupted``). With *correctness* a store that can forget marks is refused.
         """
         self._correctness = correctness
         self._words = words
+        if "://" in words:
+            secret.resolve(parse_url(words), interrupt, ending_signal)  # kept for the place
         self._place = open_place(words)
         self._interrupt = interrupt
         self._ending_signal = ending_signal

@@ -11,7 +11,7 @@ import _thread
 import os
 import time
 
-from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked, LockctlError
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
 from lockctl.lease.attempts import Attempts
 from lockctl.value import replace
 
@@ -32,7 +32,10 @@ class Together:
     """
 
     def __init__(self, names: tuple[str, ...], open_backend: Callable[[], Backend], interval: float) -> None:
-        """*open_backend* is called for each lock; *interval*: seconds between two renewals while waiting."""
+        """*open_backend* is called for each lock; *interval*: seconds between two renewals while waiting.
+
+        Raises ``ConfigError`` if these names are one lock, and what *open_backend* raises.
+        """
         self._names = tuple(sorted(set(names)))
         self._clients = {name: open_backend() for name in self._names}
         self._attempts: dict[str, Attempts] = {}
@@ -42,6 +45,9 @@ class Together:
         first = self._clients[self._names[0]]
         # what a failure leaves of one lock is that lock's own affair: the others are kept
         self.capabilities: Capabilities = replace(first.capabilities, keeps_place=True, connection_held=False)
+        if first.capabilities.one_lock and len(self._names) > 1:
+            message = "all names are the same lock with this URL: give --lock once, or remove key= from the URL"
+            raise ConfigError(f"{first.capabilities.scheme}: {message}")
         self.parameters = first.parameters
         self.refused = self._names[0]  # the lock that was held when an attempt was refused
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from lockctl.supervise import tree
-from tests.jobs import LIMIT
+from tests.jobs import LIMIT, alive, eventually
 from tests.servers.redis import Redis
 
 SECRET = "hunter2"
@@ -107,6 +109,73 @@ def test_a_standby_refuses_a_password_that_it_cannot_read_again(lockctl, start_s
     done = subprocess.run(words, env=lockctl.environment(), capture_output=True, text=True, timeout=LIMIT, check=False)
     assert (done.returncode, done.stdout) == (78, "")
     assert "password_file /dev/stdin: a pipe" in done.stderr
+
+
+@pytest.fixture
+def hanging(locks):
+    """A command for a URL, which never ends, and the file of its pid, which is there as soon as it runs."""
+    line = f"echo $$ >{locks}/.written && mv {locks}/.written {locks}/.pid && exec sleep 60"
+    return quote(line, safe=""), locks / ".pid"
+
+
+def started(file):
+    eventually(file.exists)
+    return int(file.read_text())
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-b", "redis://127.0.0.1:1/0?password_command={}", "-l", "a"),
+        ("-b", "redis://127.0.0.1:1/0?password_command={}", "-l", "a", "-l", "b"),
+        ("-l", "a", "--fence", "redis://127.0.0.1:1/0?password_command={}"),
+    ],
+    ids=["a lock", "several locks", "a mark"],
+)
+def test_a_signal_ends_a_run_whose_password_is_not_printed_yet(lockctl, hanging, options, signum):
+    command, file = hanging
+    run = lockctl.start("run", *(word.format(command) for word in options), "--", "true")
+    pid = started(file)
+    tree.send(run.pid, signal.SIGUSR1)  # ends no wait
+    tree.send(run.pid, signum)
+    assert run.wait(timeout=LIMIT) == 128 + signum
+    eventually(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://127.0.0.1:1/0?password_file={}", "redis+sentinel://127.0.0.1:1/main?sentinel_password_file={}"]
+)
+def test_a_signal_ends_a_run_whose_password_nobody_writes_to_a_pipe(lockctl, locks, url):
+    fifo = locks / ".fifo"
+    os.mkfifo(fifo)
+    run = lockctl.start("run", "-b", url.format(fifo), "-l", "a", "--", "true")
+    eventually(lambda: str(fifo) in map(os.path.realpath, Path(f"/proc/{run.pid}/fd").iterdir()))
+    tree.send(run.pid, signal.SIGTERM)
+    assert run.wait(timeout=LIMIT) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "-l", "a", "--", "true"),
+        ("acquire", "a", "--for", "20s"),
+        ("force-release", "a"),
+        ("list",),
+        ("doctor",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_for_a_password_ends_with_lockctl(lockctl, hanging, locks, words, signum):
+    command, file = hanging
+    verb, *rest = words
+    url = f"redis://127.0.0.1:1/0?password_command={command}"
+    started_by = lockctl.start(verb, "-b", url, *rest, env={"XDG_RUNTIME_DIR": str(locks)})
+    pid = started(file)
+    tree.send(started_by.pid, signum)
+    assert started_by.wait(timeout=LIMIT) != 0
+    eventually(lambda: not alive(pid), limit=5.0)  # by itself, lockctl ends it after ten seconds
 
 
 @pytest.mark.parametrize("place", ["/dev/stdin", "/dev/fd/3"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl import secret
+from lockctl import secret, shell
 from lockctl.config import Effective, backend_url, read_config
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.profiles import profile_url
@@ -69,7 +69,7 @@ def test_what_gives_no_password_is_named_without_it(params: str, said: str) -> N
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(secret, "LIMIT", 0.3)
+    monkeypatch.setattr(shell, "LIMIT", 0.3)
     pid_file = tmp_path / "pid"
     before = time.monotonic()
     with pytest.raises(ConfigError, match="did not end"):
@@ -79,7 +79,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(monkeypatch: pytest.
 
 
 def test_a_command_that_closes_its_stdout_and_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret, "LIMIT", 0.3)
+    monkeypatch.setattr(shell, "LIMIT", 0.3)
     before = time.monotonic()
     with pytest.raises(ConfigError, match="did not end"):
         secret.resolve(parse_url("redis://h?password_command=echo a; exec sleep 60 >%26-"))
@@ -109,14 +109,14 @@ def test_a_pipe_may_give_the_password_in_pieces(tmp_path: Path) -> None:
 
 
 def test_a_pipe_that_nobody_writes_to_does_not_hold_us_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(secret, "LIMIT", 0.3)
+    monkeypatch.setattr(shell, "LIMIT", 0.3)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="no password within"):
         secret.resolve(parse_url(f"redis://h?password_file={quoted(tmp_path / 'pipe')}"))
 
 
 def test_a_file_that_is_too_large_is_not_cut_to_a_password(tmp_path: Path) -> None:
-    (tmp_path / "large").write_text("a" * (secret.LONGEST + 1))
+    (tmp_path / "large").write_text("a" * (shell.LONGEST + 1))
     with pytest.raises(ConfigError, match="too large"):
         secret.resolve(parse_url(f"redis://h?password_file={quoted(tmp_path / 'large')}"))
 
@@ -216,7 +216,7 @@ def test_a_command_that_hangs_when_it_is_asked_again_takes_no_longer_than_the_re
     line = f"test -e {tmp_path}/hang && sleep 60; echo first"
     url = secret.resolve(Url("redis", None, None, ("h",), "/0", (("password_command", line),)))
     (tmp_path / "hang").touch()
-    monkeypatch.setattr(secret, "LIMIT", 2.0)
+    monkeypatch.setattr(shell, "LIMIT", 2.0)
     before = time.monotonic()
     with pytest.raises(BackendUnavailable, match=r"password_command: no answer within 0.2 s"):
         password_now(url.password, Deadline(0.2))

@@ -10,13 +10,14 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.url import absolute, check_owner, endpoint, hostport
 from lockctl.value import Value
-from lockctl.wire.deadline import Deadline, bounded
 from lockctl.wire.stream import Endpoint
 from lockctl.wire.tls_settings import TlsSettings, server_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from lockctl.wire.deadline import Deadline
 
     Section = dict[str, Any]
 
@@ -106,7 +107,7 @@ class Access:
             return self._fixed
         issued = self._issued
         if issued is None or issued.until < clock.wall():
-            self._issued = issued = bounded(lambda: self._ask(plugin), deadline, PLUGIN)
+            self._issued = issued = self._ask(plugin, deadline)
         return issued
 
     def forget(self) -> bool:
@@ -114,8 +115,8 @@ class Access:
         self._issued = None
         return bool(self._user.get("tokenFile") or self._user.get("exec"))
 
-    def _ask(self, plugin: Section) -> Credentials:
-        from lockctl.secret import printed_by
+    def _ask(self, plugin: Section, deadline: Deadline) -> Credentials:
+        from lockctl.shell import printed_by
 
         words = [_text(plugin, "command") or "", *map(str, plugin.get("args") or ())]
         if plugin.get("interactiveMode") == "Always" or not words[0]:
@@ -127,7 +128,7 @@ class Access:
         variables = {str(each.get("name")): str(each.get("value")) for each in plugin.get("env") or ()}
         variables["KUBERNETES_EXEC_INFO"] = json_text.render(asked)
         line = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
-        printed = printed_by(line, PLUGIN, self._directory, variables)
+        printed = printed_by(line, PLUGIN, self._directory, deadline, variables=variables)
         status = (json_text.an_object(printed) or {}).get("status")
         if not isinstance(status, dict):
             raise ConfigError(f"{PLUGIN} printed no ExecCredential with a status")

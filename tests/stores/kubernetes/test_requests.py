@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.contract.cells import assert_told_and_not_polling
 from tests.contract.harness import LIMIT, claim, refused, take
+from tests.jobs import alive, eventually
 from tests.promises.rights import check_everything
 from tests.servers.kubernetes import NAMESPACE, Kubernetes
 from tests.stores.test_least_rights import recipe
@@ -123,6 +125,46 @@ users:
     script.write_text("raise SystemExit(3)")
     with pytest.raises(ConfigError, match=r"exec plugin of the kubeconfig.*status 3"):
         opened(url(config)).try_acquire(claim(), timeout=LIMIT)
+
+
+HANGING = """
+import os, sys, time
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, start_server: Callable[..., Any]) -> tuple[str, Path]:
+    """A URL with a plugin that never ends, and the file of its pid."""
+    script, pid = tmp_path / "hanging.py", tmp_path / "pid"
+    script.write_text(HANGING)
+    server = start_server(Kubernetes, anonymous=False)
+    user = {"exec": {"command": sys.executable, "args": [str(script), str(pid)]}}
+    return url(server.config("hanging.json", user)), pid
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_a_plugin_that_hangs_ends_with_the_run_that_asks_it(
+    lockctl: Lockctl, hanging: tuple[str, Path], signum: int
+) -> None:
+    place, file = hanging
+    run = lockctl.start("run", "-b", place, "-l", "a", "--wait", "1h", "--", "true")
+    eventually(file.exists)
+    run.send_signal(signum)
+    assert run.wait(timeout=LIMIT) == (-signum if signum == signal.SIGKILL else 128 + signum)
+    pid = int(file.read_text())
+    eventually(lambda: not alive(pid), limit=5.0)
+
+
+def test_a_plugin_that_hangs_ends_with_the_request_that_needs_it(opened: Open, hanging: tuple[str, Path]) -> None:
+    place, file = hanging
+    with pytest.raises(BackendUnavailable, match=r"exec plugin of the kubeconfig: no answer within 3 s"):
+        opened(place).try_acquire(claim(), timeout=3.0)
+    pid = int(file.read_text())
+    eventually(lambda: not alive(pid), limit=5.0)
 
 
 ISSUER = """
