@@ -12,6 +12,7 @@ LONGEST_DOMAIN = 300  # characters
 LONGEST_DOMAIN_NAME = 64
 LARGEST_PRIME = 4294967291  # below 2**32
 ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@+-")
+MOST_SHOWN, LONGEST_SHOWN = 5, 50  # of names in a message, and characters of one
 LAST_PLAIN = "\ud7ff"  # what comes later ZooKeeper refuses in a path, or not everywhere
 
 
@@ -99,6 +100,13 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def some_of(names: Iterable[str]) -> str:
+    """The first of some names that another program has told, each cut, as part of a message; empty without any."""
+    known = list(names)
+    shown = [printable(name)[:LONGEST_SHOWN] for name in known[:MOST_SHOWN]]
+    return ", ".join(shown) + (" and others" if len(known) > MOST_SHOWN else "")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

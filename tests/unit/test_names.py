@@ -17,6 +17,7 @@ from lockctl.names import (
     command_line,
     derived_name,
     printable,
+    some_of,
     token_domain,
 )
 
@@ -160,3 +161,17 @@ def test_a_shown_command_can_be_read_back_word_by_word(words: tuple[str, ...]) -
 def test_what_is_not_a_token_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a fencing token"):
         parse_token(text)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ([], ""),
+        (["dc1"], "dc1"),
+        (["a", "b", "c", "d", "e"], "a, b, c, d, e"),
+        (["a", "b", "c", "d", "e", "f"], "a, b, c, d, e and others"),
+        (["x\x1b[2J", "y" * 51], f"x\N{REPLACEMENT CHARACTER}[2J, {'y' * 50}"),
+    ],
+)
+def test_of_names_that_another_program_tells_a_message_has_some(names: list[str], shown: str) -> None:
+    assert some_of(iter(names)) == shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockctl import clock, json_text
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.names import printable
+from lockctl.names import printable, some_of
 from lockctl.wire.deadline import Deadline, password_now
 from lockctl.wire.http import Client
 from lockctl.wire.stream import Closed
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 RENEW = "/v1/session/renew/"
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
-MOST_NAMES, LONGEST_NAME = 5, 50  # of datacenters in a message, and characters of one
 FULL = "more connections from this address than the agent's limits.http_max_conns_per_client (200 unless changed)"
 TOO_FAST = "more requests than the agent or its servers take (limits.rpc_rate, limits.request_limits)"
 
@@ -117,7 +116,7 @@ class Connection:
         except ValueError:
             return
         if answer.status == 200 and isinstance(known, list) and known and self._settings.datacenter not in known:
-            names = ", ".join(printable(str(name))[:LONGEST_NAME] for name in known[:MOST_NAMES])
+            names = some_of(map(str, known))
             raise ConfigError(f"{self.where}: no datacenter {printable(self._settings.datacenter)} there, but {names}")
 
     def an_object(self, answer: Response) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
-from lockctl.names import printable
+from lockctl.names import printable, some_of
 from lockctl.stores.redis import address as addresses
 from lockctl.stores.redis.errors import code_of, refusal, refused_authentication
 from lockctl.wire.resp import Connection, ReplyError
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     Command = tuple[bytes | str | int, ...]
 
 LONGEST_TRY = 2.0  # seconds for a sentinel while there are others: a dead one must leave time for the next
-MOST_NAMES, LONGEST_NAME = 5, 50  # of primaries in a message, and characters of one
 FILE = "name its file with sentinel_password_file="
 DOWN = frozenset({"s_down", "o_down"})  # flags: this sentinel takes it for down, or as many as must agree
 
@@ -105,8 +104,7 @@ def _address(watched: addresses.Watched, sentinel: Endpoint, reply: Reply) -> tu
         if not (host and host.isprintable() and port.isascii() and port.isdigit() and len(port) <= 5):
             raise _strange(sentinel)
         return host, int(port)
-    names = [printable(state["name"])[:LONGEST_NAME] for state in known]
-    others = ", ".join(names[:MOST_NAMES]) + (" and others" if len(names) > MOST_NAMES else "")
+    others = some_of(state["name"] for state in known)
     raise ConfigError(
         f"{watched.where}: they know no primary of this name, {f'only {others}' if others else 'and no other'}"
     )
