@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,6 +90,8 @@ def test_mysql(lockctl: Lockctl, mariadb_server: MariaDb) -> None:
     try:
         assert lockctl("run", "-b", owner, "-l", "first", "--", "true").returncode == 0
         url = f"mysql://{USER}:s3cret@{mariadb_server.address}/rights"
+        bare = refusal(lockctl, url)
+        assert "GRANT this user SELECT, INSERT, UPDATE, DELETE" in bare
         (grant,) = recipe("MySQL")
         whole = grant.replace("ON ", "ON rights.").replace("USER", USER)
         command(whole)
@@ -107,7 +110,7 @@ def test_consul(lockctl: Lockctl, start_server: Callable[..., Consul]) -> None:
     server = start_server(Consul, acl=True)
 
     def token(rules: list[str]) -> str:
-        policy = {"Name": f"rules-{len(rules)}-{rules[0][:3]}", "Rules": "\n".join(rules)}
+        policy = {"Name": f"rules-{os.urandom(4).hex()}", "Rules": "\n".join(rules)}
         server.request("PUT", "/v1/acl/policy", json.dumps(policy).encode())
         made = server.request("PUT", "/v1/acl/token", json.dumps({"Policies": [{"Name": policy["Name"]}]}).encode())
         return str(json.loads(made)["SecretID"])
@@ -119,3 +122,6 @@ def test_consul(lockctl: Lockctl, start_server: Callable[..., Consul]) -> None:
         url = f"consul://:{token([rule for rule in rules if rule != missing])}@{server.address}/"
         (named,) = re.findall(r"^(\w+)_prefix", missing)
         assert named in refusal(lockctl, url)
+    reader = token([rule.replace("write", "read") if rule.startswith("key") else rule for rule in rules])
+    said = refusal(lockctl, f"consul://:{reader}@{server.address}/")
+    assert f"consul at {server.address}: Permission denied: the token needs key_prefix" in said

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RENEW = "/v1/session/renew/"
 INDEX = "x-consul-index"  # the header of every answer about keys: an answer without it is not Consul's
+LONGEST_REASON = 300  # characters of why a transaction was refused
 FULL = "more connections from this address than the agent's limits.http_max_conns_per_client (200 unless changed)"
 TOO_FAST = "more requests than the agent or its servers take (limits.rpc_rate, limits.request_limits)"
 
@@ -165,12 +166,19 @@ class Connection:
         return ConfigError(f"{self.where}: {said}")
 
     def _said(self, answer: Response) -> str:
-        said = answer.excerpt()
+        said = _of_transaction(answer) or answer.excerpt()
         return said.replace(self._token, "***") if self._token else said
 
 
 def _headers(token: str | None) -> tuple[tuple[str, str], ...]:
     return (("X-Consul-Token", token),) if token else ()
+
+
+def _of_transaction(answer: Response) -> str:
+    """What is wrong with the steps of a transaction that was refused; empty for any other answer."""
+    errors = (json_text.an_object(answer.body) or {}).get("Errors")
+    said = [each.get("What") for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
+    return "; ".join(dict.fromkeys(printable(each) for each in said if isinstance(each, str)))[:LONGEST_REASON]
 
 
 def _limits(said: str) -> str:

@@ -6,7 +6,7 @@ from lockctl import json_text
 from lockctl.durations import parse_duration
 from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
-from lockctl.stores.consul.connection import INDEX, RENEW, Connection
+from lockctl.stores.consul.connection import INDEX, LONGEST_REASON, RENEW, Connection
 from lockctl.stores.consul.layout import Entry, is_session, quoted, read_entry
 from lockctl.value import Value
 
@@ -22,7 +22,6 @@ LONGEST_WAIT = 15.0  # seconds of one blocking query: a dead connection is notic
 SPREAD = 1 / 16  # Consul adds up to this part of a wait, so that not all return at once
 ANSWER_LIMIT = 5.0  # seconds after that
 MOST_OPERATIONS = 64  # of one transaction
-LONGEST_REASON = 300  # characters of a refusal
 
 
 class Outcome(Value):

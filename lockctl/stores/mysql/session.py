@@ -26,7 +26,8 @@ LOCK_WAIT, DEADLOCK, UNKNOWN_VARIABLE = 1205, 1213, 1193
 NO_TABLE = (1146, 1049, 1046)  # nor database
 FORBIDDEN = (1142, 1143)
 EXPIRED, LOCKED = (1820, 1862), (3118, 4151)  # a password; an account, as MySQL and MariaDB say it
-NO_ENTRY = (1044, 1045, 1130, 1698, *EXPIRED, *LOCKED)
+NO_RIGHT_THERE = 1044  # in the database; whether there is one, is not said then
+NO_ENTRY = (NO_RIGHT_THERE, 1045, 1130, 1698, *EXPIRED, *LOCKED)
 READ_ONLY = (1290, 1792, 1836)
 BROKEN = (3819, 4025)  # a row is against a constraint of the table
 FOREIGN = (1054, 1062, 1264, 1364, 1366, 1406)  # columns that are not ours
@@ -137,6 +138,8 @@ class Session:
             )
         if code == NO_TLS:
             return ConfigError(f"{self.where}: offers no TLS: say tls=no if the network to it can be trusted")
+        if code == NO_RIGHT_THERE:
+            said += ": make the database if it is not there, and GRANT this user SELECT, INSERT, UPDATE, DELETE in it"
         if code == NO_PLUGIN or code in NO_ENTRY:
             return ConfigError(f"{self.where}: {said}")
         if code == 0 or 2000 <= code < 3000:  # numbers of the driver itself

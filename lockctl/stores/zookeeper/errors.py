@@ -51,7 +51,10 @@ def check_rights(place: Place, answers: Iterable[Any]) -> None:
     from kazoo.exceptions import InvalidACLError, NoAuthError
 
     if any(isinstance(answer, (NoAuthError, InvalidACLError)) for answer in answers):
-        raise ConfigError(f"{place}: no permission below {place.root}: check user, password and the ACLs there")
+        raise ConfigError(
+            f"{place}: no permission below {place.root}: check user and password, and the ACLs, which must give them"
+            " create, read and delete there, and below also write"
+        )
 
 
 class NotAccepted(ConfigError):

@@ -124,8 +124,17 @@ def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, zookeeper
     admin = KazooClient(hosts=zookeeper_server.address, auth_data=[(login[1], user)])
     admin.start()
     try:
+        url = f"zookeeper://{user}@{zookeeper_server.address}{root}"
         admin.create(root, create[2].encode(), acl=[make_acl(scheme, "", **rights)], makepath=True)
-        check_everything(lockctl, f"zookeeper://{user}@{zookeeper_server.address}{root}")
+        check_everything(lockctl, url)
+        for missing in ("create", "read"):
+            place = f"{root}/{missing}"
+            admin.create(place, create[2].encode(), acl=[make_acl(scheme, "", **{**rights, missing: False})])
+            done = lockctl("run", "-b", f"{url}/{missing}", "-l", "nightly", "--", "echo", "ran")
+            assert (done.returncode, done.stdout) == (78, "")
+            assert f"no permission below {place}: " in done.stderr
+            assert all(right in done.stderr.rpartition("ACLs")[2] for right in rights)
+            admin.delete(place)
     finally:
         admin.delete(root, recursive=True)
         admin.stop()
