@@ -138,11 +138,19 @@ def parse_url(text: str) -> Url:
         path=unquote(path),
         params=tuple(params),
     )
+    _check_parts(url)
+    return url
+
+
+def _check_parts(url: Url) -> None:
     parts = [url.user or "", url.password or "", "" if url.scheme in PATHS else url.path]
-    for part in (*parts, *[word for pair in params for word in pair]):
+    for part in (*parts, *[word for pair in url.params for word in pair]):
         if not _is_text(part):
             raise ConfigError("a backend URL has a part that is not UTF-8 text")
-    return url
+    names = [name for name, _ in url.params]
+    for name in names:
+        if names.count(name) > 1:  # nobody can know which one is meant
+            raise ConfigError(f"{url.scheme}: the parameter {name!r} is given more than once")
 
 
 def _is_text(part: str) -> bool:
