@@ -39,14 +39,30 @@ def context(settings: TlsSettings) -> ssl.SSLContext:
         except (OSError, ssl.SSLError) as failure:
             raise ConfigError(f"ca {printable(settings.ca)}: {_reason(failure)}") from None
     if settings.cert is not None:
-        try:
-            # a password would be asked for on the terminal, where nobody may be
-            made.load_cert_chain(settings.cert, settings.key, password=lambda: "")
-        except (OSError, ssl.SSLError) as failure:
-            named = " and ".join(printable(path) for path in (settings.cert, settings.key) if path)
-            raise ConfigError(f"client certificate {named}: {_reason(failure)}") from None
+        _show(made, settings.cert, settings.key)
     _contexts[settings] = files, made
     return made
+
+
+def _show(made: ssl.SSLContext, cert: str, key: str | None) -> None:
+    """Show servers this certificate. Raises ``ConfigError``."""
+    encrypted = False
+
+    def password() -> str:  # would be asked for on the terminal, where nobody may be
+        nonlocal encrypted
+        encrypted = True
+        return ""
+
+    try:
+        made.load_cert_chain(cert, key, password=password)
+    except (OSError, ssl.SSLError) as failure:
+        named = " and ".join(printable(path) for path in (cert, key) if path)
+        reason = _reason(failure)
+        if encrypted:
+            reason = "the private key is encrypted: lockctl needs one without a passphrase (openssl pkey)"
+        elif isinstance(failure, ssl.SSLError) and not failure.reason:  # what is missing, OpenSSL does not say
+            reason = "there must be a certificate and its private key, in PEM (key= names the file of the key)"
+        raise ConfigError(f"client certificate {named}: {reason}") from None
 
 
 def _files(settings: TlsSettings) -> tuple[object, ...]:
