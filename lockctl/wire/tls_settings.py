@@ -23,6 +23,8 @@ class TlsSettings(Value):
         """From the parameters of a URL; raises ``ConfigError``."""
         if params["insecure"] not in ("yes", "no"):
             raise ConfigError(f"{scheme}: insecure is yes or no")
+        if params["insecure"] == "yes" and params["ca"]:
+            raise ConfigError(f"{scheme}: insecure=yes contradicts ca: with it nobody verifies the server")
         if params["key"] and not params["cert"]:
             raise ConfigError(f"{scheme}: key needs cert, the certificate it belongs to")
         return cls(

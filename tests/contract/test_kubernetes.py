@@ -66,3 +66,11 @@ def test_a_name_to_verify_that_no_host_has_is_named(name: str, tmp_path: Path) -
     write_config(config, {"server": "https://127.0.0.1:1", "tls-server-name": name}, {"token": "x"})
     with pytest.raises(ConfigError, match="tls-server-name in the kubeconfig must be the name of a host"):
         open_backend(parse_url(f"kubernetes://locks?kubeconfig={config}")).inspect("nightly", timeout=1.0)
+
+
+def test_a_kubeconfig_verifies_the_server_or_does_not(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    cluster = {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": True}
+    write_config(config, {**cluster, "certificate-authority": "/etc/ca.pem"}, {"token": "x"})
+    with pytest.raises(ConfigError, match="insecure-skip-tls-verify contradicts the authority"):
+        open_backend(parse_url(f"kubernetes://locks?kubeconfig={config}")).inspect("nightly", timeout=1.0)

@@ -80,6 +80,8 @@ class Access:
                 tls_name=server_name(_text(cluster, SERVER_NAME) or "", f"kubernetes: {SERVER_NAME} in the kubeconfig"),
                 insecure=cluster.get("insecure-skip-tls-verify") is True,
             )
+            if self._tls.insecure and self._tls.ca:  # as kubectl says
+                raise ConfigError("kubernetes: insecure-skip-tls-verify contradicts the authority in the kubeconfig")
         self._place = endpoint(address, 443 if self._tls else 80)
         self._issued: Credentials | None = None
         self._fixed = Credentials(

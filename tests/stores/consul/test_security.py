@@ -85,13 +85,13 @@ def test_a_client_without_a_certificate_of_the_authority_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("more", "status"),
-    [("", MISCONFIGURED), ("&tls_name=elsewhere.example", 0), ("&insecure=yes", 0)],
+    ("parameters", "status"),
+    [("ca={ca}", MISCONFIGURED), ("ca={ca}&tls_name=elsewhere.example", 0), ("insecure=yes", 0)],
 )
 def test_the_name_of_the_server_is_verified_unless_another_is_given(
-    lockctl: Lockctl, misnamed: Consul, certificates: Certificates, more: str, status: int
+    lockctl: Lockctl, misnamed: Consul, certificates: Certificates, parameters: str, status: int
 ) -> None:
-    url = f"consuls://{misnamed.address}/?ca={certificates.ca}{more}"
+    url = f"consuls://{misnamed.address}/?{parameters.format(ca=certificates.ca)}"
     done = lockctl("run", "-b", url, "-l", "nightly", "-w", "20s", "--", "true")
     assert done.returncode == status, done.stderr
     assert status == 0 or "match" in done.stderr

@@ -245,6 +245,12 @@ def test_a_name_to_verify_is_one_that_a_host_can_have(url: str, name: str) -> No
     refused(lambda: open_backend(parse_url(f"{url}tls_name={name}")), "tls_name must be the name of a host")
 
 
+@pytest.mark.parametrize("url", WITH_TLS)
+def test_nobody_verifies_by_an_authority_and_not_at_all(url: str) -> None:
+    """Who adds a ca must not believe that it is looked at."""
+    refused(lambda: open_backend(parse_url(f"{url}ca=/etc/ca.pem&insecure=yes")), "insecure=yes contradicts ca")
+
+
 @pytest.mark.parametrize("name", ["db.example", "db.example.", "%C3%A4.example", "192.0.2.1", "2001:db8::1"])
 @pytest.mark.parametrize("url", WITH_TLS)
 def test_a_name_to_verify_may_be_of_any_alphabet_or_an_address(url: str, name: str) -> None:
@@ -285,6 +291,7 @@ def refused(step: Callable[[], object], said: str) -> None:
         ("http://a%3Ab@c/stock", "cannot have a colon"),
         ("https://:two%20words@c/stock", "no bearer token"),
         ("https://c/directory/", "must end with a name"),
+        ("https://c/stock?ca=/ca.pem&insecure=yes", "https: insecure=yes contradicts ca"),
         ("https://c/stock?tls_name=.x", "https: tls_name must be the name of a host"),
         ("etcds://c/?tls_name=.x", "etcds: tls_name must be the name of a host"),
         ("https://c/a/../stock", "must end with a name"),
