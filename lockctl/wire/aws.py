@@ -116,6 +116,15 @@ class Chain:
         return Keys(found.access_key, found.secret_key, found.token)
 
 
+def usable_region(region: str, setting: str) -> str:
+    """The same; raises ``ConfigError``, which names the *setting*, for what is no part of a host and of a signature."""
+    if region and not (
+        region.isascii() and all(part.replace("-", "a").replace("_", "a").isalnum() for part in region.split("."))
+    ):
+        raise ConfigError(f"{setting} {printable(region)[:40]!r} must be such as eu-central-1")
+    return region
+
+
 def _usable(keys: Keys, where: str) -> Keys:
     """The same, for a header and a signature. Raises ``ConfigError``."""
     for text in (keys.access, keys.secret, keys.session or ""):

@@ -7,7 +7,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.url import Url, incomplete_login, take_params
 from lockctl.value import replace
-from lockctl.wire.aws import Chain, Keys, signed
+from lockctl.wire.aws import Chain, Keys, signed, usable_region
 from lockctl.wire.http import Clients, server_of
 
 TYPE_CHECKING = False
@@ -68,6 +68,7 @@ class Table:
             raise ConfigError("dynamodb: profile contradicts the access key in the URL")
         if not self._params["key"]:
             raise ConfigError("dynamodb: key is the name of the partition key of the table")
+        usable_region(self._params["region"], "dynamodb: region")
         self.name, self.key = name, self._params["key"]
         self.where = f"dynamodb table {name}"
         if self._params["endpoint"]:
@@ -114,7 +115,7 @@ class Table:
             self._clients.close()
 
     def _connect(self) -> Clients:
-        region = self._params["region"] or ("" if self._keys else self._chain.setting("region") or "")
+        region = self._params["region"] or self._found_region()
         server = self._params["endpoint"] or (None if self._keys else self._chain.endpoint(SERVICE))
         if not server:
             if not region:
@@ -125,6 +126,10 @@ class Table:
         where = f"{self.where} at {printable(found.host)}:{found.port}"
         self._clients = Clients(replace(found, where=where))
         return self._clients
+
+    def _found_region(self) -> str:
+        found = "" if self._keys else self._chain.setting("region") or ""
+        return usable_region(found, f"{self.where}: the region of variables and files")
 
     def _content(self, answer: Response) -> dict[str, Any]:
         try:

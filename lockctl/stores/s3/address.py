@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.url import Url, incomplete_login, take_params
 from lockctl.value import Value
-from lockctl.wire.aws import Keys
+from lockctl.wire.aws import Keys, usable_region
 from lockctl.wire.http import server_of
 
 PARAMETERS = {"endpoint": "", "region": "", "profile": "", "ca": ""}
@@ -49,7 +49,7 @@ def from_url(url: Url, parameters: dict[str, str]) -> Address:
         bucket=url.hosts[0],
         path=url.path,
         server=params["endpoint"],
-        region=params["region"],
+        region=usable_region(params["region"], "s3: region"),
         profile=params["profile"],
         ca=params["ca"],
         keys=Keys(url.user, url.password) if url.user and url.password else None,

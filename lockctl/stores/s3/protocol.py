@@ -6,7 +6,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.objects import between
 from lockctl.names import printable
 from lockctl.stores.s3 import address as addresses
-from lockctl.wire.aws import Chain, signed
+from lockctl.wire.aws import Chain, signed, usable_region
 from lockctl.wire.http import Clients, quoted, server_of
 
 TYPE_CHECKING = False
@@ -95,7 +95,8 @@ class Bucket:
         return self._clients
 
     def _found_region(self) -> str:
-        return "" if self._address.keys else self._chain.setting("region") or ""
+        found = "" if self._address.keys else self._chain.setting("region") or ""
+        return usable_region(found, f"{self.where}: the region of variables and files")
 
     def _refused(self, answer: Response, code: str) -> BackendUnavailable | ConfigError:
         status = answer.status

@@ -88,6 +88,7 @@ REFUSED = [
     ("dynamodb://locks?endpoint=db.example:9000", "endpoint is the URL"),
     ("dynamodb://locks/%23x", "does not begin with"),
     (f"dynamodb://locks/{'x' * 301}", "at most"),
+    ("dynamodb://locks?region=a/b", "dynamodb: region 'a/b' must be such as eu-central-1"),
     ("etcd:///?prefix=x", "members"),
     ("etcd://h/locks/", "no path"),
     ("etcd://h:0/", "port"),
@@ -187,6 +188,8 @@ REFUSED = [
     ("s3://stocks/locks?no=1", "no parameter 'no'"),
     ("s3://stocks/locks?endpoint=stocks.example", "endpoint is the URL of a server"),
     ("s3://me:it@stocks/locks?profile=me", "profile contradicts the access key"),
+    ("s3://stocks/locks?region=../x", "s3: region '../x' must be such as eu-central-1"),
+    ("s3://stocks/locks?region=a%20b&endpoint=http://h", "s3: region 'a b' must be such as eu-central-1"),
     (f"s3://stocks/{'x' * 401}?endpoint=http://h", "has at most 400 bytes"),
     ("sqlite://host/x.db", "three slashes and an absolute path"),
     ("sqlite:///", "three slashes and an absolute path"),
@@ -317,3 +320,11 @@ def refused(step: Callable[[], object], said: str) -> None:
 )
 def test_a_mistake_is_named_where_marks_are_too(url: str, said: str) -> None:
     refused(lambda: fence.advance(url, Mark("domain", 33), timeout=3.0), said)
+
+
+@pytest.mark.parametrize("url", ["s3://stocks/locks", "dynamodb://locks"])
+def test_a_region_that_is_none_is_named_wherever_it_comes_from(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("botocore")
+    for name, text in (("ACCESS_KEY_ID", "me"), ("SECRET_ACCESS_KEY", "s3cret"), ("DEFAULT_REGION", "../x")):
+        monkeypatch.setenv(f"AWS_{name}", text)
+    refused(lambda: open_backend(parse_url(url)).inspect("nightly", timeout=1.0), "the region of variables and files")
