@@ -167,9 +167,13 @@ class Bucket:
         from google.auth import exceptions as told
         from google.auth.transport.requests import Request
 
+        none = f"{self.where}: no credentials" + (f" in {printable(self._file)}" if self._file is not None else "")
         try:
             found = self._credentials
             if found is None and self._file is not None:
+                os.close(
+                    os.open(self._file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                )  # Google's words name no cause
                 found, _ = google.auth.load_credentials_from_file(self._file, scopes=[SCOPE])  # type: ignore[no-untyped-call]
             elif found is None:
                 found, _ = google.auth.default(scopes=[SCOPE])
@@ -183,12 +187,11 @@ class Bucket:
         except told.GoogleAuthError as failure:
             kind = type(failure).__name__
             raise ConfigError(
-                f"{self.where}: no credentials ({kind}): `gcloud auth application-default login`, or credentials=FILE"
+                f"{none} ({kind}): `gcloud auth application-default login`, or credentials=FILE"
             ) from None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as failure:  # a file of another program
-            raise ConfigError(
-                f"{self.where}: no credentials: what is there is none ({type(failure).__name__})"
-            ) from None
+            why = getattr(failure, "strerror", None) or f"what is there is none ({type(failure).__name__})"
+            raise ConfigError(f"{none}: {why}") from None
         self._credentials = found
         return found.token, calendar.timegm(found.expiry.utctimetuple()) if found.expiry else clock.wall() + USUAL_TOKEN
 

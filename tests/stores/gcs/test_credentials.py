@@ -223,7 +223,8 @@ def test_a_file_that_is_no_key_is_one_line(content: str | None, lockctl: Lockctl
     done = lockctl("run", "-b", f"gcs://locks/x?endpoint=http://{NOWHERE}&credentials={file}", "--", "true")
     assert done.returncode == 78
     assert done.stderr.count("\n") == 1
-    assert "no credentials" in done.stderr
+    assert f"gcs://locks: no credentials in {file}" in done.stderr
+    assert ("No such file or directory" in done.stderr) is (content is None)
     assert "s3cret" not in done.stderr
 
 
