@@ -280,6 +280,25 @@ def test_the_password_of_a_profile_may_be_in_a_variable(lockctl: Lockctl, write:
     assert all(line.endswith("; this works only where $LOCKCTL_PASSWORD is set") for line in (of_lock, of_profile))
 
 
+@pytest.mark.parametrize(
+    ("url", "own", "others"),
+    [
+        ("redis://h/0", {"ca", "prefix"}, {"db", "tls", "sentinel_user"}),
+        ("redis+unix:///run/r.sock", {"db", "prefix"}, {"ca", "sentinel_user"}),
+        ("redis+sentinel://h/main", {"db", "tls", "ca", "sentinel_user"}, set()),
+    ],
+)
+def test_an_unknown_key_is_answered_with_those_of_the_scheme(
+    lockctl: Lockctl, write: Write, url: str, own: set[str], others: set[str]
+) -> None:
+    write(f'[backends.main]\nurl = "{url}"\nbanana = 1\n')
+    done = lockctl("config", "check")
+    assert done.returncode == 78
+    known = set(done.stderr.strip().partition("this backend has: ")[2].split(", "))
+    assert own <= known
+    assert not others & known
+
+
 @pytest.mark.parametrize("url", WITH_A_USER)
 @pytest.mark.parametrize("variables", [{}, {"LOCKCTL_PASSWORD": SECRET}])
 def test_a_password_that_is_missing_hides_no_other_mistake(

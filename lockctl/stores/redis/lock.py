@@ -51,7 +51,7 @@ class RedisBackend(NativeBackend):
         period_clock="the server's",
         usual_latency=(0.001, 0.002),
     )
-    parameters: ClassVar[dict[str, str]] = {**TCP_PARAMETERS, **UNIX_PARAMETERS, **SENTINEL_PARAMETERS}
+    parameters: ClassVar[dict[str, str]] = TCP_PARAMETERS
 
     def __init__(self, address: Address) -> None:
         """Nothing is opened yet."""
@@ -174,6 +174,18 @@ class RedisBackend(NativeBackend):
         self._session.close()
         if self._queue is not None:
             self._queue.close()
+
+
+class UnixBackend(RedisBackend):
+    """One whose primary is on this host, at a Unix socket."""
+
+    parameters: ClassVar[dict[str, str]] = UNIX_PARAMETERS
+
+
+class SentinelBackend(RedisBackend):
+    """One whose primary sentinels name."""
+
+    parameters: ClassVar[dict[str, str]] = SENTINEL_PARAMETERS
 
 
 def milliseconds(seconds: float) -> int:
