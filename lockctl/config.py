@@ -51,14 +51,14 @@ def named(setting: Effective) -> str:
     return setting.source if setting.source.startswith(("-", "$")) else f"{printable(setting.source)} {setting.name}"
 
 
-def config_path(explicit: str | None, environ: Mapping[str, str]) -> str | None:
+def config_path(explicit: str | bool | None, environ: Mapping[str, str]) -> str | None:  # noqa: FBT001 - an option
     """The file that counts: the first that exists, or the one that was asked for, existing or not.
 
     Raises ``ConfigError`` where that cannot be seen: what cannot be looked at may have been meant to count.
     """
     asked = explicit or environ.get("LOCKCTL_CONFIG")
     if asked:
-        return asked
+        return str(asked)
     home = environ.get("XDG_CONFIG_HOME") or (environ["HOME"] + "/.config" if environ.get("HOME") else "")
     for path in (home + "/lockctl/config.toml" if home.startswith("/") else "", SYSTEM_CONFIG):
         if path and _exists(path):

@@ -9,6 +9,8 @@ from lockctl.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lockctl.lease.schedule import Schedule
     from lockctl.url import Url
 
@@ -39,6 +41,7 @@ class Request(Value):
     labels: tuple[tuple[str, str], ...]
     says_holder: bool  # whether it counts who has the lock, when it was refused
     pgoptions: str  # $PGOPTIONS as lockctl was given it
+    ends: tuple[tuple[int, str], ...] = ()  # statuses with which the command says that it ended as planned, and why
 
     @property
     def name(self) -> str:
@@ -91,3 +94,22 @@ class Request(Value):
             tokens = {part.claim.name: part.token for part in grant.parts}
             environment.append("LOCKCTL_TOKENS=" + " ".join([f"{name}={tokens[name]}" for name in self.locks]))
         return environment
+
+
+def user_name(environ: Mapping[str, str]) -> str:
+    """The login name, as cron and login shells give it, else as ``/etc/passwd`` has it."""
+    name = environ.get("LOGNAME") or environ.get("USER")
+    if name:
+        return name
+    number = str(os.geteuid())
+    try:
+        # not by getpwuid(3), which may ask a directory service that hangs
+        with open("/etc/passwd", "rb", buffering=0) as users:
+            lines = os.fsdecode(users.read()).splitlines()
+    except OSError:
+        return number
+    for line in lines:
+        fields = line.split(":", 3)
+        if fields[2:3] == [number]:
+            return fields[0]
+    return number

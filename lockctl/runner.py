@@ -188,7 +188,7 @@ class _Run:
         ending = keeper.run(lease.deadline, make_renewer, connections)
         duration = clock() - started
         outcome = replace(self._outcome, token=grant.token, started_at=started_at, duration=duration)
-        outcome = ended(outcome, ending)
+        outcome = ended(outcome, ending, self._request.ends)
         deadline = lease.deadline if keeper.deadline is None else keeper.deadline
         longest = max(deadline - clock(), lease.schedule.request_timeout)
         if not keeper.stop_renewing(min(longest, LONGEST_TIMEOUT) + lease.schedule.margin):

@@ -111,8 +111,7 @@ def _check_paths(given: Mapping[str, str | bool]) -> None:
 def _check_settings(given: Mapping[str, str | bool], locks: tuple[str, ...]) -> None:
     """With what cron sets: HOME and nothing of ours."""
     environ = {"HOME": os.path.expanduser("~")}
-    named = given.get("config")
-    file = config.read_config(config.config_path(named if isinstance(named, str) else None, environ))
+    file = config.read_config(config.config_path(given.get("config"), environ))
     check_effective(locks, config.resolve(given, environ, file, locks[0]), environ, file)
 
 

@@ -68,9 +68,8 @@ def report_refusal(
     """
     report, metrics, patterns, backend, file = None, None, (), "", None
     lock = talk.lock or (str(given["lock"]) if "lock" in given else None)
-    named = given.get("config")
     try:
-        file = config.read_config(config.config_path(named if isinstance(named, str) else None, environ))
+        file = config.read_config(config.config_path(given.get("config"), environ))
     except LockctlError:
         pass
     try:

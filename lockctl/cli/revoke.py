@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING
 
 from lockctl.cli.options import REQUEST_TIMEOUT
-from lockctl.cli.run import user_name
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.lease.conclude import REMEMBER_TIMEOUT
 from lockctl.model import Holder, LockInfo, Revocation, Run
+from lockctl.request import user_name
 from lockctl.value import Value
 
 if TYPE_CHECKING:

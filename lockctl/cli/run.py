@@ -7,7 +7,7 @@ import os
 from lockctl import config, registry, runner
 from lockctl.errors import ConfigError, limit_reached
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Outcome
-from lockctl.request import Request
+from lockctl.request import Request, user_name
 from lockctl.settings_values import CONTRADICTIONS, asks
 
 TYPE_CHECKING = False
@@ -40,10 +40,10 @@ def configured(
     signals: Signals,
     guard: GuardProcess,
     talk: Talk,
+    ends: tuple[tuple[int, str], ...],
 ) -> tuple[int, Campaign | None]:
     """The exit status, and for a standby, which is to decide whether to try again, its campaign."""
-    named = given.get("config")
-    file = config.read_config(config.config_path(named if isinstance(named, str) else None, environ))
+    file = config.read_config(config.config_path(given.get("config"), environ))
     settings = config.resolve(given, environ, file, locks[0])
     _begin_messages(settings, talk, guard)
     url = config.backend_url(settings["backend"], environ, file)
@@ -51,7 +51,7 @@ def configured(
         from lockctl.cli import campaign
 
         campaign.check_readable_again(url, file)
-    request = request_of(locks, words, settings, url, environ)
+    request = request_of(locks, words, settings, url, environ, ends)
     check_places(settings)
     for warning in (config.unknown_variables(environ), config.apart_from_root(settings["backend"], locks[0])):
         if warning is not None:
@@ -159,6 +159,7 @@ def request_of(
     settings: Mapping[str, Effective],
     url: Url,
     environ: Mapping[str, str],
+    ends: tuple[tuple[int, str], ...] = (),
 ) -> Request:
     """The request that these settings make. Raises ``UsageError`` for what a flag said, else ``ConfigError``."""
     check_pairs(settings)
@@ -187,6 +188,7 @@ def request_of(
         labels=content["label"] or (),
         says_holder=not content["skip_ok"] or content["report"] is not None or bool(content["restart"]),
         pgoptions=environ.get("PGOPTIONS", ""),
+        ends=ends,
     )
     _check_request(request, settings)
     return request
@@ -236,22 +238,3 @@ def schedule_of(ttl: Effective, grace: Effective | None, url: Url) -> Schedule:
         sources = "; ".join([f"{setting.name.replace('_', '-')}: {setting.source}" for setting in named])
         told = [setting for setting in named if setting.content is not None]
         raise config.refusal(f"{wrong} ({sources})", *told) from None
-
-
-def user_name(environ: Mapping[str, str]) -> str:
-    """The login name, as cron and login shells give it, else as ``/etc/passwd`` has it."""
-    name = environ.get("LOGNAME") or environ.get("USER")
-    if name:
-        return name
-    number = str(os.geteuid())
-    try:
-        # not by getpwuid(3), which may ask a directory service that hangs
-        with open("/etc/passwd", "rb", buffering=0) as users:
-            lines = os.fsdecode(users.read()).splitlines()
-    except OSError:
-        return number
-    for line in lines:
-        fields = line.split(":", 3)
-        if fields[2:3] == [number]:
-            return fields[0]
-    return number

@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lockctl.cli.campaign import Campaign
     from lockctl.supervise.signals import Signals
 
 MOST_LOCKS = 100  # each is a connection, or a descriptor that is handed to the guard
@@ -33,15 +34,18 @@ def execute(
     shown: tuple[str, ...] | None = None,
     more_locks: tuple[str, ...] = (),
     failures: int | None = None,
+    ends: tuple[tuple[int, str], ...] = (),
 ) -> int:
     """Run a command under a lock; the exit status. *shown*: what others see as the holder's command.
 
     *more_locks* are those that were named after the first. *failures*: how often a standby failed at once before,
-    ``None`` for who is none yet.
+    ``None`` for who is none yet. *ends*: see ``Request``.
     """
     talk = Talk(as_json=given.get("log_format") == "json", quiet=given.get("quiet") is True)
     try:
-        return _execute(given, words, environ, signals, talk, shown=shown, more_locks=more_locks, failures=failures)
+        return _execute(
+            given, words, environ, signals, talk, shown=shown, more_locks=more_locks, failures=failures, ends=ends
+        )
     finally:
         talk.finish()
 
@@ -56,6 +60,7 @@ def _execute(
     shown: tuple[str, ...] | None,
     more_locks: tuple[str, ...],
     failures: int | None,
+    ends: tuple[tuple[int, str], ...],
 ) -> int:
     guard = last = None
     try:
@@ -66,16 +71,16 @@ def _execute(
         loading.load(loading.TAKE)
         from lockctl.cli import run  # while the guard gets ready, on another processor
 
-        status, last = run.configured(given, locks, words if shown is None else shown, environ, signals, guard, talk)
+        status, last = run.configured(given, locks, shown or words, environ, signals, guard, talk, ends)
         if last is None:
             return status
     except LockctlError as error:
-        status = _tell_error(error, given, words if shown is None else shown, environ, talk)
+        status = _tell_error(error, given, shown or words, environ, talk)
         if not _is_late(error, failures):
             return status
     except Exception as failure:
         begun = guard is not None and guard.ordered
-        if not _tell_failure(failure, given, words if shown is None else shown, environ, talk, begun=begun):
+        if not _tell_failure(failure, given, shown or words, environ, talk, begun=begun):
             raise
         status = LOST if begun else NOT_EXECUTABLE
         if failures is None:
@@ -83,9 +88,15 @@ def _execute(
     finally:
         if guard is not None:
             guard.dismiss()
+    return _again(status, last, failures or 0, environ, signals, talk)
+
+
+def _again(
+    status: int, last: Campaign | None, failures: int, environ: Mapping[str, str], signals: Signals, talk: Talk
+) -> int:
     from lockctl.cli import campaign
 
-    return campaign.again(status, last, failures or 0, given_environment(environ), signals, talk)
+    return campaign.again(status, last, failures, given_environment(environ), signals, talk)
 
 
 def _is_late(error: LockctlError, failures: int | None) -> bool:

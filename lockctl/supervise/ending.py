@@ -32,8 +32,8 @@ class Ending(Value):
     renewal_failures: int
 
 
-def ended(outcome: Outcome, ending: Ending) -> Outcome:
-    """The outcome with how the command has ended."""
+def ended(outcome: Outcome, ending: Ending, ends: tuple[tuple[int, str], ...] = ()) -> Outcome:
+    """The outcome with how the command has ended. *ends*: see ``Request``; each of them is a success."""
     outcome = replace(
         outcome,
         status=ending.status,
@@ -52,4 +52,7 @@ def ended(outcome: Outcome, ending: Ending) -> Outcome:
         return replace(outcome, kind=kinds[ending.cause], detail=ending.detail)
     detail = ending.detail if ending.cause == GUARD_GONE else ""
     exited = ending.status is not None and os.WIFEXITED(ending.status)
+    for code, why in ends:
+        if exited and ending.status == code << 8:
+            return replace(outcome, kind="exited", status=0, detail=why)
     return replace(outcome, kind="exited" if exited else "signaled", detail=detail)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.cli.daemon.command import BOUND_ENDED, Task
+from lockctl.cli.daemon.remains import reason
 from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.acquirer import Acquirer, read, word
 from tests.servers.redis import Redis
@@ -50,6 +51,33 @@ def test_it_ends_at_once_with_the_process_that_it_is_bound_to(acquirer: Acquirer
     eventually(acquirer.free, limit=3.0)
     code, text = word(acquirer("release", "--handle", path))
     assert (code, "--bind-pid" in text) == (76, True)
+
+
+@pytest.mark.parametrize("by", ["--for", "--bind-pid"])
+def test_an_end_that_was_planned_is_a_success_for_history_and_metrics(acquirer: Acquirer, by: str) -> None:
+    metrics = acquirer.runtime / "metrics"
+    metrics.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as bound:
+        span = "1s" if by == "--for" else "60s"
+        path = acquirer.acquire("--bind-pid", str(bound.pid), span=span, env={"LOCKCTL_METRICS_DIR": str(metrics)})
+        if by == "--bind-pid":
+            bound.kill()
+        eventually(acquirer.free, pause=0.05)
+        bound.kill()
+    code, text = word(acquirer("release", "--handle", path))  # waits until the daemon has ended
+    assert code == 76
+    (run,) = json.loads(acquirer("history", "deploy", "--json").stdout)
+    assert (run["outcome"], run["exit_code"]) == ("exited", 0)
+    assert by in run["detail"]
+    assert text.endswith(run["detail"])
+    samples = (metrics / "lockctl-deploy.prom").read_text()
+    assert 'lockctl_last_exit_code{lock="deploy"} 0' in samples
+    assert 'lockctl_last_success_timestamp_seconds{lock="deploy"}' in samples
+
+
+def test_the_end_of_a_daemon_of_an_older_version_is_told_as_before() -> None:
+    report = {"outcome": "exited", "exit_code": BOUND_ENDED, "detail": None}
+    assert reason(report) == "the process that it was bound to (--bind-pid) had ended"
 
 
 def test_a_process_that_ended_before_the_daemon_looked_is_not_mistaken_for_another_of_its_number(

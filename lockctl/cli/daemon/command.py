@@ -34,6 +34,7 @@ ENDS = {
     BOUND_ENDED: "the process that it was bound to (--bind-pid) had ended",
     NOT_TAKEN: "its handle was not delivered",
 }
+PLANNED = ((TIME_OVER, ENDS[TIME_OVER]), (BOUND_ENDED, ENDS[BOUND_ENDED]))  # they are no failures of the run
 LARGEST = 4096  # bytes of a request
 MOST_CALLERS = 8
 FIELDS = ("lock", "token", "token_domain", "owner", "fencing", "ttl", "backend")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lockctl import kernel, secret, url
 from lockctl.cli import exit_status, waiting
-from lockctl.cli.daemon.command import Task
+from lockctl.cli.daemon.command import PLANNED, Task
 from lockctl.cli.main import tell_failure
 from lockctl.cli.messages import Talk
 from lockctl.config import config_path, read_config
@@ -100,7 +100,7 @@ def _hold(
     settings.update(FIXED, lock=order.name, report=remains.path(".end"))
     from lockctl.cli.start import execute
 
-    return execute(settings, task.words(), variables, Signals(), shown=shown)
+    return execute(settings, task.words(), variables, Signals(), shown=shown, ends=PLANNED)
 
 
 def _read_passwords(*backends: str) -> None:

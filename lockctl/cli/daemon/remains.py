@@ -13,7 +13,7 @@ import select
 import stat
 import time
 
-from lockctl.cli.daemon.command import ENDS
+from lockctl.cli.daemon.command import ENDS, RELEASED
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.umask import make_directory
@@ -167,7 +167,9 @@ def reason(report: Mapping[str, Any] | None) -> str:
         outcome, detail = report.get("outcome"), report.get("detail")
         code = report.get("exit_code")
         found = {"lost": "its lease was lost", "revoked": "it was revoked"}.get(str(outcome), found)
-        if outcome == "exited" and isinstance(code, int):
+        if outcome == "exited" and code == RELEASED and isinstance(detail, str) and detail:
+            return detail  # it ended as planned
+        if outcome == "exited" and isinstance(code, int):  # so older versions say that it ended as planned
             found = ENDS.get(code, f"its daemon ended with status {code}")
         elif outcome == "signaled":
             found = "its daemon was terminated by a signal"

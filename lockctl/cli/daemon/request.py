@@ -92,7 +92,8 @@ def ended(handle: Handle, remains: Remains) -> int:
     if not remains.known():  # asked last: another release may take all of it away at any moment
         Talk()("error", f"{handle.name} {NOT_HELD}")
         return exit_status.HELD
-    if report is not None and report.get("outcome") == "exited" and report.get("exit_code") == RELEASED:
+    released = {"outcome": "exited", "exit_code": RELEASED, "detail": None}
+    if report is not None and released.items() <= report.items():
         Talk()("error", f"{handle.name} is not held by this handle any more: it was released")
         return exit_status.HELD
     return say_end(handle, report)
