@@ -136,7 +136,8 @@ def lines(columns: Sequence[Column], row: Sequence[str], layout: Layout) -> Iter
         column, text = columns[number], row[number]
         if column.is_name and cell_len(text) > width:
             yield [*line, (number, text)]
-            line, indent = [], indent + width + GAP
+            before = sum(cell_len(shown) for _, shown in line)
+            line, indent = [], indent + before + width + GAP
             continue
         fitted = column.shorten(text, width) if column.least else text
         padding = " " * (width - cell_len(fitted))

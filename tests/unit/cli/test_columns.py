@@ -41,6 +41,14 @@ def test_two_hundred_locks_fit_and_one_long_name_changes_no_other_row(width: int
     assert with_long[-1].split()[0] == "held"
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_what_follows_a_long_name_stands_under_its_headings_also_behind_another_column(width: int) -> None:
+    rows = [screen.Row(("site-a", *row(name).cells)) for name in ("nightly", LONG)]
+    heading, _, name, rest = text(screen.table((screen.BACKEND, *screen.LOCKS), rows, width))
+    assert name.split() == ["site-a", LONG]
+    assert rest.index("held") == heading.index("STATE")
+
+
 @pytest.mark.parametrize(
     ("width", "headings"),
     [
