@@ -77,9 +77,7 @@ def invoke(words: Sequence[str]) -> int:
     except click.UsageError as wrong:
         from lockctl.cli import mistakes
 
-        said = mistakes.sentence(wrong)
-        talk("error", said)
-        _report_run(words, said, talk)
+        _refuse(words, mistakes.sentence(wrong), talk)
         return exit_status.USAGE
     except click.Abort:
         return exit_status.SIGNALED + signal.SIGINT
@@ -88,8 +86,7 @@ def invoke(words: Sequence[str]) -> int:
         return exit_status.USAGE
     except LockctlError as error:
         if not isinstance(error, Interrupted):
-            talk("error", str(error))
-        _report_run(words, str(error), talk)
+            _refuse(words, str(error), talk)
         return exit_status.of_error(error)
     except SystemExit:  # click, when the reader of a help has gone away
         return exit_status.OK
@@ -102,9 +99,17 @@ def invoke(words: Sequence[str]) -> int:
     return result if isinstance(result, int) else exit_status.OK
 
 
-def _report_run(words: Sequence[str], said: str, talk: Talk) -> None:
-    """Write the report of a ``run`` whose words are wrong, as far as they say where; one of yesterday does not stay."""
-    if list(words[:1]) == ["run"]:
-        from lockctl.cli import fastpath, report
+def _refuse(words: Sequence[str], said: str, talk: Talk) -> None:
+    """Say what is wrong; for a ``run`` as its words want it, as far as they say how, with the report that they want.
 
-        report.report_refusal(fastpath.guess(list(words[1:])), (), os.environ, said, talk)
+    A report of yesterday does not stay.
+    """
+    if list(words[:1]) != ["run"]:
+        talk("error", said)
+        return
+    from lockctl.cli import fastpath, report
+
+    given = fastpath.guess(list(words[1:]))
+    report.speak_as_wanted(given, os.environ, talk)
+    talk("error", said)
+    report.report_refusal(given, (), os.environ, said, talk)

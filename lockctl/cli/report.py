@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lockctl.cli.messages import Talk
+    from lockctl.config_file import ConfigFile
 
 
 def check_place(path: str) -> None:
@@ -54,6 +55,27 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
         talk("warning", f"cannot write the report {path}: {failure.strerror}")
 
 
+def speak_as_wanted(given: Mapping[str, str | bool], environ: Mapping[str, str], talk: Talk) -> None:
+    """Have *talk* go on as the settings want it, as far as they have no mistake, for an error that came before them."""
+    file = _file(given, environ)
+    lock = talk.lock or (str(given["lock"]) if "lock" in given else None)
+    found = {}
+    for name in ("log_format", "verbose", "quiet"):
+        try:
+            found[name] = config.effective(name, given, environ, file, lock).content
+        except LockctlError:
+            found[name] = None
+    talk.configure(as_json=found["log_format"] == "json", verbose=bool(found["verbose"]), quiet=bool(found["quiet"]))
+
+
+def _file(given: Mapping[str, str | bool], environ: Mapping[str, str]) -> ConfigFile | None:
+    """The configuration file, if there is one without a mistake."""
+    try:
+        return config.read_config(config.config_path(given.get("config"), environ))
+    except LockctlError:
+        return None
+
+
 def report_refusal(
     given: Mapping[str, str | bool],
     words: tuple[str, ...],
@@ -66,12 +88,9 @@ def report_refusal(
 
     Whatever of the settings is not the mistake itself still counts.
     """
-    report, metrics, patterns, backend, file = None, None, (), "", None
+    report, metrics, patterns, backend = None, None, (), ""
     lock = talk.lock or (str(given["lock"]) if "lock" in given else None)
-    try:
-        file = config.read_config(config.config_path(given.get("config"), environ))
-    except LockctlError:
-        pass
+    file = _file(given, environ)
     try:
         report = config.effective("report", given, environ, file, lock).content
         metrics = config.effective("metrics_dir", given, environ, file, lock).content

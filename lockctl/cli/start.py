@@ -126,8 +126,9 @@ def _tell_error(
     error: LockctlError, given: Mapping[str, str | bool], words: tuple[str, ...], environ: Mapping[str, str], talk: Talk
 ) -> int:
     from lockctl.cli import exit_status
-    from lockctl.cli.report import kind_of, report_refusal
+    from lockctl.cli.report import kind_of, report_refusal, speak_as_wanted
 
+    speak_as_wanted(given, environ, talk)
     talk("error", str(error))
     report_refusal(given, words, environ, str(error), talk, kind_of(error))
     return exit_status.of_error(error)

@@ -83,6 +83,34 @@ def test_log_format_json_also_holds_for_wrong_usage(lockctl):
     assert "banana" in json.loads(done.stderr)["message"]
 
 
+@pytest.mark.parametrize(
+    ("options", "environment", "code"),
+    [
+        (["--ttl", "banana"], {}, 64),
+        (["--nosuch", "--ttl", "banana"], {}, 64),
+        ([], {"LOCKCTL_TTL": "banana"}, 78),
+    ],
+    ids=["option", "unknown", "variable"],
+)
+@pytest.mark.parametrize("source", ["option", "variable", "file"])
+def test_a_mistake_is_told_in_the_format_of_every_source(lockctl, locks, source, options, environment, code):
+    file = locks / ".config.toml"
+    file.write_text('[defaults]\nlog_format = "json"\n')
+    wanted = {"option": ["--log-format", "json"], "file": ["--config", str(file)]}.get(source, [])
+    if source == "variable":
+        environment = {**environment, "LOCKCTL_LOG_FORMAT": "json"}
+    done = lockctl("run", "-l", "a", *wanted, *options, "--", "true", env=environment)
+    assert done.returncode == code
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["level"] == "error"
+
+
+def test_a_mistake_in_the_format_is_told_as_text(lockctl):
+    done = lockctl("run", "-l", "a", "--", "true", env={"LOCKCTL_LOG_FORMAT": "xml", "LOCKCTL_QUIET": "banana"})
+    assert (done.returncode, done.stderr.count("\n")) == (78, 1)
+    assert done.stderr.startswith("lockctl: a: $LOCKCTL_")
+
+
 def test_verbose_says_what_happens(lockctl):
     done = lockctl("run", "-v", "-l", "a", "--", "true")
     assert (done.returncode, done.stdout) == (0, "")
