@@ -82,7 +82,13 @@ def test_the_first_file_that_exists_counts(lockctl: Lockctl, write: Write) -> No
 
 def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> None:
     missing = str(lockctl.directory / "missing.toml")
-    for words in (["config", "check"], ["config", "show"], ["list"], ["run", "-l", "a", "--", "true"]):
+    for words in (
+        ["config", "path"],
+        ["config", "check"],
+        ["config", "show"],
+        ["list"],
+        ["run", "-l", "a", "--", "true"],
+    ):
         done = lockctl(*words, env={"LOCKCTL_CONFIG": missing})
         assert done.returncode == 78
         assert missing in done.stderr

@@ -17,6 +17,7 @@ from lockctl.cli.options import AS_JSON, with_settings
 from lockctl.cli.output import print_data, without_secrets
 from lockctl.cli.parameters import LockName, TextType
 from lockctl.config_file import mistakes, parse, readable_secrets
+from lockctl.errors import ConfigError
 from lockctl.names import printable
 from lockctl.settings import BY_NAME
 from lockctl.settings_values import shown
@@ -127,6 +128,11 @@ def path(*, as_json: bool, config: str | None) -> int:
     Nothing if there is none.
     """
     found = settings_files.config_path(config, os.environ)
+    if found:
+        try:
+            os.stat(found)
+        except OSError as failure:
+            raise ConfigError(f"{printable(found)}: cannot read the configuration: {failure.strerror}") from None
     if as_json:
         print_data(_path_document(found))
     elif found:
