@@ -83,6 +83,19 @@ def test_log_format_json_also_holds_for_wrong_usage(lockctl):
     assert "banana" in json.loads(done.stderr)["message"]
 
 
+def test_the_events_of_the_end_come_in_the_order_of_the_manual(lockctl, pytestconfig):
+    job = ("--max-runtime", "1s", "--", "sh", "-c", "sleep 60 & trap 'exit 0' TERM; wait")
+    left = ("--", "sh", "-c", "sleep 60 > /dev/null 2>&1 &")
+    page = (pytestconfig.rootpath / "man/text/lockctl-run.1.txt").read_text()
+    manual = re.findall(r"`(\w+)`", page.partition("The events are")[2].partition("# EXIT")[0])
+    for words in (job, left):
+        done = lockctl("run", "-v", "--log-format", "json", "-l", "a", *words)
+        events = list(dict.fromkeys(json.loads(line)["event"] for line in done.stderr.splitlines()))
+        assert events == sorted(events, key=manual.index)
+        assert {"acquired", "released"} < set(events)
+    assert "leftovers" in events
+
+
 @pytest.mark.parametrize(
     ("options", "environment", "code"),
     [
