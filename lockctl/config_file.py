@@ -11,7 +11,7 @@ from lockctl import toml
 from lockctl.clock import monotonic
 from lockctl.errors import ConfigError
 from lockctl.names import did_you_mean, printable
-from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, REPEATED, SETTINGS, SPAN, WAIT
+from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, REPEATED, SETTINGS, SIGNAL, SPAN, WAIT
 from lockctl.settings_values import CONTRADICTIONS, asks, check
 from lockctl.url import DESCRIPTORS, check_owner, is_pipe
 from lockctl.value import Value
@@ -24,6 +24,13 @@ TABLES = ("defaults", "locks", "backends")
 LARGEST = 1 << 18  # bytes: a larger file is no configuration
 LONGEST = 1 << 13  # characters of a line: the time for a key with dots grows with the square of their number
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # what some editors put first
+TYPES: dict[str, tuple[tuple[type, ...], str]] = {  # of a kind of setting, if it is no string; and in words
+    FLAG: ((bool,), "true or false"),
+    SIGNAL: ((str, int), "a name or number of a signal"),
+    **dict.fromkeys((NUMBER, COUNT), ((int,), "a whole number")),
+    **dict.fromkeys((DURATION, SPAN, WAIT), ((str, int, float), "a duration")),
+    **dict.fromkeys(REPEATED, ((str, list), "a string")),
+}
 LIMIT = 10.0  # seconds for what a FIFO or a terminal is to give
 
 
@@ -143,19 +150,9 @@ def check_entry(file: ConfigFile, table: tuple[str, ...], key: str) -> object:
         content = content[part]
     content = content[key]
     setting = BY_NAME[key]
-    allowed: dict[str, tuple[type, ...]] = {
-        FLAG: (bool,),
-        NUMBER: (int,),
-        COUNT: (int,),
-        **dict.fromkeys((DURATION, SPAN, WAIT), (str, int, float)),
-        **dict.fromkeys(REPEATED, (str, list)),
-    }
-    if isinstance(content, bool) != (setting.kind == FLAG) or not isinstance(
-        content, allowed.get(setting.kind, (str,))
-    ):
-        wanted = {FLAG: "true or false", **dict.fromkeys((NUMBER, COUNT), "a whole number")}
-        wanted |= dict.fromkeys((DURATION, SPAN, WAIT), "a duration")
-        raise at(file, table, key, f"must be {wanted.get(setting.kind, 'a string')}")
+    types, wanted = TYPES.get(setting.kind, ((str,), "a string"))
+    if isinstance(content, bool) != (setting.kind == FLAG) or not isinstance(content, types):
+        raise at(file, table, key, f"must be {wanted}")
     if isinstance(content, list):
         if not all(isinstance(each, str) and each and "\n" not in each for each in content):
             raise at(file, table, key, "must be a string or a list of strings")

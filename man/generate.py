@@ -234,7 +234,8 @@ def config_key(setting: Setting) -> list[str]:
     kinds |= {"span": "a duration of at least 1s, or 0 for none", "count": f"1 to {MOST_SLOTS}"}
     kinds |= {"text": "a URL or the name of a profile", "file": "a path"}
     kinds |= dict.fromkeys(("labels", "patterns"), "a string, or a list of strings")
-    text = f"{setting.help} Type: {kinds[setting.kind]}."
+    of_its_own = {"fence": "a path or a URL", "log": "`syslog`, `journald` or a path"}
+    text = f"{setting.help} Type: {of_its_own.get(setting.name, kinds[setting.kind])}."
     default = "false" if setting.kind == "flag" else setting.default
     return item(f"\\fB{escaped(setting.name)}\\fP", text + (f" Default: `{default}`." if default else " No default."))
 

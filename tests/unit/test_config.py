@@ -88,6 +88,12 @@ def test_numbers_in_the_file_are_seconds_or_statuses(file: ConfigFile) -> None:
     assert one("conflict_exit_code", file=file) == (3, f"{file.path} [defaults]")
 
 
+def test_a_signal_in_the_file_is_a_name_or_a_number(tmp_path: Path) -> None:
+    for text in ("15", '"15"', '"TERM"', '"SIGTERM"'):
+        found = written(tmp_path, f"[defaults]\nsignal = {text}\n")
+        assert one("signal", file=found) == (15, f"{found.path} [defaults]")
+
+
 def test_no_wait_is_a_wait_of_nothing_whatever_else_says(file: ConfigFile) -> None:
     assert one("wait", flags={"no_wait": True, "wait": "5m"}, file=file) == (0.0, "--no-wait")
 
@@ -147,7 +153,9 @@ def test_inside_a_job_what_the_outer_run_says_of_itself_is_no_setting() -> None:
         ("[backends.main]\nurll = 'file:///'\n", r":2: \[backends.main\] urll: this backend has no url"),
         ("[backends.main]\nurl = 5\n", r":2: \[backends.main\] url: must be a URL"),
         ("[defaults]\nconflict_exit_code = '75'\n", r":2: \[defaults\] conflict_exit_code: must be a whole number"),
-        ("[defaults]\nsignal = 15\n", r":2: \[defaults\] signal: must be a string"),
+        ("[defaults]\nsignal = 1.5\n", r":2: \[defaults\] signal: must be a name or number of a signal"),
+        ("[defaults]\nsignal = true\n", r":2: \[defaults\] signal: must be a name or number of a signal"),
+        ("[defaults]\nsignal = 99\n", r":2: \[defaults\] signal: '99' is not a signal"),
         ("[defaults]\nsignal = 'NOSUCH'\n", r":2: \[defaults\] signal: 'NOSUCH' is no"),
     ],
 )
