@@ -31,6 +31,7 @@ TYPES: dict[str, tuple[tuple[type, ...], str]] = {  # of a kind of setting, if i
     **dict.fromkeys((DURATION, SPAN, WAIT), ((str, int, float), "a duration")),
     **dict.fromkeys(REPEATED, ((str, list), "a string")),
 }
+SECRET_FILES = ("password_file", "token_file", "creds", "nkey")  # how the names of settings for secret files end
 LIMIT = 10.0  # seconds for what a FIFO or a terminal is to give
 
 
@@ -124,21 +125,21 @@ def readable_secrets(file: ConfigFile) -> list[str]:
 
     said = []
     open_file = everybody_reads(file.path)
-    urls: list[tuple[tuple[str, ...], str, dict[str, Any]]] = [
-        (("defaults",), "backend", file.tables.get("defaults", {}))
-    ]
-    urls += [(("locks", pattern), "backend", table) for pattern, table in file.tables.get("locks", {}).items()]
+    settings: list[tuple[tuple[str, ...], dict[str, Any]]] = [(("defaults",), file.tables.get("defaults", {}))]
+    settings += [(("locks", pattern), table) for pattern, table in file.tables.get("locks", {}).items()]
+    urls = [(place, key, table) for place, table in settings for key in ("backend", "fence")]
     urls += [(("backends", name), "url", table) for name, table in file.tables.get("backends", {}).items()]
     for table, key, content in urls:
         written = str(content.get(key, ""))
-        url = parse_url(written) if ":" in written else None
+        # the words of a fence without these are a path, in which a colon is a letter like others
+        url = parse_url(written) if ("://" if key == "fence" else ":") in written else None
         if open_file:
             found = "password" if "password" in content else key if url is not None and url.password else ""
             if found:
                 said.append(str(at(file, table, found, "every user can read this password: chmod go-r the file")))
         in_url = dict(url.params) if url is not None else {}
-        for name, path in {**in_url, **content}.items():
-            if name.endswith(("password_file", "token_file")) and everybody_reads(str(path)):  # whosever password it is
+        for name, path in {**in_url, **content}.items():  # whosever password it is
+            if name.endswith(SECRET_FILES) and everybody_reads(str(path)):
                 said.append(str(at(file, table, name if name in content else key, f"every user can read {path}")))
     return said
 

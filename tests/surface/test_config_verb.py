@@ -317,6 +317,34 @@ def test_a_password_that_is_missing_hides_no_other_mistake(
     assert SECRET not in done.stderr
 
 
+def test_a_password_of_a_fence_and_a_key_of_nats_that_everybody_can_read_are_told(
+    lockctl: Lockctl, write: Write, locks: Path
+) -> None:
+    key = locks / ".key"
+    key.write_text("SU\n")
+    key.chmod(0o644)
+    path = write(
+        f'[defaults]\nfence = "redis://u:{SECRET}@127.0.0.1/0"\n[locks.a]\nfence = "./a:b"\n'
+        f'[locks.b]\nfence = "redis://127.0.0.1/0?password_file={key}"\n'
+        f'[locks.c]\nbackend = "nats://127.0.0.1/b?nkey={key}"\n'
+        f'[backends.one]\nurl = "nats://127.0.0.1/b"\ncreds = "{key}"\n'
+    )
+    path.chmod(0o644)
+    done = lockctl("config", "check", env={"LOCKCTL_BACKEND": ""})
+    assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
+    first, *others = done.stderr.splitlines()
+    assert f"{path}:2: [defaults] fence: every user can read this password" in first
+    assert [line.partition(f"{path}:")[2] for line in others] == [
+        f"6: [locks.b] fence: every user can read {key}",
+        f"8: [locks.c] backend: every user can read {key}",
+        f"11: [backends.one] creds: every user can read {key}",
+    ]
+    assert SECRET not in done.stderr
+    path.chmod(0o600)
+    key.chmod(0o600)
+    assert lockctl("config", "check", env={"LOCKCTL_BACKEND": ""}).stderr == ""
+
+
 @pytest.mark.parametrize(
     "url", ["redis:/:hunter2@h/0", "redis:///:hunter2@h/0", "redis//:hunter2@h", "rediss;hunter2@h"]
 )
