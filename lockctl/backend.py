@@ -70,7 +70,11 @@ class Backend(Protocol):
         """
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
-        """Give up a position in the queue and whatever a wait or a lost answer may have been granted; idempotent."""
+        """Give up a position in the queue and whatever a wait or a lost answer may have been granted; idempotent.
+
+        A request of this owner that is still on its way and arrives after this takes nothing: nobody would give back
+        the lock.
+        """
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """One lock as it is now; a lock that nobody ever took is ``free``. Reads only."""

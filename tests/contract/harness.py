@@ -96,6 +96,10 @@ class Harness(ABC):
     def close(self) -> None:
         """End every client, and the store if it was started for this."""
 
+    def proxies(self, _client: Backend) -> tuple[Proxy, ...]:
+        """What stands between a client and the servers; nothing: no request can arrive late."""
+        return ()
+
     def pass_time(self, seconds: float) -> None:
         """Let time pass for the store, with nobody renewing anything."""
         time.sleep(seconds)
@@ -132,7 +136,6 @@ class ProxiedHarness(Harness):
         return client
 
     def proxies(self, client: Backend) -> tuple[Proxy, ...]:
-        """What stands between a client and the servers."""
         return next(proxies for each, proxies in self.clients if each is client)
 
     def proxy(self, client: Backend) -> Proxy:

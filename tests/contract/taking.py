@@ -14,13 +14,23 @@ from lockctl.errors import BackendUnavailable
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
 from lockctl.names import ALLOWED, LONGEST
 from tests.contract.harness import LIMIT, Background, refused, take, wait_for_turn
+from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from lockctl.backend import Backend
+    from lockctl.model import LockInfo
     from tests.contract.harness import Harness
 
 
+PATIENCE = 0.25  # seconds for an attempt in which a request is late
+LATE = 0.5  # seconds that it is on its way
+MOST_REQUESTS = 40  # more than any attempt has
 AHEAD = 600.0  # seconds: of a clock that is wrong by more, requests to S3 are refused
+
+
+def is_unused(seen: LockInfo) -> bool:
+    """Whether nobody holds a lock or waits for it, as far as the backend can say."""
+    return seen.state == "free" and not seen.waiters
 
 
 class Taking:
@@ -134,6 +144,33 @@ class Taking:
         with harness.cut_off(backend), pytest.raises(BackendUnavailable):
             backend.try_acquire(harness.claim(), timeout=1.0)
         take(other, harness.claim())
+
+    def test_a_request_that_arrives_after_its_claim_was_withdrawn_leaves_nothing(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        """Whichever of the requests of an attempt it is: before it one more is on time in each round."""
+        promised, proxies = harness.capabilities, harness.proxies(backend)
+        for mode in [EXCLUSIVE] + [SHARED] * promised.shared + [SLOT] * promised.slots:
+            backend.release(take(backend, harness.claim(mode=mode)), timeout=LIMIT)  # it is connected
+            for on_time in range(MOST_REQUESTS):
+                claim, grant = harness.claim(mode=mode), None
+                for proxy in proxies:
+                    proxy.on_time, proxy.mode = on_time, f"late={LATE}"
+                try:
+                    grant = backend.try_acquire(claim, timeout=PATIENCE)
+                except BackendUnavailable:
+                    pass
+                for proxy in proxies:
+                    proxy.mode = "pass"
+                if grant is not None:
+                    backend.release(grant, timeout=LIMIT)
+                backend.withdraw(claim, timeout=LIMIT)
+                eventually(lambda: all(proxy.is_idle for proxy in proxies))
+                eventually(lambda: is_unused(other.inspect("nightly", timeout=LIMIT)))
+                if all(proxy.on_time for proxy in proxies):
+                    break  # there are no more requests
+            else:
+                pytest.fail("an attempt has no end")
 
     def test_only_a_lock_that_lives_in_a_file_or_a_connection_has_a_descriptor(
         self, harness: Harness, backend: Backend

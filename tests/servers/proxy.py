@@ -7,6 +7,7 @@ One thread serves all connections. Modes:
 ``drop_replies``   forwards requests and swallows replies
 ``trickle``        forwards requests, and replies one byte each 0.3 s
 ``delay=SECONDS``  forwards what comes that much later, both ways
+``late=SECONDS``   the same for requests alone, but for the next ``on_time`` pieces of them
 ``refuse``         resets what is connected and listens no more
 ``reset``          resets what is connected, and each new connection
 """
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MODES = {"pass", "blackhole", "drop_replies", "trickle", "refuse", "reset"}
+DELAYING = {"delay", "late"}
 TRICKLE = 0.3  # seconds between two bytes
 CHUNK = 65536  # bytes
 FULL = 2**20  # bytes that wait for their time in one direction: more are left to the kernel
@@ -120,6 +122,7 @@ class Proxy:
         self.host = HOST
         self.port = free_port()
         self.accepted = 0
+        self.on_time = 0  # pieces of requests that ``late`` lets pass at once: one is what a client sends at a time
         self._mode, self._delay = _parsed(mode)
         self._wanted = (self._mode, self._delay)
         self._applied = threading.Event()
@@ -142,7 +145,7 @@ class Proxy:
     @property
     def mode(self) -> str:
         """How it treats what passes."""
-        return f"delay={self._delay:g}" if self._mode == "delay" else self._mode
+        return f"{self._mode}={self._delay:g}" if self._mode in DELAYING else self._mode
 
     @mode.setter
     def mode(self, mode: str) -> None:
@@ -314,7 +317,16 @@ class Proxy:
         elif not swallowed:
             if direction.replies and self._said[0]:
                 data = data.replace(*self._said)
-            direction.push(now + self._delay, data)
+            direction.push(now + self._delay_of(direction), data)
+
+    def _delay_of(self, direction: _Direction) -> float:
+        """Seconds that what was just read is on its way."""
+        if self._mode == "late" and direction.replies:
+            return 0.0
+        if self._mode == "late" and self.on_time > 0:
+            self.on_time -= 1
+            return 0.0
+        return self._delay
 
     def _drop(self, connection: _Connection, *, reset: bool) -> None:
         for end in (connection.client, connection.server):
@@ -329,8 +341,9 @@ class Proxy:
 
 
 def _parsed(mode: str) -> tuple[str, float]:
-    if mode.startswith("delay="):
-        return "delay", float(mode.removeprefix("delay="))
+    kind, _, seconds = mode.partition("=")
+    if kind in DELAYING:
+        return kind, float(seconds)
     if mode not in MODES:
         raise ValueError(f"no mode of a proxy: {mode}")
     return mode, 0.0
