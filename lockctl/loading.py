@@ -52,9 +52,13 @@ _missing: list[str] | None = None  # lists whose file was not valid; None: this 
 
 
 def begin() -> None:
-    """From here on :func:`load` does what it says, unless compiled files have other names or places, or are none."""
+    """From here on :func:`load` does what it says, unless compiled files have other names or places, or are none.
+
+    Without sources they are in the places of these, and in an archive there are no files: that is left to Python.
+    """
     global _missing  # noqa: PLW0603 - of the process
-    if not (sys.flags.optimize or sys.pycache_prefix) and os.path.exists(__file__):
+    by_source = __file__.endswith(".py") and os.path.exists(__file__)
+    if by_source and not (sys.flags.optimize or sys.pycache_prefix):
         _missing = []
         load(START)
 

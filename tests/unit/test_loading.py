@@ -239,6 +239,15 @@ def test_in_an_archive_python_finds_them(sample: Path) -> None:
     assert run(text, folder=Path(archive)) == "False\n"
 
 
+def test_without_sources_python_finds_them(sample: Path) -> None:
+    compileall.compile_dir(sample, quiet=2, legacy=True)
+    for source in sample.rglob("*.py"):
+        source.unlink()
+    shutil.rmtree(sample / "__pycache__")
+    text = f"{BEGIN}loading.load({WORDS!r})\nprint('sample.word' in sys.modules, loading.__file__)\n"
+    assert run(text, folder=sample.parent) == f"False {sample}/loading.pyc\n"
+
+
 def test_what_is_there_is_not_looked_for_when_the_program_is_gone(sample: Path) -> None:
     gone = f"import shutil; shutil.rmtree({str(sample)!r})\nloading.load({WORDS!r})\nprint('loaded')\n"
     assert run(LOAD + gone, folder=sample.parent) == "first inner\nloaded\n"
