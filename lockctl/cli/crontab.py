@@ -7,13 +7,13 @@ import re
 import shlex
 import shutil
 import sys
-import sysconfig
 from typing import TYPE_CHECKING
 
 from lockctl import config, runner
 from lockctl.cli import log
 from lockctl.cli.run import check_places, request_of, use
 from lockctl.cli.start import lock_names
+from lockctl.doctor import installation
 from lockctl.errors import ConfigError, UsageError
 from lockctl.fence.places import open_place
 from lockctl.names import derived_name, printable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lockctl.config import Effective
     from lockctl.config_file import ConfigFile
 
-NAME = "lockctl"
 FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # minute, hour, day of the month, month, day of the week
 WORDS = ("jan feb mar apr may jun jul aug sep oct nov dec", "sun mon tue wed thu fri sat")
 NICKNAMES = ("@reboot", "@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
@@ -60,14 +59,12 @@ def _escaped(text: str) -> str:
 
 def own_path() -> str:
     """Where this program is: as a link that an upgrade leaves alone, if there is one. Raises ``ConfigError``."""
-    started = sys.argv[0]
-    if os.path.basename(started) != NAME or not os.path.isfile(started):
-        started = os.path.join(sysconfig.get_path("scripts"), NAME)
-    script = os.path.abspath(started)
-    if not os.access(script, os.X_OK):
-        raise ConfigError(f"{printable(script)} is not there: install lockctl, so that cron can start it")
+    script = installation.own_path(sys.argv[0])
+    if script is None or not os.access(script, os.X_OK):
+        what = printable(script or installation.DIRECTORY)
+        raise ConfigError(f"{what} is not a program that cron can start: install lockctl")
     home = os.path.expanduser("~/.local/bin")
-    candidates = [os.path.join(directory, NAME) for directory in (*STABLE, home)]
+    candidates = [os.path.join(directory, installation.NAME) for directory in (*STABLE, home)]
     return next((path for path in candidates if os.path.realpath(path) == os.path.realpath(script)), script)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
+import sysconfig
+from importlib import metadata
 from importlib.util import MAGIC_NUMBER, cache_from_source
+from urllib.parse import unquote, urlsplit
 
 from lockctl.finding import Check, Examination
 
@@ -14,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+NAME = "lockctl"
+DIRECTORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # of this package
+OF_OTHER_SYSTEMS = ("nt", "osx")  # how the names of their schemes begin
 PATH_OF_CRON = "/usr/bin:/bin"
 SHIMS = ("pyenv", "asdf", "mise", "rtx")  # programs that start a script in the place of a command
 BEGINNING = 2000  # bytes of a file that show what it is
@@ -39,9 +46,8 @@ CHECKS = (BYTECODE, SHIM, COMMAND)
 
 def examine(environ: Mapping[str, str], program: str, found: Examination) -> None:
     """Look at the files of lockctl, and at what its name means in a shell and in cron. *program* is the one started."""
-    directory = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    found.words.update(python=sys.executable, directory=directory, real=_own_path(program))
-    sources = list(_sources(directory))
+    found.words.update(python=sys.executable, directory=DIRECTORY, real=own_path(program) or f"DIRECTORY/{NAME}")
+    sources = list(_sources(DIRECTORY))
     missing = sum(not _is_compiled(source) for source in sources)
     seen = f"{missing} of {len(sources)} modules are not compiled" if missing else f"{len(sources)} modules"
     found.judge(BYTECODE, seen, warns=missing > 0)
@@ -52,12 +58,31 @@ def examine(environ: Mapping[str, str], program: str, found: Examination) -> Non
     found.judge(COMMAND, in_cron or f"not in {PATH_OF_CRON}", warns=in_cron is None)
 
 
-def _own_path(program: str) -> str:
-    """Where lockctl is: with ``pip --user`` not beside its interpreter."""
-    started = os.path.abspath(program)
-    if os.path.basename(started) == "lockctl" and os.path.isfile(started):
+def own_path(program: str) -> str | None:
+    """The program that runs this code: the one that was started, or that of its installation; ``None``: none does.
+
+    The interpreter of *program* may be that of another lockctl: of an archive, or with ``python -m`` of any directory.
+    """
+    started, place = os.path.abspath(program), os.path.realpath(os.path.dirname(DIRECTORY))
+    if os.path.isfile(started) and (os.path.basename(started) == NAME or os.path.realpath(started) == place):
         return started
-    return os.path.join(sys.prefix, "bin", "lockctl")
+    for scheme in sysconfig.get_scheme_names():
+        if scheme.startswith(OF_OTHER_SYSTEMS):
+            continue
+        paths = sysconfig.get_paths(scheme)
+        script = os.path.join(paths["scripts"], NAME)
+        if os.path.isfile(script) and place in _installed(paths["purelib"]):
+            return script
+    return None
+
+
+def _installed(directory: str) -> Iterator[str]:
+    """From where a program loads what is installed into *directory*: from there, or from the sources (PEP 610)."""
+    yield os.path.realpath(directory)
+    for distribution in metadata.distributions(name=NAME, path=[directory]):
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+        if origin.get("dir_info", {}).get("editable"):
+            yield os.path.realpath(unquote(urlsplit(origin["url"]).path))
 
 
 def _sources(directory: str) -> Iterator[str]:

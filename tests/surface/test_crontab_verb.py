@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import shutil
 import subprocess
+import sys
+import sysconfig
+import zipapp
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,13 +21,78 @@ from hypothesis import strategies as st
 from lockctl.cli import crontab
 from lockctl.cli.commands import cli
 from lockctl.cli.crontab import own_path
+from lockctl.doctor import installation
 from lockctl.errors import LockctlError
 from tests.jobs import LIMIT
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from tests.jobs import Lockctl
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _started() -> Iterator[None]:
+    """The tests are the program that is installed, whose code may be that of another directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [os.path.join(sysconfig.get_path("scripts"), installation.NAME)])
+        yield
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A directory with this package in it, which is not installed."""
+    unwanted = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(installation.DIRECTORY, tmp_path / "copy" / installation.NAME, ignore=unwanted)
+    return tmp_path / "copy"
+
+
+def printed(lockctl: Lockctl, *program: str | Path, **variables: str) -> tuple[int, str]:
+    """The status of a program that prints a line, and with what that begins or what is wrong."""
+    done = subprocess.run(
+        [*program, "config", "crontab", "@daily", "-l", "a", "--", "true"],
+        cwd="/",
+        env=lockctl.environment(variables),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    return done.returncode, done.stdout.partition(" run ")[0] or done.stderr.splitlines()[-1]
+
+
+def test_code_that_no_program_runs_is_refused(lockctl: Lockctl, copy: Path) -> None:
+    said = f"lockctl: {copy}/lockctl is not a program that cron can start: install lockctl"
+    assert printed(lockctl, sys.executable, "-m", "lockctl", PYTHONPATH=str(copy)) == (78, said)
+
+
+def test_an_archive_is_a_program_if_it_can_be_executed(lockctl: Lockctl, copy: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "lockctl.pyz"
+    zipapp.create_archive(copy, archive, sys.executable, "lockctl.__main__:main")
+    assert printed(lockctl, archive) == (0, f"@daily  {archive}")
+    archive.chmod(0o644)
+    said = f"lockctl: {archive} is not a program that cron can start: install lockctl"
+    assert printed(lockctl, sys.executable, archive) == (78, said)
+
+
+@pytest.mark.parametrize("editable", [True, False])
+def test_what_is_installed_has_the_program_of_its_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, editable: bool
+) -> None:
+    place, script = Path(installation.DIRECTORY).parent, tmp_path / "bin/lockctl"
+    packages = tmp_path / "packages" if editable else place
+    monkeypatch.setattr(sysconfig, "get_scheme_names", lambda: ("nt", "venv"))
+    monkeypatch.setattr(sysconfig, "get_paths", lambda _: {"scripts": str(script.parent), "purelib": str(packages)})
+    if editable:
+        about = packages / "lockctl-1.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: lockctl\nVersion: 1\n")
+        origin = {"url": place.as_uri(), "dir_info": {"editable": True}}
+        (about / "direct_url.json").write_text(json.dumps(origin))
+    assert installation.own_path("/usr/bin/python3") is None
+    script.parent.mkdir()
+    script.touch()
+    assert installation.own_path("/usr/bin/python3") == str(script)
 
 
 def test_cron_can_run_the_line_as_it_is_printed(lockctl: Lockctl, tmp_path: Path) -> None:
@@ -70,7 +141,7 @@ def test_a_link_for_all_users_is_better_than_the_environment_that_it_leads_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = own_path()
-    link = tmp_path / crontab.NAME
+    link = tmp_path / installation.NAME
     link.symlink_to(environment)
     monkeypatch.setattr(crontab, "STABLE", (str(tmp_path),))
     assert own_path() == str(link)
