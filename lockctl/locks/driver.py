@@ -32,7 +32,8 @@ LONGEST_MUTEX_WAIT = 60.0  # seconds; a wait for a mutex cannot be infinite
 class Seen(Value):
     """What is in a cell: no *data* where nothing is. *version* is never the same again after a change.
 
-    Of a cell that is not there it may be: who must know that nothing was there meanwhile makes the cell first.
+    A restart of a server that counts anew changes nothing in that. Of a cell that is not there it may be the same: who
+    must know that nothing was there meanwhile makes the cell first.
     """
 
     data: bytes | None

@@ -17,16 +17,20 @@ from lockctl.locks.driver import looks
 from lockctl.wire.deadline import Deadline
 from tests.contract.cell_stores import CASES, STORES
 from tests.contract.harness import LIMIT
+from tests.servers.fixtures import MAKERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lockctl.locks.driver import Cells, Seen
+    from tests.servers.process import Server
 
 NUMBERS = itertools.count()
 CLOCKS = 2.0  # seconds by which the time that a store tells may differ from ours: some tell whole seconds
 SOON = 2.0  # seconds in which a watch surely sees a change, also on a busy machine
 TRIES = 3  # of one writer alone
+# models that lose the bucket or the table, too, and a server that needs half a minute to start
+GONE = {"s3", "gcs", "dynamodb-dynalite", "s3-seaweedfs"}
 # a key may have what a path, a pattern or a query could take for its own syntax
 KEYS = ["a", "a/b", "a/", ".", "..", "a%2Fb", "a%", "a_b", "A", "a b", "a?b=c#d", "x" * 200, "\N{SNOWMAN}"]
 CONTENTS = [b"", b"\0\xff\n", b"x" * 200_000]
@@ -122,6 +126,23 @@ def test_a_write_with_an_old_version_is_refused(client: Client, other: Client) -
     assert client.read().data == b"2"
     assert client.write(second, b"3")
     assert not client.write(second, b"3"), "a write that arrives twice counts once"
+
+
+@pytest.mark.parametrize("store", [name for name, (_, server) in STORES.items() if server and name not in GONE])
+def test_a_version_does_not_come_back_after_the_server_was_restarted(
+    store: str, start_server: Callable[..., Server]
+) -> None:
+    """Whatever the server kept: one that keeps all in memory counts anew."""
+    opening, fixture = STORES[store]
+    assert fixture is not None
+    server = start_server(MAKERS[fixture])
+    with opening(server) as make, contextlib.closing(make()) as cells, contextlib.closing(make()) as others:
+        client, other = Client(cells, "kept:"), Client(others, "kept:")
+        seen = client.put(b"1")
+        server.restart()
+        assert other.put(b"2").version != seen.version
+        assert not any(each.write(seen, b"3") for each in (client, other))
+        assert other.read().data == b"2"
 
 
 def test_a_removed_cell_is_not_there(client: Client, other: Client) -> None:
