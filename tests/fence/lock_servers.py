@@ -69,7 +69,7 @@ STRANGE = [
 ]
 
 
-class ServedHarness(FenceHarness):
+class ServedFenceHarness(FenceHarness):
     """Marks below a prefix of their own in a shared server, behind a network that can be cut."""
 
     crashes = 6
@@ -129,7 +129,7 @@ class ServedHarness(FenceHarness):
 class LockServerContract(ChangedAnswers, StoreContract):
     """The contract, and what is the same for all servers."""
 
-    def test_a_mark_is_text_that_a_person_can_read_and_write(self, harness: ServedHarness, client: Client) -> None:
+    def test_a_mark_is_text_that_a_person_can_read_and_write(self, harness: ServedFenceHarness, client: Client) -> None:
         client.advance(mark(33))
         assert harness.stored(harness.key("stock")) == f"{DOMAIN};33".encode()
         harness.put(harness.key("stock"), f"{OTHER};5".encode())
@@ -137,7 +137,7 @@ class LockServerContract(ChangedAnswers, StoreContract):
 
     @pytest.mark.parametrize("content", GARBAGE, ids=range(len(GARBAGE)))
     def test_what_is_no_mark_is_left_alone_and_not_shown(
-        self, harness: ServedHarness, client: Client, content: bytes
+        self, harness: ServedFenceHarness, client: Client, content: bytes
     ) -> None:
         key = harness.key("stock")
         client.advance(mark(33))
@@ -151,7 +151,7 @@ class LockServerContract(ChangedAnswers, StoreContract):
         assert client.reset(mark(7)) is None
         assert client.current() == mark(7)
 
-    def test_every_name_has_a_mark_of_its_own(self, harness: ServedHarness) -> None:
+    def test_every_name_has_a_mark_of_its_own(self, harness: ServedFenceHarness) -> None:
         clients = [Client(harness, name) for name in STRANGE]
         for number, client in enumerate(clients, 1):
             assert client.current() is None
@@ -161,7 +161,7 @@ class LockServerContract(ChangedAnswers, StoreContract):
             assert harness.stored(harness.key(name)) == f"{DOMAIN};{number}".encode()
             assert client.reset(None) == mark(number)
 
-    def test_locks_and_marks_of_one_prefix_do_not_see_each_other(self, harness: ServedHarness) -> None:
+    def test_locks_and_marks_of_one_prefix_do_not_see_each_other(self, harness: ServedFenceHarness) -> None:
         names = ["stock", "stock/.lock", "stock/1f", "stock}:fence", ".fence"]
         claim = Claim("stock", os.urandom(16).hex(), 5.0, "host", os.getpid(), "ops", ("./stock.sh",))
         locks = harness.locks()
@@ -182,7 +182,7 @@ class LockServerContract(ChangedAnswers, StoreContract):
         locks.release(grant, timeout=LIMIT)
         locks.close()
 
-    def test_whose_answer_was_lost_may_ask_again(self, harness: ServedHarness, client: Client) -> None:
+    def test_whose_answer_was_lost_may_ask_again(self, harness: ServedFenceHarness, client: Client) -> None:
         client.advance(mark(33))
         harness.proxy.mode = "drop_replies"
         before = time.monotonic()
@@ -194,7 +194,7 @@ class LockServerContract(ChangedAnswers, StoreContract):
         with pytest.raises(Stale):
             client.advance(mark(33))
 
-    def test_the_limit_covers_everything_when_a_server_answers_byte_by_byte(self, harness: ServedHarness) -> None:
+    def test_the_limit_covers_everything_when_a_server_answers_byte_by_byte(self, harness: ServedFenceHarness) -> None:
         client = Client(harness)
         harness.proxy.mode = "trickle"
         before = time.monotonic()
@@ -204,14 +204,14 @@ class LockServerContract(ChangedAnswers, StoreContract):
         harness.proxy.mode = "pass"
 
     def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(
-        self, harness: ServedHarness, client: Client
+        self, harness: ServedFenceHarness, client: Client
     ) -> None:
         client.advance(mark(33))
         harness.proxy.mode = "refuse"
         harness.proxy.mode = "pass"
         assert client.advance(mark(34)) == mark(34)
 
-    def test_a_server_that_refuses_connections_is_named(self, harness: ServedHarness) -> None:
+    def test_a_server_that_refuses_connections_is_named(self, harness: ServedFenceHarness) -> None:
         client = Client(harness)
         harness.proxy.mode = "refuse"
         with pytest.raises(BackendUnavailable, match=harness.proxy.address) as told:
@@ -222,7 +222,7 @@ class LockServerContract(ChangedAnswers, StoreContract):
         with pytest.raises(ConfigError, match="beside the resource"):
             client.store.holding(client.resource, mark(33), timeout=LIMIT)
 
-    def test_the_python_interface(self, harness: ServedHarness) -> None:
+    def test_the_python_interface(self, harness: ServedFenceHarness) -> None:
         url = harness.url()
         assert fence.advance("stock", mark(33), store=url) == mark(33)
         assert fence.current(f"{url}{'&' if '?' in url else '?'}resource=stock") == mark(33)

@@ -15,7 +15,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import open_place
 from tests.fence.conditional import ConditionalContract
 from tests.fence.contract import DOMAIN, LIMIT, Client, mark
-from tests.fence.lock_servers import ServedHarness, in_a_path, store_at
+from tests.fence.lock_servers import ServedFenceHarness, in_a_path, store_at
 from tests.servers.consul import Consul, ConsulRefused
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.servers.certificates import Certificates
 
 
-class ConsulHarness(ServedHarness):
+class ConsulHarness(ServedFenceHarness):
     """See there."""
 
     def url(self, address: str | None = None) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fence.conditional import ConditionalContract
 from tests.fence.contract import DOMAIN, LIMIT, mark
-from tests.fence.lock_servers import ServedHarness, in_a_path, store_at
+from tests.fence.lock_servers import ServedFenceHarness, in_a_path, store_at
 from tests.servers import dynamodb
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.servers.dynamodb import DynamoDb
 
 
-class DynamoDbHarness(ServedHarness):
+class DynamoDbHarness(ServedFenceHarness):
     """See there."""
 
     def __init__(self, server: DynamoDb) -> None:

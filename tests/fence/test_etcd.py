@@ -12,7 +12,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import Stale
 from tests.fence.conditional import ConditionalContract
 from tests.fence.contract import DOMAIN, LIMIT, Client, mark
-from tests.fence.lock_servers import ServedHarness, in_a_path, store_at
+from tests.fence.lock_servers import ServedFenceHarness, in_a_path, store_at
 from tests.servers.etcd import Etcd
 from tests.servers.process import free_port
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PASSWORD = Etcd.password
 
 
-class EtcdHarness(ServedHarness):
+class EtcdHarness(ServedFenceHarness):
     """See there."""
 
     def url(self, address: str | None = None) -> str:

@@ -12,7 +12,7 @@ from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
 from tests.fence.conditional import ConditionalContract
 from tests.fence.contract import DOMAIN, LIMIT, mark
-from tests.fence.lock_servers import ServedHarness, in_a_path, store_at
+from tests.fence.lock_servers import ServedFenceHarness, in_a_path, store_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.servers.nats import Nats
 
 
-class NatsHarness(ServedHarness):
+class NatsHarness(ServedFenceHarness):
     """See there."""
 
     def __init__(self, server: Nats) -> None:

@@ -14,7 +14,7 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import LARGEST, Stale
 from tests.contract.test_redis import wipe
 from tests.fence.contract import DOMAIN, LIMIT, Client, mark
-from tests.fence.lock_servers import LockServerContract, ServedHarness, store_at
+from tests.fence.lock_servers import LockServerContract, ServedFenceHarness, store_at
 from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ MANUAL = Path(__file__).parents[2] / "man/text/lockctl-fence.1.txt"
 (RIGHTS,) = re.findall(r"Redis needs `([^`]+)`", MANUAL.read_text())
 
 
-class RedisHarness(ServedHarness):
+class RedisHarness(ServedFenceHarness):
     """See there."""
 
     def __init__(self, server: Redis) -> None:

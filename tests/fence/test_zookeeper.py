@@ -17,7 +17,7 @@ from lockctl.fence.stores.cells import CellMarks
 from lockctl.stores.zookeeper.cell import ZooKeeperCells
 from tests.fence.conditional import ConditionalContract
 from tests.fence.contract import DOMAIN, LIMIT, Client, mark
-from tests.fence.lock_servers import ServedHarness, in_a_path, store_at
+from tests.fence.lock_servers import ServedFenceHarness, in_a_path, store_at
 from tests.jobs import eventually
 from tests.servers.process import free_port
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 EVERYBODY = [make_acl("world", "anyone", all=True)]
 
 
-class ZooKeeperHarness(ServedHarness):
+class ZooKeeperHarness(ServedFenceHarness):
     """See there."""
 
     crashes = 4
